@@ -1,3 +1,8 @@
+/**
+ * What can go wrong, in the words of the domain. No status numbers: `http/error-handler.ts` alone knows them.
+ * The message of each is written for the client: no SQL, no path of the machine, no secret.
+ */
+
 /** A place in a request: `body`, `path`, `query` or `header`, then property names and array indexes. */
 export type Loc = (string | number)[]
 
@@ -8,9 +13,85 @@ export interface Fault {
   type: string
 }
 
+/** One field that changed since a version, for the answer to a stale precondition. `by` is the actor's email. */
+export interface FieldChange {
+  field: string
+  by: string
+  at: string
+}
+
 /** The request breaks a rule of its own content. Carries every fault of the stage that found it. */
 export class InvalidRequest extends Error {
   constructor(readonly faults: Fault[]) {
     super('the request is invalid')
+  }
+}
+
+export type AuthenticationFailure = 'UNAUTHENTICATED' | 'INVALID_TOKEN' | 'TOKEN_EXPIRED'
+
+/** No caller could be established. */
+export class NotAuthenticated extends Error {
+  constructor(
+    readonly code: AuthenticationFailure,
+    message: string,
+  ) {
+    super(message)
+  }
+}
+
+/** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
+export class Forbidden extends Error {
+  constructor(
+    message: string,
+    readonly scope?: string,
+  ) {
+    super(message)
+  }
+}
+
+/** The resource does not exist, or the caller may not know that it does: the two must not differ. */
+export class ResourceNotFound extends Error {
+  constructor(readonly kind: 'persona' | 'tool') {
+    super(kind === 'persona' ? 'No agent with this id.' : 'No tool with this id.')
+  }
+}
+
+/** The resource is made by the program itself and cannot be updated. */
+export class BuiltinReadOnly extends Error {}
+
+/** `If-Match` names another version. `changed` is null when the changes since then are no longer kept. */
+export class PreconditionFailed extends Error {
+  constructor(
+    readonly currentTag: string,
+    readonly changed: FieldChange[] | null,
+  ) {
+    super('The stored state is not the one that If-Match names. Read the current state and apply the change to it.')
+  }
+}
+
+/** The server or the token demands `If-Match` and the request has none. */
+export class PreconditionRequired extends Error {
+  constructor() {
+    super('This update must carry If-Match. A dry run with an empty update_mask answers the current ETag.')
+  }
+}
+
+export type UnavailableReason =
+  | 'database_unreachable'
+  | 'schema_behind'
+  | 'schema_ahead'
+  | 'key_missing'
+  | 'overloaded'
+  | 'draining'
+
+/** The service cannot do it now. `outcome` says of an update whether it may have been applied. */
+export class Unavailable extends Error {
+  constructor(
+    readonly reason: UnavailableReason,
+    message: string,
+    readonly outcome?: 'not_applied' | 'unknown',
+    options?: ErrorOptions,
+  ) {
+    super(message, options)
   }
 }

@@ -1,0 +1,268 @@
+import type { ColumnType, Generated, GeneratedAlways } from 'kysely'
+
+/** A timestamp: read as ISO 8601 text in UTC with microseconds, written as any text that PostgreSQL reads. */
+type Timestamp = ColumnType<string, string, string>
+type CreatedAt = ColumnType<string, string | undefined, never>
+
+/** A `json` column: read parsed, written as JSON text, so that keys keep their order. */
+type JsonText<T> = ColumnType<T, string, string>
+
+export type Permission = 'basic' | 'manage:actions' | 'admin'
+export type UserKind = 'person' | 'service_account'
+export type ShareLevel = 'viewer' | 'editor'
+export type ResourceKind = 'persona' | 'tool'
+
+export interface UserAccountTable {
+  id: Generated<string>
+  email: string
+  kind: UserKind
+  active: Generated<boolean>
+  permissions: Generated<Permission[]>
+  created_at: CreatedAt
+}
+
+export interface UserGroupTable {
+  id: Generated<number>
+  name: string
+  permissions: Generated<Permission[]>
+}
+
+export interface UserGroupMemberTable {
+  user_id: string
+  user_group_id: number
+  is_manager: Generated<boolean>
+}
+
+export interface NamedTable {
+  id: Generated<number>
+  name: string
+}
+
+export interface McpServerTable extends NamedTable {
+  owner_id: string | null
+}
+
+export interface CcPairTable {
+  id: Generated<number>
+  name: string | null
+  source: string
+  access_type: 'public' | 'private' | 'sync'
+}
+
+export interface FederatedConnectorTable extends NamedTable {
+  source: string
+}
+
+export interface DocumentSetTable extends NamedTable {
+  description: string | null
+  is_public: Generated<boolean>
+  is_up_to_date: Generated<boolean>
+}
+
+export interface DocumentSetUserTable {
+  document_set_id: number
+  user_id: string
+}
+
+export interface DocumentSetGroupTable {
+  document_set_id: number
+  user_group_id: number
+}
+
+export interface DocumentSetCcPairTable {
+  document_set_id: number
+  cc_pair_id: number
+}
+
+export interface DocumentSetFederatedConnectorTable {
+  document_set_id: number
+  federated_connector_id: number
+  entities: JsonText<unknown>
+}
+
+export interface UserFileTable {
+  id: string
+  name: string
+  owner_id: string
+}
+
+/** What moves with each effective change of an agent or a tool, together with one audit row. */
+interface VersionedTable {
+  created_at: CreatedAt
+  version: Generated<number>
+  field_versions: ColumnType<Record<string, number>, string | undefined, string>
+  audit_head: Generated<Buffer>
+  audit_count: Generated<number>
+  audit_anchor: Generated<Buffer>
+  audit_anchor_version: Generated<number>
+}
+
+export interface ToolDefinitionTable {
+  hash: Buffer
+  content: JsonText<unknown>
+  size_bytes: number
+  created_at: CreatedAt
+}
+
+export interface ToolTable extends VersionedTable {
+  id: Generated<number>
+  name: string
+  display_name: string | null
+  description: Generated<string>
+  in_code_tool_id: string | null
+  definition_hash: Buffer | null
+  passthrough_auth: Generated<boolean>
+  mcp_server_id: number | null
+  user_id: string | null
+  oauth_config_id: number | null
+  enabled: Generated<boolean>
+  chat_selectable: Generated<boolean>
+  agent_creation_selectable: Generated<boolean>
+  default_enabled: Generated<boolean>
+  secrets_generation: Generated<number>
+}
+
+export interface ToolHeaderTable {
+  tool_id: number
+  position: number
+  name: string
+  key_id: string
+  nonce: Buffer
+  ciphertext: Buffer
+  fingerprint: Buffer
+}
+
+export interface StarterMessageRow {
+  name: string
+  message: string
+}
+
+export interface PersonaTable extends VersionedTable {
+  id: Generated<number>
+  name: string
+  description: string
+  num_chunks: number | null
+  is_public: Generated<boolean>
+  is_visible: Generated<boolean>
+  recency_bias: string
+  llm_filter_extraction: boolean
+  llm_relevance_filter: boolean
+  llm_model_provider_override: string | null
+  llm_model_version_override: string | null
+  starter_messages: JsonText<StarterMessageRow[]> | null
+  uploaded_image_id: string | null
+  icon_name: string | null
+  search_start_date: Timestamp | null
+  is_default_persona: Generated<boolean>
+  display_priority: number | null
+  replace_base_system_prompt: Generated<boolean>
+  system_prompt: string | null
+  task_prompt: string | null
+  datetime_aware: Generated<boolean>
+  builtin_persona: Generated<boolean>
+  deleted: Generated<boolean>
+  owner_id: string | null
+}
+
+export interface PersonaToolTable {
+  persona_id: number
+  tool_id: number
+}
+
+export interface PersonaDocumentSetTable {
+  persona_id: number
+  document_set_id: number
+}
+
+export interface PersonaLabelTable {
+  persona_id: number
+  label_id: number
+}
+
+export interface PersonaUserFileTable {
+  persona_id: number
+  user_file_id: string
+}
+
+export interface PersonaUserTable {
+  persona_id: number
+  user_id: string
+  level: Generated<ShareLevel>
+}
+
+export interface PersonaGroupTable {
+  persona_id: number
+  user_group_id: number
+  level: Generated<ShareLevel>
+}
+
+export interface TokenTable {
+  id: Generated<number>
+  hash: Buffer
+  user_id: string
+  scopes: Permission[] | null
+  persona_ids: number[] | null
+  tool_ids: number[] | null
+  requires_if_match: Generated<boolean>
+  created_at: CreatedAt
+  expires_at: Timestamp | null
+  revoked_at: Timestamp | null
+  last_used_at: Timestamp | null
+}
+
+export interface AuditTable {
+  resource_kind: ResourceKind
+  resource_id: number
+  version_before: number
+  version_after: number
+  at: Timestamp
+  actor_id: string | null
+  actor: string
+  token_id: number | null
+  request_id: string
+  client_address: string
+  fields: string[]
+  difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
+  difference_bytes: number
+  difference_hash: Buffer
+  definition_before: Buffer | null
+  previous_hash: Buffer
+  hash: Buffer
+}
+
+export interface DeploymentKeyTable {
+  one: GeneratedAlways<boolean>
+  key_id: string
+  nonce: Buffer
+  ciphertext: Buffer
+}
+
+export interface Database {
+  user_account: UserAccountTable
+  user_group: UserGroupTable
+  user_group_member: UserGroupMemberTable
+  label: NamedTable
+  oauth_config: NamedTable
+  mcp_server: McpServerTable
+  cc_pair: CcPairTable
+  federated_connector: FederatedConnectorTable
+  document_set: DocumentSetTable
+  document_set_user: DocumentSetUserTable
+  document_set_group: DocumentSetGroupTable
+  document_set_cc_pair: DocumentSetCcPairTable
+  document_set_federated_connector: DocumentSetFederatedConnectorTable
+  user_file: UserFileTable
+  tool_definition: ToolDefinitionTable
+  tool: ToolTable
+  tool_header: ToolHeaderTable
+  persona: PersonaTable
+  persona_tool: PersonaToolTable
+  persona_document_set: PersonaDocumentSetTable
+  persona_label: PersonaLabelTable
+  persona_user_file: PersonaUserFileTable
+  persona_user: PersonaUserTable
+  persona_group: PersonaGroupTable
+  token: TokenTable
+  audit: AuditTable
+  deployment_key: DeploymentKeyTable
+}

@@ -1,0 +1,240 @@
+import type { Kysely, Transaction } from 'kysely'
+import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
+import { inDryRun, inTransaction } from '../db/transaction.js'
+import type { Database } from '../db/tables.js'
+import type { Executor } from '../db/statement.js'
+import { PreconditionFailed, PreconditionRequired, ResourceNotFound } from '../errors.js'
+import { type Actor, auditEntry } from '../revisions/audit.js'
+import { changesSince } from '../revisions/changes.js'
+import { entityTag, versionInTags } from '../revisions/tag.js'
+import { databaseTimeMs } from '../revisions/time.js'
+import {
+  type Attached,
+  idsOf,
+  type PersonaPlan,
+  type PersonaUpdate,
+  planPersonaUpdate,
+  RELATIONS,
+  type References,
+  type Relation,
+} from './plan.js'
+import { PERSONA_COLUMN_TYPES, type PersonaContent, type PersonaState } from './state.js'
+import {
+  lockRow,
+  type PersonaAnswer,
+  readReferences,
+  readSnapshot,
+  readState,
+  type ViewerParameters,
+  writeStatement,
+} from './statements.js'
+
+/** One authenticated request to update an agent. `seen` is the state that came with the authentication. */
+export interface PersonaUpdateRequest {
+  id: number
+  caller: Caller
+  actor: Actor
+  seen: PersonaState | null
+  update: PersonaUpdate
+  dryRun: boolean
+}
+
+/** The answer: the snapshot as JSON text, the stored version, and the plan that was carried out. */
+export interface PersonaUpdateResult {
+  snapshot: string
+  version: number
+  plan: PersonaPlan
+}
+
+/**
+ * Updates an agent, all or nothing.
+ *
+ * The uncontended case decides on the state that came with the authentication and writes with one statement, which
+ * checks under the row's lock that nothing moved since. When that statement finds something moved, locked or not
+ * attachable, the same decision is made again under the lock, where it is final.
+ *
+ * Errors: `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`, `InvalidRequest`, `PreconditionFailed`,
+ * `PreconditionRequired`; database errors pass through.
+ */
+export async function updatePersona(
+  db: Kysely<Database>,
+  request: PersonaUpdateRequest,
+): Promise<PersonaUpdateResult> {
+  if (request.seen === null) throw new ResourceNotFound('persona')
+  return (await updateAsSeen(db, request, request.seen)) ?? (await updateUnderLock(db, request))
+}
+
+async function updateAsSeen(
+  db: Kysely<Database>,
+  request: PersonaUpdateRequest,
+  seen: PersonaState,
+): Promise<PersonaUpdateResult | undefined> {
+  const plan = planPersonaUpdate(seen, request.caller, request.update, null)
+  if (plan.precondition !== 'holds' || !allRepresentable(plan.attached)) return undefined
+  const query = answerQuery(seen, plan, request)
+  const changesNothing = plan.changes.length === 0
+  const rows = request.dryRun && !changesNothing ? await inDryRun(db, query) : (await db.executeQuery(query)).rows
+  return resultOf(rows[0], seen, plan, request.dryRun)
+}
+
+async function updateUnderLock(db: Kysely<Database>, request: PersonaUpdateRequest): Promise<PersonaUpdateResult> {
+  return await inTransaction(db, { rollback: request.dryRun }, async trx => {
+    const state = await lockPersona(trx, request.id, request.caller.userId)
+    if (state === undefined) throw new ResourceNotFound('persona')
+    const attached = planPersonaUpdate(state, request.caller, request.update, null).attached
+    const references = await referencesOf(trx, attached, request.caller)
+    const plan = planPersonaUpdate(state, request.caller, request.update, references)
+    await requirePrecondition(trx, state, plan, request)
+    const { rows } = await trx.executeQuery(answerQuery(state, plan, request))
+    const result = resultOf(rows[0], state, plan, request.dryRun)
+    if (result === undefined) throw new Error(`agent ${request.id} changed under its lock`)
+    return result
+  })
+}
+
+/** Locks an agent and reads its state, which is final until the transaction ends. Undefined when there is none. */
+export async function lockPersona(
+  trx: Transaction<Database>,
+  id: number,
+  userId: string | null,
+): Promise<PersonaState | undefined> {
+  await lockRow.run(trx, { id })
+  return await readPersona(trx, id, userId)
+}
+
+/** Reads an agent's state as a user (null: nobody in particular) sees it. Undefined when there is none. */
+export async function readPersona(
+  executor: Executor,
+  id: number,
+  userId: string | null,
+): Promise<PersonaState | undefined> {
+  const [row] = await readState.run(executor, { id, user: userId })
+  return row && { ...row.state, received_ms: performance.now() }
+}
+
+/**
+ * Stores a content that the operator decided, in a transaction that holds the row's lock; one audit row if it differs.
+ * Returns the version that is stored then.
+ */
+export async function writePersona(
+  trx: Transaction<Database>,
+  state: PersonaState,
+  plan: Pick<PersonaPlan, 'content' | 'changes'>,
+  actor: Actor,
+): Promise<number> {
+  if (plan.changes.length === 0) return state.version
+  const operator = { user: null, manages_all: true, is_admin: true, managed_groups: [] }
+  const { rows } = await trx.executeQuery(writeQuery(state, { ...plan, attached: {} }, operator, actor))
+  const [answer] = rows
+  if (answer === undefined) throw new Error(`agent ${state.id} changed under its lock`)
+  return answer.version
+}
+
+function answerQuery(state: PersonaState, plan: PersonaPlan, request: PersonaUpdateRequest) {
+  const viewer = viewerParameters(request.caller)
+  if (plan.changes.length === 0) {
+    return readSnapshot.bind({ ...viewer, id: state.id, version: state.version, access: state.access })
+  }
+  return writeQuery(state, plan, viewer, request.actor)
+}
+
+function writeQuery(
+  state: PersonaState,
+  plan: Pick<PersonaPlan, 'content' | 'changes' | 'attached'>,
+  viewer: ViewerParameters,
+  actor: Actor,
+) {
+  const changed = new Set(plan.changes.map(change => change.field))
+  const changedRelations = RELATIONS.filter(relation => changed.has(relation))
+  const attachedRelations = RELATIONS.filter(relation => plan.attached[relation] !== undefined)
+  const entry = auditEntry({ kind: 'persona', ...state }, plan.changes, actor, databaseTimeMs(state))
+  return writeStatement(changedRelations, attachedRelations).bind({
+    ...viewer,
+    ...entry,
+    ...allRelationIds(plan.content),
+    ...Object.assign({}, ...changedRelations.map(relation => relationChange(relation, state, plan.content))),
+    ...Object.fromEntries(attachedRelations.map(relation => [`${relation}_attached`, plan.attached[relation]])),
+    id: state.id,
+    version: state.version,
+    access: state.access,
+    changed_columns: JSON.stringify(
+      Object.fromEntries(plan.changes.filter(({ field }) => field in PERSONA_COLUMN_TYPES).map(c => [c.field, c.to])),
+    ),
+    field_versions: JSON.stringify(Object.fromEntries(plan.changes.map(({ field }) => [field, state.version + 1]))),
+  })
+}
+
+function allRelationIds(content: PersonaContent): Record<Relation, (number | string)[]> {
+  return {
+    tool_ids: content.tool_ids,
+    document_set_ids: content.document_set_ids,
+    label_ids: content.label_ids,
+    user_file_ids: content.user_file_ids,
+    users: idsOf(content, 'users'),
+    groups: idsOf(content, 'groups'),
+  }
+}
+
+function relationChange(relation: Relation, before: PersonaContent, after: PersonaContent) {
+  const kept = new Set(idsOf(after, relation))
+  const removed = idsOf(before, relation).filter(id => !kept.has(id))
+  return { [`${relation}_removed`]: removed, [`${relation}_put`]: linksToPut(relation, before, after) }
+}
+
+function linksToPut(relation: Relation, before: PersonaContent, after: PersonaContent): (number | string)[] | string {
+  if (relation === 'users' || relation === 'groups') {
+    const levels = new Map<number | string, string>(before[relation].map(share => [share.id, share.level]))
+    return JSON.stringify(after[relation].filter(share => levels.get(share.id) !== share.level))
+  }
+  const had = new Set(idsOf(before, relation))
+  return idsOf(after, relation).filter(id => !had.has(id))
+}
+
+function viewerParameters(caller: Caller): ViewerParameters {
+  return {
+    user: caller.userId,
+    manages_all: managesActions(caller),
+    is_admin: isAdmin(caller),
+    managed_groups: caller.managedGroupIds,
+  }
+}
+
+function resultOf(
+  answer: PersonaAnswer | undefined,
+  state: PersonaState,
+  plan: PersonaPlan,
+  dryRun: boolean,
+): PersonaUpdateResult | undefined {
+  return answer && { snapshot: answer.snapshot, version: dryRun ? state.version : answer.version, plan }
+}
+
+async function requirePrecondition(
+  trx: Transaction<Database>,
+  state: PersonaState,
+  plan: PersonaPlan,
+  request: PersonaUpdateRequest,
+): Promise<void> {
+  if (plan.precondition === 'demanded') throw new PreconditionRequired()
+  if (plan.precondition === 'holds') return
+  const since = versionInTags(request.update.precondition, 'persona', state.id)
+  const changed = await changesSince(trx, 'persona', state.id, since, state.version)
+  throw new PreconditionFailed(entityTag('persona', state.id, state.version), changed)
+}
+
+/** What the database says of newly attached ids. Ids that no column can hold are nobody's. */
+async function referencesOf(trx: Transaction<Database>, attached: Attached, caller: Caller): Promise<References> {
+  const ids = Object.fromEntries(
+    RELATIONS.map(relation => [relation, (attached[relation] ?? []).filter(representable)]),
+  ) as Record<Relation, (number | string)[]>
+  const [row] = await readReferences.run(trx, { ...viewerParameters(caller), ...ids })
+  if (row === undefined) throw new Error('the references statement answered no row')
+  return row.references
+}
+
+function allRepresentable(attached: Attached): boolean {
+  return RELATIONS.every(relation => (attached[relation] ?? []).every(representable))
+}
+
+function representable(id: number | string): boolean {
+  return typeof id === 'string' || (id >= -2147483648 && id <= 2147483647)
+}
