@@ -1,0 +1,64 @@
+/**
+ * The form of an access token:
+ *
+ *     pat_ | sa_   22 random characters   6 characters of checksum      (all of base 62: 0-9 A-Z a-z)
+ *
+ * `pat_` belongs to a person, `sa_` to a service account. The 22 characters carry 131 bits. The checksum is the CRC-32 of
+ * everything before it, prefix included, written in base 62 with leading zeros, so a scanner can tell a token from chance
+ * and the service refuses a mistyped one without a look-up. Secret scanners find tokens with
+ *
+ *     \b(?:pat|sa)_[0-9A-Za-z]{28}\b
+ *
+ * The token itself is shown once, when it is made; only its SHA-256 is stored. A fast hash is right here, as 131 random bits
+ * leave nothing to guess. (Rule: openapi/DECISIONS.md, section 7.)
+ */
+import { createHash, randomInt } from 'node:crypto'
+import { crc32 } from 'node:zlib'
+
+export type TokenKind = 'person' | 'service_account'
+
+export type ParsedToken = { ok: true; kind: TokenKind; hash: Buffer } | { ok: false }
+
+const BASE_62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+const RANDOM_LENGTH = 22
+const CHECKSUM_LENGTH = 6
+const PREFIX = { person: 'pat_', service_account: 'sa_' } as const
+const TOKEN_FORM = /^(pat|sa)_[0-9A-Za-z]{28}$/
+
+/** Makes a new token and the 32 bytes to store for it. The token cannot be had again from the hash. */
+export function mintToken(kind: TokenKind): { token: string; hash: Buffer } {
+  const body = PREFIX[kind] + randomCharacters(RANDOM_LENGTH)
+  const token = body + checksumOf(body)
+  return { token, hash: hashToken(token) }
+}
+
+/**
+ * Reads what a caller presented as a token. `ok` says that form and checksum are right, not that the token exists;
+ * `hash` is the key for the look-up. Never throws, whatever the text.
+ */
+export function parseToken(text: string): ParsedToken {
+  const match = TOKEN_FORM.exec(text)
+  if (!match) return { ok: false }
+  const body = text.slice(0, -CHECKSUM_LENGTH)
+  if (checksumOf(body) !== text.slice(-CHECKSUM_LENGTH)) return { ok: false }
+  return { ok: true, kind: match[1] === 'pat' ? 'person' : 'service_account', hash: hashToken(text) }
+}
+
+/** The SHA-256 of a token, 32 bytes: what is stored and looked up. */
+export function hashToken(token: string): Buffer {
+  return createHash('sha256').update(token, 'utf8').digest()
+}
+
+function checksumOf(body: string): string {
+  let rest = crc32(body)
+  let digits = ''
+  for (let place = 0; place < CHECKSUM_LENGTH; place++) {
+    digits = BASE_62.charAt(rest % 62) + digits
+    rest = Math.floor(rest / 62)
+  }
+  return digits
+}
+
+function randomCharacters(length: number): string {
+  return Array.from({ length }, () => BASE_62.charAt(randomInt(62))).join('')
+}

@@ -1,0 +1,107 @@
+import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
+import { encodeFields } from './encoding.js'
+import type { KeyRing } from './key-ring.js'
+
+/** Where a header value belongs. A sealed value opens only for the tool and header it was sealed for. */
+export interface HeaderPlace {
+  toolId: number
+  /** Case does not matter. */
+  headerName: string
+}
+
+/** What is stored of a secret: the id of its key, the 12-byte nonce, the ciphertext with its 16-byte tag at the end. */
+export interface SealedSecret {
+  keyId: string
+  nonce: Buffer
+  ciphertext: Buffer
+}
+
+/** A stored secret needs a key that the ring lacks. Other secrets are not affected. */
+export class KeyMissing extends Error {
+  override readonly name = 'KeyMissing'
+
+  constructor(readonly keyId: string) {
+    super(`the key ring lacks the key "${keyId}"`)
+  }
+}
+
+/** A stored secret does not open: it was damaged, moved to another place, or sealed by another key of the same id. */
+export class SecretCorrupt extends Error {
+  override readonly name = 'SecretCorrupt'
+
+  constructor() {
+    super('a stored secret does not open with the key it names')
+  }
+}
+
+const ALGORITHM = 'aes-256-gcm'
+const NONCE_BYTES = 12
+const TAG_BYTES = 16
+const HEADER_VALUE_PURPOSE = 'custom-header-value/1'
+const DEPLOYMENT_KEY_PURPOSE = 'deployment-key/1'
+const DEPLOYMENT_KEY_BYTES = 32
+
+/** Encrypts a header value with the ring's first key, AES-256-GCM under a fresh random nonce, bound to its place. */
+export function encryptSecret(ring: KeyRing, plaintext: string, place: HeaderPlace): SealedSecret {
+  return seal(ring, Buffer.from(plaintext, 'utf8'), placeData(place))
+}
+
+/** Decrypts a header value. Throws `KeyMissing` or `SecretCorrupt`. */
+export function decryptSecret(ring: KeyRing, sealed: SealedSecret, place: HeaderPlace): string {
+  return open(ring, sealed, placeData(place)).toString('utf8')
+}
+
+/** Whether the secret is sealed by another key than the one that encrypts today, so that rotation has to seal it anew. */
+export function isSealedByOldKey(ring: KeyRing, sealed: Pick<SealedSecret, 'keyId'>): boolean {
+  return sealed.keyId !== ring.currentId
+}
+
+/** Makes the 32 random bytes under which masks are computed. Made once for a deployment and never changed. */
+export function generateDeploymentKey(): KeyObject {
+  return createSecretKey(randomBytes(DEPLOYMENT_KEY_BYTES))
+}
+
+/** Encrypts the deployment key with the ring's first key. */
+export function sealDeploymentKey(ring: KeyRing, deploymentKey: KeyObject): SealedSecret {
+  return seal(ring, deploymentKey.export(), encodeFields([DEPLOYMENT_KEY_PURPOSE]))
+}
+
+/** Decrypts the deployment key. Throws `KeyMissing` or `SecretCorrupt`. */
+export function openDeploymentKey(ring: KeyRing, sealed: SealedSecret): KeyObject {
+  const bytes = open(ring, sealed, encodeFields([DEPLOYMENT_KEY_PURPOSE]))
+  if (bytes.length !== DEPLOYMENT_KEY_BYTES) throw new SecretCorrupt()
+  return createSecretKey(bytes)
+}
+
+function placeData({ toolId, headerName }: HeaderPlace): Buffer {
+  return encodeFields([HEADER_VALUE_PURPOSE, String(toolId), headerName.toLowerCase()])
+}
+
+function seal(ring: KeyRing, plaintext: Buffer, associatedData: Buffer): SealedSecret {
+  const keyId = ring.currentId
+  const nonce = randomBytes(NONCE_BYTES)
+  const cipher = createCipheriv(ALGORITHM, keyOf(ring, keyId), nonce, { authTagLength: TAG_BYTES })
+  cipher.setAAD(associatedData)
+  const ciphertext = Buffer.concat([cipher.update(plaintext), cipher.final(), cipher.getAuthTag()])
+  return { keyId, nonce, ciphertext }
+}
+
+function open(ring: KeyRing, sealed: SealedSecret, associatedData: Buffer): Buffer {
+  const key = keyOf(ring, sealed.keyId)
+  const tagAt = sealed.ciphertext.length - TAG_BYTES
+  if (sealed.nonce.length !== NONCE_BYTES || tagAt < 0) throw new SecretCorrupt()
+  const decipher = createDecipheriv(ALGORITHM, key, sealed.nonce, { authTagLength: TAG_BYTES })
+  decipher.setAAD(associatedData)
+  decipher.setAuthTag(sealed.ciphertext.subarray(tagAt))
+  try {
+    return Buffer.concat([decipher.update(sealed.ciphertext.subarray(0, tagAt)), decipher.final()])
+  } catch {
+    throw new SecretCorrupt()
+  }
+}
+
+function keyOf(ring: KeyRing, id: string): KeyObject {
+  const key = ring.key(id)
+  if (!key) throw new KeyMissing(id)
+  return key
+}

@@ -1,0 +1,108 @@
+import { randomBytes } from 'node:crypto'
+import { inspect } from 'node:util'
+import t from 'tap'
+import { generateKey, InvalidKeyRing, KeyRing, parseKeyRing } from '../../src/secrets/key-ring.js'
+
+const base64Key = () => randomBytes(32).toString('base64')
+
+t.test('the first key encrypts, the others stay in their order', async t => {
+  const ring = parseKeyRing(`new:${base64Key()},old:${base64Key()},older:${base64Key()}`)
+  t.equal(ring.currentId, 'new')
+  t.strictSame(ring.ids, ['new', 'old', 'older'])
+  t.equal(ring.key('nobody'), undefined)
+})
+
+t.test('entries are separated by commas, blanks or line ends; # starts a comment', async t => {
+  const ring = parseKeyRing(
+    `# the keys of this deployment\r\n a:${base64Key()} # first, since June\n\n\tb:${base64Key()} c:${base64Key()},\nd:${base64Key()}\n#e:${base64Key()}`,
+  )
+  t.strictSame(ring.ids, ['a', 'b', 'c', 'd'])
+})
+
+t.test('a key comes out as it went in', async t => {
+  const key = base64Key()
+  t.equal(parseKeyRing(`k1:${key}`).key('k1')?.export().toString('base64'), key)
+})
+
+t.test('every fault is named at once, by place and id', async t => {
+  const long = randomBytes(33).toString('base64')
+  const faults = faultsOf(
+    `ok:${base64Key()},short:${randomBytes(16).toString('base64')},long:${long},ok:${base64Key()},bad:%%%,empty:,${base64Key()},:${base64Key()}`,
+  )
+  t.strictSame(faults, [
+    'entry 2 ("short"): the key has 16 bytes, not 32',
+    'entry 3 ("long"): the key has 33 bytes, not 32',
+    'entry 4 ("ok"): its id occurs twice',
+    'entry 5 ("bad"): the key is not base64',
+    'entry 6 ("empty"): the key is not base64',
+    'entry 7 has no colon: write id:base64',
+    'entry 8 has no usable id: 1 to 32 letters, digits, "_", "." or "-"',
+  ])
+})
+
+t.test('base64 that Buffer would read leniently is refused', async t => {
+  const key = randomBytes(32)
+  const texts = [
+    key.toString('base64url'),
+    key.toString('base64').replace('=', ''),
+    `${key.toString('base64')}=`,
+    key.toString('hex').slice(0, 43),
+    `${'A'.repeat(42)}B=`,
+  ]
+  for (const text of texts) t.match(faultsOf(`k:${text}`)[0], /not base64|bytes, not 32/, text)
+})
+
+t.test('an empty ring is refused', async t => {
+  for (const text of ['', '  \n', '# nothing here', ',,,']) t.strictSame(faultsOf(text), ['it holds no key'])
+})
+
+t.test('no message shows a key, wherever it was written', async t => {
+  const key = randomBytes(32)
+  const spellings = [key.toString('base64'), key.toString('base64url'), key.toString('hex')]
+  for (const spelling of spellings) {
+    for (const text of [spelling, `${spelling}:id`, `id:${spelling}!`, `a:${spelling}:b`, `:${spelling}`]) {
+      const message = t.throws(() => parseKeyRing(text), InvalidKeyRing)
+      t.notMatch(inspect(message), spelling.slice(0, 12), text)
+    }
+  }
+})
+
+t.test('printing a ring or turning it into JSON shows its ids and no key', async t => {
+  const key = base64Key()
+  const ring = parseKeyRing(`k1:${key}`)
+  const bytes = Buffer.from(key, 'base64')
+  const shown = [
+    inspect(ring, { showHidden: true, depth: 9 }),
+    inspect({ nested: { ring } }, { depth: 9 }),
+    JSON.stringify(ring),
+    String(ring),
+    inspect(ring.key('k1'), { showHidden: true, depth: 9 }),
+    JSON.stringify(ring.key('k1')),
+  ]
+  for (const text of shown) {
+    t.notMatch(text, key.slice(0, 10))
+    t.notMatch(text, bytes.toString('hex').slice(0, 10))
+    t.notMatch(text.replace(/\s/g, ''), [...bytes.subarray(0, 4)].join(','))
+  }
+  t.equal(JSON.stringify(ring), '{"keyIds":["k1"]}')
+  t.equal(inspect(ring), 'KeyRing(k1)')
+})
+
+t.test('a generated key is an entry of its own, new each time', async t => {
+  const [first, second] = [generateKey('k1'), generateKey('k1')]
+  t.not(first, second)
+  t.strictSame(parseKeyRing(first).ids, ['k1'])
+  t.match(parseKeyRing(generateKey()).currentId, /^\d{4}-\d\d-\d\d-[0-9a-f]{4}$/)
+  t.throws(() => generateKey('no blanks'), InvalidKeyRing)
+  t.throws(() => new KeyRing(new Map()), InvalidKeyRing)
+})
+
+function faultsOf(text: string): readonly string[] {
+  try {
+    parseKeyRing(text)
+  } catch (error) {
+    if (error instanceof InvalidKeyRing) return error.faults
+    throw error
+  }
+  return []
+}
