@@ -11,36 +11,24 @@ export interface CallerToken {
 
 /**
  * Who is calling, after authentication: a typed value that later functions require.
- * `permission` is the highest that person and token have together. `managedGroupIds` are the groups whose manager the
- * caller is, empty when the token's scopes do not reach the tool operations.
+ * `permission` is what person, groups and token scopes leave together. `managedGroupIds` are the groups whose manager
+ * the caller is, empty when the token's scopes do not reach the tool operations.
  */
 export interface Caller {
   userId: string
   email: string
   kind: UserKind
   permission: Permission
-  groupIds: number[]
   managedGroupIds: number[]
   token: CallerToken
 }
 
-const RANK: Record<Permission, number> = { basic: 1, 'manage:actions': 2, admin: 3 }
+/** Permissions in rising order; each includes the ones before (DECISIONS section 7). */
+export const PERMISSIONS = ['basic', 'manage:actions', 'admin'] as const satisfies readonly Permission[]
 
-/** Whether a permission includes another: admin includes manage:actions includes basic (DECISIONS section 7). */
+/** Whether a held permission includes another. */
 export function includesPermission(held: Permission, wanted: Permission): boolean {
-  return RANK[held] >= RANK[wanted]
-}
-
-/** The highest of some permissions; every active user holds basic (DECISIONS section 6). */
-export function highestPermission(permissions: readonly Permission[]): Permission {
-  return permissions.reduce<Permission>((best, next) => (RANK[next] > RANK[best] ? next : best), 'basic')
-}
-
-/** What is left of a permission under a token's scopes; null scopes narrow nothing. */
-export function narrowPermission(held: Permission, scopes: readonly Permission[] | null): Permission {
-  if (scopes === null) return held
-  const widest = highestPermission(scopes)
-  return includesPermission(held, widest) ? widest : held
+  return PERMISSIONS.indexOf(held) >= PERMISSIONS.indexOf(wanted)
 }
 
 export function isAdmin(caller: Caller): boolean {
@@ -50,4 +38,9 @@ export function isAdmin(caller: Caller): boolean {
 /** Whether the caller may manage every custom tool. */
 export function managesActions(caller: Caller): boolean {
   return includesPermission(caller.permission, 'manage:actions')
+}
+
+/** Whether the caller may use the tool operations at all: by permission, or as the manager of a group. */
+export function mayUseToolOperations(caller: Caller): boolean {
+  return managesActions(caller) || caller.managedGroupIds.length > 0
 }

@@ -1,0 +1,158 @@
+import { type RawBuilder, sql } from 'kysely'
+import { type Executor, type Statement, statement } from '../db/statement.js'
+import type { UserKind } from '../db/tables.js'
+import { NotAuthenticated } from '../errors.js'
+import { type PersonaState, personaState } from '../persona/state.js'
+import { type ToolState, toolState } from '../tool/state.js'
+import { type Caller, PERMISSIONS } from './caller.js'
+import { parseToken } from './token.js'
+
+/** The resource that a request names, read by the statement that authenticates its caller. */
+export interface Seen {
+  persona?: PersonaState | null
+  tool?: ToolState | null
+}
+
+/** Which resource to read along with the caller. An id that no row can have reads nothing. */
+export type Look = { kind: 'nothing' } | { kind: 'persona' | 'tool'; id: number }
+
+export interface Authenticated {
+  caller: Caller
+  seen: Seen
+  /** Whether the token's last use is long enough ago to be written again. */
+  useIsStale: boolean
+}
+
+interface CallerRow {
+  token_id: number
+  user_id: string
+  email: string
+  kind: UserKind
+  active: boolean
+  expires_at: string | null
+  expired: boolean
+  revoked: boolean
+  use_is_stale: boolean
+  persona_ids: number[] | null
+  tool_ids: number[] | null
+  requires_if_match: boolean
+  permission: 1 | 2 | 3
+  managed_groups: number[]
+  state: PersonaState | ToolState | null
+}
+
+/**
+ * Establishes the caller of a request from its `Authorization` header, and reads the resource that it names in the same
+ * statement. Nothing about a token is remembered between requests: a revocation works on the next one.
+ *
+ * Throws `NotAuthenticated`. A text that is no token of ours is refused without a look-up (DECISIONS section 7).
+ */
+export async function authenticate(
+  executor: Executor,
+  authorization: string | undefined,
+  look: Look,
+): Promise<Authenticated> {
+  const hash = tokenHash(authorization)
+  const [row] = await statementFor(look).run(executor, { hash, resource: look.kind === 'nothing' ? null : look.id })
+  if (row === undefined || row.revoked || !row.active) throw invalidToken()
+  if (row.expired) throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
+  return { caller: callerOf(row), seen: seenOf(row, look), useIsStale: row.use_is_stale }
+}
+
+/** The SHA-256 of the bearer token in a header. Throws `NotAuthenticated` when there is none or it has another form. */
+export function tokenHash(authorization: string | undefined): Buffer {
+  if (authorization === undefined) {
+    throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
+  }
+  const token = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
+  if (token === undefined) {
+    throw new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
+  }
+  const parsed = parseToken(token)
+  if (!parsed.ok) throw invalidToken()
+  return parsed.hash
+}
+
+function invalidToken(): NotAuthenticated {
+  return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Make one with: agentctl token create.')
+}
+
+function callerOf(row: CallerRow): Caller {
+  return {
+    userId: row.user_id,
+    email: row.email,
+    kind: row.kind,
+    permission: PERMISSIONS[row.permission - 1] ?? 'basic',
+    managedGroupIds: row.managed_groups,
+    token: {
+      id: row.token_id,
+      personaIds: row.persona_ids,
+      toolIds: row.tool_ids,
+      requiresIfMatch: row.requires_if_match,
+      expiresAt: row.expires_at,
+    },
+  }
+}
+
+function seenOf(row: CallerRow, look: Look): Seen {
+  if (look.kind === 'nothing') return {}
+  const state = row.state && { ...row.state, received_ms: performance.now() }
+  // The statement for this kind of look built the state, so it has this kind's shape.
+  return look.kind === 'persona' ? { persona: state as PersonaState | null } : { tool: state as ToolState | null }
+}
+
+type CallerStatement = Statement<{ hash: Buffer; resource: number | null }, CallerRow>
+
+const USER = sql`caller.user_id`
+
+const CALLER_ONLY = callerStatement('caller', () => sql`null::json`)
+const CALLER_AND_PERSONA = callerStatement('caller_and_persona', resource => {
+  return sql`(select ${personaState(USER)} from persona p where p.id = ${resource})`
+})
+const CALLER_AND_TOOL = callerStatement('caller_and_tool', resource => {
+  const viewer = { user: USER, managesAll: sql`(caller.permission >= 2)`, managedGroups: sql`caller.managed_groups` }
+  return sql`(select ${toolState(viewer)} from tool t where t.id = ${resource})`
+})
+
+function statementFor(look: Look): CallerStatement {
+  if (look.kind === 'persona') return CALLER_AND_PERSONA
+  return look.kind === 'tool' ? CALLER_AND_TOOL : CALLER_ONLY
+}
+
+/**
+ * SQL: the token's row with its user, what user, groups and scopes permit together (1 basic, 2 manage:actions, 3 admin),
+ * and a resource. Scopes narrow; a group manager's scopes must reach the tool operations (DECISIONS sections 6 and 7).
+ */
+function callerStatement(name: string, resource: (id: RawBuilder<unknown>) => RawBuilder<unknown>): CallerStatement {
+  return statement(name, param => {
+    return sql`
+    select caller.*, ${resource(sql`${param('resource')}::integer`)} as state
+    from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match,
+        least(${rank(sql`held.permissions`)}, case when t.scopes is null then 3 else ${rank(sql`t.scopes`)} end) as permission,
+        case when t.scopes is null or ${rank(sql`t.scopes`)} >= 2 then held.managed else '{}' end as managed_groups
+      from token t
+      join user_account u on u.id = t.user_id
+      cross join lateral (
+        select u.permissions || coalesce(array_agg(granted.permission) filter (where granted.permission is not null), '{}')
+            as permissions,
+          coalesce(array_agg(distinct m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        left join lateral unnest(g.permissions) granted (permission) on true
+        where m.user_id = u.id
+      ) held
+      where t.hash = ${param('hash')}::bytea
+      offset 0
+    ) caller`
+  })
+}
+
+function rank(permissions: RawBuilder<unknown>): RawBuilder<number> {
+  return sql`case when 'admin' = any(${permissions}) then 3 when 'manage:actions' = any(${permissions}) then 2 else 1 end`
+}

@@ -1,0 +1,230 @@
+import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest } from '../errors.js'
+import type { Change } from '../revisions/audit.js'
+import type { RecentChange } from '../revisions/recent.js'
+import { entityTag, type Precondition, preconditionHolds } from '../revisions/tag.js'
+import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
+import { fingerprint, looksLikeMask, maskOf } from '../secrets/mask.js'
+import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
+import { headerFaults } from './headers.js'
+import type { StoredHeader, ToolState } from './state.js'
+
+export interface CustomHeaderInput {
+  key: string
+  value: string
+}
+
+/** A definition that passed the check, as it will be stored: its JSON text and the SHA-256 of that text, in hex. */
+export interface CheckedDefinition {
+  text: string
+  hash: string
+}
+
+/** What an update of a tool asks for. `null` never arrives here but for `oauth_config_id`, which it clears. */
+export interface ToolUpdate {
+  fields: {
+    name?: string
+    description?: string
+    definition?: CheckedDefinition
+    custom_headers?: CustomHeaderInput[]
+    passthrough_auth?: boolean
+    oauth_config_id?: number | null
+  }
+  /** What the check of the definition found; reported with the other faults of its stage. */
+  definitionFaults: Fault[]
+  precondition: Precondition
+  preconditionDemanded: boolean
+}
+
+/** A header as it will be stored: taken over from a stored position, or sealed anew. */
+export interface PlannedHeader {
+  name: string
+  fingerprint: string
+  kept: number | null
+  sealed: SealedSecret | null
+}
+
+export interface ToolContent {
+  name: string
+  display_name: string | null
+  description: string
+  definition_hash: string | null
+  passthrough_auth: boolean
+  oauth_config_id: number | null
+}
+
+/** The decision on a tool update that may be made. `headers` is null when the stored ones stay as they are. */
+export interface ToolPlan {
+  content: ToolContent
+  definition: CheckedDefinition | null
+  headers: PlannedHeader[] | null
+  changes: Change[]
+  attachesOauthConfig: boolean
+  overwritten: RecentChange[]
+  precondition: 'holds' | 'failed' | 'demanded'
+}
+
+/**
+ * Decides an update of a tool against one state of it, in the order of DECISIONS section 2: may edit (`Forbidden`,
+ * `BuiltinReadOnly`), the rules of definition, headers and masks (`InvalidRequest`), references. A precondition that
+ * fails or is missing is reported in the plan. `oauthConfigExists` null takes a newly linked configuration for granted.
+ * Throws `Unavailable` (`key_missing`) when the request touches a secret whose key is gone.
+ */
+export function planToolUpdate(
+  state: ToolState,
+  update: ToolUpdate,
+  vault: Vault,
+  oauthConfigExists: boolean | null,
+): ToolPlan {
+  requireManageable(state)
+  const { fields } = update
+  requireRules(state, update)
+  const content = mergedContent(state, fields)
+  const attachesOauthConfig = content.oauth_config_id !== null && content.oauth_config_id !== state.oauth_config_id
+  if (attachesOauthConfig && oauthConfigExists === false) {
+    throw new InvalidRequest([
+      { loc: ['body', 'oauth_config_id'], msg: 'OAuth configuration not found', type: 'not_found' },
+    ])
+  }
+  const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
+  const changes = changedFields(state, content, headers)
+  return {
+    content,
+    definition: content.definition_hash === state.definition_hash ? null : (fields.definition ?? null),
+    headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
+    changes,
+    attachesOauthConfig,
+    overwritten: update.precondition.kind === 'none' ? overwrittenFields(state, changes) : [],
+    precondition: preconditionState(state, update, changes),
+  }
+}
+
+/** Built-in tools and tools of an MCP server are no custom tools; of the others, the caller manages some or all. */
+export function requireManageable(state: ToolState): void {
+  if (state.in_code_tool_id !== null || state.mcp_server_id !== null) {
+    throw new BuiltinReadOnly('This tool is built in or belongs to an MCP server: only custom tools can be updated here.')
+  }
+  if (!state.manageable) {
+    throw new Forbidden(
+      'A group manager may update a tool that they own, or one that is attached to an agent shared with a group they ' +
+        'manage and to no agent outside their groups.',
+      'manage:actions',
+    )
+  }
+}
+
+function requireRules(state: ToolState, update: ToolUpdate): void {
+  const { fields } = update
+  const headers = fields.custom_headers ?? []
+  const faults = [
+    ...update.definitionFaults,
+    ...headerFaults(headers, ['body', 'custom_headers']),
+    ...maskFaults(state, headers),
+    ...passthroughFaults(state, fields),
+  ]
+  if (faults.length > 0) throw new InvalidRequest(faults)
+}
+
+function maskFaults(state: ToolState, headers: CustomHeaderInput[]): Fault[] {
+  return headers.flatMap(({ key, value }, index) => {
+    if (!looksLikeMask(value) || keptPosition(state, key, value) !== null) return []
+    return {
+      loc: ['body', 'custom_headers', index, 'value'],
+      msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself',
+      type: 'mask_mismatch',
+    }
+  })
+}
+
+function passthroughFaults(state: ToolState, fields: ToolUpdate['fields']): Fault[] {
+  if (fields.passthrough_auth === undefined && fields.custom_headers === undefined) return []
+  const names = fields.custom_headers?.map(header => header.key) ?? state.headers.map(header => header.name)
+  const index = names.findIndex(name => name.toLowerCase() === 'authorization')
+  if (index < 0 || !(fields.passthrough_auth ?? state.passthrough_auth)) return []
+  const loc = fields.passthrough_auth ? ['body', 'passthrough_auth'] : ['body', 'custom_headers', index, 'key']
+  return [
+    { loc, msg: 'passthrough_auth and an Authorization header exclude each other', type: 'passthrough_auth_conflict' },
+  ]
+}
+
+function mergedContent(state: ToolState, fields: ToolUpdate['fields']): ToolContent {
+  return {
+    name: fields.name ?? state.name,
+    display_name: state.display_name,
+    description: fields.description ?? state.description,
+    definition_hash: fields.definition?.hash ?? state.definition_hash,
+    passthrough_auth: fields.passthrough_auth ?? state.passthrough_auth,
+    oauth_config_id: fields.oauth_config_id === undefined ? state.oauth_config_id : fields.oauth_config_id,
+  }
+}
+
+/** A mask keeps the stored secret; so does the same value sent again, so that sending it twice changes nothing. */
+function plannedHeaders(state: ToolState, headers: CustomHeaderInput[], vault: Vault): PlannedHeader[] {
+  return headers.map(({ key, value }) => {
+    const byMask = keptPosition(state, key, value)
+    if (byMask !== null) return keptHeader(state, key, byMask, vault)
+    const mark = fingerprint(requireDeploymentKey(vault), state.id, key, value).toString('hex')
+    const same = state.headers.findIndex(header => sameName(header, key) && header.fingerprint === mark)
+    if (same >= 0 && vault.ring.key(state.headers[same]?.key_id ?? '')) return keptHeader(state, key, same, vault)
+    const sealed = encryptSecret(vault.ring, value, { toolId: state.id, headerName: key })
+    return { name: key, fingerprint: mark, kept: null, sealed }
+  })
+}
+
+function keptHeader(state: ToolState, name: string, position: number, vault: Vault): PlannedHeader {
+  const stored = state.headers[position]
+  if (stored === undefined || vault.ring.key(stored.key_id) === undefined) throw secretUnavailable()
+  return { name, fingerprint: stored.fingerprint, kept: position, sealed: null }
+}
+
+function keptPosition(state: ToolState, name: string, value: string): number | null {
+  const position = state.headers.findIndex(header => sameName(header, name) && shownMask(header) === value)
+  return position < 0 ? null : position
+}
+
+function sameName(header: StoredHeader, name: string): boolean {
+  return header.name.toLowerCase() === name.toLowerCase()
+}
+
+/** The mask that answers show for a stored header. */
+export function shownMask(header: { fingerprint: string }): string {
+  return maskOf(Buffer.from(header.fingerprint, 'hex'))
+}
+
+function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
+  const changes: Change[] = []
+  const field = (name: string, from: unknown, to: unknown) => {
+    if (JSON.stringify(from) !== JSON.stringify(to)) changes.push({ field: name, from, to })
+  }
+  field('name', state.name, content.name)
+  field('display_name', state.display_name, content.display_name)
+  field('description', state.description, content.description)
+  field('definition', state.definition_hash, content.definition_hash)
+  if (headers !== null && !sameHeaders(state.headers, headers)) {
+    changes.push({ field: 'custom_headers', from: shownHeaders(state.headers), to: shownHeaders(headers) })
+  }
+  field('passthrough_auth', state.passthrough_auth, content.passthrough_auth)
+  field('oauth_config_id', state.oauth_config_id, content.oauth_config_id)
+  return changes
+}
+
+/** By the whole fingerprint, not by the mask: a mask is too short to tell that two secrets are the same. */
+function sameHeaders(before: { name: string; fingerprint: string }[], after: typeof before): boolean {
+  const marks = (list: typeof before) => JSON.stringify(list.map(header => [header.name, header.fingerprint]))
+  return marks(before) === marks(after)
+}
+
+/** Headers as answers and audit rows show them: name and mask. */
+export function shownHeaders(headers: { name: string; fingerprint: string }[]): CustomHeaderInput[] {
+  return headers.map(header => ({ key: header.name, value: shownMask(header) }))
+}
+
+function preconditionState(state: ToolState, update: ToolUpdate, changes: Change[]): ToolPlan['precondition'] {
+  if (update.precondition.kind === 'none' && update.preconditionDemanded) return 'demanded'
+  if (changes.length === 0) return 'holds'
+  return preconditionHolds(update.precondition, entityTag('tool', state.id, state.version)) ? 'holds' : 'failed'
+}
+
+function overwrittenFields(state: ToolState, changes: Change[]): RecentChange[] {
+  const changed = new Set(changes.map(change => change.field))
+  return state.recent.filter(recent => changed.has(recent.field))
+}

@@ -1,0 +1,202 @@
+import type { Kysely, Transaction } from 'kysely'
+import { type Caller, managesActions } from '../auth/caller.js'
+import type { Executor } from '../db/statement.js'
+import type { Database } from '../db/tables.js'
+import { inDryRun, inTransaction } from '../db/transaction.js'
+import { PreconditionFailed, PreconditionRequired, ResourceNotFound } from '../errors.js'
+import { type Actor, auditEntry } from '../revisions/audit.js'
+import { changesSince } from '../revisions/changes.js'
+import { entityTag, versionInTags } from '../revisions/tag.js'
+import { databaseTimeMs } from '../revisions/time.js'
+import type { Vault } from '../secrets/vault.js'
+import { planToolUpdate, shownHeaders, type ToolPlan, type ToolUpdate } from './plan.js'
+import type { ToolState } from './state.js'
+import {
+  lockRow,
+  readOauthConfig,
+  readRow,
+  readState,
+  type ToolRow,
+  type ToolViewerParameters,
+  writeStatement,
+} from './statements.js'
+
+/** One authenticated request to update a tool. `seen` is the state that came with the authentication. */
+export interface ToolUpdateRequest {
+  id: number
+  caller: Caller
+  actor: Actor
+  seen: ToolState | null
+  update: ToolUpdate
+  vault: Vault
+  dryRun: boolean
+}
+
+/** The answer: the snapshot as JSON text, the stored version, and the plan that was carried out. */
+export interface ToolUpdateResult {
+  snapshot: string
+  version: number
+  plan: ToolPlan
+}
+
+/**
+ * Updates a custom tool, all or nothing, in the same two steps as an agent: decided on what came with the
+ * authentication and checked by the writing statement, else decided again under the row's lock.
+ *
+ * Errors: `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`, `InvalidRequest`, `PreconditionFailed`,
+ * `PreconditionRequired`, `Unavailable` (`key_missing`); database errors pass through.
+ */
+export async function updateTool(db: Kysely<Database>, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
+  if (request.seen === null) throw new ResourceNotFound('tool')
+  return (await updateAsSeen(db, request, request.seen)) ?? (await updateUnderLock(db, request))
+}
+
+async function updateAsSeen(
+  db: Kysely<Database>,
+  request: ToolUpdateRequest,
+  seen: ToolState,
+): Promise<ToolUpdateResult | undefined> {
+  const plan = planToolUpdate(seen, request.update, request.vault, null)
+  if (plan.precondition !== 'holds' || !representable(plan.content.oauth_config_id)) return undefined
+  const query = answerQuery(seen, plan, request)
+  const changesNothing = plan.changes.length === 0
+  const rows = request.dryRun && !changesNothing ? await inDryRun(db, query) : (await db.executeQuery(query)).rows
+  return resultOf(rows[0], seen, plan, request.dryRun)
+}
+
+async function updateUnderLock(db: Kysely<Database>, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
+  return await inTransaction(db, { rollback: request.dryRun }, async trx => {
+    const state = await lockTool(trx, request.id, viewerParameters(request.caller))
+    if (state === undefined) throw new ResourceNotFound('tool')
+    const exists = await oauthConfigExists(trx, request.update.fields.oauth_config_id ?? null)
+    const plan = planToolUpdate(state, request.update, request.vault, exists)
+    await requirePrecondition(trx, state, plan, request)
+    const { rows } = await trx.executeQuery(answerQuery(state, plan, request))
+    const result = resultOf(rows[0], state, plan, request.dryRun)
+    if (result === undefined) throw new Error(`tool ${request.id} changed under its lock`)
+    return result
+  })
+}
+
+/** The viewer that may do everything: the operator at the command line. */
+export const OPERATOR: ToolViewerParameters = { user: null, manages_all: true, managed_groups: [] }
+
+/** Locks a tool and reads its state, which is final until the transaction ends. Undefined when there is none. */
+export async function lockTool(
+  trx: Transaction<Database>,
+  id: number,
+  viewer: ToolViewerParameters,
+): Promise<ToolState | undefined> {
+  await lockRow.run(trx, { id })
+  return await readTool(trx, id, viewer)
+}
+
+/** Reads a tool's state as a caller sees it. Undefined when there is none. */
+export async function readTool(
+  executor: Executor,
+  id: number,
+  viewer: ToolViewerParameters,
+): Promise<ToolState | undefined> {
+  const [row] = await readState.run(executor, { ...viewer, id })
+  return row && { ...row.state, received_ms: performance.now() }
+}
+
+/**
+ * Stores what the operator decided, in a transaction that holds the row's lock; one audit row if it differs.
+ * Returns the version that is stored then.
+ */
+export async function writeTool(
+  trx: Transaction<Database>,
+  state: ToolState,
+  plan: Omit<ToolPlan, 'attachesOauthConfig' | 'overwritten' | 'precondition'>,
+  actor: Actor,
+): Promise<number> {
+  if (plan.changes.length === 0) return state.version
+  const { rows } = await trx.executeQuery(writeQuery(state, plan, OPERATOR, actor))
+  const [row] = rows
+  if (row === undefined) throw new Error(`tool ${state.id} changed under its lock`)
+  return row.version
+}
+
+function answerQuery(state: ToolState, plan: ToolPlan, request: ToolUpdateRequest) {
+  if (plan.changes.length === 0) return readRow.bind({ id: state.id, version: state.version })
+  return writeQuery(state, plan, viewerParameters(request.caller), request.actor)
+}
+
+function writeQuery(
+  state: ToolState,
+  plan: Omit<ToolPlan, 'attachesOauthConfig' | 'overwritten' | 'precondition'>,
+  viewer: ToolViewerParameters,
+  actor: Actor,
+) {
+  const replaced = plan.definition === null ? null : state.definition_hash
+  const entry = auditEntry({ kind: 'tool', ...state }, plan.changes, actor, databaseTimeMs(state), replaced)
+  const shape = { definition: plan.definition !== null, headers: plan.headers !== null }
+  return writeStatement(shape).bind({
+    ...viewer,
+    ...entry,
+    ...plan.content,
+    id: state.id,
+    version: state.version,
+    secrets_generation: state.secrets_generation,
+    field_versions: JSON.stringify(Object.fromEntries(plan.changes.map(({ field }) => [field, state.version + 1]))),
+    definition_text: plan.definition?.text ?? null,
+    definition_bytes: Buffer.byteLength(plan.definition?.text ?? ''),
+    headers: JSON.stringify((plan.headers ?? []).map(({ sealed, ...header }) => ({ ...header, ...encoded(sealed) }))),
+    shown_headers: JSON.stringify(shownHeaders(plan.headers ?? state.headers)),
+  })
+}
+
+function encoded(sealed: NonNullable<ToolPlan['headers']>[number]['sealed']) {
+  return (
+    sealed && {
+      key_id: sealed.keyId,
+      nonce: sealed.nonce.toString('base64'),
+      ciphertext: sealed.ciphertext.toString('base64'),
+    }
+  )
+}
+
+function viewerParameters(caller: Caller): ToolViewerParameters {
+  return { user: caller.userId, manages_all: managesActions(caller), managed_groups: caller.managedGroupIds }
+}
+
+function resultOf(
+  row: ToolRow | undefined,
+  state: ToolState,
+  plan: ToolPlan,
+  dryRun: boolean,
+): ToolUpdateResult | undefined {
+  if (row === undefined) return undefined
+  const snapshot = snapshotText(row, plan.definition?.text ?? row.definition)
+  return { snapshot, version: dryRun ? state.version : row.version, plan }
+}
+
+/** The wire's ToolSnapshot as JSON text; the definition's own text is put in as it is stored. */
+function snapshotText(row: ToolRow, definition: string | null): string {
+  const { version: _, definition: __, id, name, description, ...rest } = row
+  const head = JSON.stringify({ id, name, description })
+  return `${head.slice(0, -1)},"definition":${definition ?? 'null'},${JSON.stringify(rest).slice(1)}`
+}
+
+async function requirePrecondition(
+  trx: Transaction<Database>,
+  state: ToolState,
+  plan: ToolPlan,
+  request: ToolUpdateRequest,
+): Promise<void> {
+  if (plan.precondition === 'demanded') throw new PreconditionRequired()
+  if (plan.precondition === 'holds') return
+  const since = versionInTags(request.update.precondition, 'tool', state.id)
+  const changed = await changesSince(trx, 'tool', state.id, since, state.version)
+  throw new PreconditionFailed(entityTag('tool', state.id, state.version), changed)
+}
+
+async function oauthConfigExists(trx: Transaction<Database>, id: number | null): Promise<boolean> {
+  if (id === null || !representable(id)) return false
+  return (await readOauthConfig.run(trx, { id })).length > 0
+}
+
+function representable(id: number | null): boolean {
+  return id === null || (id >= -2147483648 && id <= 2147483647)
+}
