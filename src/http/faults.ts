@@ -1,0 +1,206 @@
+import { Kind, type TObject, type TSchema, Type } from '@sinclair/typebox'
+import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
+import type { Fault, Loc } from '../errors.js'
+import { parseDateTime } from './date-time.js'
+import { innerSchema, isJsonObject, isUuid, textProblem } from './typebox.js'
+
+/*
+ * What is wrong with a request, in pydantic v2's vocabulary, because the published service answers with it. The rules
+ * are those of DECISIONS section 2; where a recorded case names a type, that type.
+ */
+
+export const ValidationError = Type.Object(
+  { loc: Type.Array(Type.Union([Type.String(), Type.Integer()])), msg: Type.String(), type: Type.String() },
+  { $id: 'ValidationError' },
+)
+
+/** The body of every 422. */
+export const HTTPValidationError = Type.Object({ detail: Type.Array(ValidationError) }, { $id: 'HTTPValidationError' })
+
+const sentences = {
+  missing: 'Field required',
+  extra_forbidden: 'Extra inputs are not permitted',
+  string_type: 'Input should be a valid string',
+  string_nul: 'Input should be a string without NUL characters',
+  string_unicode: 'Input should be a valid string, unable to parse raw data as a unicode string',
+  bool_type: 'Input should be a valid boolean',
+  bool_parsing: 'Input should be a valid boolean, unable to interpret input',
+  int_type: 'Input should be a valid integer',
+  int_parsing: 'Input should be a valid integer, unable to parse string as an integer',
+  int_from_float: 'Input should be a valid integer, got a number with a fractional part',
+  float_type: 'Input should be a valid number',
+  float_parsing: 'Input should be a valid number, unable to parse string as a number',
+  finite_number: 'Input should be a finite number',
+  list_type: 'Input should be a valid list',
+  dict_type: 'Input should be a valid dictionary',
+  model_attributes_type: 'Input should be a valid dictionary or object to extract fields from',
+  uuid_type: 'UUID input should be a string, bytes or UUID object',
+  uuid_parsing: 'Input should be a valid UUID, 32 hexadecimal digits in the form 8-4-4-4-12',
+  datetime_type: 'Input should be a valid datetime',
+  datetime_from_date_parsing:
+    'Input should be a valid datetime or date in RFC 3339 form, of the years 1 to 9999 in UTC',
+  json_invalid: 'JSON decode error',
+  json_too_deep: 'Input is nested too deeply',
+  key_forbidden: 'This key is not allowed',
+} as const
+
+/** A fault whose sentence follows from its type alone. */
+export function fault(type: keyof typeof sentences, loc: Loc): Fault {
+  return { loc, msg: sentences[type], type }
+}
+
+/** The check of one request body, compiled once, and the report for the bodies that do not pass it. */
+export interface CompiledBody {
+  check(value: unknown): boolean
+  /** Every fault in the order in which the schema declares the fields; empty exactly when `check` says yes. */
+  faults(value: unknown, loc?: Loc): Fault[]
+}
+
+export function compileBody(schema: TSchema): CompiledBody {
+  const compiled: TypeCheck<TSchema> = TypeCompiler.Compile(schema)
+  return {
+    check: value => compiled.Check(value),
+    faults: (value, loc = ['body']) => (compiled.Check(value) ? [] : collectFaults(schema, value, loc)),
+  }
+}
+
+/** Every fault of a value, in the order in which the schema declares its fields, list items by index. */
+export function collectFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
+  const inspect = inspections[schema[Kind]]
+  if (inspect === undefined) throw new Error(`no fault report for schemas of kind ${schema[Kind]}`)
+  return inspect(schema, value, loc)
+}
+
+/** The faults of the named fields only, each of which is required: what an `update_mask` asks for. */
+export function faultsOfMasked(
+  schema: TObject,
+  value: unknown,
+  fields: readonly string[],
+  loc: Loc = ['body'],
+): Fault[] {
+  if (!isJsonObject(value)) return [fault('model_attributes_type', loc)]
+  const masked = Object.entries(schema.properties).filter(([name]) => fields.includes(name))
+  return masked.flatMap(([name, property]) => propertyFaults(property, value, name, true, loc))
+}
+
+/** The names of a body's own fields that the schema does not know, in the body's order. */
+export function unknownFields(schema: TObject, value: unknown): string[] {
+  if (!isJsonObject(value)) return []
+  return Object.keys(value).filter(name => !Object.hasOwn(schema.properties, name))
+}
+
+/** At most `limit` faults; where there are more, the last says how many are left out, in place of the first of them. */
+export function boundFaults(faults: readonly Fault[], limit = 100): Fault[] {
+  if (faults.length <= limit) return [...faults]
+  const shown = faults.slice(0, limit - 1)
+  const place = faults[limit - 1]?.loc[0] ?? 'body'
+  const leftOut = faults.length - shown.length
+  return [...shown, { loc: [place], msg: `${leftOut} more faults are not listed`, type: 'too_many_faults' }]
+}
+
+type Inspect = (schema: TSchema, value: unknown, loc: Loc) => Fault[]
+
+const inspections: Record<string, Inspect> = {
+  Object: recordFaults,
+  Array: listFaults,
+  Nullable: (schema, value, loc) => (value === null ? [] : collectFaults(innerSchema(schema), value, loc)),
+  Text: textFaults,
+  Integer: integerFaults,
+  Number: numberFaults,
+  Boolean: booleanFaults,
+  Enumeration: enumerationFaults,
+  Uuid: uuidFaults,
+  DateTime: dateTimeFaults,
+  FreeForm: (_, value, loc) => (isJsonObject(value) ? [] : [fault('dict_type', loc)]),
+}
+
+function recordFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
+  if (!isJsonObject(value)) return [fault('model_attributes_type', loc)]
+  const { properties, required = [] } = schema as TObject // the kind says so
+  return Object.entries(properties).flatMap(([name, property]) =>
+    propertyFaults(property, value, name, required.includes(name), loc),
+  )
+}
+
+function propertyFaults(schema: TSchema, record: Record<string, unknown>, name: string, required: boolean, loc: Loc) {
+  if (Object.hasOwn(record, name)) return collectFaults(schema, record[name], [...loc, name])
+  return required ? [fault('missing', [...loc, name])] : []
+}
+
+function listFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
+  if (!Array.isArray(value)) return [fault('list_type', loc)]
+  if (value.length > schema.maxItems) {
+    const msg = `List should have at most ${count(schema.maxItems, 'item')} after validation, not ${value.length}`
+    return [{ loc, msg, type: 'too_long' }]
+  }
+  return value.flatMap((item, index) => collectFaults(schema.items, item, [...loc, index]))
+}
+
+function textFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
+  if (typeof value !== 'string') return [fault('string_type', loc)]
+  const type = textProblem(schema, value)
+  switch (type) {
+    case undefined:
+      return []
+    case 'string_too_short':
+      return [{ loc, msg: `String should have at least ${count(schema.minLength, 'character')}`, type }]
+    case 'string_too_long':
+      return [{ loc, msg: `String should have at most ${count(schema.maxLength, 'character')}`, type }]
+    default:
+      return [fault(type, loc)]
+  }
+}
+
+function integerFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
+  if (typeof value === 'string') return [fault('int_parsing', loc)]
+  if (typeof value !== 'number') return [fault('int_type', loc)]
+  if (!Number.isFinite(value)) return [fault('finite_number', loc)]
+  if (!Number.isInteger(value)) return [fault('int_from_float', loc)]
+  return rangeFaults(schema, value, loc)
+}
+
+function numberFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
+  if (typeof value === 'string') return [fault('float_parsing', loc)]
+  if (typeof value !== 'number') return [fault('float_type', loc)]
+  if (!Number.isFinite(value)) return [fault('finite_number', loc)]
+  return rangeFaults(schema, value, loc)
+}
+
+function rangeFaults({ minimum, maximum }: TSchema, value: number, loc: Loc): Fault[] {
+  if (value < minimum) {
+    return [{ loc, msg: `Input should be greater than or equal to ${minimum}`, type: 'greater_than_equal' }]
+  }
+  if (value > maximum)
+    return [{ loc, msg: `Input should be less than or equal to ${maximum}`, type: 'less_than_equal' }]
+  return []
+}
+
+function booleanFaults(_: TSchema, value: unknown, loc: Loc): Fault[] {
+  if (typeof value === 'boolean') return []
+  return [fault(typeof value === 'string' ? 'bool_parsing' : 'bool_type', loc)]
+}
+
+function enumerationFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
+  const words: unknown[] = schema.enum
+  return words.includes(value) ? [] : [{ loc, msg: `Input should be ${alternatives(words)}`, type: 'enum' }]
+}
+
+function uuidFaults(_: TSchema, value: unknown, loc: Loc): Fault[] {
+  if (typeof value !== 'string') return [fault('uuid_type', loc)]
+  return isUuid(value) ? [] : [fault('uuid_parsing', loc)]
+}
+
+function dateTimeFaults(_: TSchema, value: unknown, loc: Loc): Fault[] {
+  if (typeof value !== 'string') return [fault('datetime_type', loc)]
+  return parseDateTime(value) === undefined ? [fault('datetime_from_date_parsing', loc)] : []
+}
+
+/** `'a', 'b' or 'c'` */
+function alternatives(words: readonly unknown[]): string {
+  const quoted = words.map(word => `'${word}'`)
+  return quoted.length < 2 ? quoted.join('') : `${quoted.slice(0, -1).join(', ')} or ${quoted.at(-1)}`
+}
+
+function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`
+}

@@ -1,0 +1,158 @@
+import type { Fault, Loc } from '../errors.js'
+import { fault } from './faults.js'
+import { offsetOfSyntaxError } from './json-syntax.js'
+import { unstorable } from './typebox.js'
+
+/** What the bytes of a request body hold. */
+export type ParsedBody =
+  | { kind: 'value'; value: unknown }
+  /** An empty body or `null`: reported together with the faults of path, query and headers. */
+  | { kind: 'absent'; faults: Fault[] }
+  /** Not JSON, or JSON with keys that reach into prototypes: reported alone. */
+  | { kind: 'refused'; faults: Fault[] }
+
+const utf8 = new TextDecoder('utf-8', { fatal: true })
+
+/**
+ * Reads a JSON body as RFC 8259 writes it: UTF-8, a byte order mark is skipped, duplicate keys give the last. Never
+ * throws, whatever the bytes are.
+ */
+export function parseJsonBody(bytes: Uint8Array): ParsedBody {
+  if (bytes.length === 0) return absent()
+  const text = decode(bytes)
+  if (text === undefined) return invalidAt(offsetOfInvalidUtf8(bytes))
+  const value = parse(text)
+  if (value === undefined) return invalidAt(offsetOfSyntaxError(text))
+  if (value === null) return absent()
+  const faults = mayNameForbiddenKey.test(text) ? firstForbiddenKey(value) : []
+  return faults.length === 0 ? { kind: 'value', value } : { kind: 'refused', faults }
+}
+
+/**
+ * Whether arrays and objects are nested deeper than `limit`; the body itself is depth 1. What the body holds under
+ * `exceptKey` is not looked at: it is bounded elsewhere.
+ */
+export function exceedsDepth(body: unknown, limit: number, exceptKey?: string): boolean {
+  let level = [body].filter(isContainer)
+  for (let depth = 1; level.length > 0; depth++) {
+    if (depth > limit) return true
+    level = level.flatMap(container => children(container, depth === 1 ? exceptKey : undefined))
+  }
+  return false
+}
+
+/** The fault of a body that `exceedsDepth`; it stands alone. */
+export function tooDeep(): Fault {
+  return fault('json_too_deep', ['body'])
+}
+
+/**
+ * The places in a free-form value, keys included, that hold text which PostgreSQL or UTF-8 cannot: `string_nul`,
+ * `string_unicode`. At most `limit` faults, in the order of the text.
+ */
+export function unstorableText(value: unknown, loc: Loc, limit = 1000): Fault[] {
+  const faults: Fault[] = []
+  for (const place of walk(value)) {
+    const key = typeof place.key === 'string' ? unstorable(place.key) : undefined
+    const type = key ?? (typeof place.value === 'string' ? unstorable(place.value) : undefined)
+    if (type !== undefined) faults.push(fault(type, [...loc, ...locOf(place)]))
+    if (faults.length === limit) break
+  }
+  return faults
+}
+
+function absent(): ParsedBody {
+  return { kind: 'absent', faults: [fault('missing', ['body'])] }
+}
+
+function invalidAt(offset: number): ParsedBody {
+  return { kind: 'refused', faults: [fault('json_invalid', ['body', offset])] }
+}
+
+function decode(bytes: Uint8Array): string | undefined {
+  try {
+    return utf8.decode(bytes)
+  } catch {
+    return undefined
+  }
+}
+
+/** `undefined` is no JSON value, so it can say that the text is none. */
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** A BOM counts as no character here, as in the text that was decoded. */
+function offsetOfInvalidUtf8(bytes: Uint8Array): number {
+  return Math.max(0, new TextDecoder('utf-8').decode(bytes).indexOf('\ufffd'))
+}
+
+/** Any letter of a key may be written as an escape; a text that does not match holds neither key. */
+const mayNameForbiddenKey = new RegExp(`"(?:${escapable('__proto__')}|${escapable('prototype')})"[ \\t\\n\\r]*:`)
+
+function escapable(word: string): string {
+  return [...word].map(letter => `(?:${letter}|\\\\u00${anyCase(letter.charCodeAt(0).toString(16))})`).join('')
+}
+
+function anyCase(hexadecimal: string): string {
+  return hexadecimal.replace(/[a-f]/g, digit => `[${digit}${digit.toUpperCase()}]`)
+}
+
+/** The first place where a value names `__proto__`, or `prototype` inside `constructor`. */
+function firstForbiddenKey(value: unknown): Fault[] {
+  for (const place of walk(value)) {
+    const { key, parent } = place
+    if (key === '__proto__' || (key === 'prototype' && parent?.key === 'constructor')) {
+      return [fault('key_forbidden', ['body', ...locOf(place)])]
+    }
+  }
+  return []
+}
+
+/** A value in a JSON document. Its place is kept as a chain, because a copied path for each would cost its square. */
+interface Place {
+  value: unknown
+  key?: string | number
+  parent?: Place
+  depth: number
+}
+
+/** What lies deeper than this was or will be refused for its depth: DECISIONS section 9 allows 128 in a definition. */
+const walkDepthLimit = 256
+
+/** Every value of a document in the order of its text, the document itself first. Nesting costs no stack. */
+function* walk(value: unknown): Generator<Place> {
+  const pending: Place[] = [{ value, depth: 1 }]
+  for (let place = pending.pop(); place !== undefined; place = pending.pop()) {
+    yield place
+    if (!isContainer(place.value) || place.depth > walkDepthLimit) continue
+    const entries: [string | number, unknown][] = Array.isArray(place.value)
+      ? [...place.value.entries()]
+      : Object.entries(place.value)
+    for (const [key, child] of entries.reverse()) {
+      pending.push({ value: child, key, parent: place, depth: place.depth + 1 })
+    }
+  }
+}
+
+function locOf(place: Place): Loc {
+  const loc: Loc = []
+  for (let here: Place | undefined = place; here?.key !== undefined; here = here.parent) loc.push(here.key)
+  return loc.reverse()
+}
+
+function children(container: object, exceptKey: string | undefined): object[] {
+  if (exceptKey === undefined || Array.isArray(container)) return Object.values(container).filter(isContainer)
+  return Object.entries(container)
+    .filter(([key]) => key !== exceptKey)
+    .map(([, value]) => value)
+    .filter(isContainer)
+}
+
+function isContainer(value: unknown): value is object {
+  return typeof value === 'object' && value !== null
+}

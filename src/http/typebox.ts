@@ -1,0 +1,222 @@
+import { Kind, type SchemaOptions, type Static, type TSchema, Type, TypeRegistry } from '@sinclair/typebox'
+import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
+import { parseDateTime } from './date-time.js'
+
+/*
+ * The words in which this service writes its schemas. Each is plain JSON Schema on the outside, so that the OpenAPI
+ * document needs no translation, and a TypeBox kind on the inside, so that the compiled check and the fault report ask
+ * the same question. What only we need to know is kept under symbols, which JSON leaves out.
+ */
+
+/** Set on a `text` whose length is judged, and which is stored, without the blanks around it. */
+const Trimmed = Symbol('trimmed')
+/** The schema that a `nullable` wraps. */
+const Inner = Symbol('inner')
+
+const int4Min = -2_147_483_648
+const int4Max = 2_147_483_647
+
+export interface TText extends TSchema {
+  [Kind]: 'Text'
+  [Trimmed]: boolean
+  static: string
+  type: 'string'
+  minLength?: number
+  maxLength?: number
+}
+
+export interface TEnumeration<Value extends string> extends TSchema {
+  [Kind]: 'Enumeration'
+  static: Value
+  type: 'string'
+  enum: Value[]
+}
+
+export interface TUuid extends TSchema {
+  [Kind]: 'Uuid'
+  static: string
+  type: 'string'
+  format: 'uuid'
+}
+
+export interface TDateTime extends TSchema {
+  [Kind]: 'DateTime'
+  static: string
+  type: 'string'
+  format: 'date-time'
+}
+
+export interface TFreeForm extends TSchema {
+  [Kind]: 'FreeForm'
+  static: Record<string, unknown>
+  type: 'object'
+}
+
+export interface TNullable<Schema extends TSchema = TSchema> extends TSchema {
+  [Kind]: 'Nullable'
+  [Inner]: Schema
+  static: Static<Schema> | null
+}
+
+export interface TextOptions extends SchemaOptions {
+  /** In Unicode code points. */
+  minLength?: number
+  /** In Unicode code points. */
+  maxLength?: number
+  /** Judge the length without the blanks around the text. */
+  trimmed?: boolean
+}
+
+/** Text that PostgreSQL can hold: no NUL, no lone surrogate. Limits count code points, as JSON Schema does. */
+export function text({ trimmed = false, ...options }: TextOptions = {}): TText {
+  return brand<TText>('Text', { ...options, type: 'string', [Trimmed]: trimmed })
+}
+
+/** One of the given words; `enum` in the document. With `$id` it is a component of its own. */
+export function enumeration<const Value extends string>(values: readonly Value[], options: SchemaOptions = {}) {
+  return brand<TEnumeration<Value>>('Enumeration', { ...options, type: 'string', enum: [...values] })
+}
+
+/** A UUID in its hyphenated form, in either case. */
+export function uuid(options: SchemaOptions = {}): TUuid {
+  return brand<TUuid>('Uuid', { ...options, type: 'string', format: 'uuid' })
+}
+
+/** A date that `parseDateTime` can read. */
+export function dateTime(options: SchemaOptions = {}): TDateTime {
+  return brand<TDateTime>('DateTime', { ...options, type: 'string', format: 'date-time' })
+}
+
+/** A number that an `int4` column holds. */
+export function int32(options: SchemaOptions = {}) {
+  return Type.Integer({ ...options, minimum: int4Min, maximum: int4Max })
+}
+
+/** The id of another row: any integer. One that no row can have is reported with the unknown ones, as `not_found`. */
+export function identifier(options: SchemaOptions = {}) {
+  return Type.Integer(options)
+}
+
+export function number(options: SchemaOptions & { minimum?: number; maximum?: number } = {}) {
+  return Type.Number(options)
+}
+
+export function flag(options: SchemaOptions = {}) {
+  return Type.Boolean(options)
+}
+
+/** Items in order. A list over `maxItems` is one fault, its items are not looked at. */
+export function list<Item extends TSchema>(item: Item, options: SchemaOptions & { maxItems?: number } = {}) {
+  return Type.Array(item, options)
+}
+
+/** A JSON object that nobody looks into here: every property stays as it was sent. */
+export function freeForm(options: SchemaOptions = {}): TFreeForm {
+  return brand<TFreeForm>('FreeForm', { ...options, type: 'object', additionalProperties: true })
+}
+
+/**
+ * The schema or `null`. Written as a type list, because a union reports one fault for each of its members; a schema
+ * with a name of its own becomes a choice between its reference and `null`, because a type list would lose the name.
+ */
+export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}): TNullable<Schema> {
+  const { $id, ...inline } = schema
+  const outside = $id === undefined ? { ...inline, type: [inline.type, 'null'] } : { anyOf: [schema, { type: 'null' }] }
+  return brand<TNullable<Schema>>('Nullable', { ...outside, ...options, [Inner]: schema })
+}
+
+/** What `nullable` was made of. */
+export function innerSchema(schema: TSchema): TSchema {
+  return (schema as TNullable)[Inner] // the kind says so; TSchema does not
+}
+
+/** `{ $ref }` to a component, typed as what it refers to. For routes: the document then names it once. */
+export function reference<Schema extends TSchema>(schema: Schema) {
+  return Type.Unsafe<Static<Schema>>({ $ref: schema.$id })
+}
+
+/** The schema as the OpenAPI document lists it: every named schema inside it is a reference. */
+export function component(schema: TSchema): Record<string, unknown> & { $id: string } {
+  const { $id, ...content } = schema
+  if ($id === undefined) throw new Error('a component needs a name')
+  // An object goes in, so an object comes out.
+  return { $id, ...(withReferences(content) as Record<string, unknown>) }
+}
+
+function withReferences(node: unknown): unknown {
+  if (Array.isArray(node)) return node.map(withReferences)
+  if (typeof node !== 'object' || node === null) return node
+  if ('$id' in node) return { $ref: node.$id }
+  return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, withReferences(value)]))
+}
+
+export type TextProblem = 'string_nul' | 'string_unicode' | 'string_too_short' | 'string_too_long'
+
+/** Why a text is refused, the first reason only; nothing when it is fine. */
+export function textProblem(schema: TSchema, value: string): TextProblem | undefined {
+  const problem = unstorable(value)
+  if (problem !== undefined) return problem
+  // TSchema's own properties are untyped; only `text` makes this kind.
+  const { minLength = 0, maxLength = Number.POSITIVE_INFINITY, [Trimmed]: trimmed } = schema as TText
+  const judged = trimmed ? value.trim() : value
+  if (isShorter(judged, minLength)) return 'string_too_short'
+  if (isLonger(judged, maxLength)) return 'string_too_long'
+  return undefined
+}
+
+/** Why PostgreSQL, or UTF-8 itself, cannot hold a text; nothing when it can. */
+export function unstorable(value: string): 'string_nul' | 'string_unicode' | undefined {
+  if (value.includes('\0')) return 'string_nul'
+  if (/\p{Surrogate}/u.test(value)) return 'string_unicode'
+  return undefined
+}
+
+// UTF-16 gives each code point one or two units, so most texts are judged without counting.
+function isShorter(value: string, codePoints: number): boolean {
+  return value.length < codePoints || (value.length < codePoints * 2 && countCodePoints(value) < codePoints)
+}
+
+function isLonger(value: string, codePoints: number): boolean {
+  return value.length > codePoints && (value.length > codePoints * 2 || countCodePoints(value) > codePoints)
+}
+
+function countCodePoints(value: string): number {
+  let count = 0
+  for (const _ of value) count++
+  return count
+}
+
+const uuidShape = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+
+export function isUuid(value: string): boolean {
+  return uuidShape.test(value)
+}
+
+const compiledInner = new WeakMap<TSchema, TypeCheck<TSchema>>()
+
+function matchesInner(schema: TNullable, value: unknown): boolean {
+  let check = compiledInner.get(schema)
+  if (check === undefined) {
+    check = TypeCompiler.Compile(schema[Inner])
+    compiledInner.set(schema, check)
+  }
+  return check.Check(value)
+}
+
+export function isJsonObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function brand<Schema extends TSchema>(kind: Schema[typeof Kind], content: object): Schema {
+  return { ...content, [Kind]: kind } as Schema // TypeBox's own way to make a kind: the symbol is the type
+}
+
+TypeRegistry.Set<TText>(
+  'Text',
+  (schema, value) => typeof value === 'string' && textProblem(schema, value) === undefined,
+)
+TypeRegistry.Set<TEnumeration<string>>('Enumeration', (schema, value) => (schema.enum as unknown[]).includes(value))
+TypeRegistry.Set('Uuid', (_, value) => typeof value === 'string' && isUuid(value))
+TypeRegistry.Set('DateTime', (_, value) => typeof value === 'string' && parseDateTime(value) !== undefined)
+TypeRegistry.Set('FreeForm', (_, value) => isJsonObject(value))
+TypeRegistry.Set<TNullable>('Nullable', (schema, value) => value === null || matchesInner(schema, value))
