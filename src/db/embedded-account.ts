@@ -1,0 +1,121 @@
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { userInfo } from 'node:os'
+
+/** The embedded PostgreSQL cannot run here. The message is one sentence: why, and that `DATABASE_URL` names another server. */
+export class EmbeddedUnavailable extends Error {
+  constructor(reason: string, options?: ErrorOptions) {
+    super(
+      `the embedded PostgreSQL cannot run: ${reason}; set DATABASE_URL to use a PostgreSQL server of your own`,
+      options,
+    )
+    this.name = 'EmbeddedUnavailable'
+  }
+}
+
+/** A user of this machine, as the password file knows it. */
+export interface Account {
+  name: string
+  uid: number
+  gid: number
+}
+
+/** What a command of another account wrote and how it ended; `failed` is why it could not be started at all. */
+export interface CommandResult {
+  code: number
+  stdout: string
+  stderr: string
+  failed?: string
+}
+
+const COMMAND_TIMEOUT_MS = 30_000
+
+export function isRoot(): boolean {
+  return process.geteuid?.() === 0
+}
+
+/**
+ * Who runs the server of a new cluster: this user, or, because PostgreSQL refuses to run as root, `postgres` or else `nobody`.
+ * @throws EmbeddedUnavailable when the password file has no such user
+ */
+export function preferredAccount(): Account {
+  if (!isRoot()) return ownAccount()
+  const account = accountWhere(entry => entry.name === 'postgres') ?? accountWhere(entry => entry.name === 'nobody')
+  if (!account)
+    throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
+  return account
+}
+
+/**
+ * The account of a user id, for data that exists already: its owner keeps running it.
+ * @throws EmbeddedUnavailable when the password file has no such user
+ */
+export function accountOf(uid: number): Account {
+  const account = accountWhere(entry => entry.uid === uid)
+  if (!account) throw new EmbeddedUnavailable(`the user id ${uid} has no entry in the password file`)
+  return account
+}
+
+/** The identity options of `node:child_process` that make a child run as this account. */
+export function identity(account: Account): { uid?: number; gid?: number } {
+  return account.uid === process.geteuid?.() ? {} : { uid: account.uid, gid: account.gid }
+}
+
+/**
+ * The environment of every process of the cluster. Nothing of ours is handed on: the environment of the application holds
+ * secrets, and variables such as PGPORT would change what the server does.
+ */
+export function serverEnvironment(): NodeJS.ProcessEnv {
+  const { PATH = '/usr/local/bin:/usr/bin:/bin', TZ } = process.env
+  return { PATH, LC_ALL: 'C.UTF-8', ...(TZ === undefined ? {} : { TZ }) }
+}
+
+/** Runs a command as an account. Never rejects: the caller decides what a failure means. */
+export function runAs(account: Account, command: string, args: string[]): Promise<CommandResult> {
+  const options = { ...identity(account), cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
+  return new Promise(resolve => {
+    try {
+      execFile(command, args, options, (error, stdout, stderr) => {
+        if (!error) return resolve({ code: 0, stdout, stderr })
+        if (typeof error.code === 'number') return resolve({ code: error.code, stdout, stderr })
+        resolve({ code: -1, stdout, stderr, failed: String(error.code ?? error.signal ?? error.message) })
+      })
+    } catch (error) {
+      // Node throws here, instead of calling back, when the process may not change its user.
+      resolve({ code: -1, stdout: '', stderr: '', failed: errorCode(error) ?? String(error) })
+    }
+  })
+}
+
+/** The `code` of a system error (`ENOENT`), if the value has one. */
+export function errorCode(error: unknown): string | undefined {
+  if (typeof error !== 'object' || error === null || !('code' in error)) return undefined
+  return typeof error.code === 'string' ? error.code : undefined
+}
+
+function ownAccount(): Account {
+  try {
+    const { username, uid, gid } = userInfo()
+    return { name: username, uid, gid }
+  } catch (error) {
+    throw new EmbeddedUnavailable(`the user id ${process.geteuid?.()} has no entry in the password file`, {
+      cause: error,
+    })
+  }
+}
+
+function accountWhere(matches: (entry: Account) => boolean): Account | undefined {
+  const own = isRoot() ? undefined : ownAccount()
+  if (own && matches(own)) return own
+  return passwordFile().find(matches)
+}
+
+function passwordFile(): Account[] {
+  const entries: Account[] = []
+  for (const line of readFileSync('/etc/passwd', 'utf8').split('\n')) {
+    const [name, , uid, gid] = line.split(':')
+    if (name && /^\d+$/.test(uid ?? '') && /^\d+$/.test(gid ?? ''))
+      entries.push({ name, uid: Number(uid), gid: Number(gid) })
+  }
+  return entries
+}

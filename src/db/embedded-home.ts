@@ -1,0 +1,187 @@
+import { createHash } from 'node:crypto'
+import { existsSync, realpathSync } from 'node:fs'
+import { chmod, chown, lstat, mkdir, mkdtemp, readdir, realpath, rename, rm } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import {
+  type Account,
+  accountOf,
+  EmbeddedUnavailable,
+  errorCode,
+  isRoot,
+  preferredAccount,
+  runAs,
+} from './embedded-account.js'
+import { temporaryRoots } from './embedded-binaries.js'
+
+/**
+ * The folder of one cluster: `data` (the cluster itself), `run` (socket, FIFOs, state), `log` and the lock. It has mode 0700
+ * and belongs to the account that runs the server; that mode is what makes `trust` authentication safe.
+ */
+export interface Home {
+  path: string
+  account: Account
+  /** The folder of the socket: `run`, unless its path is too long for a socket. */
+  sockets: string
+}
+
+const FOLDER = 'postgresql'
+/** `sun_path` holds 108 bytes on Linux and 104 elsewhere, one of them for the final NUL. */
+const SOCKET_PATH_LIMIT_BYTES = process.platform === 'linux' ? 107 : 103
+const SOCKET_NAME = '.s.PGSQL.5432'
+
+/** Run as the server's account: proves that it can reach the folder and write there, and makes what every process needs. */
+const PREPARE = `
+umask 077
+cd "$1" && chmod 700 . || exit 1
+mkdir run 2>/dev/null
+for fifo in users presence; do
+  mkfifo "run/$fifo" 2>/dev/null
+  [ -p "run/$fifo" ] || exit 1
+done
+[ "$2" = "$1/run" ] || mkdir "$2" 2>/dev/null || [ -d "$2" ]
+`
+
+/**
+ * Opens the cluster's folder below `dataDir`, making it when it is new. As root it belongs to the account that runs the server;
+ * where that account cannot reach `dataDir`, a folder under the system's temporary directory takes its place, under a name
+ * that follows from `dataDir`, so that the next start finds it.
+ * @throws EmbeddedUnavailable
+ */
+export async function openHome(dataDir: string, log: (line: string) => void): Promise<Home> {
+  const wanted = join(resolve(dataDir), FOLDER)
+  if (!isRoot()) return openOwnHome(wanted)
+
+  const owner = await ownerOf(wanted)
+  if (owner && existsSync(join(wanted, 'data'))) return prepared(wanted, owner)
+
+  const spare = join(spareParent(resolve(dataDir)), FOLDER)
+  if (!existsSync(spare)) {
+    const made = await tryToMakeHome(wanted, owner ?? preferredAccount())
+    if (made) return made
+    await makeSpareHome(spare, preferredAccount())
+  }
+  const home = await openSpareHome(spare)
+  log(
+    `the user ${home.account.name}, who runs the embedded PostgreSQL, cannot write ${resolve(dataDir)}: its data is in ${spare}`,
+  )
+  return home
+}
+
+async function openOwnHome(path: string): Promise<Home> {
+  try {
+    await mkdir(path, { recursive: true, mode: 0o700 })
+  } catch (error) {
+    throw new EmbeddedUnavailable(`the data folder ${path} cannot be made (${errorCode(error)})`, { cause: error })
+  }
+  const { uid } = await lstat(path)
+  if (uid !== process.geteuid?.())
+    throw new EmbeddedUnavailable(`the data folder ${path} belongs to another user (id ${uid})`)
+  return prepared(path, preferredAccount())
+}
+
+/** The account that owns an existing home. A home that is there but empty and root's (a mount point) counts as missing. */
+async function ownerOf(path: string): Promise<Account | undefined> {
+  const stats = await lstat(path).catch(() => undefined)
+  if (!stats) return undefined
+  if (!stats.isDirectory()) throw new EmbeddedUnavailable(`${path} is not a folder`)
+  if (stats.uid !== 0) return accountOf(stats.uid)
+  if ((await readdir(path)).length > 0)
+    throw new EmbeddedUnavailable(`${path} belongs to root, who cannot run PostgreSQL`)
+  return undefined
+}
+
+async function tryToMakeHome(path: string, account: Account): Promise<Home | undefined> {
+  const dataDir = dirname(path)
+  try {
+    const made = await mkdir(dataDir, { recursive: true })
+    if (made !== undefined) await chmod(dataDir, 0o711)
+    const { code, failed } = await runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dataDir])
+    if (failed !== undefined) throw notThatUser(account, failed)
+    if (code !== 0) return undefined
+    await makeHome(path, account)
+  } catch (error) {
+    if (['EACCES', 'EROFS', 'EPERM', 'ENOTDIR'].includes(errorCode(error) ?? '')) return undefined
+    throw error
+  }
+  return prepared(path, account)
+}
+
+/** The folder gets its name only when it has its owner and is not empty, so that no second process can replace it. */
+async function makeHome(path: string, account: Account): Promise<void> {
+  const stats = await lstat(path).catch(() => undefined)
+  if (stats) return stats.uid === 0 ? chown(path, account.uid, account.gid) : undefined
+  const unfinished = await mkdtemp(`${path}-new-`)
+  try {
+    await mkdir(join(unfinished, 'run'), { mode: 0o700 })
+    await chown(join(unfinished, 'run'), account.uid, account.gid)
+    await chown(unfinished, account.uid, account.gid)
+    await rename(unfinished, path)
+  } catch (error) {
+    if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
+  } finally {
+    await rm(unfinished, { recursive: true, force: true })
+  }
+}
+
+function spareParent(dataDir: string): string {
+  const [root] = temporaryRoots()
+  if (root === undefined) throw new EmbeddedUnavailable(`there is no temporary folder for the data of ${dataDir}`)
+  return join(root, `agent-embedded-data-${digest(dataDir)}`)
+}
+
+async function makeSpareHome(path: string, account: Account): Promise<void> {
+  const parent = dirname(path)
+  await mkdir(parent, { mode: 0o711 }).catch(error => {
+    if (errorCode(error) !== 'EEXIST') throw new EmbeddedUnavailable(`${parent} cannot be made (${errorCode(error)})`)
+  })
+  await checkSpareParent(parent)
+  await makeHome(path, account)
+}
+
+async function openSpareHome(path: string): Promise<Home> {
+  await checkSpareParent(dirname(path))
+  const owner = await ownerOf(path)
+  if (!owner) throw new EmbeddedUnavailable(`${path} vanished`)
+  return prepared(path, owner)
+}
+
+/** Everybody may make folders under a temporary root: only what root made is believed. */
+async function checkSpareParent(parent: string): Promise<void> {
+  const stats = await lstat(parent)
+  if (stats.isDirectory() && stats.uid === 0 && (stats.mode & 0o022) === 0) return
+  throw new EmbeddedUnavailable(`${parent} was made by another user`)
+}
+
+async function prepared(path: string, account: Account): Promise<Home> {
+  const home = { path: await realpath(path).catch(() => path), account, sockets: '' }
+  home.sockets = socketFolder(home.path)
+  const { code, stderr, failed } = await runAs(account, '/bin/sh', ['-c', PREPARE, 'sh', home.path, home.sockets])
+  if (failed !== undefined) throw notThatUser(account, failed)
+  if (code !== 0) {
+    throw new EmbeddedUnavailable(
+      `the user ${account.name} cannot write the data folder ${path} ${stderr.trim()}`.trim(),
+    )
+  }
+  await checkSocketFolder(home)
+  return home
+}
+
+function socketFolder(home: string): string {
+  const run = join(home, 'run')
+  if (Buffer.byteLength(join(run, SOCKET_NAME)) <= SOCKET_PATH_LIMIT_BYTES) return run
+  return join(realpathSync('/tmp'), `agent-embedded-${digest(home)}`)
+}
+
+async function checkSocketFolder({ sockets, account }: Home): Promise<void> {
+  const stats = await lstat(sockets)
+  if (stats.isDirectory() && stats.uid === account.uid && (stats.mode & 0o077) === 0) return
+  throw new EmbeddedUnavailable(`the socket folder ${sockets} is open to other users`)
+}
+
+function notThatUser(account: Account, failed: string): EmbeddedUnavailable {
+  return new EmbeddedUnavailable(`this process may not act as the user ${account.name} (${failed})`)
+}
+
+function digest(path: string): string {
+  return createHash('sha256').update(path).digest('hex').slice(0, 12)
+}

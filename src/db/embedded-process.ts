@@ -1,0 +1,177 @@
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readSync,
+  rmSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { EmbeddedUnavailable, errorCode, runAs } from './embedded-account.js'
+import type { Home } from './embedded-home.js'
+
+/** What a running server writes into `postmaster.pid`. */
+interface PidFile {
+  pid: number
+  sockets: string
+  ready: boolean
+}
+
+const POLL_MS = 10
+const STOP_LIMIT_MS = 10_000
+const READ_LIMIT_BYTES = 8192
+
+/** Whether the server with this process id says that it accepts connections. */
+export function isReady(home: Home, pid: number): boolean {
+  const file = readPidFile(home)
+  return file?.pid === pid && file.ready
+}
+
+/** The process ids that the shell around the server wrote: its own, the one that waits for the users to leave, the server's. */
+export function readProcessIds(home: Home): { shell: number; watcher: number; server: number } | undefined {
+  const [, shell, watcher, server] =
+    /^(\d+) (\d+) (\d+)$/m.exec(readSmallFile(join(home.path, 'run', 'pids')) ?? '') ?? []
+  if (server === undefined) return undefined
+  return { shell: Number(shell), watcher: Number(watcher), server: Number(server) }
+}
+
+/**
+ * Clears away what a killed cluster left, so that a new server can start: processes that still use the data, and a stale
+ * `postmaster.pid`. Call it under the lock, when nothing holds the cluster.
+ * @throws EmbeddedUnavailable when somebody else runs a server on this data, or a process cannot be stopped
+ */
+export async function clearRemains(home: Home): Promise<void> {
+  const file = readPidFile(home)
+  if (!file) return
+  const running = await processesOn(home, file.pid)
+  const serverLives = running.includes(file.pid)
+  if (serverLives && file.sockets !== home.sockets) {
+    throw new EmbeddedUnavailable(`another PostgreSQL, process ${file.pid}, runs on the data in ${home.path}`)
+  }
+  // Without its server a session has nothing to save; the next start recovers from the log.
+  signal(running, serverLives ? 'SIGINT' : 'SIGQUIT')
+  if (!(await ended(home, file.pid))) {
+    signal(await processesOn(home, file.pid), 'SIGKILL')
+    if (!(await ended(home, file.pid)))
+      throw new EmbeddedUnavailable(`processes on the data in ${home.path} cannot be stopped`)
+  }
+  // PostgreSQL clears up a stale file itself, unless a stranger has got the process id since.
+  if (isAlive(file.pid)) rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
+}
+
+/** Kills the whole cluster, its shell included. For one whose shell or server was killed and whose rest hangs. */
+export async function killCluster(home: Home): Promise<void> {
+  const ids = readProcessIds(home)
+  if (ids) {
+    const own = await Promise.all(
+      Object.values(ids).map(async pid => ((await commandLine(pid)).includes(home.path) ? pid : 0)),
+    )
+    signal(
+      own.filter(pid => pid !== 0),
+      'SIGKILL',
+    )
+  }
+  const file = readPidFile(home)
+  if (file) signal(await processesOn(home, file.pid), 'SIGKILL')
+}
+
+/** Whether the process id belongs to this cluster and not to a stranger who got the number later. */
+export async function isOfCluster(home: Home, pid: number): Promise<boolean> {
+  return (await commandLine(pid)).includes(home.path)
+}
+
+/** The last lines of the server's log. */
+export function logTail(home: Home): string[] {
+  return (readSmallFile(join(home.path, 'log'), 'end') ?? '').split('\n').filter(line => line.trim() !== '')
+}
+
+/**
+ * The start or end of a file that belongs to the server's account: no link is followed, nothing but a file is opened.
+ * Undefined when there is none.
+ */
+export function readSmallFile(path: string, from: 'start' | 'end' = 'start'): string | undefined {
+  let fd: number
+  try {
+    fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined
+    throw error
+  }
+  try {
+    const stats = fstatSync(fd)
+    if (!stats.isFile()) return undefined
+    const buffer = Buffer.alloc(READ_LIMIT_BYTES)
+    const position = from === 'end' ? Math.max(0, stats.size - READ_LIMIT_BYTES) : 0
+    return buffer.toString('utf8', 0, readSync(fd, buffer, 0, READ_LIMIT_BYTES, position))
+  } finally {
+    closeSync(fd)
+  }
+}
+
+function readPidFile(home: Home): PidFile | undefined {
+  const lines = readSmallFile(join(home.path, 'data', 'postmaster.pid'))?.split('\n') ?? []
+  const pid = Number(lines[0])
+  if (!Number.isInteger(pid) || pid <= 0) return undefined
+  return { pid, sockets: lines[4] ?? '', ready: lines[7]?.trim() === 'ready' }
+}
+
+/** Processes of the server that works on this data: on Linux all of them, elsewhere only the one of `postmaster.pid`. */
+async function processesOn(home: Home, recorded: number): Promise<number[]> {
+  if (process.platform !== 'linux') return (await commandLine(recorded)).includes(home.path) ? [recorded] : []
+  const data = join(home.path, 'data')
+  const ids = readdirSync('/proc').map(Number).filter(Number.isInteger)
+  return ids.filter(pid => worksIn(pid, data))
+}
+
+/** Every PostgreSQL process changes into its data folder when it starts. */
+function worksIn(pid: number, data: string): boolean {
+  try {
+    return readlinkSync(`/proc/${pid}/cwd`) === data && readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === 'postgres'
+  } catch {
+    return false // ended meanwhile, or another user's
+  }
+}
+
+async function commandLine(pid: number): Promise<string> {
+  if (process.platform !== 'linux') {
+    const own = { name: '', uid: process.geteuid?.() ?? 0, gid: process.getegid?.() ?? 0 }
+    return (await runAs(own, 'ps', ['-o', 'command=', '-p', String(pid)])).stdout
+  }
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ')
+  } catch {
+    return ''
+  }
+}
+
+async function ended(home: Home, recorded: number): Promise<boolean> {
+  const deadline = Date.now() + STOP_LIMIT_MS
+  while ((await processesOn(home, recorded)).length > 0) {
+    if (Date.now() > deadline) return false
+    await sleep(POLL_MS)
+  }
+  return true
+}
+
+function signal(pids: number[], name: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, name)
+    } catch (error) {
+      if (errorCode(error) !== 'ESRCH') throw error
+    }
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (error) {
+    return errorCode(error) !== 'ESRCH'
+  }
+}
