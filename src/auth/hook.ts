@@ -1,0 +1,92 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { Kysely } from 'kysely'
+import type { Database, Permission } from '../db/tables.js'
+import { Forbidden } from '../errors.js'
+import { parsePathId } from '../http/parameters.js'
+import { authenticate, type Look, type Seen } from './authenticate.js'
+import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
+
+/** What a route says of who may call it; every route has one (a test fails when one does not). */
+export interface RoutePolicy {
+  /** `public` asks for no token. `manage:actions` also lets group managers through (DECISIONS section 6). */
+  permission: Permission | 'public'
+  /** The kind of resource that the route works on, and the path parameter that names it, if any. */
+  resource?: { kind: 'persona' | 'tool'; parameter?: string }
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    policy?: RoutePolicy
+  }
+  interface FastifyRequest {
+    /** Who is calling. Set on every route that is not public, before the body is read. */
+    caller: Caller
+    /** The resource that the path names, as the statement that authenticated the caller found it. */
+    seen: Seen
+    /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
+    refusal: string | undefined
+  }
+}
+
+/**
+ * Authenticates every request on a route that is not public, in `onRequest`: before the body is read and before
+ * anything is validated. Then the token's scopes and bindings, which need no look at the resource.
+ */
+export function registerAuthentication(app: FastifyInstance, db: Kysely<Database>): void {
+  // Typed as always set: the hook below sets both before any handler of a route that is not public runs.
+  app.decorateRequest('caller', null as unknown as Caller)
+  app.decorateRequest('seen', null as unknown as Seen)
+  app.decorateRequest('refusal', undefined)
+  app.addHook('onRequest', async (request, reply) => {
+    const policy = request.routeOptions.config.policy
+    if (policy === undefined || policy.permission === 'public') return
+    await admit(request, reply, policy, db)
+  })
+}
+
+async function admit(request: FastifyRequest, reply: FastifyReply, policy: RoutePolicy, db: Kysely<Database>) {
+  const look = lookFor(request, policy)
+  const { caller, seen, useIsStale } = await authenticate(db, request.headers.authorization, look)
+  request.caller = caller
+  request.seen = seen
+  if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
+  if (useIsStale) recordUse(request, db, caller.token.id)
+  requirePermission(caller, policy)
+  requireBinding(caller, policy, look)
+}
+
+function lookFor(request: FastifyRequest, { resource }: RoutePolicy): Look {
+  if (resource?.parameter === undefined) return { kind: 'nothing' }
+  const parameters = request.params as Record<string, string> // the router's own: every value is text
+  const id = parsePathId(parameters[resource.parameter] ?? '', resource.parameter)
+  return 'value' in id && id.value !== undefined ? { kind: resource.kind, id: id.value } : { kind: 'nothing' }
+}
+
+function requirePermission(caller: Caller, { permission }: RoutePolicy): void {
+  if (permission === 'public' || includesPermission(caller.permission, permission)) return
+  if (permission === 'manage:actions' && mayUseToolOperations(caller)) return
+  throw new Forbidden(`This operation takes the permission ${permission}.`, permission)
+}
+
+/** A token bound to agents only cannot call tool operations, and the reverse; validation needs no one tool. */
+function requireBinding({ token }: Caller, { resource }: RoutePolicy, look: Look): void {
+  if (resource === undefined || (token.personaIds === null && token.toolIds === null)) return
+  const bound = (resource.kind === 'persona' ? token.personaIds : token.toolIds) ?? []
+  if (resource.parameter === undefined ? bound.length > 0 : look.kind !== 'nothing' && bound.includes(look.id)) return
+  throw new Forbidden('This token is bound to other resources.')
+}
+
+/** Writes the token's last use, at most once a minute; nobody waits for it and its failure fails no request. */
+function recordUse(request: FastifyRequest, db: Kysely<Database>, tokenId: number): void {
+  const now = new Date().toISOString()
+  db.updateTable('token')
+    .set({ last_used_at: now })
+    .where('id', '=', tokenId)
+    .where(eb => eb.or([eb('last_used_at', 'is', null), eb('last_used_at', '<', minuteBefore(now))]))
+    .execute()
+    .catch(error => request.log.debug({ err: error }, 'the last use of a token was not recorded'))
+}
+
+function minuteBefore(iso: string): string {
+  return new Date(Date.parse(iso) - 60_000).toISOString()
+}

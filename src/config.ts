@@ -1,0 +1,97 @@
+import { type Static, type TSchema, Type } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+
+/**
+ * Every setting, as the environment names it, with its default and its bounds. The unit is in the name.
+ * The README's table of settings is made from this: `agentctl config` prints it.
+ */
+const Settings = Type.Object({
+  HOST: Type.String({ default: '127.0.0.1', description: 'Address to listen on.' }),
+  PORT: Type.Integer({ default: 8080, minimum: 0, maximum: 65535, description: 'Port; 0 picks a free one.' }),
+  DATABASE_URL: Type.Optional(
+    Type.String({ description: 'PostgreSQL 15 or later; may name several hosts. Absent: the embedded server.' }),
+  ),
+  DATA_DIR: Type.String({ default: '.data', description: 'Folder of the embedded database and its key file.' }),
+  PG_BIN_DIR: Type.Optional(Type.String({ description: 'PostgreSQL binaries for the embedded server.' })),
+  LOG_LEVEL: choice(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info', 'Least level that is logged.'),
+  DEMO: choice(['on', 'off'], 'on', 'Load the demo organisation into an empty embedded database.'),
+  MIGRATE_ON_START: choice(['on', 'off'], 'off', 'Migrate an external database at start; the embedded one always is.'),
+  SECRET_KEYS: Type.Optional(Type.String({ description: 'Key ring, `id:base64,...`; the first encrypts, all decrypt.' })),
+  SECRET_KEYS_FILE: Type.Optional(Type.String({ description: 'File with the key ring, one `id:base64` a line.' })),
+  REQUIRE_IF_MATCH: choice(['on', 'off'], 'off', 'Refuse updates without If-Match (428).'),
+  PREPARED_STATEMENTS: choice(['on', 'off'], 'on', 'Off behind PgBouncer in transaction mode.'),
+  DATABASE_POOL_SIZE: count(16, 1, 500, 'Connections to the database.'),
+  DATABASE_CONNECT_TIMEOUT_MS: count(5_000, 100, 120_000, 'Wait for a connection, new or from the pool.'),
+  STATEMENT_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time of one statement.'),
+  LOCK_TIMEOUT_MS: count(5_000, 50, 600_000, 'Longest wait for a row lock.'),
+  IDLE_IN_TRANSACTION_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest pause inside a transaction.'),
+  PERSONA_BODY_LIMIT_BYTES: count(4 * 1024 * 1024, 1024, 64 * 1024 * 1024, 'Largest body of an agent update.'),
+  TOOL_BODY_LIMIT_BYTES: count(5 * 1024 * 1024, 1024, 64 * 1024 * 1024, 'Largest body of the two tool operations.'),
+  RATE_LIMIT_PER_MINUTE: count(600, 0, 1_000_000, 'Requests of one token a minute and process; 0 is off.'),
+  FAILED_AUTH_LIMIT_PER_MINUTE: count(20, 0, 1_000_000, 'Failed authentications of one address a minute; 0 is off.'),
+  TRUST_PROXY: Type.String({ default: '', description: 'Addresses of proxies whose X-Forwarded-For is believed.' }),
+  METRICS_TOKEN: Type.Optional(Type.String({ minLength: 16, description: 'Bearer token of /metrics for other than loopback peers.' })),
+  METRICS_PORT: Type.Optional(Type.Integer({ minimum: 0, maximum: 65535, description: 'Own port for /metrics.' })),
+  CONCURRENT_REQUESTS_MAX: count(1_000, 1, 100_000, 'Requests in work at once; more answer 503.'),
+  CONNECTIONS_MAX: count(5_000, 1, 1_000_000, 'Open client connections.'),
+  HEADERS_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to send the headers of a request.'),
+  REQUEST_TIMEOUT_MS: count(30_000, 100, 600_000, 'Longest time to send a whole request.'),
+  KEEP_ALIVE_TIMEOUT_MS: count(72_000, 0, 600_000, 'Idle time after which a connection is closed.'),
+  SHUTDOWN_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to finish what is in work at the end.'),
+  AUDIT_RETENTION_DAYS: count(400, 1, 100_000, 'Age at which audit rows are pruned.'),
+  HISTORY_VERSIONS_MAX: count(100, 1, 100_000, 'Old contents kept of one agent or tool.'),
+  HISTORY_BYTES_MAX: count(64 * 1024 * 1024, 1024, 1024 ** 4, 'Size of the old contents kept of one agent or tool.'),
+})
+
+export type Config = Static<typeof Settings>
+
+/** The environment does not make a configuration. Names every fault, never a value that may be secret. */
+export class InvalidConfiguration extends Error {
+  constructor(readonly faults: string[]) {
+    super(`The environment is not usable:\n${faults.map(fault => `  ${fault}`).join('\n')}`)
+  }
+}
+
+/**
+ * Makes the configuration from an environment. Pure. An empty value counts as absent; whole numbers are read from
+ * decimal text and nothing else. Throws `InvalidConfiguration` with every fault at once.
+ */
+export function readConfig(env: Record<string, string | undefined>): Config {
+  const faults: string[] = []
+  const entries = Object.entries(Settings.properties).flatMap(([name, schema]: [string, TSchema]) => {
+    const text = env[name]
+    if (text === undefined || text === '') return schema.default === undefined ? [] : [[name, schema.default]]
+    const value = schema.type === 'integer' ? (/^\d{1,15}$/.test(text) ? Number(text) : Number.NaN) : text
+    if (!Value.Check(schema, value)) {
+      faults.push(`${name}: ${expectation(schema)}`)
+      return []
+    }
+    return [[name, value]]
+  })
+  if (env['SECRET_KEYS'] && env['SECRET_KEYS_FILE']) faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
+  if (faults.length > 0) throw new InvalidConfiguration(faults)
+  return Object.fromEntries(entries) as Config // every entry was checked against its schema above
+}
+
+/** The settings for people: name, default and meaning. */
+export function describeSettings(): { name: string; default: string; description: string }[] {
+  return Object.entries(Settings.properties).map(([name, schema]: [string, TSchema]) => ({
+    name,
+    default: schema.default === undefined ? '' : String(schema.default),
+    description: schema.description ?? '',
+  }))
+}
+
+function expectation(schema: TSchema): string {
+  if (schema.enum) return `must be one of ${schema.enum.join(', ')}`
+  if (schema.type === 'integer') return `must be a whole number from ${schema.minimum} to ${schema.maximum}`
+  return `must be a text of at least ${schema.minLength} characters`
+}
+
+function count(byDefault: number, minimum: number, maximum: number, description: string) {
+  return Type.Integer({ default: byDefault, minimum, maximum, description })
+}
+
+function choice<const Choice extends string>(values: readonly Choice[], byDefault: NoInfer<Choice>, description: string) {
+  return Type.Unsafe<Choice>(Type.String({ enum: values, pattern: `^(${values.join('|')})$`, default: byDefault, description }))
+}

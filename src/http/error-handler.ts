@@ -1,0 +1,140 @@
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
+import { classifyDatabaseError } from '../db/sqlstate.js'
+import {
+  BuiltinReadOnly,
+  Forbidden,
+  InvalidRequest,
+  NotAuthenticated,
+  PreconditionFailed,
+  PreconditionRequired,
+  ResourceNotFound,
+  Unavailable,
+} from '../errors.js'
+import { boundFaults } from './faults.js'
+
+/** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
+interface ErrorAnswer {
+  status: number
+  code: string
+  detail: string
+  extra?: Record<string, unknown>
+  headers?: Record<string, string>
+}
+
+/** Realm of the bearer challenge (DECISIONS section 2). */
+const REALM = 'Bearer realm="agents"'
+
+/** Seconds that a client should wait after a refusal that passes by itself. */
+const RETRY_AFTER_S = '1'
+
+/**
+ * Turns every error into its answer: the only place that knows error statuses. Faults of the content are 422
+ * `{"detail":[...]}`, everything else is `{"error_code","detail","request_id"}`. What the client reads never holds SQL,
+ * paths or stack traces; the log has the cause.
+ */
+export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  if (error instanceof InvalidRequest) {
+    return reply.code(422).type('application/json').send(JSON.stringify({ detail: boundFaults(error.faults) }))
+  }
+  const answer = answerFor(error, request)
+  if (answer.status >= 500) request.log.error({ err: error, error_code: answer.code }, 'the request failed')
+  request.refusal = answer.extra?.['reason'] === undefined ? answer.code : String(answer.extra['reason'])
+  return sendError(request, reply, answer)
+}
+
+/** Sends an error in the one shape that everything but 422 has. */
+export function sendError(request: FastifyRequest, reply: FastifyReply, answer: ErrorAnswer): FastifyReply {
+  const body = { error_code: answer.code, detail: answer.detail, request_id: request.id, ...answer.extra }
+  return reply
+    .code(answer.status)
+    .headers(answer.headers ?? {})
+    .type('application/json')
+    .send(JSON.stringify(body))
+}
+
+function answerFor(error: unknown, request: FastifyRequest): ErrorAnswer {
+  return domainAnswer(error, request) ?? frameworkAnswer(error) ?? databaseAnswer(error, request) ?? INTERNAL_ERROR
+}
+
+const INTERNAL_ERROR: ErrorAnswer = {
+  status: 500,
+  code: 'INTERNAL_ERROR',
+  detail: 'Something went wrong here. The log has the cause under this request id.',
+}
+
+function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | undefined {
+  if (error instanceof NotAuthenticated) return authenticationAnswer(error)
+  if (error instanceof Forbidden) {
+    const challenge = error.scope && `${REALM}, error="insufficient_scope", scope="${error.scope}"`
+    const headers = challenge ? { 'www-authenticate': challenge } : {}
+    return { status: 403, code: 'INSUFFICIENT_PERMISSIONS', detail: error.message, headers }
+  }
+  if (error instanceof ResourceNotFound) {
+    const code = error.kind === 'persona' ? 'PERSONA_NOT_FOUND' : 'NOT_FOUND'
+    return { status: 404, code, detail: error.message }
+  }
+  if (error instanceof BuiltinReadOnly) return { status: 400, code: 'BUILTIN_READ_ONLY', detail: error.message }
+  if (error instanceof PreconditionFailed) {
+    const extra = { current_etag: error.currentTag, changed: error.changed }
+    return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
+  }
+  if (error instanceof PreconditionRequired) {
+    return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
+  }
+  if (error instanceof Unavailable) return unavailable(error, request)
+  return undefined
+}
+
+function authenticationAnswer(error: NotAuthenticated): ErrorAnswer {
+  const suffix = error.code === 'UNAUTHENTICATED' ? '' : `, error="invalid_token", error_description="${error.message}"`
+  return { status: 401, code: error.code, detail: error.message, headers: { 'www-authenticate': `${REALM}${suffix}` } }
+}
+
+function unavailable(error: Unavailable, request: FastifyRequest): ErrorAnswer {
+  const outcome = isUpdate(request) ? { outcome: error.outcome ?? 'not_applied' } : {}
+  return {
+    status: 503,
+    code: 'SERVICE_UNAVAILABLE',
+    detail: error.message,
+    extra: { reason: error.reason, ...outcome },
+    headers: { 'retry-after': RETRY_AFTER_S },
+  }
+}
+
+/** The two updates; validation changes nothing, so it has no outcome to report. */
+function isUpdate(request: FastifyRequest): boolean {
+  return request.method === 'PATCH' || request.method === 'PUT'
+}
+
+function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
+  const { code, statusCode } = error as Partial<FastifyError>
+  switch (code) {
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: 'The body is larger than this operation allows.' }
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return { status: 415, code: 'UNSUPPORTED_MEDIA_TYPE', detail: 'Send the body as application/json.' }
+    case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
+      return { status: 400, code: 'BAD_REQUEST', detail: 'The body is not as long as Content-Length says.' }
+    case 'FST_ERR_BAD_URL':
+      return { status: 404, code: 'NOT_FOUND', detail: 'There is nothing at this address.' }
+  }
+  if (statusCode === 400) return { status: 400, code: 'BAD_REQUEST', detail: 'The request could not be read.' }
+  return undefined
+}
+
+/** A database that fails is expected: 503 with what the client may conclude, never the database's own words. */
+function databaseAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | undefined {
+  const { kind } = classifyDatabaseError(error)
+  switch (kind) {
+    case 'other':
+    case 'constraint':
+      return undefined
+    case 'lock_timeout':
+    case 'serialization':
+    case 'deadlock':
+    case 'statement_timeout':
+      return unavailable(new Unavailable('overloaded', 'The database was too busy for this request. Try again.'), request)
+    default:
+      return unavailable(new Unavailable('database_unreachable', 'The database cannot be reached. Try again.'), request)
+  }
+}

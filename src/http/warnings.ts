@@ -1,0 +1,42 @@
+import type { RecentChange } from '../revisions/recent.js'
+
+const WARNINGS_MAX = 5
+const NAME_LENGTH_MAX = 64
+
+/**
+ * The `Warning` header of an answer (RFC 7234 form `299 - "text"`, ASCII only), or undefined when there is nothing to
+ * say. At most five; when there are more, the last says how many.
+ */
+export function warningHeader(texts: readonly string[]): string | undefined {
+  if (texts.length === 0) return undefined
+  const shown =
+    texts.length <= WARNINGS_MAX
+      ? texts
+      : [...texts.slice(0, WARNINGS_MAX - 1), `and ${texts.length - WARNINGS_MAX + 1} more warnings`]
+  return shown.map(text => `299 - "${quotable(text)}"`).join(', ')
+}
+
+export function unknownFieldWarning(name: string): string {
+  return `unknown field ${shortened(name)} ignored`
+}
+
+export function outsideMaskWarning(name: string): string {
+  return `field ${shortened(name)} is outside the update_mask and was ignored`
+}
+
+export function keptFieldWarning(name: string): string {
+  return `field ${name} was kept: changing it takes an administrator`
+}
+
+export function overwriteWarning(recent: RecentChange): string {
+  return `field ${recent.field} replaces a change by ${recent.by} ${recent.age_s} seconds ago`
+}
+
+function shortened(name: string): string {
+  return name.length <= NAME_LENGTH_MAX ? name : `${name.slice(0, NAME_LENGTH_MAX)}...`
+}
+
+/** Printable ASCII without what would end the quoted string; the rest as `?`, so that no header breaks. */
+function quotable(text: string): string {
+  return text.replaceAll(/[^\x20-\x7e]/g, '?').replaceAll(/["\\]/g, "'")
+}
