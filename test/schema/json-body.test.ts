@@ -1,0 +1,155 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { exceedsDepth, parseJsonBody, unstorableText } from '../../src/http/json-body.js'
+import { offsetOfSyntaxError } from '../../src/http/json-syntax.js'
+
+const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text))
+const refusal = (text: string | Uint8Array) => {
+  const body = parsed(text)
+  return body.kind === 'value' ? undefined : body.faults
+}
+
+t.test('422 json_invalid at the offset of the mistake', async t => {
+  const cases: [string, number][] = [
+    [' ', 1],
+    ['{', 1],
+    ['{"name"', 7],
+    ['{"name":', 8],
+    ['{"name":"x"', 11],
+    ['{"name":"x",}', 12],
+    ['{} {}', 3],
+    ["{'name':'x'}", 1],
+    ['{"a":01}', 6],
+    ['{"a":1.}', 6],
+    ['{"a":"\n"}', 6],
+    ['{"a":"\\x"}', 6],
+    ['{"a":"\\u12g4"}', 6],
+    ['[1,]', 3],
+    ['[1}', 2],
+    [']', 0],
+    ['NaN', 0],
+    ['{"a":-Infinity}', 5],
+    ['nul', 0],
+    ['"', 1],
+    ['\u00a0{}', 0],
+    ['['.repeat(100_000), 100_000],
+  ]
+  for (const [text, offset] of cases) {
+    t.strictSame(
+      refusal(text),
+      [{ loc: ['body', offset], msg: 'JSON decode error', type: 'json_invalid' }],
+      text.slice(0, 20),
+    )
+  }
+})
+
+t.test('422 json_invalid for bytes that are no UTF-8', async t => {
+  t.match(refusal(Uint8Array.of(0x22, 0x61, 0xff, 0x22)), [{ loc: ['body', 2], type: 'json_invalid' }])
+  t.match(refusal(Uint8Array.of(0x22, 0xed, 0xa0, 0x80, 0x22)), [{ loc: ['body', 1], type: 'json_invalid' }])
+  t.match(refusal(Uint8Array.of(0xff, 0xfe, 0x7b, 0, 0x7d, 0)), [{ loc: ['body', 0], type: 'json_invalid' }])
+})
+
+t.test('422 missing for an empty body and null', async t => {
+  for (const text of ['', 'null', ' null\n']) {
+    t.strictSame(parsed(text), { kind: 'absent', faults: [{ loc: ['body'], msg: 'Field required', type: 'missing' }] })
+  }
+})
+
+t.test('a value for everything else, a byte order mark skipped, the last of duplicate keys kept', async t => {
+  t.strictSame(parsed('\ufeff{"a":1,"a":1e400}'), { kind: 'value', value: { a: Infinity } })
+  t.strictSame(parsed('false'), { kind: 'value', value: false })
+})
+
+t.test('422 key_forbidden at the place of the key, however it is written', async t => {
+  const cases: [string, unknown[]][] = [
+    ['{"__proto__":1}', ['body', '__proto__']],
+    ['{"a":[0,{"\\u005f_pr\\u006Fto__" : {}}]}', ['body', 'a', 1, '__proto__']],
+    ['{"constructor":{"prototype":1}}', ['body', 'constructor', 'prototype']],
+    ['{"a":{"constr\\u0075ctor":{"\\u0070rototype":1}}}', ['body', 'a', 'constructor', 'prototype']],
+  ]
+  for (const [text, loc] of cases) {
+    t.strictSame(refusal(text), [{ loc, msg: 'This key is not allowed', type: 'key_forbidden' }], text)
+  }
+  for (const text of [
+    '{"constructor":1,"prototype":2}',
+    '{"a":"__proto__"}',
+    '{"a":"\\"__proto__\\":1"}',
+    '{"constructor":[{"prototype":1}]}',
+  ]) {
+    t.equal(parsed(text).kind, 'value', text)
+  }
+})
+
+t.test('422 json_too_deep past the limit, the body itself being depth 1', async t => {
+  const nested = (depth: number) => JSON.parse('['.repeat(depth) + ']'.repeat(depth))
+  t.equal(exceedsDepth(nested(64), 64), false)
+  t.equal(exceedsDepth(nested(65), 64), true)
+  t.equal(exceedsDepth('text', 0), false)
+  t.equal(exceedsDepth({ definition: nested(100), a: nested(63) }, 64, 'definition'), false)
+  t.equal(exceedsDepth({ definition: nested(100), a: nested(64) }, 64, 'definition'), true)
+  t.equal(exceedsDepth({ a: { definition: nested(63) } }, 64, 'definition'), true)
+})
+
+t.test('422 string_nul and string_unicode inside free-form values, keys included', async t => {
+  const value = JSON.parse('{"a\\u0000":"\\ud800","b":["ok","\\u0000"],"😀":"\\ud83d\\ude00"}')
+  t.match(unstorableText(value, ['body', 'definition']), [
+    { loc: ['body', 'definition', 'a\0'], type: 'string_nul' },
+    { loc: ['body', 'definition', 'b', 1], type: 'string_nul' },
+  ])
+  t.equal(unstorableText(new Array(5000).fill('\0'), []).length, 1000)
+})
+
+t.test('no body takes long or much stack, however it is nested', async t => {
+  const bodies = [
+    '['.repeat(2_000_000) + ']'.repeat(2_000_000),
+    `${'{"__proto__":'.repeat(300_000)}1${'}'.repeat(300_000)}`,
+    `${'{"prototype":'.repeat(300_000)}1${'}'.repeat(300_000)}`,
+    `${'['.repeat(200)}${'{"prototype":"\\u0000"},'.repeat(150_000)}1${']'.repeat(200)}`,
+    ' '.repeat(4_000_000),
+    `"${'a'.repeat(4_000_000)}`,
+    '1'.repeat(4_000_000),
+  ]
+  for (const text of bodies) {
+    const started = performance.now()
+    const body = parsed(text)
+    if (body.kind === 'value') {
+      exceedsDepth(body.value, 64)
+      unstorableText(body.value, [])
+    }
+    t.ok(performance.now() - started < 2000, `${text.slice(0, 20)} ${Math.round(performance.now() - started)} ms`)
+  }
+})
+
+t.test('the syntax check agrees with JSON.parse on every text', async t => {
+  const json = fc.json({ maxDepth: 4 })
+  const broken = fc
+    .tuple(json, fc.nat(), fc.nat(3), fc.constantFrom('', '{', ']', ',', '"', '\\', '0', '-', 'e', '.', '\n', 'u12'))
+    .map(
+      ([text, at, cut, extra]) =>
+        text.slice(0, at % (text.length + 1)) + extra + text.slice((at % (text.length + 1)) + cut),
+    )
+  fc.assert(
+    fc.property(fc.oneof(json, broken, fc.string()), text => {
+      const offset = offsetOfSyntaxError(text)
+      return parses(text) ? offset === -1 : offset >= 0 && offset <= text.length
+    }),
+    { numRuns: 5000 },
+  )
+  t.pass()
+})
+
+t.test('no bytes make it throw', async () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 64 }), bytes => parseJsonBody(bytes).kind !== undefined),
+    { numRuns: 3000 },
+  )
+})
+
+function parses(text: string): boolean {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
