@@ -111,6 +111,7 @@ const inspections: Record<string, Inspect> = {
   Enumeration: enumerationFaults,
   Uuid: uuidFaults,
   DateTime: dateTimeFaults,
+  Unknown: () => [],
   FreeForm: (_, value, loc) => (isJsonObject(value) ? [] : [fault('dict_type', loc)]),
 }
 

@@ -1,3 +1,5 @@
+// For String.prototype.isWellFormed, which Node has had since version 20.
+/// <reference lib="es2024.string" />
 import { Kind, type SchemaOptions, type Static, type TSchema, Type, TypeRegistry } from '@sinclair/typebox'
 import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
 import { parseDateTime } from './date-time.js'
@@ -167,7 +169,7 @@ export function textProblem(schema: TSchema, value: string): TextProblem | undef
 /** Why PostgreSQL, or UTF-8 itself, cannot hold a text; nothing when it can. */
 export function unstorable(value: string): 'string_nul' | 'string_unicode' | undefined {
   if (value.includes('\0')) return 'string_nul'
-  if (/\p{Surrogate}/u.test(value)) return 'string_unicode'
+  if (!value.isWellFormed()) return 'string_unicode'
   return undefined
 }
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { exceedsDepth, parseJsonBody, unstorableText } from '../../src/http/json-body.js'
+import { exceedsDepth, parseJsonBody, tooDeep, unstorableText } from '../../src/http/json-body.js'
 import { offsetOfSyntaxError } from '../../src/http/json-syntax.js'
 
 const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text))
@@ -85,6 +85,7 @@ t.test('422 json_too_deep past the limit, the body itself being depth 1', async 
   t.equal(exceedsDepth(nested(64), 64), false)
   t.equal(exceedsDepth(nested(65), 64), true)
   t.equal(exceedsDepth('text', 0), false)
+  t.strictSame(tooDeep(), { loc: ['body'], msg: 'Input is nested too deeply', type: 'json_too_deep' })
   t.equal(exceedsDepth({ definition: nested(100), a: nested(63) }, 64, 'definition'), false)
   t.equal(exceedsDepth({ definition: nested(100), a: nested(64) }, 64, 'definition'), true)
   t.equal(exceedsDepth({ a: { definition: nested(63) } }, 64, 'definition'), true)
