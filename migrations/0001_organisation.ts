@@ -7,7 +7,7 @@ export const oldestProgram = '1.0.0'
 export const locks = ['none that matter: it only creates tables']
 
 /** People, groups and what they can attach to an agent: document sets, labels, files, connections. */
-export async function up(db: Kysely<never>): Promise<void> {
+export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`
     create table user_account (
       id uuid not null default gen_random_uuid() constraint user_account_pk primary key,

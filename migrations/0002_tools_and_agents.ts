@@ -13,7 +13,7 @@ export const locks = ['none that matter: it only creates tables']
  * `secrets_generation` moves when a tool's header values are encrypted again, so that a writer that keeps a value cannot
  * put back what it read under the old key. `fillfactor` leaves room for the next row version on the same page: no indexed column changes in an update.
  */
-export async function up(db: Kysely<never>): Promise<void> {
+export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`
     create table tool_definition (
       hash bytea not null constraint tool_definition_pk primary key,

@@ -1,5 +1,9 @@
-import type { CompiledQuery, Kysely, Transaction } from 'kysely'
+import type { CompiledQuery, Transaction } from 'kysely'
+import type { OpenDatabase } from './connection.js'
 import type { Database } from './tables.js'
+
+/** The service's database: Kysely for queries, and batches of statements in one round trip. */
+export type ServiceDatabase = OpenDatabase<Database>
 
 class Rollback<T> extends Error {
   constructor(readonly result: T) {
@@ -12,7 +16,7 @@ class Rollback<T> extends Error {
  * rolled back after the work succeeded: a dry run takes the same steps as the real one.
  */
 export async function inTransaction<T>(
-  db: Kysely<Database>,
+  { db }: Pick<ServiceDatabase, 'db'>,
   { rollback }: { rollback: boolean },
   work: (trx: Transaction<Database>) => Promise<T>,
 ): Promise<T> {
@@ -23,12 +27,16 @@ export async function inTransaction<T>(
       return result
     })
   } catch (error) {
-    if (error instanceof Rollback) return error.result as T
+    if (error instanceof Rollback) return error.result as T // thrown above with what `work` answered
     throw error
   }
 }
 
-/** Runs one writing statement and rolls it back: what it answers is what the real one would. */
-export async function inDryRun<R>(db: Kysely<Database>, query: CompiledQuery<R>): Promise<R[]> {
-  return await inTransaction(db, { rollback: true }, async trx => (await trx.executeQuery(query)).rows)
+const BEGIN = { sql: 'begin', parameters: [] }
+const ROLLBACK = { sql: 'rollback', parameters: [] }
+
+/** Runs one writing statement and rolls it back, in one round trip: what it answers is what the real one would. */
+export async function inDryRun<R>(database: ServiceDatabase, query: CompiledQuery<R>): Promise<R[]> {
+  const [, answered] = await database.pipeline([BEGIN, query, ROLLBACK])
+  return (answered?.rows ?? []) as R[] // the statement's own rows: the compiled query says of what shape
 }

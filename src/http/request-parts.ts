@@ -14,7 +14,7 @@ const BODY_DEPTH_MAX = 64
 /** What an operation takes: its path parameter, its query parameters by kind, its body. */
 export interface RequestShape {
   pathId?: string
-  query: Readonly<Record<string, 'flag' | 'mask' | 'id' | 'text'>>
+  query: Readonly<Record<string, 'flag' | 'mask' | 'id' | 'report'>>
   body: { schema: TObject; compiled: CompiledBody; deepKey?: string }
 }
 
@@ -97,7 +97,8 @@ function readQuery(request: FastifyRequest, shape: RequestShape) {
     else if (kind === 'flag') keep(parseQueryFlag(text, name), value => Object.assign(read.flags, { [name]: value }))
     else if (kind === 'mask') keep(parseUpdateMask(text, shape.body.schema), value => Object.assign(read, { mask: value }))
     else if (kind === 'id') keep(inQuery(parsePathId(text, name)), value => Object.assign(read.queryIds, { [name]: value }))
-    else read.texts[name] = text
+    else if (text === 'full') read.texts[name] = text
+    else read.faults.push({ loc: ['query', name], msg: "Input should be 'full'", type: 'enum' })
   }
   return read
 }

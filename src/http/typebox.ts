@@ -188,10 +188,22 @@ function countCodePoints(value: string): number {
   return count
 }
 
-const uuidShape = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+/** The forms that the published service reads: hyphened, bare digits, in braces, and as a lower-case URN. */
+const uuidShape =
+  /^(?:urn:uuid:|(\{))?([0-9A-Fa-f]{8})(-?)([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{12})(\})?$/
+
+/** The one form in which UUIDs are stored and answered, or undefined for what is no UUID. */
+export function canonicalUuid(text: string): string | undefined {
+  const found = uuidShape.exec(text)
+  if (found === null) return undefined
+  const [, open, first, hyphen, second, third, fourth, last, close] = found
+  const wrapped = text.length !== 36 && text.length !== 32
+  if ((open === undefined) !== (close === undefined) || (wrapped && hyphen === '')) return undefined
+  return [first, second, third, fourth, last].join('-').toLowerCase()
+}
 
 export function isUuid(value: string): boolean {
-  return uuidShape.test(value)
+  return canonicalUuid(value) !== undefined
 }
 
 const compiledInner = new WeakMap<TSchema, TypeCheck<TSchema>>()

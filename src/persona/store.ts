@@ -1,6 +1,6 @@
-import type { Kysely, Transaction } from 'kysely'
+import type { Transaction } from 'kysely'
 import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
-import { inDryRun, inTransaction } from '../db/transaction.js'
+import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import type { Database } from '../db/tables.js'
 import type { Executor } from '../db/statement.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound } from '../errors.js'
@@ -57,15 +57,15 @@ export interface PersonaUpdateResult {
  * `PreconditionRequired`; database errors pass through.
  */
 export async function updatePersona(
-  db: Kysely<Database>,
+  database: ServiceDatabase,
   request: PersonaUpdateRequest,
 ): Promise<PersonaUpdateResult> {
   if (request.seen === null) throw new ResourceNotFound('persona')
-  return (await updateAsSeen(db, request, request.seen)) ?? (await updateUnderLock(db, request))
+  return (await updateAsSeen(database, request, request.seen)) ?? (await updateUnderLock(database, request))
 }
 
 async function updateAsSeen(
-  db: Kysely<Database>,
+  database: ServiceDatabase,
   request: PersonaUpdateRequest,
   seen: PersonaState,
 ): Promise<PersonaUpdateResult | undefined> {
@@ -73,12 +73,12 @@ async function updateAsSeen(
   if (plan.precondition !== 'holds' || !allRepresentable(plan.attached)) return undefined
   const query = answerQuery(seen, plan, request)
   const changesNothing = plan.changes.length === 0
-  const rows = request.dryRun && !changesNothing ? await inDryRun(db, query) : (await db.executeQuery(query)).rows
+  const rows = request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
   return resultOf(rows[0], seen, plan, request.dryRun)
 }
 
-async function updateUnderLock(db: Kysely<Database>, request: PersonaUpdateRequest): Promise<PersonaUpdateResult> {
-  return await inTransaction(db, { rollback: request.dryRun }, async trx => {
+async function updateUnderLock(database: ServiceDatabase, request: PersonaUpdateRequest): Promise<PersonaUpdateResult> {
+  return await inTransaction(database, { rollback: request.dryRun }, async trx => {
     const state = await lockPersona(trx, request.id, request.caller.userId)
     if (state === undefined) throw new ResourceNotFound('persona')
     const attached = planPersonaUpdate(state, request.caller, request.update, null).attached

@@ -1,8 +1,8 @@
-import type { Kysely, Transaction } from 'kysely'
+import type { Transaction } from 'kysely'
 import { type Caller, managesActions } from '../auth/caller.js'
 import type { Executor } from '../db/statement.js'
 import type { Database } from '../db/tables.js'
-import { inDryRun, inTransaction } from '../db/transaction.js'
+import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound } from '../errors.js'
 import { type Actor, auditEntry } from '../revisions/audit.js'
 import { changesSince } from '../revisions/changes.js'
@@ -46,13 +46,13 @@ export interface ToolUpdateResult {
  * Errors: `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`, `InvalidRequest`, `PreconditionFailed`,
  * `PreconditionRequired`, `Unavailable` (`key_missing`); database errors pass through.
  */
-export async function updateTool(db: Kysely<Database>, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
+export async function updateTool(database: ServiceDatabase, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
   if (request.seen === null) throw new ResourceNotFound('tool')
-  return (await updateAsSeen(db, request, request.seen)) ?? (await updateUnderLock(db, request))
+  return (await updateAsSeen(database, request, request.seen)) ?? (await updateUnderLock(database, request))
 }
 
 async function updateAsSeen(
-  db: Kysely<Database>,
+  database: ServiceDatabase,
   request: ToolUpdateRequest,
   seen: ToolState,
 ): Promise<ToolUpdateResult | undefined> {
@@ -60,12 +60,12 @@ async function updateAsSeen(
   if (plan.precondition !== 'holds' || !representable(plan.content.oauth_config_id)) return undefined
   const query = answerQuery(seen, plan, request)
   const changesNothing = plan.changes.length === 0
-  const rows = request.dryRun && !changesNothing ? await inDryRun(db, query) : (await db.executeQuery(query)).rows
+  const rows = request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
   return resultOf(rows[0], seen, plan, request.dryRun)
 }
 
-async function updateUnderLock(db: Kysely<Database>, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
-  return await inTransaction(db, { rollback: request.dryRun }, async trx => {
+async function updateUnderLock(database: ServiceDatabase, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
+  return await inTransaction(database, { rollback: request.dryRun }, async trx => {
     const state = await lockTool(trx, request.id, viewerParameters(request.caller))
     if (state === undefined) throw new ResourceNotFound('tool')
     const exists = await oauthConfigExists(trx, request.update.fields.oauth_config_id ?? null)

@@ -1,0 +1,14 @@
+import type { FastifyRequest } from 'fastify'
+import type { Actor } from '../revisions/audit.js'
+
+/** The caller of a request as the audit trail names them. */
+export function actorOf(request: FastifyRequest): Actor {
+  const { caller } = request
+  return {
+    id: caller.userId,
+    name: caller.email,
+    tokenId: caller.token.id,
+    requestId: request.id,
+    clientAddress: request.ip,
+  }
+}

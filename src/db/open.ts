@@ -1,0 +1,69 @@
+import type { Config } from '../config.js'
+import { InvalidConfiguration } from '../config.js'
+import { type DatabaseOptions, openDatabase } from './connection.js'
+import { describeDatabase, parseDatabaseUrl } from './database-url.js'
+import { type Embedded, startEmbedded } from './embedded.js'
+import type { ServiceDatabase } from './transaction.js'
+import type { Database } from './tables.js'
+
+/** The database that the configuration names, opened. `close` also leaves the embedded server, if that is the one. */
+export interface OpenedDatabase {
+  database: ServiceDatabase
+  embedded: Embedded | null
+  /** For people and logs: never a password. */
+  description: string
+  close(): Promise<void>
+}
+
+export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onError'>
+
+/**
+ * Opens the external database of `DATABASE_URL`, or starts or joins the embedded one below `DATA_DIR`. The pool connects
+ * at its first statement: an external server that is not there yet is not an error here.
+ * Throws `InvalidConfiguration` for a bad `DATABASE_URL`, `EmbeddedUnavailable` where the embedded server cannot run.
+ */
+export async function openConfiguredDatabase(
+  config: Config,
+  hooks: ConnectionHooks,
+  log: (line: string) => void,
+): Promise<OpenedDatabase> {
+  if (config.DATABASE_URL !== undefined) {
+    const database = openUrl(config.DATABASE_URL, config, hooks)
+    return { database, embedded: null, description: describe(config.DATABASE_URL), close: () => database.close() }
+  }
+  const embedded = await startEmbedded({
+    dataDir: config.DATA_DIR,
+    ...(config.PG_BIN_DIR !== undefined && { binDir: config.PG_BIN_DIR }),
+    log,
+  })
+  const database = openUrl(embedded.url, config, hooks)
+  const close = async () => {
+    await database.close()
+    await embedded.stop()
+  }
+  return { database, embedded, description: `embedded PostgreSQL ${embedded.version}`, close }
+}
+
+/** Opens one database by its URL with the limits of the configuration. */
+export function openUrl(url: string, config: Config, hooks: ConnectionHooks = {}): ServiceDatabase {
+  const parsed = parseDatabaseUrl(url)
+  if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
+  const prepared = config.PREPARED_STATEMENTS === 'on'
+  return openDatabase<Database>({
+    url: parsed.url,
+    poolSize: config.DATABASE_POOL_SIZE,
+    connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
+    statementTimeoutMs: config.STATEMENT_TIMEOUT_MS,
+    lockTimeoutMs: config.LOCK_TIMEOUT_MS,
+    idleInTransactionTimeoutMs: config.IDLE_IN_TRANSACTION_TIMEOUT_MS,
+    preparedStatements: prepared,
+    // PgBouncer in transaction mode, the reason to switch names off, refuses session settings at start-up as well.
+    sessionSettings: prepared ? 'startup' : 'transaction',
+    ...hooks,
+  })
+}
+
+function describe(url: string): string {
+  const parsed = parseDatabaseUrl(url)
+  return parsed.ok ? describeDatabase(parsed.url) : 'a DATABASE_URL that cannot be read'
+}

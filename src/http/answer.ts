@@ -1,0 +1,26 @@
+import type { FastifyReply } from 'fastify'
+import type { ResourceKind } from '../db/tables.js'
+import { entityTag } from '../revisions/tag.js'
+import { warningHeader } from './warnings.js'
+
+/** What an update's 200 carries beside its body. `version` is the stored one, also after a dry run. */
+export interface UpdateAnswer {
+  kind: ResourceKind
+  id: number
+  version: number
+  /** JSON text, sent as it is. */
+  snapshot: string
+  dryRun: boolean
+  strict: boolean
+  warnings: string[]
+}
+
+/** Sends the 200 of an update: snapshot, entity tag, what was preferred, and what the caller should know. */
+export function sendUpdate(reply: FastifyReply, answer: UpdateAnswer): FastifyReply {
+  const warning = warningHeader(answer.warnings)
+  reply.header('etag', entityTag(answer.kind, answer.id, answer.version))
+  if (warning !== undefined) reply.header('warning', warning)
+  if (answer.dryRun) reply.header('dry-run', 'true')
+  if (answer.strict) reply.header('preference-applied', 'handling=strict')
+  return reply.type('application/json').send(answer.snapshot)
+}

@@ -1,0 +1,13 @@
+import type { FastifyInstance } from 'fastify'
+import { parseJsonBody } from './json-body.js'
+
+/**
+ * Bodies are JSON and nothing else; other media types are 415. The parser answers a `ParsedBody` rather than throwing,
+ * because a fault of the body is reported together with those of path and query.
+ */
+export function registerBodyParser(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser<Buffer>(/^application\/(json|[\w.+-]+\+json)\s*(;|$)/i, { parseAs: 'buffer' }, async (_request: unknown, bytes: Buffer) => {
+    return parseJsonBody(bytes)
+  })
+}

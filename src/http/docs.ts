@@ -1,0 +1,44 @@
+import swagger from '@fastify/swagger'
+import swaggerUi from '@fastify/swagger-ui'
+import type { FastifyInstance } from 'fastify'
+import { personaComponents } from '../persona/schema.js'
+import { toolComponents } from '../tool/schema.js'
+import { HTTPValidationError, ValidationError } from './faults.js'
+import { ErrorAnswer } from './openapi.js'
+import { component } from './typebox.js'
+
+/**
+ * The OpenAPI document, made from the routes' own schemas: `GET /openapi.json`, and `GET /docs`, a page to read and try
+ * it that needs no network. Register before the routes: only later ones are described.
+ */
+export async function registerDocs(app: FastifyInstance, version: string): Promise<void> {
+  for (const schema of [...toolComponents, ...personaComponents, ValidationError, HTTPValidationError, ErrorAnswer]) {
+    app.addSchema(component(schema))
+  }
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'Agent and Custom Tool Management',
+        version,
+        description:
+          'Updates agents (the wire calls them personas) and custom tools, and validates tool definitions. An update ' +
+          'never resets what was not sent.',
+        'x-interface-version': 'Development',
+      } as { title: string; version: string }, // the extension member is allowed by the specification, not by the type
+      servers: [{ url: '/' }],
+      tags: [{ name: 'public' }],
+      components: { securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } } },
+    },
+    refResolver: { buildLocalReference: json => String(json.$id) },
+  })
+  await app.register(swaggerUi, {
+    routePrefix: '/docs',
+    indexPrefix: '',
+    uiConfig: { persistAuthorization: false, tryItOutEnabled: true },
+    staticCSP: true,
+  })
+  app.get('/openapi.json', { config: { policy: { permission: 'public' } }, schema: { hide: true } }, async (_, reply) => {
+    return reply.type('application/json').send(JSON.stringify(app.swagger()))
+  })
+}

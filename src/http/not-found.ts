@@ -1,0 +1,38 @@
+import type { FastifyInstance } from 'fastify'
+import { sendError } from './error-handler.js'
+
+/**
+ * A known address asked with another method answers 405 and what it allows; everything else answers 404.
+ * Register before the routes: it takes note of each.
+ */
+export function registerNotFound(app: FastifyInstance): void {
+  const known = new Map<string, { pattern: RegExp; methods: Set<string> }>()
+  app.addHook('onRoute', ({ url, method }) => {
+    const entry = known.get(url) ?? { pattern: patternOf(url), methods: new Set<string>() }
+    for (const one of [method].flat()) entry.methods.add(one)
+    known.set(url, entry)
+  })
+  app.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0] ?? ''
+    const allowed = [...known.values()].filter(({ pattern }) => pattern.test(path)).flatMap(({ methods }) => [...methods])
+    if (allowed.length === 0) {
+      return sendError(request, reply, { status: 404, code: 'NOT_FOUND', detail: 'There is nothing at this address.' })
+    }
+    const allow = [...new Set(allowed)].sort().join(', ')
+    return sendError(request, reply, {
+      status: 405,
+      code: 'METHOD_NOT_ALLOWED',
+      detail: `This address takes ${allow}.`,
+      headers: { allow },
+    })
+  })
+}
+
+/** `/persona/:persona_id` as a regular expression over a path; no two quantifiers can compete for one character. */
+function patternOf(url: string): RegExp {
+  const parts = url.split('/').map(part => {
+    if (part.startsWith(':')) return '[^/]+'
+    return part === '*' ? '.*' : part.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`)
+  })
+  return new RegExp(`^${parts.join('/')}$`)
+}

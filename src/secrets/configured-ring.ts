@@ -1,0 +1,52 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { link, mkdir, open, unlink } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Config } from '../config.js'
+import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
+
+/** There is no key ring, or none that can be used. The message says how to make one. */
+export class KeyRingMissing extends Error {}
+
+const FILE_NAME = 'secret-keys'
+
+/**
+ * The key ring of the configuration: `SECRET_KEYS`, the file of `SECRET_KEYS_FILE`, or, with the embedded database only,
+ * a file of mode 0600 beside its data, made when it is new. An external database without a ring is refused: a key that
+ * appears by itself would be lost by itself. Throws `KeyRingMissing`.
+ */
+export async function configuredKeyRing(config: Config): Promise<KeyRing> {
+  try {
+    if (config.SECRET_KEYS !== undefined) return parseKeyRing(config.SECRET_KEYS)
+    if (config.SECRET_KEYS_FILE !== undefined) return parseKeyRing(readFileSync(config.SECRET_KEYS_FILE, 'utf8'))
+    if (config.DATABASE_URL === undefined) return parseKeyRing(await ownKeyFile(config.DATA_DIR))
+  } catch (error) {
+    if (error instanceof InvalidKeyRing) throw new KeyRingMissing(error.message)
+    if (error instanceof Error && 'code' in error) {
+      throw new KeyRingMissing(`the key ring's file cannot be read or made (${String(error.code)})`)
+    }
+    throw error
+  }
+  throw new KeyRingMissing(
+    'an external database needs a key ring for the secrets of tools: set SECRET_KEYS or SECRET_KEYS_FILE. ' +
+      'A new key is made by: npx agentctl keys generate',
+  )
+}
+
+/** Reads the key file beside the embedded data, or makes it: written whole under another name, then linked to its own. */
+async function ownKeyFile(dataDir: string): Promise<string> {
+  const path = join(dataDir, FILE_NAME)
+  if (!existsSync(path)) {
+    await mkdir(dataDir, { recursive: true })
+    const draft = `${path}.${process.pid}`
+    const file = await open(draft, 'wx', 0o600)
+    await file.writeFile(`${generateKey()}\n`)
+    await file.sync()
+    await file.close()
+    // Two processes that start together must end with one key: a link fails where the other's file already stands.
+    await link(draft, path).catch(error => {
+      if (error.code !== 'EEXIST') throw error
+    })
+    await unlink(draft)
+  }
+  return readFileSync(path, 'utf8')
+}

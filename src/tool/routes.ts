@@ -1,0 +1,146 @@
+import { createHash } from 'node:crypto'
+import type { FastifyInstance } from 'fastify'
+import { actorOf } from '../auth/actor.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { InvalidRequest, ResourceNotFound } from '../errors.js'
+import { sendUpdate } from '../http/answer.js'
+import { compileBody, HTTPValidationError } from '../http/faults.js'
+import { errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
+import { type RequestParts, readRequest } from '../http/request-parts.js'
+import { reference } from '../http/typebox.js'
+import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
+import type { Vault } from '../secrets/vault.js'
+import { checkDefinitionInSlices, type DefinitionCheck } from './definition/index.js'
+import type { ToolUpdate } from './plan.js'
+import { CustomToolUpdate, ToolSnapshot, ValidateToolRequest, ValidateToolResponse } from './schema.js'
+import { updateTool } from './store.js'
+
+export interface ToolRouteOptions {
+  database: ServiceDatabase
+  vault: () => Vault
+  bodyLimitBytes: number
+  requireIfMatch: boolean
+}
+
+const UPDATE_SHAPE = {
+  pathId: 'tool_id',
+  query: { dry_run: 'flag' },
+  body: { schema: CustomToolUpdate, compiled: compileBody(CustomToolUpdate), deepKey: 'definition' },
+} as const
+
+const VALIDATE_SHAPE = {
+  query: { report: 'report' },
+  body: { schema: ValidateToolRequest, compiled: compileBody(ValidateToolRequest), deepKey: 'definition' },
+} as const
+
+/** `PUT /admin/tool/custom/{tool_id}` and `POST /admin/tool/custom/validate`. */
+export function registerToolRoutes(app: FastifyInstance, options: ToolRouteOptions): void {
+  registerUpdate(app, options)
+  registerValidation(app, options)
+}
+
+function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
+  app.put(
+    '/admin/tool/custom/:tool_id',
+    {
+      bodyLimit: options.bodyLimitBytes,
+      config: { policy: { permission: 'manage:actions', resource: { kind: 'tool', parameter: 'tool_id' } } },
+      schema: {
+        operationId: 'update_custom_tool',
+        summary: 'Update Custom Tool',
+        tags: ['public'],
+        security: [{ bearer: [] }],
+        ...updateParameters('tool_id', ['dry_run']),
+        body: reference(CustomToolUpdate),
+        response: {
+          200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
+          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+          ...errorResponses(400, 401, 403, 404, 412, 413, 415, 428, 429, 500, 503),
+        },
+      },
+    },
+    async (request, reply) => {
+      const parts = readRequest(request, UPDATE_SHAPE)
+      if (parts.id === undefined) throw new ResourceNotFound('tool')
+      const demanded = options.requireIfMatch || request.caller.token.requiresIfMatch
+      const { update, notes } = await updateOf(parts, demanded)
+      const dryRun = parts.flags['dry_run'] ?? false
+      const { snapshot, version, plan } = await updateTool(options.database, {
+        id: parts.id,
+        caller: request.caller,
+        actor: actorOf(request),
+        seen: request.seen.tool ?? null,
+        update,
+        vault: options.vault(),
+        dryRun,
+      })
+      const warnings = [
+        ...plan.overwritten.map(overwriteWarning),
+        ...parts.unknown.map(unknownFieldWarning),
+        ...notes,
+      ]
+      return sendUpdate(reply, { kind: 'tool', id: parts.id, version, snapshot, dryRun, strict: parts.strict, warnings })
+    },
+  )
+}
+
+/** What the body asks for. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
+async function updateOf(parts: RequestParts, preconditionDemanded: boolean) {
+  const body = parts.body as CustomToolUpdate // it passed this schema
+  const { definition, oauth_config_id, ...others } = body
+  const headerNames = body.custom_headers?.map(header => header.key)
+  const checked = definition ? await checkDefinitionInSlices(definition, headerNames ? { headerNames } : {}) : null
+  const text = checked?.ok ? JSON.stringify(definition) : ''
+  const given = Object.entries(others).filter(([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name))
+  const update: ToolUpdate = {
+    fields: {
+      ...Object.fromEntries(given),
+      ...(oauth_config_id !== undefined && { oauth_config_id }),
+      ...(checked?.ok && { definition: { text, hash: createHash('sha256').update(text).digest('hex') } }),
+    },
+    definitionFaults: checked === null || checked.ok ? [] : checked.faults,
+    precondition: parts.precondition,
+    preconditionDemanded,
+  }
+  return { update, notes: definitionNotes(checked) }
+}
+
+function definitionNotes(checked: DefinitionCheck | null): string[] {
+  const count = checked?.warnings.length ?? 0
+  return count === 0 ? [] : [`the definition has ${count} warnings: validate it with report=full to read them`]
+}
+
+function registerValidation(app: FastifyInstance, { bodyLimitBytes }: ToolRouteOptions): void {
+  app.post(
+    '/admin/tool/custom/validate',
+    {
+      bodyLimit: bodyLimitBytes,
+      config: { policy: { permission: 'manage:actions', resource: { kind: 'tool' } } },
+      schema: {
+        operationId: 'validate_tool',
+        summary: 'Validate Tool',
+        tags: ['public'],
+        security: [{ bearer: [] }],
+        ...updateParameters(undefined, ['report']),
+        body: reference(ValidateToolRequest),
+        response: {
+          200: { ...reference(ValidateToolResponse), description: 'The methods that the definition gives a model.' },
+          422: { ...reference(HTTPValidationError), description: 'Every fault of the definition.' },
+          ...errorResponses(400, 401, 403, 404, 413, 415, 429, 500, 503),
+        },
+      },
+    },
+    async (request, reply) => {
+      const parts = readRequest(request, VALIDATE_SHAPE)
+      const { definition } = parts.body as ValidateToolRequest // it passed this schema
+      const checked = await checkDefinitionInSlices(definition)
+      if (!checked.ok) throw new InvalidRequest(checked.faults)
+      const full = parts.texts['report'] === 'full'
+      const warning = warningHeader([...parts.unknown.map(unknownFieldWarning), ...(full ? [] : definitionNotes(checked))])
+      if (warning !== undefined) reply.header('warning', warning)
+      if (parts.strict) reply.header('preference-applied', 'handling=strict')
+      const answer = { methods: checked.methods, ...(full && { warnings: checked.warnings }) }
+      return reply.type('application/json').send(JSON.stringify(answer))
+    },
+  )
+}

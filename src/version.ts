@@ -1,0 +1,7 @@
+import { readFileSync } from 'node:fs'
+
+/** The package's version, from the package.json above the compiled files. */
+export const VERSION: string = (() => {
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
+  return (JSON.parse(text) as { version: string }).version // our own file
+})()
