@@ -1,0 +1,55 @@
+/**
+ * What can go wrong between the service and its database beside the errors that the server itself reports (those are
+ * `DatabaseError` of pg, told apart by SQLSTATE). Each is recognised by its class, never by the text of a message.
+ */
+
+/** The connection failed or was lost, and it is certain that nothing of the statement or transaction was applied. */
+export class ConnectionLost extends Error {
+  override readonly name = 'ConnectionLost'
+
+  constructor(options?: ErrorOptions) {
+    super('the connection to the database was lost; nothing was applied', options)
+  }
+}
+
+/**
+ * The connection was lost when the transaction, or a writing statement outside one, may already have been committed.
+ * Must never be repeated blindly. `rows` holds what each statement of a pipeline had answered before the loss.
+ */
+export class CommitUnknown extends Error {
+  override readonly name = 'CommitUnknown'
+
+  constructor(
+    readonly rows: readonly (readonly unknown[])[] = [],
+    options?: ErrorOptions,
+  ) {
+    super('the connection to the database was lost at the commit; whether it was applied is unknown', options)
+  }
+}
+
+/** All connections of the pool are taken and none came free in time. Nothing was sent. */
+export class PoolExhausted extends Error {
+  override readonly name = 'PoolExhausted'
+
+  constructor(options?: ErrorOptions) {
+    super('no connection to the database came free in time', options)
+  }
+}
+
+/** The pool is closed or closing. Nothing was sent. */
+export class DatabaseClosed extends Error {
+  override readonly name = 'DatabaseClosed'
+
+  constructor(options?: ErrorOptions) {
+    super('the connections to the database are closed', options)
+  }
+}
+
+/** The server accepts connections but no writes: a standby, or a primary being demoted. Nothing was sent. */
+export class ServerReadOnly extends Error {
+  override readonly name = 'ServerReadOnly'
+
+  constructor() {
+    super('the database server accepts no writes')
+  }
+}

@@ -1,0 +1,218 @@
+import pg from 'pg'
+import { Batch, type StatementResult, type WireStatement } from './batch.js'
+import { CommitUnknown, ConnectionLost } from './database-error.js'
+import type { PreparedNames } from './prepared-names.js'
+import { classifyDatabaseError } from './sqlstate.js'
+
+/** SQL text and its values by position, as a compiled Kysely query holds them. */
+export interface BoundStatement {
+  readonly sql: string
+  readonly parameters: readonly unknown[]
+}
+
+/** What was sent in one round trip, for metrics and slow-statement logs. Never holds a value. */
+export interface Exchange {
+  texts: readonly string[]
+  /** From sending to the last answer. */
+  durationMs: number
+  ok: boolean
+}
+
+/** What all sessions of a pool share. */
+export interface SessionSettings {
+  /** Undefined: nothing is prepared by name. */
+  names: PreparedNames | undefined
+  types: pg.CustomTypesConfig
+  /** A server that has not answered by then is taken for lost, and its connection is cut. */
+  responseTimeoutMs: number
+  /** Sent with every `begin` of a transaction; '' sends nothing. */
+  transactionPrelude: string
+  onExchange(exchange: Exchange): void
+  /** Called when what this session met concerns all connections of the pool that are open now. */
+  onStale(): void
+}
+
+const COMMIT = /^\s*(?:commit|end)\b/i
+const BEGIN = /^\s*(?:begin|start\s+transaction)\b/i
+const ROLLBACK = /^\s*rollback\s*(?:;\s*)?$/i
+// A SELECT that calls a writing function would be taken for a read; the service has none.
+const READ =
+  /^\s*(?:select|begin|start|set|show|explain|values|rollback|with(?![\s\S]*\b(?:insert|update|delete|merge)\b))\b/i
+
+/**
+ * One connection of the pool while it is open. Runs single statements and batches, prepares them by name, bounds the time
+ * of each, and turns the loss of the connection into `ConnectionLost` or `CommitUnknown`.
+ */
+export class Session {
+  readonly #client: pg.PoolClient
+  readonly #settings: SessionSettings
+  /** Resolves when the connection's socket is closed. Never rejects. */
+  readonly ended: Promise<void>
+  #loss: unknown
+  #isStale = false
+
+  constructor(client: pg.PoolClient, settings: SessionSettings) {
+    this.#client = client
+    this.#settings = settings
+    // Without a listener of its own, a client that is checked out would end the process when its server dies.
+    client.on('error', error => this.#lose(error))
+    this.ended = new Promise(resolve => {
+      client.on('end', () => {
+        this.#lose(undefined)
+        resolve()
+      })
+    })
+  }
+
+  /** The server's process id; Kysely reads it under this name to cancel queries. */
+  get processID(): number | undefined {
+    // Set by pg from the server's BackendKeyData; missing in its declarations.
+    return (this.#client as pg.PoolClient & { processID?: number }).processID
+  }
+
+  /** Whether the connection may be used again. */
+  get isUsable(): boolean {
+    return this.#loss === undefined && !this.#isStale
+  }
+
+  /** Has the connection closed when it is released. */
+  markStale(): void {
+    this.#isStale = true
+  }
+
+  /** Runs one statement in a round trip of its own. */
+  async query(sql: string, parameters: readonly unknown[] = []): Promise<StatementResult> {
+    // The server rolls back what it loses. Kysely sends a rollback after every failure and would report this one instead.
+    if (this.#loss !== undefined && ROLLBACK.test(sql)) return { command: 'ROLLBACK', rowCount: null, rows: [] }
+    const isInDoubt = this.#isInDoubt(sql)
+    try {
+      return await this.#timed([sql], () => this.#client.query(this.#configOf(sql, parameters)).then(lastResult))
+    } catch (error) {
+      throw this.#translated(error, isInDoubt, [])
+    }
+  }
+
+  /** Runs several statements in one round trip. When one fails, none of those behind it runs. */
+  async batch(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
+    // Values are converted before anything is sent: one that cannot be is the caller's error and leaves no half of a batch.
+    const wire = statements.map(statement => this.#wireStatement(statement))
+    const texts = statements.map(({ sql }) => sql)
+    const answered: StatementResult[] = []
+    try {
+      return await this.#timed(texts, () => this.#submit(wire, answered))
+    } catch (error) {
+      await this.#leaveTransaction(texts)
+      throw this.#translated(error, batchIsInDoubt(texts, answered.length, error), answered)
+    }
+  }
+
+  /** Gives the connection back to the pool, or closes it when it is lost, stale or to be destroyed. */
+  release(destroy = false): void {
+    this.#client.release(destroy || !this.isUsable)
+  }
+
+  #configOf(sql: string, parameters: readonly unknown[]): pg.QueryConfig {
+    if (BEGIN.test(sql) && this.#settings.transactionPrelude !== '') {
+      return { text: `${sql}; ${this.#settings.transactionPrelude}` }
+    }
+    // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
+    const name = parameters.length > 0 ? this.#settings.names?.nameOf(sql) : undefined
+    return { text: sql, values: [...parameters], name }
+  }
+
+  #wireStatement({ sql, parameters }: BoundStatement): WireStatement {
+    return { sql, name: this.#settings.names?.nameOf(sql), values: parameters.map(prepareValue) }
+  }
+
+  #submit(wire: readonly WireStatement[], answered: StatementResult[]): Promise<StatementResult[]> {
+    return new Promise((resolve, reject) => {
+      const done = (error: unknown, results: StatementResult[]) => {
+        answered.push(...results)
+        if (error === undefined) resolve(results)
+        else reject(error)
+      }
+      this.#client.query(new Batch(wire, this.#settings.types, done))
+    })
+  }
+
+  async #timed<T>(texts: readonly string[], run: () => Promise<T>): Promise<T> {
+    const start = performance.now()
+    const timer = setTimeout(() => this.#client.connection.stream.destroy(), this.#settings.responseTimeoutMs)
+    let ok = false
+    try {
+      const result = await run()
+      ok = true
+      return result
+    } finally {
+      clearTimeout(timer)
+      this.#settings.onExchange({ texts, durationMs: performance.now() - start, ok })
+    }
+  }
+
+  /** After a failed batch the transaction it began is still open, and the connection not yet fit for others. */
+  async #leaveTransaction(texts: readonly string[]): Promise<void> {
+    if (this.#loss !== undefined || !texts.some(sql => BEGIN.test(sql))) return
+    try {
+      await this.#timed(['rollback'], () => this.#client.query('rollback'))
+    } catch {
+      this.markStale()
+    }
+  }
+
+  /** Whether losing the connection during this statement leaves open if it was applied. */
+  #isInDoubt(sql: string): boolean {
+    if (COMMIT.test(sql)) return true
+    const isInTransaction = this.#client.getTransactionStatus() === 'T' || this.#client.getTransactionStatus() === 'E'
+    return !isInTransaction && !READ.test(sql)
+  }
+
+  #translated(error: unknown, isInDoubt: boolean, answered: readonly StatementResult[]): unknown {
+    if (!(error instanceof pg.DatabaseError)) {
+      // pg has no class for a lost connection: what counts is that the connection has reported its end.
+      if (this.#loss === undefined) return error
+      return isInDoubt ? commitUnknown(answered, error) : new ConnectionLost({ cause: error })
+    }
+    const { kind } = classifyDatabaseError(error)
+    if (kind === 'cached_plan' || kind === 'read_only') {
+      this.markStale()
+      this.#settings.onStale()
+    }
+    if (error.severity !== 'FATAL' && error.severity !== 'PANIC') return error
+    this.markStale()
+    return isInDoubt ? commitUnknown(answered, error) : error
+  }
+
+  #lose(error: unknown): void {
+    this.#loss ??= error ?? new Error('the connection ended')
+  }
+}
+
+/**
+ * Whether a batch that failed may have been committed. Its commit has been sent with the rest, so after a silent loss it may
+ * have; when the server refused a statement before the commit, it has not.
+ */
+function batchIsInDoubt(texts: readonly string[], answeredCount: number, error: unknown): boolean {
+  const beginAt = texts.findIndex(sql => BEGIN.test(sql))
+  const commitAt = texts.findIndex(sql => COMMIT.test(sql))
+  // Without BEGIN the batch is one implicit transaction that the end of the batch commits.
+  if (beginAt < 0 && texts.every(sql => READ.test(sql))) return false
+  if (beginAt >= 0 && commitAt < 0) return false
+  const committingAt = beginAt < 0 ? texts.length : commitAt
+  return !(error instanceof pg.DatabaseError) || answeredCount >= committingAt
+}
+
+function commitUnknown(answered: readonly StatementResult[], cause: unknown): CommitUnknown {
+  return new CommitUnknown(
+    answered.map(({ rows }) => rows),
+    { cause },
+  )
+}
+
+/** pg answers a text of several statements with a list of results. */
+function lastResult(result: StatementResult | StatementResult[]): StatementResult {
+  const last = Array.isArray(result) ? result.at(-1) : result
+  return last ?? { command: '', rowCount: null, rows: [] }
+}
+
+// pg's own conversion, so that a value means the same in a batch and in a single query. Not declared in its types.
+const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): string | Buffer | null } }).utils

@@ -1,0 +1,115 @@
+import pg from 'pg'
+import { CommitUnknown, ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from './database-error.js'
+
+/** SQLSTATE codes that the service tells apart. Source: PostgreSQL documentation, appendix A. */
+export const SQLSTATE = {
+  featureNotSupported: '0A000',
+  numericValueOutOfRange: '22003',
+  characterNotInRepertoire: '22021',
+  invalidTextRepresentation: '22P02',
+  untranslatableCharacter: '22P05',
+  notNullViolation: '23502',
+  foreignKeyViolation: '23503',
+  uniqueViolation: '23505',
+  checkViolation: '23514',
+  exclusionViolation: '23P01',
+  readOnlySqlTransaction: '25006',
+  inFailedSqlTransaction: '25P02',
+  idleInTransactionSessionTimeout: '25P03',
+  transactionTimeout: '25P04',
+  invalidSqlStatementName: '26000',
+  serializationFailure: '40001',
+  deadlockDetected: '40P01',
+  duplicatePreparedStatement: '42P05',
+  diskFull: '53100',
+  tooManyConnections: '53300',
+  lockNotAvailable: '55P03',
+  queryCanceled: '57014',
+  adminShutdown: '57P01',
+  crashShutdown: '57P02',
+  cannotConnectNow: '57P03',
+  databaseDropped: '57P04',
+  idleSessionTimeout: '57P05',
+} as const
+
+export type DatabaseErrorKind =
+  | 'connection_lost'
+  | 'serialization'
+  | 'deadlock'
+  | 'lock_timeout'
+  | 'statement_timeout'
+  | 'read_only'
+  | 'disk_full'
+  | 'too_many_connections'
+  | 'shutting_down'
+  | 'constraint'
+  | 'cached_plan'
+  | 'other'
+
+export interface DatabaseErrorClass {
+  kind: DatabaseErrorKind
+  /** The name of the violated constraint, where the server gave one. */
+  constraint?: string
+  /**
+   * Nothing was applied, and the same transaction may succeed when repeated on another connection. False for timeouts and a
+   * full disk: the time for waiting is spent. False for an unknown commit.
+   */
+  transient: boolean
+}
+
+const KIND_BY_CODE: Readonly<Record<string, DatabaseErrorKind>> = {
+  [SQLSTATE.readOnlySqlTransaction]: 'read_only',
+  [SQLSTATE.idleInTransactionSessionTimeout]: 'connection_lost',
+  [SQLSTATE.transactionTimeout]: 'connection_lost',
+  [SQLSTATE.idleSessionTimeout]: 'connection_lost',
+  [SQLSTATE.serializationFailure]: 'serialization',
+  [SQLSTATE.deadlockDetected]: 'deadlock',
+  [SQLSTATE.diskFull]: 'disk_full',
+  [SQLSTATE.tooManyConnections]: 'too_many_connections',
+  [SQLSTATE.lockNotAvailable]: 'lock_timeout',
+  [SQLSTATE.queryCanceled]: 'statement_timeout',
+  [SQLSTATE.adminShutdown]: 'shutting_down',
+  [SQLSTATE.crashShutdown]: 'shutting_down',
+  [SQLSTATE.cannotConnectNow]: 'shutting_down',
+  [SQLSTATE.databaseDropped]: 'shutting_down',
+  // A prepared statement that the server does not know, or knows already: the session is not the one it was made in.
+  [SQLSTATE.invalidSqlStatementName]: 'cached_plan',
+  [SQLSTATE.duplicatePreparedStatement]: 'cached_plan',
+}
+
+const TRANSIENT: ReadonlySet<DatabaseErrorKind> = new Set([
+  'connection_lost',
+  'serialization',
+  'deadlock',
+  'read_only',
+  'too_many_connections',
+  'shutting_down',
+  'cached_plan',
+])
+
+/** Tells what kind of database error this is, by class and SQLSTATE. Anything else is `other`. Never throws. */
+export function classifyDatabaseError(error: unknown): DatabaseErrorClass {
+  if (error instanceof CommitUnknown) return { kind: 'connection_lost', transient: false }
+  const kind = kindOf(error)
+  const constraint = error instanceof pg.DatabaseError ? error.constraint : undefined
+  return { kind, transient: TRANSIENT.has(kind), ...(constraint !== undefined && { constraint }) }
+}
+
+function kindOf(error: unknown): DatabaseErrorKind {
+  if (error instanceof pg.DatabaseError) return kindByCode(error)
+  if (error instanceof ConnectionLost) return 'connection_lost'
+  if (error instanceof PoolExhausted) return 'too_many_connections'
+  if (error instanceof DatabaseClosed) return 'shutting_down'
+  if (error instanceof ServerReadOnly) return 'read_only'
+  return 'other'
+}
+
+function kindByCode({ code = '', routine }: pg.DatabaseError): DatabaseErrorKind {
+  const kind = KIND_BY_CODE[code]
+  if (kind) return kind
+  // 0A000 stands for many things; only the plan cache's own routine says "cached plan must not change result type".
+  if (code === SQLSTATE.featureNotSupported && routine === 'RevalidateCachedQuery') return 'cached_plan'
+  if (code.startsWith('23')) return 'constraint'
+  if (code.startsWith('08')) return 'connection_lost'
+  return 'other'
+}

@@ -1,0 +1,546 @@
+import { sql } from 'kysely'
+import t, { type Test } from 'tap'
+import { BEGIN, COMMIT, type DatabaseOptions, openDatabase, pipeline } from '../../src/db/connection.js'
+import { CommitUnknown, ConnectionLost, DatabaseClosed, PoolExhausted } from '../../src/db/database-error.js'
+import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/database-url.js'
+import type { Exchange } from '../../src/db/session.js'
+import { classifyDatabaseError } from '../../src/db/sqlstate.js'
+import { statement } from '../../src/db/statement.js'
+import { TcpProxy } from './tcp-proxy.js'
+
+interface Tables {
+  item: { id: number; name: string; at: string | null }
+}
+
+const target = urlOf(process.env.TEST_DATABASE_URL ?? '')
+const SCHEMA =
+  'create table item (id int primary key, name text not null unique deferrable initially deferred, at timestamptz)'
+
+t.before(async () => {
+  const { db, close } = open()
+  await sql`drop table if exists item`.execute(db)
+  await sql.raw(SCHEMA).execute(db)
+  await close()
+})
+
+t.test('values: int8, timestamptz with microseconds in any zone, date, json, numeric, arrays', async t => {
+  const { db } = opened(t)
+  const { rows } = await sql`select
+    9007199254740991::int8 as safe, 9007199254740993::int8 as unsafe, '{1,9007199254740993,NULL}'::int8[] as list,
+    '2024-01-02 03:04:05.123456+00'::timestamptz as utc, '2024-01-02 03:04:05.1+05:30'::timestamptz as fraction,
+    '0001-01-01 00:00:00+00'::timestamptz as first, '9999-12-31 23:59:59.999999+00'::timestamptz as last,
+    'infinity'::timestamptz as endless, '{"2024-01-02 03:04:05+00",NULL}'::timestamptz[] as times,
+    '2024-02-29'::date as day, '{"b":1,"a":[2]}'::json as json, '{"b": 1}'::json::text as text,
+    1.50::numeric as amount, '{1,2}'::int[] as ids, null::timestamptz as missing`.execute(db)
+  t.strictSame(rows, [
+    {
+      safe: 9007199254740991,
+      unsafe: '9007199254740993',
+      list: [1, '9007199254740993', null],
+      utc: '2024-01-02T03:04:05.123456Z',
+      fraction: '2024-01-01T21:34:05.100000Z',
+      first: '0001-01-01T00:00:00.000000Z',
+      last: '9999-12-31T23:59:59.999999Z',
+      endless: 'infinity',
+      times: ['2024-01-02T03:04:05.000000Z', null],
+      day: '2024-02-29',
+      json: { b: 1, a: [2] },
+      text: '{"b": 1}',
+      amount: '1.50',
+      ids: [1, 2],
+      missing: null,
+    },
+  ])
+})
+
+t.test('a timestamptz is the same moment whatever the time zone of the session', async t => {
+  const { pool } = opened(t)
+  for (const zone of ['Asia/Kolkata', 'America/St_Johns', 'Asia/Kathmandu', 'UTC']) {
+    const client = await pool.connect()
+    await client.query(`set time zone '${zone}'`)
+    const { rows } = await client.query(
+      "select '2024-06-30 23:59:59.000001+00'::timestamptz a, '0001-01-02 00:00:00+00'::timestamptz b",
+    )
+    client.release(true)
+    t.strictSame(rows[0], { a: '2024-06-30T23:59:59.000001Z', b: '0001-01-02T00:00:00.000000Z' }, zone)
+  }
+})
+
+t.test('a pipeline of five statements costs one round trip and one write, single statements one each', async t => {
+  const proxy = await proxied(t)
+  const { pipeline, db, counters } = opened(t, { url: through(proxy) })
+  const statements = [1, 2, 3].map(n => ({ sql: 'select $1::int as n', parameters: [n] }))
+  await pipeline([BEGIN, ...statements, COMMIT])
+  proxy.delayMs = 60
+  proxy.chunks = 0
+  const before = { ...counters }
+  const together = await elapsed(() => pipeline([BEGIN, ...statements, COMMIT]))
+  t.equal(proxy.chunks, 1)
+  t.ok(together >= 110 && together < 200, `${together} ms for one round trip of 120 ms`)
+  t.strictSame(
+    { statements: counters.statements - before.statements, roundTrips: counters.roundTrips - before.roundTrips },
+    { statements: 5, roundTrips: 1 },
+  )
+  const apart = await elapsed(() => sql`select 1`.execute(db).then(() => sql`select 2`.execute(db)))
+  t.ok(apart >= 230, `${apart} ms for two round trips`)
+})
+
+t.test('a pipeline answers one result for each statement, in order', async t => {
+  const { pipeline } = opened(t)
+  const results = await pipeline([
+    BEGIN,
+    { sql: 'insert into item (id, name) values ($1, $2), ($3, $4)', parameters: [1, 'a', 2, 'b'] },
+    { sql: 'select id, at from item where id = any($1::int[]) order by id', parameters: [[1, 2]] },
+    { sql: 'delete from item', parameters: [] },
+    COMMIT,
+  ])
+  t.strictSame(
+    results.map(({ command, rowCount, rows }) => ({ command, rowCount, rows })),
+    [
+      { command: 'BEGIN', rowCount: null, rows: [] },
+      { command: 'INSERT', rowCount: 2, rows: [] },
+      {
+        command: 'SELECT',
+        rowCount: 2,
+        rows: [
+          { id: 1, at: null },
+          { id: 2, at: null },
+        ],
+      },
+      { command: 'DELETE', rowCount: 2, rows: [] },
+      { command: 'COMMIT', rowCount: null, rows: [] },
+    ],
+  )
+})
+
+t.test(
+  'each statement of a transaction has its own snapshot: one behind a lock sees what the other writer did',
+  async t => {
+    const { transact, db } = opened(t)
+    await sql`insert into item (id, name) values (1, 'before')`.execute(db)
+    const other = await db.startTransaction().execute()
+    await sql`update item set name = 'after' where id = 1`.execute(other)
+    const waiting = transact([
+      { sql: 'select id from item where id = 1 for no key update', parameters: [] },
+      { sql: 'select name from item where id = 1', parameters: [] },
+    ])
+    await delay(100)
+    await other.commit().execute()
+    t.strictSame((await waiting)[1]?.rows, [{ name: 'after' }])
+    await sql`delete from item`.execute(db)
+  },
+)
+
+t.test('when a statement of a pipeline fails, nothing is applied and the connection stays in use', async t => {
+  const { pipeline, db, pool } = opened(t, { poolSize: 1 })
+  const pid = await backendPid(db)
+  const faults = [
+    { sql: 'select 1 / $1::int', parameters: [0], code: '22012' },
+    { sql: 'select nonsense', parameters: [], code: '42703' },
+    { sql: 'insert into item (id, name) values (1, null)', parameters: [], code: '23502' },
+  ]
+  for (const { code, ...fault } of faults) {
+    const run = pipeline([BEGIN, insert(1), fault, insert(2), COMMIT])
+    await t.rejects(run, { code })
+    t.equal(await count(db), 0)
+  }
+  // A deferred constraint fails at the commit itself: still a definite failure.
+  await t.rejects(pipeline([BEGIN, insert(1, 'same'), insert(2, 'same'), COMMIT]), {
+    code: '23505',
+    constraint: 'item_name_key',
+  })
+  t.equal(await count(db), 0)
+  t.equal(await backendPid(db), pid)
+  t.equal(pool.totalCount, 1)
+})
+
+t.test('when BEGIN fails, the statements behind it do not run outside a transaction', async t => {
+  const { pipeline, db } = opened(t)
+  await t.rejects(pipeline([{ sql: 'begin isolation level nonsense', parameters: [] }, insert(1), COMMIT]), {
+    code: '42601',
+  })
+  t.equal(await count(db), 0)
+})
+
+t.test('a value that cannot be sent is refused before anything is', async t => {
+  const { pipeline, db, counters } = opened(t)
+  const circular: Record<string, unknown> = {}
+  circular.self = circular
+  const before = counters.roundTrips
+  await t.rejects(pipeline([BEGIN, insert(1), { sql: 'select $1::json', parameters: [circular] }, COMMIT]), TypeError)
+  t.equal(counters.roundTrips, before)
+  t.equal(await count(db), 0)
+})
+
+t.test('statements are prepared by name from their second use, in pipelines and apart, up to the limit', async t => {
+  const { pipeline, db } = opened(t, { poolSize: 1, preparedStatementLimit: 3 })
+  const one = { sql: 'select $1::int + 1 as n', parameters: [1] }
+  for (let i = 0; i < 3; i++) await pipeline([BEGIN, one, one, COMMIT])
+  t.strictSame(await preparedTexts(db), ['begin', 'commit', 'select $1::int + 1 as n'])
+  for (let i = 0; i < 3; i++) await sql`select ${i}::text as over_the_limit`.execute(db)
+  t.equal((await preparedTexts(db)).length, 3)
+  const off = opened(t, { poolSize: 1, preparedStatements: false })
+  for (let i = 0; i < 3; i++) await off.pipeline([BEGIN, one, COMMIT])
+  for (let i = 0; i < 3; i++) await sql`select ${i}::text as n`.execute(off.db)
+  t.strictSame(await preparedTexts(off.db), [])
+})
+
+t.test(
+  'a changed table makes "cached plan" once: the connections are renewed and a single repeat succeeds',
+  async t => {
+    const { db, pool } = opened(t, { poolSize: 3 })
+    await sql`drop table if exists changing; create table changing (a int)`.execute(db)
+    const read = () => sql`select * from changing where ${1}::int = 1`.execute(db)
+    for (let round = 0; round < 3; round++) await Promise.all([read(), read(), read()])
+    t.equal(pool.totalCount, 3)
+    await sql`alter table changing add column b text`.execute(db)
+    const error = await read().catch(caught => caught)
+    t.strictSame(classifyDatabaseError(error), { kind: 'cached_plan', transient: true })
+    await Promise.all([read(), read(), read()])
+    await sql`drop table changing`.execute(db)
+  },
+)
+
+t.test(
+  'a connection killed in a transaction is not applied; killed while idle it is replaced without a fault',
+  async t => {
+    const errors: Error[] = []
+    const { db } = opened(t, { poolSize: 1, onError: error => errors.push(error) })
+    const killer = opened(t)
+    const inTransaction = db.transaction().execute(async trx => {
+      await sql`insert into item (id, name) values (1, 'lost')`.execute(trx)
+      await kill(killer.db, await backendPid(trx))
+      await delay(50)
+      await sql`select 1`.execute(trx)
+    })
+    const error = await inTransaction.catch(caught => caught)
+    t.ok(error instanceof ConnectionLost, String(error))
+    t.strictSame(classifyDatabaseError(error), { kind: 'connection_lost', transient: true })
+    t.equal(await count(db), 0)
+    await kill(killer.db, await backendPid(db))
+    await delay(50)
+    t.equal(errors.length, 1)
+    t.equal(await count(db), 0)
+  },
+)
+
+t.test(
+  'a connection killed during a statement of a transaction: the server says so and nothing is applied',
+  async t => {
+    const { transact, db } = opened(t)
+    const run = transact([insert(1), { sql: 'select pg_sleep(5)', parameters: [] }]).catch(caught => caught)
+    await delay(100)
+    await sql`select pg_terminate_backend(pid) from pg_stat_activity where query like '%pg_sleep(5)%' and pid <> pg_backend_pid()`.execute(
+      db,
+    )
+    const error = await run
+    t.strictSame(classifyDatabaseError(error), { kind: 'shutting_down', transient: true })
+    t.equal(await count(db), 0)
+  },
+)
+
+t.test('an answer to COMMIT that is lost is CommitUnknown, and the transaction may have been applied', async t => {
+  const proxy = await proxied(t)
+  const { pipeline, db } = opened(t, { url: through(proxy) })
+  const direct = opened(t)
+  await pipeline([BEGIN, COMMIT])
+  proxy.onBackward = () => false
+  const lost = await pipeline([BEGIN, insert(1), COMMIT]).catch(caught => caught)
+  t.ok(lost instanceof CommitUnknown, String(lost))
+  t.strictSame(classifyDatabaseError(lost), { kind: 'connection_lost', transient: false })
+  proxy.onBackward = () => true
+  t.equal(await count(direct.db), 1)
+  // The same through Kysely's own transaction: its rollback after the failed commit must not hide what happened.
+  const viaKysely = await db
+    .transaction()
+    .execute(async trx => {
+      await sql`update item set name = 'again' where id = 1`.execute(trx)
+      proxy.onBackward = () => false
+    })
+    .catch(caught => caught)
+  t.ok(viaKysely instanceof CommitUnknown, String(viaKysely))
+  proxy.onBackward = () => true
+  await sql`delete from item`.execute(direct.db)
+})
+
+t.test('a write outside a transaction whose answer is lost is CommitUnknown; a read is ConnectionLost', async t => {
+  const proxy = await proxied(t)
+  const { db } = opened(t, { url: through(proxy) })
+  for (const [query, expected] of [
+    [sql`delete from item`, CommitUnknown],
+    [sql`with gone as (delete from item returning id) select id from gone`, CommitUnknown],
+    [sql`select 1`, ConnectionLost],
+    [sql`with one as (select 1 as n) select n from one`, ConnectionLost],
+  ] as const) {
+    proxy.onBackward = () => true
+    await sql`select 1`.execute(db)
+    proxy.onBackward = () => false
+    const error = await query.execute(db).catch(caught => caught)
+    t.ok(error instanceof expected, `${error}`)
+  }
+})
+
+t.test('a server that stays silent is given up within the response timeout', async t => {
+  const proxy = await proxied(t)
+  const { db } = opened(t, { url: through(proxy), responseTimeoutMs: 200 })
+  await sql`select 1`.execute(db)
+  proxy.delayMs = 60_000
+  const started = performance.now()
+  const error = await sql`select 1`.execute(db).catch(caught => caught)
+  t.ok(error instanceof ConnectionLost, String(error))
+  t.ok(performance.now() - started < 1_000)
+})
+
+t.test(
+  'a server that cannot be reached is ConnectionLost, one that does not answer too, each in bounded time',
+  async t => {
+    const closedPort = await proxied(t)
+    await closedPort.close()
+    const refused = await sql`select 1`.execute(opened(t, { url: through(closedPort) }).db).catch(caught => caught)
+    t.ok(refused instanceof ConnectionLost, String(refused))
+    const silent = await proxied(t)
+    silent.delayMs = 60_000
+    const { db } = opened(t, { url: through(silent), connectTimeoutMs: 200 })
+    const started = performance.now()
+    const timedOut = await sql`select 1`.execute(db).catch(caught => caught)
+    t.ok(timedOut instanceof ConnectionLost, String(timedOut))
+    t.ok(performance.now() - started < 1_000)
+  },
+)
+
+t.test(
+  'a pool with every connection taken is PoolExhausted in bounded time, and works when one comes back',
+  async t => {
+    const { db, pipeline } = opened(t, { poolSize: 1, connectTimeoutMs: 150 })
+    const holder = await db.startTransaction().execute()
+    await sql`select 1`.execute(holder)
+    const error = await pipeline([BEGIN, COMMIT]).catch(caught => caught)
+    t.ok(error instanceof PoolExhausted, String(error))
+    t.strictSame(classifyDatabaseError(error), { kind: 'too_many_connections', transient: true })
+    await holder.rollback().execute()
+    t.equal((await pipeline([BEGIN, COMMIT])).length, 2)
+  },
+)
+
+t.test('several hosts: the first that answers and accepts writes is used and remembered', async t => {
+  const dead = await proxied(t)
+  await dead.close()
+  const readOnly = await openReadOnlyProxy(t)
+  const good = await proxied(t)
+  const url = withHosts(
+    [dead, readOnly, good].map(({ port }) => ({ host: '127.0.0.1', port })),
+    'read-write',
+  )
+  const { db } = opened(t, { url, poolSize: 2 })
+  const [first, second] = await Promise.all([sql`select 1 as n`.execute(db), sql`select 1 as n`.execute(db)])
+  t.strictSame([first.rows, second.rows], [[{ n: 1 }], [{ n: 1 }]])
+  t.ok(good.chunks > 0)
+  const deadTries = readOnly.chunks
+  good.cut()
+  await delay(50)
+  t.equal((await sql`select 1 as n`.execute(db)).rows.length, 1)
+  t.equal(readOnly.chunks, deadTries, 'the remembered host is asked first')
+})
+
+t.test('a 25006 discards every connection: the next ones look for a server that accepts writes', async t => {
+  const { db, pool } = opened(t, { poolSize: 1 })
+  const pid = await backendPid(db)
+  const client = await pool.connect()
+  await client.query('set default_transaction_read_only = on')
+  client.release()
+  const error = await sql`insert into item (id, name) values (9, 'x')`.execute(db).catch(caught => caught)
+  t.strictSame(classifyDatabaseError(error), { kind: 'read_only', transient: true })
+  t.not(await backendPid(db), pid)
+})
+
+t.test('timeouts reach the server at start-up, with each transaction, or not at all', async t => {
+  const settings = sql<{ setting: string }>`select setting from pg_settings
+    where name in ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout') order by name`
+  const values = async (executor: Parameters<typeof settings.execute>[0]) =>
+    (await settings.execute(executor)).rows.map(({ setting }) => setting)
+  const timeouts = { statementTimeoutMs: 4_321, lockTimeoutMs: 1_234, idleInTransactionTimeoutMs: 9_876 }
+  t.strictSame(await values(opened(t, timeouts).db), ['9876', '1234', '4321'])
+  t.strictSame(await values(opened(t, { ...timeouts, sessionSettings: 'none' }).db), ['0', '0', '0'])
+  const local = opened(t, { ...timeouts, sessionSettings: 'transaction', poolSize: 1 })
+  t.strictSame(await local.db.transaction().execute(values), ['9876', '1234', '4321'])
+  const [piped] = await local.transact([settings.compile(local.db)])
+  t.strictSame(piped?.rows, [{ setting: '9876' }, { setting: '1234' }, { setting: '4321' }])
+  t.strictSame(await values(local.db), ['0', '0', '0'])
+})
+
+t.test('timeouts and conflicts are told apart by SQLSTATE', async t => {
+  const { db } = opened(t, { statementTimeoutMs: 150, lockTimeoutMs: 50 })
+  t.strictSame(classifyDatabaseError(await sql`select pg_sleep(1)`.execute(db).catch(caught => caught)), {
+    kind: 'statement_timeout',
+    transient: false,
+  })
+  await sql`insert into item (id, name) values (1, 'locked')`.execute(db)
+  const holder = await db.startTransaction().execute()
+  await sql`select 1 from item for update`.execute(holder)
+  t.strictSame(classifyDatabaseError(await sql`update item set name = 'x'`.execute(db).catch(caught => caught)), {
+    kind: 'lock_timeout',
+    transient: false,
+  })
+  await holder.rollback().execute()
+  t.strictSame(
+    classifyDatabaseError(await sql`insert into item (id, name) values (1, 'y')`.execute(db).catch(caught => caught)),
+    { kind: 'constraint', constraint: 'item_pkey', transient: false },
+  )
+  await sql`delete from item`.execute(db)
+})
+
+t.test('every round trip is reported with its texts and never a value', async t => {
+  const exchanges: Exchange[] = []
+  const { db, pipeline } = opened(t, { onStatement: exchange => exchanges.push(exchange) })
+  await sql`select ${'secret value'}::text`.execute(db)
+  await pipeline([BEGIN, { sql: 'select $1::text', parameters: ['secret value'] }, COMMIT])
+  await sql`select nonsense`.execute(db).catch(() => {})
+  t.strictSame(
+    exchanges.map(({ texts, ok }) => ({ texts, ok })),
+    [
+      { texts: ['select $1::text'], ok: true },
+      { texts: ['begin', 'select $1::text', 'commit'], ok: true },
+      { texts: ['select nonsense'], ok: false },
+    ],
+  )
+  t.ok(exchanges.every(({ durationMs }) => durationMs > 0 && durationMs < 5_000))
+  t.notMatch(JSON.stringify(exchanges), /secret value/)
+})
+
+t.test('a compiled statement runs alone and in a pipeline with the same result', async t => {
+  const both = statement<{ ids: number[]; text: string; nothing: string | null }, { n: number; text: string }>(
+    'both',
+    param => sql`select cardinality(${param('ids')}::int[]) as n, ${param('text')}::json ->> 'k' as text,
+      ${param('nothing')}::text as nothing, ${param('ids')}::int[] as ids`,
+  )
+  const database = opened(t)
+  const parameters = { ids: [3, 1, 2], text: '{"k":"it\'s"}', nothing: null }
+  const expected = [{ n: 3, text: "it's", nothing: null, ids: [3, 1, 2] }]
+  t.strictSame(await both.run(database.db, parameters), expected)
+  t.strictSame((await pipeline(database, [both.bind(parameters)]))[0]?.rows, expected)
+  t.strictSame(await database.db.transaction().execute(trx => both.run(trx, parameters)), expected)
+})
+
+t.test('close waits for what is under way, refuses what is new, and closes every socket', async t => {
+  const { db, close, pool, pipeline } = open()
+  const watcher = opened(t)
+  const slow = sql<{ pid: number }>`select pg_backend_pid() as pid, pg_sleep(0.2)`.execute(db)
+  await delay(50)
+  const closing = close()
+  const refused = await pipeline([BEGIN, COMMIT]).catch(caught => caught)
+  t.ok(refused instanceof DatabaseClosed, String(refused))
+  const pid = (await slow).rows[0]?.pid ?? 0
+  await closing
+  await close()
+  t.equal(pool.totalCount, 0)
+  await delay(50)
+  const left = await sql`select 1 from pg_stat_activity where pid = ${pid}`.execute(watcher.db)
+  t.equal(left.rows.length, 0)
+})
+
+t.test('close cuts what outlasts its grace', async t => {
+  const { db, close } = open()
+  const endless = sql`select pg_sleep(30)`.execute(db).catch(caught => caught)
+  await delay(100)
+  const took = await elapsed(() => close(200))
+  t.ok(took < 1_000, `${took} ms`)
+  t.ok((await endless) instanceof ConnectionLost)
+})
+
+function open(options: Partial<DatabaseOptions> = {}) {
+  const database = openDatabase<Tables>({
+    url: target,
+    poolSize: 4,
+    statementTimeoutMs: 10_000,
+    lockTimeoutMs: 5_000,
+    idleInTransactionTimeoutMs: 10_000,
+    connectTimeoutMs: 3_000,
+    preparedStatements: true,
+    ...options,
+  })
+  return {
+    db: database.db,
+    pool: database.pool,
+    counters: database.counters,
+    pipeline: database.pipeline.bind(database),
+    transact: database.transact.bind(database),
+    close: database.close.bind(database),
+  }
+}
+
+function opened(t: Test, options: Partial<DatabaseOptions> = {}) {
+  const database = open(options)
+  t.teardown(() => database.close(500))
+  return database
+}
+
+async function proxied(t: Test): Promise<TcpProxy> {
+  const proxy = await TcpProxy.open(target.hosts[0])
+  t.teardown(() => proxy.close())
+  return proxy
+}
+
+/** A server that lets in and accepts no writes: the same one, its answer to the check changed on the way. */
+async function openReadOnlyProxy(t: Test): Promise<TcpProxy> {
+  const proxy = await proxied(t)
+  proxy.onBackward = data => {
+    const at = data.indexOf('setting')
+    if (at < 0) return true
+    const off = data.indexOf('off', at)
+    // The same length, so that the protocol's own lengths stay right.
+    if (off >= 0) data.write('on ', off)
+    return true
+  }
+  return proxy
+}
+
+function through(proxy: TcpProxy): DatabaseUrl {
+  return withHosts([{ host: '127.0.0.1', port: proxy.port }], 'any')
+}
+
+function withHosts(hosts: { host: string; port: number }[], targetSessionAttrs: 'any' | 'read-write'): DatabaseUrl {
+  const [first, ...others] = hosts
+  if (!first) throw new Error('no host')
+  return { ...target, hosts: [first, ...others], targetSessionAttrs }
+}
+
+function urlOf(text: string): DatabaseUrl {
+  const parsed = parseDatabaseUrl(text)
+  if (!parsed.ok) throw new Error(`TEST_DATABASE_URL: ${parsed.faults.join('; ')}`)
+  return parsed.url
+}
+
+function insert(id: number, name = `item ${id}`) {
+  return { sql: 'insert into item (id, name) values ($1, $2)', parameters: [id, name] }
+}
+
+type Executor = ReturnType<typeof open>['db']
+
+async function count(db: Executor): Promise<number> {
+  const { rows } = await sql<{ n: number }>`select count(*) as n from item`.execute(db)
+  return rows[0]?.n ?? -1
+}
+
+async function backendPid(db: Executor): Promise<number> {
+  const { rows } = await sql<{ pid: number }>`select pg_backend_pid() as pid`.execute(db)
+  return rows[0]?.pid ?? -1
+}
+
+async function kill(db: Executor, pid: number): Promise<void> {
+  await sql`select pg_terminate_backend(${pid}::int)`.execute(db)
+}
+
+async function preparedTexts(db: Executor): Promise<string[]> {
+  const query = sql<{ statement: string }>`select statement from pg_prepared_statements order by statement`
+  return (await query.execute(db)).rows.map(row => row.statement)
+}
+
+async function elapsed(action: () => Promise<unknown>): Promise<number> {
+  const start = performance.now()
+  await action()
+  return performance.now() - start
+}
+
+function delay(milliseconds: number): Promise<void> {
+  return new Promise(resolve => setTimeout(resolve, milliseconds))
+}
