@@ -14,7 +14,8 @@ export class ConnectionLost extends Error {
 
 /**
  * The connection was lost when the transaction, or a writing statement outside one, may already have been committed.
- * Must never be repeated blindly. `rows` holds what each statement of a pipeline had answered before the loss.
+ * Also thrown when the server committed but gave up waiting for its synchronous standby. Must never be repeated blindly.
+ * `rows` holds what each statement of a pipeline had answered before the loss.
  */
 export class CommitUnknown extends Error {
   override readonly name = 'CommitUnknown'
@@ -23,7 +24,7 @@ export class CommitUnknown extends Error {
     readonly rows: readonly (readonly unknown[])[] = [],
     options?: ErrorOptions,
   ) {
-    super('the connection to the database was lost at the commit; whether it was applied is unknown', options)
+    super('the commit was not confirmed; whether it was applied is unknown', options)
   }
 }
 

@@ -40,6 +40,12 @@ const READ =
   /^\s*(?:select|begin|start|set|show|explain|values|rollback|with(?![\s\S]*\b(?:insert|update|delete|merge)\b))\b/i
 
 /**
+ * The routine of the server that warns when somebody cancelled its wait for a synchronous standby: COMMIT then succeeds
+ * here, but a failover would lose it. (No statement timeout runs during a commit: the response timeout bounds it.)
+ */
+const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
+
+/**
  * One connection of the pool while it is open. Runs single statements and batches, prepares them by name, bounds the time
  * of each, and turns the loss of the connection into `ConnectionLost` or `CommitUnknown`.
  */
@@ -50,12 +56,16 @@ export class Session {
   readonly ended: Promise<void>
   #loss: unknown
   #isStale = false
+  #isUnreplicated = false
 
   constructor(client: pg.PoolClient, settings: SessionSettings) {
     this.#client = client
     this.#settings = settings
     // Without a listener of its own, a client that is checked out would end the process when its server dies.
     client.on('error', error => this.#lose(error))
+    client.on('notice', ({ routine }) => {
+      if (routine === SYNC_REPLICATION_WAIT) this.#isUnreplicated = true
+    })
     this.ended = new Promise(resolve => {
       client.on('end', () => {
         this.#lose(undefined)
@@ -84,6 +94,7 @@ export class Session {
   async query(sql: string, parameters: readonly unknown[] = []): Promise<StatementResult> {
     // The server rolls back what it loses. Kysely sends a rollback after every failure and would report this one instead.
     if (this.#loss !== undefined && ROLLBACK.test(sql)) return { command: 'ROLLBACK', rowCount: null, rows: [] }
+    this.#assertConnected()
     const isInDoubt = this.#isInDoubt(sql)
     try {
       return await this.#timed([sql], () => this.#client.query(this.#configOf(sql, parameters)).then(lastResult))
@@ -94,6 +105,7 @@ export class Session {
 
   /** Runs several statements in one round trip. When one fails, none of those behind it runs. */
   async batch(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
+    this.#assertConnected()
     // Values are converted before anything is sent: one that cannot be is the caller's error and leaves no half of a batch.
     const wire = statements.map(statement => this.#wireStatement(statement))
     const texts = statements.map(({ sql }) => sql)
@@ -109,6 +121,11 @@ export class Session {
   /** Gives the connection back to the pool, or closes it when it is lost, stale or to be destroyed. */
   release(destroy = false): void {
     this.#client.release(destroy || !this.isUsable)
+  }
+
+  /** What is not sent cannot have been applied, be it a commit. */
+  #assertConnected(): void {
+    if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
   }
 
   #configOf(sql: string, parameters: readonly unknown[]): pg.QueryConfig {
@@ -141,10 +158,12 @@ export class Session {
     let ok = false
     try {
       const result = await run()
+      if (this.#isUnreplicated) throw new CommitUnknown()
       ok = true
       return result
     } finally {
       clearTimeout(timer)
+      this.#isUnreplicated = false
       this.#settings.onExchange({ texts, durationMs: performance.now() - start, ok })
     }
   }
