@@ -1,0 +1,200 @@
+import { type Findings, type Place, quote } from './findings.js'
+import type { DefinitionLimits } from './limits.js'
+
+/** An object that names itself for references: `$id`, `$anchor` or `$dynamicAnchor`. */
+export interface NamedSchema {
+  readonly node: Record<string, unknown>
+  readonly place: Place
+}
+
+/** Node 20 has it; the compiler's es2023 library does not know it yet. */
+interface WellFormedText {
+  isWellFormed(): boolean
+}
+
+const DOLLAR = 36
+
+/**
+ * The first pass over a definition: visits every value once, without recursion, before any rule reads anything.
+ *
+ * It bounds nesting and number of values (`definition_too_deep`, `definition_too_large` at the definition; the check then
+ * says nothing else) and finds what no database or language can hold: NUL and lone surrogates in keys and strings
+ * (`string_nul`, `string_unicode`), numbers beyond the range of a double (`finite_number`), keys that change an object's
+ * prototype (`key_forbidden`); integers that a double may have changed are the warning `integer_precision`.
+ * A value that is shared (YAML aliases) counts at every place, so that a fan-out of aliases is bounded too.
+ *
+ * The stack is explicit, so that the pass can stop after any number of values and go on later.
+ */
+export class BudgetWalk {
+  /** The limit that was exceeded, if one was. */
+  exceeded: 'definition_too_deep' | 'definition_too_large' | undefined
+  readonly named: NamedSchema[] = []
+  private readonly nodes: object[]
+  private readonly keys: (string[] | undefined)[]
+  private readonly next: number[] = [0]
+  private top = 0
+  private values: number
+
+  constructor(
+    document: Record<string, unknown>,
+    private readonly root: Place,
+    private readonly limits: DefinitionLimits,
+    private readonly findings: Findings,
+  ) {
+    const keys = Object.keys(document)
+    this.nodes = [document]
+    this.keys = [keys]
+    this.values = 1 + keys.length
+    if (limits.nestingLevels < 1) this.exceeded = 'definition_too_deep'
+    else if (this.values > limits.values) this.exceeded = 'definition_too_large'
+  }
+
+  /** Visits about `budget` more values; true when nothing is left to visit. */
+  step(budget: number): boolean {
+    let left = budget
+    while (this.top >= 0) {
+      if (this.exceeded !== undefined) return true
+      if (left <= 0) return false
+      const keys = this.keys[this.top]
+      // The parallel arrays have an entry for every level up to `top`.
+      const node = this.nodes[this.top] as object
+      left =
+        keys === undefined
+          ? this.visitList(node as unknown[], left)
+          : this.visitObject(node as Record<string, unknown>, keys, left)
+    }
+    return true
+  }
+
+  private visitObject(node: Record<string, unknown>, keys: string[], budget: number): number {
+    const level = this.top
+    const length = keys.length
+    let left = budget
+    for (let i = this.next[level] as number; i < length; i++) {
+      if (left-- <= 0) {
+        this.next[level] = i
+        return 0
+      }
+      const key = keys[i] as string
+      const value = node[key]
+      if (key.includes('\0') || !(key as unknown as WellFormedText).isWellFormed()) {
+        this.next[level] = i + 1
+        this.reportText(key, 'a key')
+      }
+      if (typeof value === 'string') {
+        if (value.includes('\0') || !(value as unknown as WellFormedText).isWellFormed()) {
+          this.next[level] = i + 1
+          this.reportText(value, 'a string')
+        }
+        if (key.charCodeAt(0) === DOLLAR) this.remember(key, node)
+      } else if (typeof value === 'object' && value !== null) {
+        this.next[level] = i + 1
+        if (key === '__proto__' || (key === 'constructor' && Object.hasOwn(value, 'prototype'))) this.reportKey(key)
+        this.descend(value)
+        return left
+      } else if (typeof value === 'number' && !Number.isSafeInteger(value)) {
+        this.next[level] = i + 1
+        this.reportNumber(value)
+      }
+      if (key === '__proto__') {
+        this.next[level] = i + 1
+        this.reportKey(key)
+      }
+    }
+    this.top--
+    return left
+  }
+
+  private visitList(node: unknown[], budget: number): number {
+    const level = this.top
+    const length = node.length
+    let left = budget
+    for (let i = this.next[level] as number; i < length; i++) {
+      if (left-- <= 0) {
+        this.next[level] = i
+        return 0
+      }
+      const value = node[i]
+      if (typeof value === 'string') {
+        if (value.includes('\0') || !(value as unknown as WellFormedText).isWellFormed()) {
+          this.next[level] = i + 1
+          this.reportText(value, 'a string')
+        }
+      } else if (typeof value === 'object' && value !== null) {
+        this.next[level] = i + 1
+        this.descend(value)
+        return left
+      } else if (typeof value === 'number' && !Number.isSafeInteger(value)) {
+        this.next[level] = i + 1
+        this.reportNumber(value)
+      }
+    }
+    this.top--
+    return left
+  }
+
+  /** Counts all members of an object or list before they are visited, so that a huge one costs nothing. */
+  private descend(value: object): void {
+    const level = this.top + 1
+    if (level >= this.limits.nestingLevels) {
+      this.exceeded = 'definition_too_deep'
+      return
+    }
+    let keys: string[] | undefined
+    if (Array.isArray(value)) {
+      this.values += value.length
+    } else {
+      keys = Object.keys(value)
+      this.values += keys.length
+    }
+    if (this.values > this.limits.values) {
+      this.exceeded = 'definition_too_large'
+      return
+    }
+    this.nodes[level] = value
+    this.keys[level] = keys
+    this.next[level] = 0
+    this.top = level
+  }
+
+  private remember(key: string, node: Record<string, unknown>): void {
+    if (key === '$id' || key === '$anchor' || key === '$dynamicAnchor')
+      this.named.push({ node, place: this.placeOfLevel(this.top) })
+  }
+
+  private reportText(text: string, what: string): void {
+    if (text.includes('\0'))
+      this.findings.fault('string_nul', `${what} must not hold the character NUL`, this.placeOfValue())
+    else this.findings.fault('string_unicode', `${what} must not hold half of a surrogate pair`, this.placeOfValue())
+  }
+
+  private reportKey(key: string): void {
+    const reason = key === '__proto__' ? 'is not allowed' : 'may not hold an object with the key "prototype"'
+    this.findings.fault('key_forbidden', `the key ${quote(key)} ${reason}`, this.placeOfValue())
+  }
+
+  /** Fractions are no concern; JSON text beyond a double's range arrives as infinity. */
+  private reportNumber(value: number): void {
+    if (!Number.isFinite(value)) {
+      this.findings.fault('finite_number', 'Input should be a finite number', this.placeOfValue())
+    } else if (Number.isInteger(value)) {
+      const msg = `the integer ${value} is beyond 2^53: it is kept as the nearest double and may not be the number that was sent`
+      this.findings.warn('integer_precision', msg, this.placeOfValue())
+    }
+  }
+
+  /** The place of the value that was just visited at the top of the stack. */
+  private placeOfValue(): Place {
+    return this.placeOfLevel(this.top + 1)
+  }
+
+  /** The place of the container at `level`; every level above it has already moved past the key that led down. */
+  private placeOfLevel(level: number): Place {
+    let place = this.root
+    for (let at = 0; at < level; at++) {
+      const index = (this.next[at] as number) - 1
+      place = { up: place, key: this.keys[at]?.[index] ?? index }
+    }
+    return place
+  }
+}

@@ -1,0 +1,202 @@
+import { setImmediate } from 'node:timers/promises'
+import type { Fault, Loc } from '../../errors.js'
+import { BudgetWalk } from './budget.js'
+import { type Finding, Findings, type Place, placeOf, placeUnder } from './findings.js'
+import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
+import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'
+import { isObject, References } from './references.js'
+import { SchemaWalk } from './schemas.js'
+import { checkServers } from './servers.js'
+
+export interface CheckOptions {
+  /** Defaults: `DEFAULT_DEFINITION_LIMITS`. */
+  limits?: Partial<DefinitionLimits>
+  /** Where the definition stands in the request; every `loc` starts with it. Default: `['body', 'definition']`. */
+  at?: Loc
+  /** Names of the tool's custom headers: header parameters of these names are supplied, `Cookie` supplies all cookie parameters. */
+  headerNames?: readonly string[]
+}
+
+export type DefinitionCheck =
+  | { ok: true; methods: MethodRecord[]; warnings: Finding[] }
+  | { ok: false; faults: Fault[]; warnings: Finding[] }
+
+/** A check together with what the operations take in, for those who make something of a definition. */
+export interface Inspection {
+  check: DefinitionCheck
+  /** Every operation that could be read, also when the check has faults elsewhere. */
+  operations: OperationInput[]
+  references: References | undefined
+  document: Record<string, unknown> | undefined
+}
+
+const DEFAULT_AT: Loc = ['body', 'definition']
+/** Members visited between two looks at the clock: some hundred microseconds. */
+const STEP_MEMBERS = 4000
+const DEFAULT_SLICE_MS = 5
+
+/**
+ * Answers one question: can the operations of this definition be turned into tools without losing anything?
+ *
+ * `definition` is a parsed JSON value, never changed and never trusted. The rules are DECISIONS section 12; it is no OpenAPI
+ * linter, and own code because no validator library answers this question or is safe on a hostile document (they overflow the
+ * stack, hang, and fetch `$ref`s). It never throws, recurses, fetches, compiles a pattern or uses a path as a format. Returns
+ * the method records in document order, `spec` being the operation object itself, or every fault, in this order: what cannot
+ * be stored anywhere in the document; openapi, info, servers; then paths in document order. Too deep, too large and a version
+ * that is not OpenAPI 3 stand alone. Time is linear in the size of the document and the references in use.
+ */
+export function checkDefinition(definition: unknown, options: CheckOptions = {}): DefinitionCheck {
+  return inspect(definition, options, false).check
+}
+
+/**
+ * `checkDefinition` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed,
+ * so that other requests are answered meanwhile. What cannot be divided is the listing of one object's keys, which costs a third
+ * of what parsing that object took.
+ */
+export async function checkDefinitionInSlices(
+  definition: unknown,
+  options: CheckOptions & { sliceMs?: number } = {},
+): Promise<DefinitionCheck> {
+  const sliceMs = options.sliceMs ?? DEFAULT_SLICE_MS
+  const run = inspection(definition, options, false)
+  let started = performance.now()
+  for (;;) {
+    const step = run.next()
+    if (step.done) return step.value.check
+    if (performance.now() - started >= sliceMs) {
+      await setImmediate()
+      started = performance.now()
+    }
+  }
+}
+
+/** The check in one go; with `collect` also what each operation takes in. */
+export function inspect(definition: unknown, options: CheckOptions, collect: boolean): Inspection {
+  const run = inspection(definition, options, collect)
+  for (;;) {
+    const step = run.next()
+    if (step.done) return step.value
+  }
+}
+
+/** The one implementation: a sequence of short steps. */
+function* inspection(definition: unknown, options: CheckOptions, collect: boolean): Generator<void, Inspection> {
+  const limits =
+    options.limits === undefined ? DEFAULT_DEFINITION_LIMITS : { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
+  const root = placeOf(options.at ?? DEFAULT_AT)
+  const findings = new Findings(limits.faults, limits.warnings)
+  if (!isObject(definition)) {
+    findings.fault('dict_type', 'Input should be a valid dictionary', root)
+    return refusal(findings, limits)
+  }
+
+  const walk = new BudgetWalk(definition, root, limits, findings)
+  while (!walk.step(STEP_MEMBERS)) yield
+  if (walk.exceeded !== undefined) return exceeded(walk.exceeded, root, limits)
+
+  if (!checkVersion(definition, root, findings)) return refusal(findings, limits)
+  checkInfo(definition.info, root, findings)
+  checkServers(definition.servers, true, placeUnder(root, 'servers'), findings)
+
+  const references = new References(definition, root, walk.named, limits.nestingLevels)
+  const siblingsCount = !(definition.openapi as string).startsWith('3.0')
+  const schemas = new SchemaWalk(references, siblingsCount, limits.referenceHops)
+  const rules = new OperationRules(references, schemas, limits, options.headerNames ?? [], findings, collect)
+  yield* checkPaths(definition.paths, placeUnder(root, 'paths'), rules, findings)
+
+  const check: DefinitionCheck =
+    findings.faultCount > 0
+      ? refusal(findings, limits).check
+      : { ok: true, methods: rules.methods, warnings: findings.boundedWarnings() }
+  return { check, operations: rules.inputs, references, document: definition }
+}
+
+function refusal(findings: Findings, limits: DefinitionLimits): Inspection {
+  const faults = findings.boundedFaults(limits.faultBytes)
+  return {
+    check: { ok: false, faults, warnings: findings.boundedWarnings() },
+    operations: [],
+    references: undefined,
+    document: undefined,
+  }
+}
+
+function exceeded(
+  type: 'definition_too_deep' | 'definition_too_large',
+  root: Place,
+  limits: DefinitionLimits,
+): Inspection {
+  const findings = new Findings(1, 0)
+  const msg =
+    type === 'definition_too_deep'
+      ? `the definition nests deeper than ${limits.nestingLevels} levels`
+      : `the definition holds more than ${limits.values} values`
+  findings.fault(type, msg, root)
+  return refusal(findings, limits)
+}
+
+/**
+ * True if this is an OpenAPI 3 document. Any 3.x is taken, also a future one, as OpenAPI promises that minor versions agree;
+ * one after 3.2 is the warning `openapi_version_unknown`.
+ */
+function checkVersion(definition: Record<string, unknown>, root: Place, findings: Findings): boolean {
+  const { openapi, swagger } = definition
+  if (openapi === undefined && swagger !== undefined) {
+    const msg =
+      'Swagger 2.0 is not supported: convert the document to OpenAPI 3, for example with https://converter.swagger.io or "npx swagger2openapi"'
+    findings.fault('openapi_version_unsupported', msg, root, 'swagger')
+  } else if (openapi === undefined) {
+    findings.fault('missing', 'Field required', root, 'openapi')
+  } else if (typeof openapi !== 'string') {
+    const hint = typeof openapi === 'number' ? ': put the version in quotes' : ''
+    findings.fault('string_type', `Input should be a valid string${hint}`, root, 'openapi')
+  } else if (!/^3\.\d/.test(openapi)) {
+    findings.fault('openapi_version_unsupported', 'only OpenAPI 3.0, 3.1 and 3.2 are supported', root, 'openapi')
+  } else {
+    if (!/^3\.[012](\D|$)/.test(openapi)) {
+      findings.warn(
+        'openapi_version_unknown',
+        'this version of OpenAPI is newer than 3.2; it is read as 3.2',
+        root,
+        'openapi',
+      )
+    }
+    return true
+  }
+  return false
+}
+
+function checkInfo(info: unknown, root: Place, findings: Findings): void {
+  if (info === undefined) findings.fault('missing', 'Field required', root, 'info')
+  else if (!isObject(info)) findings.fault('dict_type', 'Input should be a valid dictionary', root, 'info')
+  else if (info.title === undefined) findings.fault('missing', 'Field required', root, 'info', 'title')
+  else if (typeof info.title !== 'string')
+    findings.fault('string_type', 'Input should be a valid string', root, 'info', 'title')
+}
+
+function* checkPaths(paths: unknown, place: Place, rules: OperationRules, findings: Findings): Generator<void> {
+  if (paths === undefined) {
+    findings.fault('missing', 'Field required', place)
+    return
+  }
+  if (!isObject(paths)) {
+    findings.fault('dict_type', 'Input should be a valid dictionary', place)
+    return
+  }
+  const before = findings.faultCount
+  let sinceYield = 0
+  for (const path of Object.keys(paths)) {
+    if (path.startsWith('x-')) continue
+    if (++sinceYield > 100) {
+      sinceYield = 0
+      yield
+    }
+    yield* rules.checkPath(path, paths[path], place)
+    if (rules.isFull) return
+  }
+  if (rules.operationCount === 0 && findings.faultCount === before) {
+    const msg = 'no path has an operation that can become a tool (get, post, put, patch or delete)'
+    findings.fault('operations_missing', msg, place)
+  }
+}

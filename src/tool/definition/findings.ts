@@ -1,0 +1,130 @@
+import type { Fault, Loc } from '../../errors.js'
+
+/** Something accepted that is worth knowing. */
+export interface Finding {
+  severity: 'warning'
+  loc: Loc
+  msg: string
+  type: string
+}
+
+/** A place in the document as a chain towards the root: cheap to extend, turned into a `Loc` only when something is found there. */
+export interface Place {
+  readonly up: Place | undefined
+  readonly key: string | number
+}
+
+const LOC_STRING_CHARACTERS = 256
+const QUOTED_CHARACTERS = 100
+/** When one fault alone is larger than the answer may be, its names are cut further: 130 levels of 32 characters stay far below. */
+const SHORT_LOC_STRING_CHARACTERS = 32
+
+/** The place `loc`, as the root that all places of one check extend. */
+export function placeOf(loc: Loc): Place {
+  let place: Place | undefined
+  for (const key of loc) place = { up: place, key }
+  if (place === undefined) throw new RangeError('a place needs at least one step')
+  return place
+}
+
+/** The place of what `key` holds in the object or list at `up`. */
+export function placeUnder(up: Place, key: string | number): Place {
+  return { up, key }
+}
+
+/** The steps from the root to `place`, then `tail`, strings cut at 256 characters. */
+export function locOf(place: Place, tail: Loc = []): Loc {
+  const loc: Loc = []
+  for (let at: Place | undefined = place; at !== undefined; at = at.up)
+    loc.push(shortKey(at.key, LOC_STRING_CHARACTERS))
+  loc.reverse()
+  for (const key of tail) loc.push(shortKey(key, LOC_STRING_CHARACTERS))
+  return loc
+}
+
+/** A value from the document inside a message: quoted, cut at 100 characters, control characters escaped. */
+export function quote(text: string): string {
+  return text.length > QUOTED_CHARACTERS ? `${JSON.stringify(cut(text, QUOTED_CHARACTERS))}...` : JSON.stringify(text)
+}
+
+function shortKey(key: string | number, characters: number): string | number {
+  return typeof key === 'string' && key.length > characters ? cut(key, characters) : key
+}
+
+/** The first `characters` of `text`, never half of a surrogate pair. */
+function cut(text: string, characters: number): string {
+  const last = text.charCodeAt(characters - 1)
+  return text.slice(0, last >= 0xd800 && last <= 0xdbff ? characters - 1 : characters)
+}
+
+/** Collects what a check finds, in the order in which it is found; beyond the caps it only counts. */
+export class Findings {
+  readonly faults: Fault[] = []
+  readonly warnings: Finding[] = []
+  faultCount = 0
+  warningCount = 0
+
+  constructor(
+    private readonly faultCap: number,
+    private readonly warningCap: number,
+  ) {}
+
+  fault(type: string, msg: string, place: Place, ...tail: Loc): void {
+    this.faultCount++
+    if (this.faults.length < this.faultCap) this.faults.push({ loc: locOf(place, tail), msg, type })
+  }
+
+  warn(type: string, msg: string, place: Place, ...tail: Loc): void {
+    this.warningCount++
+    if (this.warnings.length < this.warningCap)
+      this.warnings.push({ severity: 'warning', loc: locOf(place, tail), msg, type })
+  }
+
+  /** Appends what was collected apart, so that it stands at its place in document order. */
+  append(other: Findings): void {
+    const faultRoom = this.faultCap - this.faults.length
+    this.faults.push(...other.faults.slice(0, faultRoom))
+    this.faultCount += other.faultCount
+    const warningRoom = this.warningCap - this.warnings.length
+    this.warnings.push(...other.warnings.slice(0, warningRoom))
+    this.warningCount += other.warningCount
+  }
+
+  /** An empty collection with the same caps. */
+  apart(): Findings {
+    return new Findings(this.faultCap, this.warningCap)
+  }
+
+  /** The faults as they are answered: together at most `bytes` as JSON, the last one saying how many are left out. */
+  boundedFaults(bytes: number): Fault[] {
+    const kept: Fault[] = []
+    let used = 2
+    for (const fault of this.faults) {
+      let size = sizeOf(fault)
+      let shown = fault
+      if (size > bytes / 2) {
+        shown = { ...fault, loc: fault.loc.map(key => shortKey(key, SHORT_LOC_STRING_CHARACTERS)) }
+        size = sizeOf(shown)
+      }
+      if (used + size > bytes) break
+      used += size
+      kept.push(shown)
+    }
+    return withRest(kept, this.faultCount)
+  }
+
+  boundedWarnings(): Finding[] {
+    return withRest(this.warnings, this.warningCount)
+  }
+}
+
+/** Bytes of one fault as JSON in an answer, with its comma and room for the words about the rest. */
+function sizeOf(fault: Fault): number {
+  return Buffer.byteLength(JSON.stringify(fault)) + 1
+}
+
+function withRest<T extends { msg: string }>(kept: T[], total: number): T[] {
+  const last = kept.at(-1)
+  if (last === undefined || total <= kept.length) return kept
+  return [...kept.slice(0, -1), { ...last, msg: `${last.msg} (and ${total - kept.length} more)` }]
+}

@@ -1,0 +1,238 @@
+import type { NamedSchema } from './budget.js'
+import { type Place, quote } from './findings.js'
+
+/** What an object of the document is, as far as the place it stands at says it. */
+export type Kind = 'schema' | 'parameter' | 'requestBody' | 'pathItem' | 'mediaType' | 'other'
+
+/** Where a reference leads. */
+export interface Target {
+  readonly value: unknown
+  readonly place: Place
+  /** Undefined where the place alone does not say it. */
+  readonly kind: Kind | undefined
+  /** The nearest object around the target that has an `$id`: fragments inside it may be meant relative to it. */
+  readonly base: Record<string, unknown> | undefined
+}
+
+export interface Dangling {
+  readonly type: 'ref_unresolved' | 'ref_external'
+  readonly msg: string
+}
+
+const COMPONENT_KINDS = new Map<string, Kind>([
+  ['schemas', 'schema'],
+  ['parameters', 'parameter'],
+  ['requestBodies', 'requestBody'],
+  ['pathItems', 'pathItem'],
+  ['mediaTypes', 'mediaType'],
+  ['responses', 'other'],
+  ['headers', 'other'],
+  ['examples', 'other'],
+  ['links', 'other'],
+  ['callbacks', 'other'],
+  ['securitySchemes', 'other'],
+])
+
+/**
+ * Finds what the references of one document point at: own-property look-up only, memoised, nothing fetched.
+ *
+ * What a reference means, in this order:
+ * - `#` and `#/...` are JSON pointers from the document's root, percent-decoded, then `~1` and `~0`; a key that is written
+ *   with a literal percent sign is found too. Into any place: other operations, responses, extensions.
+ * - if that finds nothing and the reference stands inside a schema with an `$id`, the pointer is tried from that schema,
+ *   because JSON Schemas that were pasted into a document mean it so; `#` alone means that schema first.
+ * - `#name` is a schema with that `$anchor` or `$dynamicAnchor`, anywhere in the document.
+ * - a reference whose part before `#` equals the `$id` of a schema in the document (as written, or resolved against the `$id`
+ *   around it), or the document's own `$self` (3.2), is inside the document.
+ * - everything else (URLs, files, `data:`, a bare name such as `Pet`) is outside: `ref_external`, never looked at.
+ */
+export class References {
+  private readonly memo = new Map<string, Target | Dangling>()
+  private ids: Map<string, NamedSchema> | undefined
+  private anchors: Map<string, NamedSchema> | undefined
+  private byNode: Map<Record<string, unknown>, NamedSchema> | undefined
+
+  constructor(
+    private readonly document: Record<string, unknown>,
+    private readonly root: Place,
+    private readonly named: readonly NamedSchema[],
+    private readonly nestingLevels: number,
+  ) {}
+
+  find(ref: string, base?: Record<string, unknown>): Target | Dangling {
+    if (base !== undefined) return this.findFromBase(ref, base)
+    let found = this.memo.get(ref)
+    if (found === undefined) {
+      found = this.findFromRoot(ref)
+      this.memo.set(ref, found)
+    }
+    return found
+  }
+
+  private findFromBase(ref: string, base: Record<string, unknown>): Target | Dangling {
+    if (ref === '#' || ref === '') return this.inNamed(base, '') ?? this.find(ref)
+    const found = this.find(ref)
+    if (!isDangling(found)) return found
+    if (ref.startsWith('#')) return this.inNamed(base, ref.slice(1)) ?? found
+    return this.findRelativeTo(base, ref) ?? found
+  }
+
+  private findFromRoot(ref: string): Target | Dangling {
+    const hash = ref.indexOf('#')
+    const before = hash === -1 ? ref : ref.slice(0, hash)
+    const fragment = hash === -1 ? '' : ref.slice(hash + 1)
+    if (before === '' || this.isSelf(before)) return this.inDocument(fragment) ?? unresolved(ref)
+    return this.inIdentified(before, fragment, ref) ?? external(ref)
+  }
+
+  private findRelativeTo(base: Record<string, unknown>, ref: string): Target | Dangling | undefined {
+    const id = base.$id
+    if (typeof id !== 'string' || !URL.canParse(ref, id)) return undefined
+    const absolute = new URL(ref, id)
+    const fragment = absolute.hash.slice(1)
+    absolute.hash = ''
+    return this.inIdentified(absolute.href, fragment, ref)
+  }
+
+  private isSelf(before: string): boolean {
+    const self = this.document.$self
+    if (typeof self !== 'string') return false
+    if (self === before) return true
+    return URL.canParse(before, self) && new URL(before, self).href === withoutHash(self)
+  }
+
+  private inDocument(fragment: string): Target | undefined {
+    if (fragment === '') return { value: this.document, place: this.root, kind: 'other', base: undefined }
+    if (!fragment.startsWith('/')) return this.inAnchored(fragment)
+    return this.follow(fragment, { node: this.document, place: this.root }, true)
+  }
+
+  private inIdentified(id: string, fragment: string, ref: string): Target | Dangling | undefined {
+    this.ids ??= this.index('$id')
+    const schema = this.ids.get(withoutHash(id))
+    if (schema === undefined) return undefined
+    return this.inSchema(schema, fragment) ?? unresolved(ref)
+  }
+
+  private inNamed(base: Record<string, unknown>, fragment: string): Target | undefined {
+    this.byNode ??= new Map(this.named.map(each => [each.node, each]))
+    const schema = this.byNode.get(base)
+    return schema === undefined ? undefined : this.inSchema(schema, fragment)
+  }
+
+  private inSchema(schema: NamedSchema, fragment: string): Target | undefined {
+    if (fragment === '') return { value: schema.node, place: schema.place, kind: 'schema', base: schema.node }
+    if (!fragment.startsWith('/')) return this.inAnchored(fragment)
+    return this.follow(fragment, schema, false)
+  }
+
+  private inAnchored(name: string): Target | undefined {
+    if (this.anchors === undefined) this.anchors = this.index('$anchor', '$dynamicAnchor')
+    const schema = this.anchors.get(name)
+    return schema === undefined
+      ? undefined
+      : { value: schema.node, place: schema.place, kind: 'schema', base: undefined }
+  }
+
+  private index(...keys: string[]): Map<string, NamedSchema> {
+    const byName = new Map<string, NamedSchema>()
+    for (const schema of this.named) {
+      for (const key of keys) {
+        const name = schema.node[key]
+        if (typeof name !== 'string') continue
+        const known = key === '$id' ? withoutHash(name) : name
+        if (!byName.has(known)) byName.set(known, schema)
+      }
+    }
+    return byName
+  }
+
+  /** Walks a JSON pointer by own properties. It is never split as a whole: more steps than the document has levels lead nowhere. */
+  private follow(pointer: string, from: NamedSchema, fromRoot: boolean): Target | undefined {
+    const steps: string[] = []
+    let value: unknown = from.node
+    let place = from.place
+    let base = fromRoot ? undefined : from.node
+    let start = 1
+    while (start <= pointer.length) {
+      if (steps.length >= this.nestingLevels) return undefined
+      const slash = pointer.indexOf('/', start)
+      const end = slash === -1 ? pointer.length : slash
+      const key = ownKey(value, pointer.slice(start, end))
+      if (key === undefined) return undefined
+      // ownKey found it, so value is an object or a list that has it.
+      value = (value as Record<string | number, unknown>)[key]
+      place = { up: place, key }
+      steps.push(String(key))
+      if (isObject(value) && typeof value.$id === 'string') base = value
+      start = end + 1
+    }
+    return { value, place, kind: fromRoot ? kindAt(steps) : undefined, base }
+  }
+}
+
+export function isDangling(found: Target | Dangling): found is Dangling {
+  return 'type' in found
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** The key or index that one step of a pointer means in `value`, if `value` has it: percent-decoded, else as written. */
+function ownKey(value: unknown, step: string): string | number | undefined {
+  if (typeof value !== 'object' || value === null) return undefined
+  const text = decoded(step)
+  const key = text === undefined ? undefined : ownPlainKey(value, text)
+  return key === undefined && text !== step ? ownPlainKey(value, step) : key
+}
+
+function ownPlainKey(value: object, step: string): string | number | undefined {
+  const key = step.includes('~') ? step.replaceAll('~1', '/').replaceAll('~0', '~') : step
+  if (!Array.isArray(value)) return Object.hasOwn(value, key) ? key : undefined
+  return /^(0|[1-9]\d{0,8})$/.test(key) && Number(key) < value.length ? Number(key) : undefined
+}
+
+function decoded(step: string): string | undefined {
+  if (!step.includes('%')) return step
+  try {
+    return decodeURIComponent(step)
+  } catch {
+    return undefined
+  }
+}
+
+function withoutHash(uri: string): string {
+  const hash = uri.indexOf('#')
+  return hash === -1 ? uri : uri.slice(0, hash)
+}
+
+/** What stands at a place, as far as OpenAPI's own structure says it; deeper places are judged by their shape alone. */
+function kindAt(steps: readonly string[]): Kind | undefined {
+  const [section, name] = steps
+  if (section === 'components') {
+    if (steps.length < 3) return 'other'
+    return steps.length === 3 ? COMPONENT_KINDS.get(name as string) : undefined
+  }
+  if (section === 'paths' || section === 'webhooks') {
+    if (steps.length === 2) return 'pathItem'
+    return steps.length < 4 ? 'other' : undefined
+  }
+  if (steps.length > 1) return undefined
+  return section === 'info' || section === 'servers' || section === 'tags' || section === 'security'
+    ? 'other'
+    : undefined
+}
+
+function unresolved(ref: string): Dangling {
+  return { type: 'ref_unresolved', msg: `the reference ${quote(ref)} points at nothing in this document` }
+}
+
+function external(ref: string): Dangling {
+  const bareName = /^[A-Za-z0-9_.-]{1,100}$/.test(ref) && !/\.(json|ya?ml)$/i.test(ref)
+  const hint = bareName ? `; if a schema of this document is meant, write ${quote(`#/components/schemas/${ref}`)}` : ''
+  return {
+    type: 'ref_external',
+    msg: `the reference ${quote(ref)} points outside the document; nothing is fetched, so put its content into the document${hint}`,
+  }
+}

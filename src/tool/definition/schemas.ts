@@ -1,0 +1,196 @@
+import { type Findings, type Place, placeUnder, quote } from './findings.js'
+import { isDangling, isObject, type References, type Target } from './references.js'
+
+/** What the value of a schema keyword holds. Keywords that are not listed hold no schema: their content is never read. */
+const KEYWORD_SHAPES = new Map<string, 'schema' | 'list' | 'map' | 'schema-or-list'>([
+  ['properties', 'map'],
+  ['patternProperties', 'map'],
+  ['dependentSchemas', 'map'],
+  ['items', 'schema-or-list'],
+  ['prefixItems', 'list'],
+  ['allOf', 'list'],
+  ['anyOf', 'list'],
+  ['oneOf', 'list'],
+  ['not', 'schema'],
+  ['if', 'schema'],
+  ['then', 'schema'],
+  ['else', 'schema'],
+  ['additionalProperties', 'schema'],
+  ['additionalItems', 'schema'],
+  ['unevaluatedProperties', 'schema'],
+  ['unevaluatedItems', 'schema'],
+  ['contains', 'schema'],
+  ['propertyNames', 'schema'],
+  ['contentSchema', 'schema'],
+])
+
+/** One schema, list of schemas or map of schemas whose members are being visited. */
+interface Frame {
+  readonly node: Record<string, unknown> | unknown[]
+  /** For a schema only its keywords that hold schemas; undefined for a list. */
+  readonly keys: string[] | undefined
+  readonly isSchema: boolean
+  readonly place: Place
+  readonly base: Record<string, unknown> | undefined
+  next: number
+}
+
+/**
+ * Visits every schema that can become part of a tool's input, following references, each schema once, in document order,
+ * without recursion; can stop after any number of schemas and go on later.
+ *
+ * It looks for one thing: references that lead nowhere useful (`ref_unresolved`, `ref_external`, `ref_target_type`,
+ * `ref_cycle` for more hops than allowed), at the place of the wrong `$ref`. Circular schemas are legal. A `$ref` counts only
+ * where a schema stands: one inside `example`, `examples`, `default`, `enum`, `const`, `discriminator`, an extension or as the
+ * name of a property is no reference. Schemas under `$defs` count when something refers to them.
+ * Beside a `$ref`, 3.0 ignores everything; from 3.1 on its neighbours are part of the schema and are visited too.
+ * `$dynamicRef` is followed like `$ref` to where it leads at first.
+ *
+ * A malformed schema (a string where a schema belongs) is no fault: it constrains nothing, becomes "any value" and is the
+ * warning `schema_ignored`.
+ */
+export class SchemaWalk {
+  private readonly seen = new Set<object>()
+  private readonly stack: Frame[] = []
+
+  constructor(
+    private readonly references: References,
+    private readonly siblingsCount: boolean,
+    private readonly hops: number,
+  ) {}
+
+  /** Begins with the schema that `key` holds in the object at `up`; `step` visits what is inside it. */
+  enter(value: unknown, up: Place, key: string | number, findings: Findings, base?: Record<string, unknown>): void {
+    if (!isObject(value)) {
+      if (typeof value !== 'boolean') this.reportIgnored(up, key, findings)
+      return
+    }
+    if (this.seen.has(value)) return
+    this.seen.add(value)
+    this.scan(value, up, key, findings, typeof value.$id === 'string' ? value : base)
+  }
+
+  /** Visits about `budget` more members; true when nothing is left. */
+  step(budget: number, findings: Findings): boolean {
+    const { stack } = this
+    for (let left = budget; stack.length > 0; left--) {
+      if (left <= 0) return false
+      // The loop's condition says that there is one.
+      const frame = stack.at(-1) as Frame
+      const { node, keys, base, place } = frame
+      if (frame.next >= (keys ?? (node as unknown[])).length) {
+        stack.pop()
+        continue
+      }
+      const key = keys === undefined ? frame.next : (keys[frame.next] as string)
+      frame.next++
+      const value = (node as Record<string | number, unknown>)[key]
+      if (frame.isSchema) this.visitKeyword(key as string, value, place, findings, base)
+      else this.enter(value, place, key, findings, base)
+    }
+    return true
+  }
+
+  /** Looks at one schema's own keys. Only a schema that holds schemas or a reference costs more than that. */
+  private scan(
+    schema: Record<string, unknown>,
+    up: Place,
+    key: string | number,
+    findings: Findings,
+    base: Record<string, unknown> | undefined,
+  ): void {
+    const ref = schema.$ref
+    const dynamicRef = schema.$dynamicRef
+    if (ref === undefined || this.siblingsCount) {
+      let keys: string[] | undefined
+      for (const keyword in schema) {
+        if (!KEYWORD_SHAPES.has(keyword)) continue
+        if (keys === undefined) keys = [keyword]
+        else keys.push(keyword)
+      }
+      if (keys !== undefined)
+        this.stack.push({ node: schema, keys, isSchema: true, place: placeUnder(up, key), base, next: 0 })
+    }
+    if (ref !== undefined) this.followRef(ref, '$ref', placeUnder(up, key), findings, base)
+    if (dynamicRef !== undefined) this.followRef(dynamicRef, '$dynamicRef', placeUnder(up, key), findings, base)
+  }
+
+  private visitKeyword(
+    keyword: string,
+    value: unknown,
+    place: Place,
+    findings: Findings,
+    base: Record<string, unknown> | undefined,
+  ): void {
+    const shape = KEYWORD_SHAPES.get(keyword)
+    if (Array.isArray(value) && (shape === 'list' || shape === 'schema-or-list')) {
+      this.stack.push({
+        node: value,
+        keys: undefined,
+        isSchema: false,
+        place: placeUnder(place, keyword),
+        base,
+        next: 0,
+      })
+    } else if (shape === 'schema' || shape === 'schema-or-list') {
+      this.enter(value, place, keyword, findings, base)
+    } else if (shape === 'map' && isObject(value)) {
+      const keys = Object.keys(value)
+      this.stack.push({ node: value, keys, isSchema: false, place: placeUnder(place, keyword), base, next: 0 })
+    } else {
+      this.reportIgnored(place, keyword, findings)
+    }
+  }
+
+  private followRef(
+    ref: unknown,
+    key: string,
+    place: Place,
+    findings: Findings,
+    base: Record<string, unknown> | undefined,
+  ): void {
+    if (typeof ref !== 'string') {
+      findings.fault('string_type', 'Input should be a valid string', place, key)
+      return
+    }
+    const target = this.references.find(ref, base)
+    if (isDangling(target)) {
+      findings.fault(target.type, target.msg, place, key)
+    } else if (
+      (target.kind !== undefined && target.kind !== 'schema') ||
+      (!isObject(target.value) && typeof target.value !== 'boolean')
+    ) {
+      findings.fault('ref_target_type', `the reference ${quote(ref)} points at something that is no schema`, place, key)
+    } else if (isObject(target.value) && !this.seen.has(target.value)) {
+      if (this.isTooFar(target)) {
+        findings.fault(
+          'ref_cycle',
+          `the reference ${quote(ref)} leads through more than ${this.hops} references`,
+          place,
+          key,
+        )
+      } else if (target.place.up !== undefined) {
+        this.enter(target.value, target.place.up, target.place.key, findings, target.base)
+      }
+    }
+  }
+
+  /** True if the target is a reference to a reference, and so on, beyond the limit; a chain that closes on itself is a circular schema. */
+  private isTooFar(first: Target): boolean {
+    const passed = new Set<unknown>()
+    let at = first
+    while (isObject(at.value) && typeof at.value.$ref === 'string') {
+      if (passed.has(at.value)) return false
+      if (passed.size + 1 >= this.hops) return true
+      passed.add(at.value)
+      const next = this.references.find(at.value.$ref, at.base)
+      if (isDangling(next)) return false
+      at = next
+    }
+    return false
+  }
+
+  private reportIgnored(place: Place, key: string | number, findings: Findings): void {
+    findings.warn('schema_ignored', 'this is no schema; it is read as "any value"', place, key)
+  }
+}

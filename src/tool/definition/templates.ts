@@ -1,0 +1,33 @@
+/** A path's placeholders by name, in order. */
+export interface PathTemplate {
+  readonly names: readonly string[]
+}
+
+/**
+ * Reads the placeholders of a path such as `/tickets/{id}`. Braces must pair, may not nest and may not be empty; anything
+ * else between them is a name, never a pattern and never a format. Stops after `limit` placeholders.
+ */
+export function readTemplate(path: string, limit: number): PathTemplate | 'invalid' | 'too-many' {
+  const names: string[] = []
+  let at = 0
+  for (let count = 0; ; count++) {
+    const open = path.indexOf('{', at)
+    const close = path.indexOf('}', at)
+    if (open === -1 && close === -1) return { names }
+    if (open === -1 || close < open) return 'invalid'
+    const name = path.slice(open + 1, close)
+    if (name === '' || name.includes('{')) return 'invalid'
+    if (count >= limit) return 'too-many'
+    if (!names.includes(name)) names.push(name)
+    at = close + 1
+  }
+}
+
+/**
+ * The names under which a placeholder may be declared: as written, and without the operators of RFC 6570 and API gateways:
+ * `{+name}`, `{name*}`, `{name+}`.
+ */
+export function declaredNames(placeholder: string): string[] {
+  const bare = placeholder.replace(/^\+/, '').replace(/[*+]$/, '')
+  return bare === placeholder ? [placeholder] : [placeholder, bare]
+}
