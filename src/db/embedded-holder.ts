@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { EmbeddedUnavailable, errorCode, identity, serverEnvironment } from './embedded-account.js'
 import type { Binaries } from './embedded-binaries.js'
-import type { Home } from './embedded-home.js'
+import { type Home, SOCKET_NAME } from './embedded-home.js'
 import { openFifo, openForWriting, probeFifo } from './embedded-lock.js'
 import { isOfCluster, isReady, killCluster, logTail, readProcessIds, readSmallFile } from './embedded-process.js'
 
@@ -79,8 +79,8 @@ const HALF_DEAD_LIMIT_MS = 1_000
 
 /** Joins the cluster if it runs: `absent` when nothing holds it, `changing` while it starts or stops. */
 export async function joinCluster(home: Home): Promise<Membership | 'absent' | 'changing'> {
-  const presence = openFifo(fifo(home, 'presence'), constants.O_RDWR)
-  const users = openForWriting(fifo(home, 'users'))
+  const presence = openFifo(inRun(home, 'presence'), constants.O_RDWR)
+  const users = openForWriting(inRun(home, 'users'))
   if (users !== undefined) {
     const version = announce(home, users)
     if (version !== undefined && (await accepts(home))) return { users, presence, version }
@@ -119,7 +119,7 @@ export async function startCluster(
   settings: Record<string, string>,
   deadline: number,
 ): Promise<Membership> {
-  const presence = openFifo(fifo(home, 'presence'), constants.O_RDWR)
+  const presence = openFifo(inRun(home, 'presence'), constants.O_RDWR)
   const { users, shell } = spawnShell(home, binaries, settings)
   try {
     await ready(home, shell, deadline)
@@ -141,7 +141,7 @@ export async function leaveCluster(home: Home, { users, presence }: Membership):
   const last = !isUsed(home)
   closeSync(users)
   const deadline = Date.now() + STOP_LIMIT_MS
-  while (last && probeFifo(fifo(home, 'users')) === 'read' && !isUsed(home)) {
+  while (last && probeFifo(inRun(home, 'users')) === 'read' && !isUsed(home)) {
     if (Date.now() > deadline) return false
     await sleep(POLL_MS)
   }
@@ -156,13 +156,13 @@ function announce(home: Home, users: number): string | undefined {
     if (errorCode(error) === 'EPIPE' || errorCode(error) === 'EAGAIN') return undefined
     throw error
   }
-  return readSmallFile(statePath(home, 'ready'))?.trim()
+  return readSmallFile(inRun(home, 'ready'))?.trim()
 }
 
 /** Whether the server takes a connection. */
 function accepts(home: Home): Promise<boolean> {
   return new Promise(resolve => {
-    const socket = connect(join(home.sockets, '.s.PGSQL.5432'))
+    const socket = connect(join(home.sockets, SOCKET_NAME))
     socket.once('connect', () => {
       socket.destroy()
       resolve(true)
@@ -178,7 +178,7 @@ async function serverLives(home: Home): Promise<boolean> {
 
 /** Whether another process uses the cluster. A FIFO without a writer ends, one with a writer has nothing to read yet. */
 function isUsed(home: Home): boolean {
-  const fd = openFifo(fifo(home, 'presence'), constants.O_RDONLY)
+  const fd = openFifo(inRun(home, 'presence'), constants.O_RDONLY)
   try {
     return readSync(fd, Buffer.alloc(1), 0, 1, null) > 0
   } catch (error) {
@@ -191,7 +191,7 @@ function isUsed(home: Home): boolean {
 
 /** Spawns the shell with the FIFO as its standard input, so that it never waits for this process to open the other side. */
 function spawnShell(home: Home, binaries: Binaries, settings: Record<string, string>) {
-  const path = fifo(home, 'users')
+  const path = inRun(home, 'users')
   const opener = openFifo(path, constants.O_RDONLY)
   const users = openFifo(path, constants.O_WRONLY)
   const input = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW)
@@ -247,7 +247,7 @@ async function ready(home: Home, shell: ChildProcess, deadline: number): Promise
     if (ended)
       throw new EmbeddedUnavailable(`the server ended: ${reason(logTail(home))}, see ${join(home.path, 'log')}`)
     const ids = readProcessIds(home)
-    if (ids?.shell === shell.pid && ids !== undefined && isReady(home, ids.server)) return
+    if (ids !== undefined && ids.shell === shell.pid && isReady(home, ids.server)) return
     if (Date.now() > deadline)
       throw new EmbeddedUnavailable(`the server is not ready in time, see ${join(home.path, 'log')}`)
     await sleep(POLL_MS)
@@ -261,19 +261,15 @@ function reason(lines: string[]): string {
 
 /** From now on others may join. Written under another name first, so that nobody reads half of it. */
 function publish(home: Home, version: string): void {
-  const unpublished = statePath(home, `ready-${randomUUID()}`)
+  const unpublished = inRun(home, `ready-${randomUUID()}`)
   try {
     writeFileSync(unpublished, version, { flag: 'wx', mode: 0o644 })
-    renameSync(unpublished, statePath(home, 'ready'))
+    renameSync(unpublished, inRun(home, 'ready'))
   } finally {
     rmSync(unpublished, { force: true })
   }
 }
 
-function fifo(home: Home, name: 'users' | 'presence'): string {
-  return join(home.path, 'run', name)
-}
-
-function statePath(home: Home, name: string): string {
+function inRun(home: Home, name: string): string {
   return join(home.path, 'run', name)
 }

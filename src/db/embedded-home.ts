@@ -27,7 +27,8 @@ export interface Home {
 const FOLDER = 'postgresql'
 /** `sun_path` holds 108 bytes on Linux and 104 elsewhere, one of them for the final NUL. */
 const SOCKET_PATH_LIMIT_BYTES = process.platform === 'linux' ? 107 : 103
-const SOCKET_NAME = '.s.PGSQL.5432'
+/** The name that PostgreSQL gives the socket of port 5432. */
+export const SOCKET_NAME = '.s.PGSQL.5432'
 
 /** Run as the server's account: proves that it can reach the folder and write there, and makes what every process needs. */
 const PREPARE = `

@@ -64,24 +64,25 @@ export function openFifo(path: string, access: number): number {
 /** Publishes the next lock, already held. Undefined when another process was faster. */
 async function follow(folder: string, account: Account, top: number): Promise<number | undefined> {
   const unpublished = join(folder, `lock-new-${randomUUID()}`)
-  const { code, stderr, failed } = await runAs(account, 'mkfifo', ['-m', '600', unpublished])
+  const { code, stderr, failed } = await runAs(account, 'mkfifo', [unpublished])
   if (code !== 0) throw new EmbeddedUnavailable(`mkfifo in ${folder} failed: ${failed ?? stderr.trim()}`)
   let fd: number | undefined
+  let won = false
   try {
     fd = openFifo(unpublished, constants.O_RDONLY)
     linkSync(unpublished, lockPath(folder, top + 1))
     // A slow process may have followed a lock that has been followed and cleared away since: then there is a higher one.
     if (highest(folder) === top + 1) {
       clear(folder, top + 1)
-      return fd
+      won = true
     }
   } catch (error) {
     if (!['EEXIST', 'ENOENT'].includes(errorCode(error) ?? '')) throw error
   } finally {
     rmSync(unpublished, { force: true })
+    if (fd !== undefined && !won) closeSync(fd)
   }
-  if (fd !== undefined) closeSync(fd)
-  return undefined
+  return won ? fd : undefined
 }
 
 /** Removes what earlier holders left. A competitor whose unpublished FIFO vanishes here simply tries again. */

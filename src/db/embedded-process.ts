@@ -12,7 +12,7 @@ import {
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { EmbeddedUnavailable, errorCode, runAs } from './embedded-account.js'
-import type { Home } from './embedded-home.js'
+import { type Home, SOCKET_NAME } from './embedded-home.js'
 
 /** What a running server writes into `postmaster.pid`. */
 interface PidFile {
@@ -59,8 +59,11 @@ export async function clearRemains(home: Home): Promise<void> {
     if (!(await ended(home, file.pid)))
       throw new EmbeddedUnavailable(`processes on the data in ${home.path} cannot be stopped`)
   }
-  // PostgreSQL clears up a stale file itself, unless a stranger has got the process id since.
-  if (isAlive(file.pid)) rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
+  // PostgreSQL clears up stale files itself, unless the process id still counts as alive: a stranger has got it since, or it is
+  // a zombie that nobody has waited for. No process works on the data now, so the files are believed no longer.
+  if (!isAlive(file.pid)) return
+  rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
+  rmSync(join(home.sockets, `${SOCKET_NAME}.lock`), { force: true })
 }
 
 /** Kills the whole cluster, its shell included. For one whose shell or server was killed and whose rest hangs. */
