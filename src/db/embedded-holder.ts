@@ -31,7 +31,7 @@ shift 3
 cd "$home" || exit 1
 if [ -f log ] && [ "$(wc -c <log)" -gt 8000000 ]; then mv log log.old; fi
 exec 3<&0 0</dev/null >>log 2>&1
-rm -f run/ready run/leaving run/pids
+rm -f run/ready* run/leaving run/pids
 rm -rf new-*
 
 (
