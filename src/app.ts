@@ -1,15 +1,17 @@
-import fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
+import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { registerBodyParser } from './http/body-parser.js'
 import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
-import { type Readiness, registerHealth } from './http/health.js'
+import { registerHealth } from './http/health.js'
+import { registerConnectionEnd, registerGate } from './http/lifecycle.js'
+import { registerRequestLog } from './http/logging.js'
 import { registerNotFound } from './http/not-found.js'
 import { requestIdOf } from './http/request-id.js'
 import { registerPersonaRoutes } from './persona/routes.js'
-import type { Vault } from './secrets/vault.js'
+import type { Service } from './service.js'
 import { registerToolRoutes } from './tool/routes.js'
 
 /** Everything that the application works with. Nothing is read from the environment or the disk behind its back. */
@@ -17,9 +19,7 @@ export interface AppOptions {
   config: Config
   version: string
   database: ServiceDatabase
-  /** The vault as it is now; throws `Unavailable` while the database has not been reached yet. */
-  vault: () => Vault
-  readiness: () => Promise<Readiness>
+  service: Pick<Service, 'current' | 'readiness' | 'vault'>
   logger: FastifyBaseLogger | false
 }
 
@@ -28,7 +28,7 @@ export interface AppOptions {
  * around it only starts and stops it.
  */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
-  const { config, database } = options
+  const { config, database, service } = options
   const app = fastify({
     ...(options.logger === false ? { logger: false } : { loggerInstance: options.logger }),
     bodyLimit: config.PERSONA_BODY_LIMIT_BYTES,
@@ -37,6 +37,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     keepAliveTimeout: config.KEEP_ALIVE_TIMEOUT_MS,
     http: { headersTimeout: config.HEADERS_TIMEOUT_MS, connectionsCheckingInterval: 1_000 },
     trustProxy: config.TRUST_PROXY === '' ? false : config.TRUST_PROXY,
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     genReqId: requestIdOf,
     requestIdHeader: false,
     exposeHeadRoutes: false,
@@ -52,9 +53,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerBodyParser(app)
   registerNotFound(app)
   registerCommonHeaders(app)
+  registerRequestLog(app)
+  registerConnectionEnd(app)
+  registerGate(app, service, config.CONCURRENT_REQUESTS_MAX)
   registerAuthentication(app, database.db)
   await registerDocs(app, options.version)
-  registerHealth(app, options.readiness)
+  registerHealth(app, () => service.readiness())
   registerPersonaRoutes(app, {
     database,
     bodyLimitBytes: config.PERSONA_BODY_LIMIT_BYTES,
@@ -62,11 +66,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   registerToolRoutes(app, {
     database,
-    vault: options.vault,
+    vault: () => service.vault(),
     bodyLimitBytes: config.TOOL_BODY_LIMIT_BYTES,
     requireIfMatch: config.REQUIRE_IF_MATCH === 'on',
   })
   await app.ready()
+  app.server.maxConnections = config.CONNECTIONS_MAX
   return app
 }
 

@@ -37,6 +37,7 @@ const Settings = Type.Object({
   HEADERS_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to send the headers of a request.'),
   REQUEST_TIMEOUT_MS: count(30_000, 100, 600_000, 'Longest time to send a whole request.'),
   KEEP_ALIVE_TIMEOUT_MS: count(72_000, 0, 600_000, 'Idle time after which a connection is closed.'),
+  DRAIN_DELAY_MS: count(1_000, 0, 600_000, 'After SIGTERM, how long to serve on while the readiness probe already fails.'),
   SHUTDOWN_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to finish what is in work at the end.'),
   AUDIT_RETENTION_DAYS: count(400, 1, 100_000, 'Age at which audit rows are pruned.'),
   HISTORY_VERSIONS_MAX: count(100, 1, 100_000, 'Old contents kept of one agent or tool.'),

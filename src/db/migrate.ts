@@ -1,5 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
+import type { Database } from './tables.js'
 import * as organisation from '../../migrations/0001_organisation.js'
 import * as toolsAndAgents from '../../migrations/0002_tools_and_agents.js'
 import * as tokensAndAudit from '../../migrations/0003_tokens_and_audit.js'
@@ -31,7 +32,7 @@ export type SchemaState =
  * Each migration records the oldest program that can live with it, in the same transaction. Throws when one fails; what
  * ran before it stays, and the failed one leaves nothing.
  */
-export async function migrate(db: Kysely<unknown>, steps = MIGRATIONS): Promise<string[]> {
+export async function migrate(db: Kysely<Database>, steps = MIGRATIONS): Promise<string[]> {
   const applied = await appliedSteps(db)
   if (Object.keys(steps).every(name => applied.has(name))) return []
   const migrator = new Migrator({ db, provider: { getMigrations: async () => withRequirement(steps) } })
@@ -44,7 +45,7 @@ export async function migrate(db: Kysely<unknown>, steps = MIGRATIONS): Promise<
  * What this program, of version `version`, finds: a schema that it knows whole, one that lacks steps, or one that newer
  * steps made unfit for it. Newer steps that say they are fit for this version are no hindrance.
  */
-export async function schemaState(db: Kysely<unknown>, version: string, steps = MIGRATIONS): Promise<SchemaState> {
+export async function schemaState(db: Kysely<Database>, version: string, steps = MIGRATIONS): Promise<SchemaState> {
   const applied = await appliedSteps(db)
   const pending = Object.keys(steps).filter(name => !applied.has(name))
   const foreign = [...applied].filter(([name]) => !Object.hasOwn(steps, name)).map(([, oldest]) => oldest)
@@ -72,7 +73,7 @@ function withRequirement(steps: Readonly<Record<string, SchemaStep>>): Record<st
   )
 }
 
-async function appliedSteps(db: Kysely<unknown>): Promise<Map<string, string>> {
+async function appliedSteps(db: Kysely<Database>): Promise<Map<string, string>> {
   const { rows: tables } = await sql<{ found: string | null }>`
     select to_regclass('schema_requirement')::text as found`.execute(db)
   if (!tables[0]?.found) return new Map()

@@ -47,3 +47,13 @@ export function secretUnavailable(): Unavailable {
     'not_applied',
   )
 }
+
+/** The ids of keys that stored secrets need and the ring lacks. */
+export async function missingKeys(db: Kysely<Database>, { ring }: Vault): Promise<string[]> {
+  const used = await db
+    .selectFrom('tool_header')
+    .select('key_id')
+    .union(db.selectFrom('deployment_key').select('key_id'))
+    .execute()
+  return used.map(row => row.key_id).filter(id => ring.key(id) === undefined)
+}

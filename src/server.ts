@@ -1,0 +1,87 @@
+#!/usr/bin/env node
+import closeWithGrace from 'close-with-grace'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { AddressInfo } from 'node:net'
+import type { FastifyInstance } from 'fastify'
+import type { Logger } from 'pino'
+import { loadDemo } from './admin/demo.js'
+import { buildApp } from './app.js'
+import { type Config, InvalidConfiguration, readConfig } from './config.js'
+import { EmbeddedUnavailable } from './db/embedded.js'
+import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
+import { makeLogger } from './http/logging.js'
+import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
+import { isEmpty, Service } from './service.js'
+import { VERSION } from './version.js'
+
+/** sysexits.h: the configuration is not usable. */
+const EXIT_CONFIGURATION = 78
+
+/**
+ * The process: configuration, database (external, or embedded and then migrated), listen, ordered close.
+ * The port is open before the database is there: until then every operation answers 503 and says why.
+ */
+async function main(): Promise<void> {
+  const config = readConfig(process.env)
+  const ring = await configuredKeyRing(config)
+  const log = makeLogger(config.LOG_LEVEL)
+  const opened = await openConfiguredDatabase(
+    config,
+    { onError: error => log.warn({ err: error }, 'an idle connection to the database was lost') },
+    line => log.info(line),
+  )
+  const migrates = opened.embedded !== null || config.MIGRATE_ON_START === 'on'
+  const service = new Service({ config, version: VERSION, database: opened.database, ring, migrates, log })
+  const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log })
+  closeOnSignal(app, service, opened, config, log)
+  await app.listen({ host: config.HOST, port: config.PORT })
+  log.info({ database: opened.description, version: VERSION }, 'listening')
+  if (await service.start()) await welcome(app, service, opened, config)
+}
+
+function closeOnSignal(app: FastifyInstance, service: Service, opened: OpenedDatabase, config: Config, log: Logger) {
+  const delay = config.SHUTDOWN_TIMEOUT_MS + config.DRAIN_DELAY_MS
+  const logger = { error: (message: unknown) => log.error(String(message)) }
+  closeWithGrace({ delay, logger }, async ({ signal, err }) => {
+    if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
+    else log.info({ signal }, 'shutting down')
+    service.drain()
+    // A balancer needs a moment to see the failing probe; until it does, its requests are still answered.
+    if (signal === 'SIGTERM') await sleep(config.DRAIN_DELAY_MS)
+    await app.close()
+    await opened.close()
+    log.info('stopped')
+  })
+}
+
+/** Says where the service is and how to make the first call. Plain text for the person at the terminal. */
+async function welcome(app: FastifyInstance, service: Service, opened: OpenedDatabase, config: Config): Promise<void> {
+  const { port } = app.server.address() as AddressInfo // it listens on TCP
+  const base = `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`
+  const lines = [`\n  Listening on ${base}   documentation: ${base}/docs   database: ${opened.description}`]
+  if (opened.embedded !== null && config.DEMO === 'on' && (await isEmpty(opened.database))) {
+    const demo = await loadDemo(opened.database, service.vault())
+    lines.push('', '  The demo organisation is loaded. Its administrator\'s token, shown only now:', '', `    ${demo.token}`, '')
+    lines.push('  Try it:', '', ...demo.examples(base).map(line => `    ${line}`))
+  }
+  lines.push('', '  Another token: npx agentctl token create --for EMAIL', '')
+  process.stdout.write(`${lines.join('\n')}\n`)
+}
+
+function explain(error: unknown): { message: string; code: number } {
+  if (error instanceof InvalidConfiguration || error instanceof KeyRingMissing || error instanceof EmbeddedUnavailable) {
+    return { message: error.message, code: EXIT_CONFIGURATION }
+  }
+  const { code, port, address } = error as NodeJS.ErrnoException & { port?: number; address?: string }
+  if (code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL') {
+    const reason = code === 'EADDRINUSE' ? 'is in use' : 'cannot be used'
+    return { message: `${address ?? ''}:${port ?? ''} ${reason}: set HOST and PORT (PORT=0 picks a free one).`, code: 1 }
+  }
+  return { message: error instanceof Error ? (error.stack ?? error.message) : String(error), code: 1 }
+}
+
+main().catch(error => {
+  const { message, code } = explain(error)
+  process.stderr.write(`${message}\n`)
+  process.exit(code)
+})

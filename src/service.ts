@@ -1,0 +1,167 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { sql } from 'kysely'
+import type { Logger } from 'pino'
+import type { Config } from './config.js'
+import { migrate, schemaState } from './db/migrate.js'
+import type { ServiceDatabase } from './db/transaction.js'
+import { Unavailable } from './errors.js'
+import type { Readiness } from './http/health.js'
+import type { KeyRing } from './secrets/key-ring.js'
+import { missingKeys, openVault, type Vault } from './secrets/vault.js'
+
+/** How long to wait between attempts to reach a database that is not there: doubling between these, in ms. */
+const RETRY_MIN_MS = 100
+const RETRY_MAX_MS = 2_000
+
+/** How long an answer about missing keys may be used again: finding them reads a large index. */
+const KEY_CHECK_AGE_MS = 10_000
+
+/** A database that is silent for longer is not ready, whatever it says later. */
+const PROBE_TIMEOUT_MS = 2_000
+
+const STARTING: Readiness = {
+  status: 'unavailable',
+  reason: 'database_unreachable',
+  detail: 'The service is starting and has not reached its database yet.',
+}
+
+export interface ServiceOptions {
+  config: Config
+  version: string
+  database: ServiceDatabase
+  ring: KeyRing
+  /** Whether this process brings the schema up to date before it serves. */
+  migrates: boolean
+  log: Logger
+}
+
+/**
+ * Whether this process can serve, from start to end: it waits for the database, checks or migrates the schema, opens the
+ * vault, and later answers how things stand. It holds no connection and no timer of its own once it serves.
+ */
+export class Service {
+  readonly #options: ServiceOptions
+  #state: Readiness = STARTING
+  #vault: Vault | null = null
+  #draining = false
+  #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
+
+  constructor(options: ServiceOptions) {
+    this.#options = options
+  }
+
+  /** Tries until the database is there and the schema fits, with growing pauses; answers false once it drains. */
+  async start(): Promise<boolean> {
+    for (let pauseMs = RETRY_MIN_MS; !this.#draining; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
+      if (await this.#tryToServe()) return true
+      await sleep(pauseMs)
+    }
+    return false
+  }
+
+  /** The state as last seen, without asking the database. */
+  current(): Readiness {
+    return this.#draining ? DRAINING : this.#state
+  }
+
+  /** The vault; throws `Unavailable` while the service has not started. */
+  vault(): Vault {
+    if (this.#vault === null) throw new Unavailable('database_unreachable', 'The service is starting.')
+    return this.#vault
+  }
+
+  /** The state now, for a readiness probe: asks the database. Never throws. */
+  async readiness(): Promise<Readiness> {
+    if (this.#draining || this.#vault === null) return this.current()
+    const unanswered = sleep(PROBE_TIMEOUT_MS, UNREACHABLE, { ref: false })
+    return await Promise.race([this.#probe(this.#vault), unanswered])
+  }
+
+  /** From now on the service is on its way out: probes fail, requests in work go on. */
+  drain(): void {
+    this.#draining = true
+  }
+
+  async #tryToServe(): Promise<boolean> {
+    const { database, ring, log } = this.#options
+    try {
+      if (this.#options.migrates) await this.#migrate()
+      const schema = await this.#schema()
+      this.#note(schema)
+      if (schema.status === 'unavailable') return false
+      this.#vault = await openVault(database.db, ring)
+      this.#note({ status: 'ready' })
+      return true
+    } catch (error) {
+      log.warn({ err: error }, 'the database cannot be used yet; trying again')
+      this.#note(UNREACHABLE)
+      return false
+    }
+  }
+
+  async #migrate(): Promise<void> {
+    const { database, log, version } = this.#options
+    const found = await schemaState(database.db, version)
+    if (found.kind !== 'behind') return
+    const names = await migrate(database.db)
+    if (names.length > 0) log.info({ migrations: names }, 'the schema was brought up to date')
+  }
+
+  async #schema(): Promise<Readiness> {
+    const found = await schemaState(this.#options.database.db, this.#options.version)
+    if (found.kind === 'current') return { status: 'ready' }
+    if (found.kind === 'ahead') {
+      const detail = `The schema needs at least version ${found.oldestProgram} of this program: update it.`
+      return { status: 'unavailable', reason: 'schema_ahead', detail }
+    }
+    const detail = `The schema lacks ${found.pending.join(', ')}. Run: agentctl migrate`
+    return { status: 'unavailable', reason: 'schema_behind', detail }
+  }
+
+  async #probe(vault: Vault): Promise<Readiness> {
+    try {
+      const schema = await this.#schema()
+      if (schema.status === 'unavailable') return schema
+      return (await this.#lacksKeys(vault)) ? KEY_MISSING : { status: 'ready' }
+    } catch (error) {
+      this.#options.log.warn({ err: error }, 'the readiness check could not reach the database')
+      return UNREACHABLE
+    }
+  }
+
+  async #lacksKeys(vault: Vault): Promise<boolean> {
+    if (performance.now() - this.#keys.checkedAt > KEY_CHECK_AGE_MS) {
+      const missing = (await missingKeys(this.#options.database.db, vault)).length > 0
+      if (missing) this.#options.log.error('a key that stored secrets need is missing from the key ring: agentctl keys status')
+      this.#keys = { checkedAt: performance.now(), missing }
+    }
+    return this.#keys.missing
+  }
+
+  #note(state: Readiness): void {
+    const before = this.#state
+    this.#state = state
+    const changed = before.status !== state.status || ('reason' in before && 'reason' in state && before.reason !== state.reason)
+    if (changed) this.#options.log.info({ state: state.status, ...('reason' in state && { reason: state.reason }) }, 'state')
+  }
+}
+
+const DRAINING: Readiness = { status: 'unavailable', reason: 'draining', detail: 'This process is shutting down.' }
+
+const UNREACHABLE: Readiness = {
+  status: 'unavailable',
+  reason: 'database_unreachable',
+  detail: 'The database does not answer. Check that it runs and that DATABASE_URL is right.',
+}
+
+const KEY_MISSING: Readiness = {
+  status: 'degraded',
+  reason: 'key_missing',
+  detail: 'A key that stored secrets need is missing from the key ring. The operator sees which with: agentctl keys status',
+}
+
+/** Whether the database has no organisation at all: no user was ever made. */
+export async function isEmpty({ db }: ServiceDatabase): Promise<boolean> {
+  const { rows } = await sql<{ empty: boolean }>`select not exists (select from user_account) as empty`.execute(db)
+  return rows[0]?.empty ?? false
+}
