@@ -114,6 +114,9 @@ const CALLER_AND_TOOL = callerStatement('caller_and_tool', resource => {
   return sql`(select ${toolState(viewer)} from tool t where t.id = ${resource})`
 })
 
+/** All three, for the file that shows the SQL of the request paths. */
+export const callerStatements = [CALLER_ONLY, CALLER_AND_PERSONA, CALLER_AND_TOOL]
+
 function statementFor(look: Look): CallerStatement {
   if (look.kind === 'persona') return CALLER_AND_PERSONA
   return look.kind === 'tool' ? CALLER_AND_TOOL : CALLER_ONLY

@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import type { Kysely } from 'kysely'
 import type { Database, Permission } from '../db/tables.js'
 import { Forbidden } from '../errors.js'
@@ -37,10 +37,23 @@ export function registerAuthentication(app: FastifyInstance, db: Kysely<Database
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('seen', null as unknown as Seen)
   app.decorateRequest('refusal', undefined)
+  requireDeclaredPolicies(app)
   app.addHook('onRequest', async (request, reply) => {
     const policy = request.routeOptions.config.policy
     if (policy === undefined || policy.permission === 'public') return
     await admit(request, reply, policy, db)
+  })
+}
+
+/** A route that says nothing of its callers would be open to all: the application then does not start. */
+function requireDeclaredPolicies(app: FastifyInstance): void {
+  const routes: RouteOptions[] = []
+  app.addHook('onRoute', route => {
+    routes.push(route)
+  })
+  app.addHook('onReady', async () => {
+    const undeclared = routes.filter(route => route.config?.policy === undefined).map(route => route.url)
+    if (undeclared.length > 0) throw new Error(`no permission is declared for ${undeclared.join(', ')}`)
   })
 }
 

@@ -32,11 +32,15 @@ export async function registerDocs(app: FastifyInstance, version: string): Promi
     },
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
-  await app.register(swaggerUi, {
-    routePrefix: '/docs',
-    indexPrefix: '',
-    uiConfig: { persistAuthorization: false, tryItOutEnabled: true },
-    staticCSP: true,
+  await app.register(async pages => {
+    pages.addHook('onRoute', route => {
+      route.config = { ...route.config, policy: { permission: 'public' } }
+    })
+    await pages.register(swaggerUi, {
+      routePrefix: '/docs',
+      uiConfig: { persistAuthorization: false, tryItOutEnabled: true },
+      staticCSP: true,
+    })
   })
   app.get('/openapi.json', { config: { policy: { permission: 'public' } }, schema: { hide: true } }, async (_, reply) => {
     return reply.type('application/json').send(JSON.stringify(app.swagger()))

@@ -83,10 +83,21 @@ export function faultsOfMasked(
   return masked.flatMap(([name, property]) => propertyFaults(property, value, name, true, loc))
 }
 
-/** The names of a body's own fields that the schema does not know, in the body's order. */
-export function unknownFields(schema: TObject, value: unknown): string[] {
-  if (!isJsonObject(value)) return []
-  return Object.keys(value).filter(name => !Object.hasOwn(schema.properties, name))
+/**
+ * The places of fields that the schema does not know, the body's own and those of records in its lists, in the body's
+ * order. What a free-form value holds is nobody's business.
+ */
+export function unknownFields(schema: TSchema, value: unknown): Loc[] {
+  if (schema[Kind] === 'Nullable') return unknownFields(innerSchema(schema), value)
+  if (schema[Kind] === 'Array' && Array.isArray(value)) {
+    return value.flatMap((item, index) => unknownFields(schema.items as TSchema, item).map(loc => [index, ...loc]))
+  }
+  if (schema[Kind] !== 'Object' || !isJsonObject(value)) return []
+  const { properties } = schema as TObject // the kind says so
+  return Object.entries(value).flatMap(([name, field]) => {
+    const known = Object.hasOwn(properties, name) ? properties[name] : undefined
+    return known === undefined ? [[name]] : unknownFields(known, field).map(loc => [name, ...loc])
+  })
 }
 
 /** At most `limit` faults; where there are more, the last says how many are left out, in place of the first of them. */

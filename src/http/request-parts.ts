@@ -57,7 +57,7 @@ export function readRequest(request: FastifyRequest, shape: RequestShape): Reque
     precondition: 'fault' in ifMatch ? { kind: 'none' } : ifMatch,
     strict,
     body,
-    unknown: unknownFields(shape.body.schema, body),
+    unknown: unknownFields(shape.body.schema, body).map(loc => loc.join('.')),
   }
 }
 
@@ -75,7 +75,7 @@ function refuseDeep(body: ParsedBody, { body: { deepKey } }: RequestShape): Pars
 function bodyFaults(value: unknown, { body }: RequestShape, mask: string[] | undefined, strict: boolean): Fault[] {
   const faults = mask === undefined ? body.compiled.faults(value) : faultsOfMasked(body.schema, value, mask)
   const unknown = strict ? unknownFields(body.schema, value) : []
-  return [...faults, ...unknown.map(name => fault('extra_forbidden', ['body', name]))]
+  return [...faults, ...unknown.map(loc => fault('extra_forbidden', ['body', ...loc]))]
 }
 
 function readQuery(request: FastifyRequest, shape: RequestShape) {

@@ -1,0 +1,24 @@
+# Build: everything, compiled; then only what production needs. TypeScript's compiler and the embedded database are
+# optional packages and are left out: the image works with an external PostgreSQL.
+FROM node:22-bookworm-slim AS build
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+RUN npm ci --no-audit --no-fund --ignore-scripts
+COPY tsconfig.json ./
+COPY src ./src
+COPY migrations ./migrations
+RUN npx tsc -p tsconfig.json --sourceMap false
+RUN npm prune --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund
+
+FROM node:22-bookworm-slim
+ENV NODE_ENV=production HOST=0.0.0.0 PORT=8080 DEMO=off
+WORKDIR /app
+COPY --from=build /app/package.json ./
+COPY --from=build /app/node_modules ./node_modules
+COPY --from=build /app/build ./build
+RUN printf '#!/bin/sh\nexec node /app/build/src/cli.js "$@"\n' > /usr/local/bin/agentctl && chmod 755 /usr/local/bin/agentctl
+USER node
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/healthz`).then(r => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+CMD ["node", "build/src/server.js"]

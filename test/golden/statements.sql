@@ -1,0 +1,748 @@
+-- caller
+select caller.*, null::json as state
+    from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match,
+        least(case when 'admin' = any(held.permissions) then 3 when 'manage:actions' = any(held.permissions) then 2 else 1 end, case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+        case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      from token t
+      join user_account u on u.id = t.user_id
+      cross join lateral (
+        select u.permissions || coalesce(array_agg(granted.permission) filter (where granted.permission is not null), '{}')
+            as permissions,
+          coalesce(array_agg(distinct m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        left join lateral unnest(g.permissions) granted (permission) on true
+        where m.user_id = u.id
+      ) held
+      where t.hash = $1::bytea
+      offset 0
+    ) caller;
+
+-- caller_and_persona
+select caller.*, (select json_build_object(
+    'id', p.id,
+    'version', p.version,
+    'audit_head', encode(p.audit_head, 'hex'),
+    'field_versions', p.field_versions,
+    'name', p."name", 'description', p."description", 'num_chunks', p."num_chunks", 'is_public', p."is_public", 'is_visible', p."is_visible", 'recency_bias', p."recency_bias", 'llm_filter_extraction', p."llm_filter_extraction", 'llm_relevance_filter', p."llm_relevance_filter", 'llm_model_provider_override', p."llm_model_provider_override", 'llm_model_version_override', p."llm_model_version_override", 'starter_messages', p."starter_messages", 'uploaded_image_id', p."uploaded_image_id", 'icon_name', p."icon_name", 'search_start_date', to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'is_default_persona', p."is_default_persona", 'display_priority', p."display_priority", 'replace_base_system_prompt', p."replace_base_system_prompt", 'system_prompt', p."system_prompt", 'task_prompt', p."task_prompt", 'datetime_aware', p."datetime_aware", 'builtin_persona', p."builtin_persona", 'deleted', p."deleted", 'owner_id', p."owner_id",
+    'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by tool_id),
+    'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by 1),
+    'label_ids', array(select label_id from persona_label where persona_id = p.id order by label_id),
+    'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id
+                           order by user_file_id collate "C"),
+    'users', coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
+                       from persona_user where persona_id = p.id), '[]'),
+    'groups', coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
+                        from persona_group where persona_id = p.id), '[]'),
+    'access', (case
+    when p.owner_id = caller.user_id then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = caller.user_id
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = caller.user_id
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end),
+    'recent', coalesce((
+    select json_agg(json_build_object(
+      'field', last_change.key, 'by', a.actor,
+      'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
+    from jsonb_each_text("p".field_versions) last_change
+    join audit a on a.resource_kind = 'persona' and a.resource_id = "p".id
+      and a.version_after = last_change.value::integer
+    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = $1::integer) as state
+    from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match,
+        least(case when 'admin' = any(held.permissions) then 3 when 'manage:actions' = any(held.permissions) then 2 else 1 end, case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+        case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      from token t
+      join user_account u on u.id = t.user_id
+      cross join lateral (
+        select u.permissions || coalesce(array_agg(granted.permission) filter (where granted.permission is not null), '{}')
+            as permissions,
+          coalesce(array_agg(distinct m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        left join lateral unnest(g.permissions) granted (permission) on true
+        where m.user_id = u.id
+      ) held
+      where t.hash = $2::bytea
+      offset 0
+    ) caller;
+
+-- caller_and_tool
+select caller.*, (select json_build_object(
+    'id', t.id,
+    'version', t.version,
+    'audit_head', encode(t.audit_head, 'hex'),
+    'field_versions', t.field_versions,
+    'name', t.name,
+    'display_name', t.display_name,
+    'description', t.description,
+    'in_code_tool_id', t.in_code_tool_id,
+    'definition_hash', encode(t.definition_hash, 'hex'),
+    'passthrough_auth', t.passthrough_auth,
+    'mcp_server_id', t.mcp_server_id,
+    'user_id', t.user_id,
+    'oauth_config_id', t.oauth_config_id,
+    'enabled', t.enabled,
+    'chat_selectable', t.chat_selectable,
+    'agent_creation_selectable', t.agent_creation_selectable,
+    'default_enabled', t.default_enabled,
+    'secrets_generation', t.secrets_generation,
+    'headers', coalesce((
+      select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
+                      order by h.position)
+      from tool_header h where h.tool_id = t.id), '[]'),
+    'manageable', (t.in_code_tool_id is null and t.mcp_server_id is null and ((caller.permission >= 2) or (
+    cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or coalesce((
+      select bool_and(exists (
+        select from persona_group s
+        where s.persona_id = used.persona_id and s.user_group_id = any(caller.managed_groups)))
+      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
+      where used.tool_id = t.id), false))))),
+    'recent', coalesce((
+    select json_agg(json_build_object(
+      'field', last_change.key, 'by', a.actor,
+      'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
+    from jsonb_each_text("t".field_versions) last_change
+    join audit a on a.resource_kind = 'tool' and a.resource_id = "t".id
+      and a.version_after = last_change.value::integer
+    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = $1::integer) as state
+    from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match,
+        least(case when 'admin' = any(held.permissions) then 3 when 'manage:actions' = any(held.permissions) then 2 else 1 end, case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+        case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      from token t
+      join user_account u on u.id = t.user_id
+      cross join lateral (
+        select u.permissions || coalesce(array_agg(granted.permission) filter (where granted.permission is not null), '{}')
+            as permissions,
+          coalesce(array_agg(distinct m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        left join lateral unnest(g.permissions) granted (permission) on true
+        where m.user_id = u.id
+      ) held
+      where t.hash = $2::bytea
+      offset 0
+    ) caller;
+
+-- persona_lock
+select id from persona where id = $1::integer for no key update;
+
+-- persona_state
+select json_build_object(
+    'id', p.id,
+    'version', p.version,
+    'audit_head', encode(p.audit_head, 'hex'),
+    'field_versions', p.field_versions,
+    'name', p."name", 'description', p."description", 'num_chunks', p."num_chunks", 'is_public', p."is_public", 'is_visible', p."is_visible", 'recency_bias', p."recency_bias", 'llm_filter_extraction', p."llm_filter_extraction", 'llm_relevance_filter', p."llm_relevance_filter", 'llm_model_provider_override', p."llm_model_provider_override", 'llm_model_version_override', p."llm_model_version_override", 'starter_messages', p."starter_messages", 'uploaded_image_id', p."uploaded_image_id", 'icon_name', p."icon_name", 'search_start_date', to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'is_default_persona', p."is_default_persona", 'display_priority', p."display_priority", 'replace_base_system_prompt', p."replace_base_system_prompt", 'system_prompt', p."system_prompt", 'task_prompt', p."task_prompt", 'datetime_aware', p."datetime_aware", 'builtin_persona', p."builtin_persona", 'deleted', p."deleted", 'owner_id', p."owner_id",
+    'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by tool_id),
+    'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by 1),
+    'label_ids', array(select label_id from persona_label where persona_id = p.id order by label_id),
+    'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id
+                           order by user_file_id collate "C"),
+    'users', coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
+                       from persona_user where persona_id = p.id), '[]'),
+    'groups', coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
+                        from persona_group where persona_id = p.id), '[]'),
+    'access', (case
+    when p.owner_id = $1::uuid then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = $1::uuid
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $1::uuid
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end),
+    'recent', coalesce((
+    select json_agg(json_build_object(
+      'field', last_change.key, 'by', a.actor,
+      'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
+    from jsonb_each_text("p".field_versions) last_change
+    join audit a on a.resource_kind = 'persona' and a.resource_id = "p".id
+      and a.version_after = last_change.value::integer
+    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from $1::uuid), '[]'),
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) as state from persona p where p.id = $2::integer;
+
+-- persona_references
+select json_build_object(
+    'tool_ids', coalesce((
+      select json_agg(json_build_object('id', t.id, 'enabled', t.enabled, 'attachable', (t.mcp_server_id is null or $1::boolean or t.user_id = $2::uuid or exists (
+    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = $2::uuid))))
+      from tool t where t.id = any($3::integer[])), '[]'),
+    'document_set_ids', array(
+        select s.id from document_set s where s.id = any($4::integer[]) and ($5::boolean or s.is_public
+          or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = $2::uuid)
+          or exists (select from document_set_group m join user_group_member g using (user_group_id)
+                     where m.document_set_id = s.id and g.user_id = $2::uuid))), 'label_ids', array(select l.id from label l where l.id = any($6::integer[])), 'user_file_ids', array(select f.id from user_file f where f.id = any($7::text[]) and ($5::boolean or f.owner_id = $2::uuid)), 'users', array(select u.id from user_account u where u.id = any($8::uuid[])), 'groups', array(select g.id from user_group g where g.id = any($9::integer[]))) as references;
+
+-- persona_snapshot
+select p.version, json_build_object(
+    'id', p.id,
+    'name', p.name,
+    'description', p.description,
+    'is_public', p.is_public,
+    'is_visible', p.is_visible,
+    'uploaded_image_id', p.uploaded_image_id,
+    'icon_name', p.icon_name,
+    'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id
+                           order by user_file_id collate "C"),
+    'display_priority', p.display_priority,
+    'is_default_persona', p.is_default_persona,
+    'builtin_persona', p.builtin_persona,
+    'starter_messages', p.starter_messages,
+    'llm_relevance_filter', p.llm_relevance_filter,
+    'llm_filter_extraction', p.llm_filter_extraction,
+    'tools', coalesce((
+    select json_agg(json_build_object(
+    'id', t.id,
+    'name', t.name,
+    'description', t.description,
+    'definition', d.content,
+    'display_name', coalesce(t.display_name, t.name),
+    'in_code_tool_id', t.in_code_tool_id,
+    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
+    cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or coalesce((
+      select bool_and(exists (
+        select from persona_group s
+        where s.persona_id = used.persona_id and s.user_group_id = any($2::integer[])))
+      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
+      where used.tool_id = t.id), false))))) then coalesce((
+  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
+                  order by h.position)
+  from tool_header h where h.tool_id = t.id), '[]') end,
+    'passthrough_auth', t.passthrough_auth,
+    'mcp_server_id', t.mcp_server_id,
+    'user_id', t.user_id,
+    'oauth_config_id', t.oauth_config_id,
+    'oauth_config_name', o.name,
+    'enabled', t.enabled,
+    'chat_selectable', t.chat_selectable,
+    'agent_creation_selectable', t.agent_creation_selectable,
+    'default_enabled', t.default_enabled) order by t.id)
+    from tool t
+    left join tool_definition d on d.hash = t.definition_hash
+    left join oauth_config o on o.id = t.oauth_config_id
+    where t.id = any(array(select tool_id from persona_tool where persona_id = p.id))), '[]'),
+    'labels', coalesce((
+      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
+      from label l where l.id = any(array(select label_id from persona_label where persona_id = p.id))), '[]'),
+    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+    'users', coalesce((
+      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
+      from user_account u where u.id = any(array(select user_id from persona_user where persona_id = p.id))), '[]'),
+    'groups', array(select user_group_id from persona_group where persona_id = p.id order by user_group_id),
+    'document_sets', coalesce((
+    select json_agg(json_build_object(
+      'id', s.id,
+      'name', s.name,
+      'description', s.description,
+      'cc_pair_summaries', coalesce((
+        select json_agg(json_build_object(
+          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
+        where m.document_set_id = s.id), '[]'),
+      'is_up_to_date', s.is_up_to_date,
+      'is_public', s.is_public,
+      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
+      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
+      'federated_connector_summaries', coalesce((
+        select json_agg(json_build_object(
+          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+        from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
+        where m.document_set_id = s.id), '[]')) order by s.id)
+    from document_set s where s.id = any(array(select document_set_id from persona_document_set where persona_id = p.id))), '[]'),
+    'llm_model_provider_override', p.llm_model_provider_override,
+    'llm_model_version_override', p.llm_model_version_override,
+    'num_chunks', p.num_chunks,
+    'system_prompt', p.system_prompt,
+    'replace_base_system_prompt', p.replace_base_system_prompt,
+    'task_prompt', p.task_prompt,
+    'datetime_aware', p.datetime_aware)::text as snapshot
+    from persona p
+    where p.id = $4::integer and p.version = $5::integer
+      and (case
+    when p.owner_id = $3::uuid then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = $3::uuid
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $3::uuid
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end) = $6::text;
+
+-- persona_write(+)
+with locked as materialized (
+        select p.id, asked.columns as c
+        from persona p, (select $1::jsonb as columns) asked
+        where p.id = $2::integer and p.version = $3::integer
+          and (case
+    when p.owner_id = $4::uuid then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = $4::uuid
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $4::uuid
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end) = $5::text
+
+        for no key update of p skip locked
+      ), changed as (
+        update persona p set
+          "name" = case when c ? 'name' then (c ->> 'name')::text else p."name" end, "description" = case when c ? 'description' then (c ->> 'description')::text else p."description" end, "num_chunks" = case when c ? 'num_chunks' then (c ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when c ? 'is_public' then (c ->> 'is_public')::boolean else p."is_public" end, "is_visible" = case when c ? 'is_visible' then (c ->> 'is_visible')::boolean else p."is_visible" end, "recency_bias" = case when c ? 'recency_bias' then (c ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when c ? 'llm_filter_extraction' then (c ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when c ? 'llm_relevance_filter' then (c ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "llm_model_provider_override" = case when c ? 'llm_model_provider_override' then (c ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when c ? 'llm_model_version_override' then (c ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when c ? 'starter_messages' then nullif(c -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when c ? 'uploaded_image_id' then (c ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when c ? 'icon_name' then (c ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when c ? 'search_start_date' then (c ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when c ? 'is_default_persona' then (c ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when c ? 'display_priority' then (c ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when c ? 'replace_base_system_prompt' then (c ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "system_prompt" = case when c ? 'system_prompt' then (c ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when c ? 'task_prompt' then (c ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when c ? 'datetime_aware' then (c ->> 'datetime_aware')::boolean else p."datetime_aware" end, "builtin_persona" = case when c ? 'builtin_persona' then (c ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when c ? 'deleted' then (c ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when c ? 'owner_id' then (c ->> 'owner_id')::uuid else p."owner_id" end,
+          version = p.version + 1,
+          field_versions = p.field_versions || $6::jsonb,
+          audit_head = decode($7::text, 'hex'),
+          audit_count = p.audit_count + 1
+        from locked where p.id = locked.id
+        returning p.*
+      ), audited as (
+        insert into audit (
+          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
+          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+        select $8::text, $9::integer, $10::integer,
+          $11::integer, $12::timestamptz, $13::uuid,
+          $14::text, $15::integer, $16::text,
+          $17::text, $18::text[], given.difference, octet_length(given.difference::text),
+          decode($19::text, 'hex'), decode($20::text, 'hex'),
+          decode($21::text, 'hex'), decode($7::text, 'hex')
+        from "changed", (select $22::json as difference) given)
+      select p.version, json_build_object(
+    'id', p.id,
+    'name', p.name,
+    'description', p.description,
+    'is_public', p.is_public,
+    'is_visible', p.is_visible,
+    'uploaded_image_id', p.uploaded_image_id,
+    'icon_name', p.icon_name,
+    'user_file_ids', $23::text[],
+    'display_priority', p.display_priority,
+    'is_default_persona', p.is_default_persona,
+    'builtin_persona', p.builtin_persona,
+    'starter_messages', p.starter_messages,
+    'llm_relevance_filter', p.llm_relevance_filter,
+    'llm_filter_extraction', p.llm_filter_extraction,
+    'tools', coalesce((
+    select json_agg(json_build_object(
+    'id', t.id,
+    'name', t.name,
+    'description', t.description,
+    'definition', d.content,
+    'display_name', coalesce(t.display_name, t.name),
+    'in_code_tool_id', t.in_code_tool_id,
+    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ($24::boolean or (
+    cardinality($25::integer[]) > 0 and (t.user_id = $4::uuid or coalesce((
+      select bool_and(exists (
+        select from persona_group s
+        where s.persona_id = used.persona_id and s.user_group_id = any($25::integer[])))
+      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
+      where used.tool_id = t.id), false))))) then coalesce((
+  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
+                  order by h.position)
+  from tool_header h where h.tool_id = t.id), '[]') end,
+    'passthrough_auth', t.passthrough_auth,
+    'mcp_server_id', t.mcp_server_id,
+    'user_id', t.user_id,
+    'oauth_config_id', t.oauth_config_id,
+    'oauth_config_name', o.name,
+    'enabled', t.enabled,
+    'chat_selectable', t.chat_selectable,
+    'agent_creation_selectable', t.agent_creation_selectable,
+    'default_enabled', t.default_enabled) order by t.id)
+    from tool t
+    left join tool_definition d on d.hash = t.definition_hash
+    left join oauth_config o on o.id = t.oauth_config_id
+    where t.id = any($26::integer[])), '[]'),
+    'labels', coalesce((
+      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
+      from label l where l.id = any($27::integer[])), '[]'),
+    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+    'users', coalesce((
+      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
+      from user_account u where u.id = any($28::uuid[])), '[]'),
+    'groups', $29::integer[],
+    'document_sets', coalesce((
+    select json_agg(json_build_object(
+      'id', s.id,
+      'name', s.name,
+      'description', s.description,
+      'cc_pair_summaries', coalesce((
+        select json_agg(json_build_object(
+          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
+        where m.document_set_id = s.id), '[]'),
+      'is_up_to_date', s.is_up_to_date,
+      'is_public', s.is_public,
+      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
+      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
+      'federated_connector_summaries', coalesce((
+        select json_agg(json_build_object(
+          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+        from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
+        where m.document_set_id = s.id), '[]')) order by s.id)
+    from document_set s where s.id = any($30::integer[])), '[]'),
+    'llm_model_provider_override', p.llm_model_provider_override,
+    'llm_model_version_override', p.llm_model_version_override,
+    'num_chunks', p.num_chunks,
+    'system_prompt', p.system_prompt,
+    'replace_base_system_prompt', p.replace_base_system_prompt,
+    'task_prompt', p.task_prompt,
+    'datetime_aware', p.datetime_aware)::text as snapshot from changed p;
+
+-- persona_write(tool_ids,document_set_ids,label_ids,user_file_ids,users,groups+tool_ids,document_set_ids,label_ids,user_file_ids,users,groups)
+with locked as materialized (
+        select p.id, asked.columns as c
+        from persona p, (select $1::jsonb as columns) asked
+        where p.id = $2::integer and p.version = $3::integer
+          and (case
+    when p.owner_id = $4::uuid then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = $4::uuid
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $4::uuid
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end) = $5::text
+          and (select count(*) from (select t.id from tool t where t.id = any($6::integer[]) and t.enabled and (t.mcp_server_id is null or $7::boolean or t.user_id = $4::uuid or exists (
+    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = $4::uuid))) usable) = cardinality($6::integer[]) and (select count(*) from (
+        select s.id from document_set s where s.id = any($8::integer[]) and ($9::boolean or s.is_public
+          or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = $4::uuid)
+          or exists (select from document_set_group m join user_group_member g using (user_group_id)
+                     where m.document_set_id = s.id and g.user_id = $4::uuid))) usable) = cardinality($8::integer[]) and (select count(*) from (select l.id from label l where l.id = any($10::integer[])) usable) = cardinality($10::integer[]) and (select count(*) from (select f.id from user_file f where f.id = any($11::text[]) and ($9::boolean or f.owner_id = $4::uuid)) usable) = cardinality($11::text[]) and (select count(*) from (select u.id from user_account u where u.id = any($12::uuid[])) usable) = cardinality($12::uuid[]) and (select count(*) from (select g.id from user_group g where g.id = any($13::integer[])) usable) = cardinality($13::integer[])
+        for no key update of p skip locked
+      ), changed as (
+        update persona p set
+          "name" = case when c ? 'name' then (c ->> 'name')::text else p."name" end, "description" = case when c ? 'description' then (c ->> 'description')::text else p."description" end, "num_chunks" = case when c ? 'num_chunks' then (c ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when c ? 'is_public' then (c ->> 'is_public')::boolean else p."is_public" end, "is_visible" = case when c ? 'is_visible' then (c ->> 'is_visible')::boolean else p."is_visible" end, "recency_bias" = case when c ? 'recency_bias' then (c ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when c ? 'llm_filter_extraction' then (c ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when c ? 'llm_relevance_filter' then (c ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "llm_model_provider_override" = case when c ? 'llm_model_provider_override' then (c ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when c ? 'llm_model_version_override' then (c ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when c ? 'starter_messages' then nullif(c -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when c ? 'uploaded_image_id' then (c ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when c ? 'icon_name' then (c ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when c ? 'search_start_date' then (c ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when c ? 'is_default_persona' then (c ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when c ? 'display_priority' then (c ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when c ? 'replace_base_system_prompt' then (c ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "system_prompt" = case when c ? 'system_prompt' then (c ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when c ? 'task_prompt' then (c ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when c ? 'datetime_aware' then (c ->> 'datetime_aware')::boolean else p."datetime_aware" end, "builtin_persona" = case when c ? 'builtin_persona' then (c ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when c ? 'deleted' then (c ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when c ? 'owner_id' then (c ->> 'owner_id')::uuid else p."owner_id" end,
+          version = p.version + 1,
+          field_versions = p.field_versions || $14::jsonb,
+          audit_head = decode($15::text, 'hex'),
+          audit_count = p.audit_count + 1
+        from locked where p.id = locked.id
+        returning p.*
+      ), "tool_ids_removed" as (
+        delete from "persona_tool" link using changed
+        where link.persona_id = changed.id and link."tool_id" = any($16::integer[])), "tool_ids_put" as (
+        insert into "persona_tool" (persona_id, "tool_id")
+        select changed.id, unnest($17::integer[]) from changed), "document_set_ids_removed" as (
+        delete from "persona_document_set" link using changed
+        where link.persona_id = changed.id and link."document_set_id" = any($18::integer[])), "document_set_ids_put" as (
+        insert into "persona_document_set" (persona_id, "document_set_id")
+        select changed.id, unnest($19::integer[]) from changed), "label_ids_removed" as (
+        delete from "persona_label" link using changed
+        where link.persona_id = changed.id and link."label_id" = any($20::integer[])), "label_ids_put" as (
+        insert into "persona_label" (persona_id, "label_id")
+        select changed.id, unnest($21::integer[]) from changed), "user_file_ids_removed" as (
+        delete from "persona_user_file" link using changed
+        where link.persona_id = changed.id and link."user_file_id" = any($22::text[])), "user_file_ids_put" as (
+        insert into "persona_user_file" (persona_id, "user_file_id")
+        select changed.id, unnest($23::text[]) from changed), "users_removed" as (
+        delete from "persona_user" link using changed
+        where link.persona_id = changed.id and link."user_id" = any($24::uuid[])), "users_put" as (
+        insert into "persona_user" (persona_id, "user_id", level)
+        select changed.id, share.id, share.level
+        from changed, jsonb_to_recordset($25::jsonb) share (id uuid, level text)
+        on conflict (persona_id, "user_id") do update set level = excluded.level), "groups_removed" as (
+        delete from "persona_group" link using changed
+        where link.persona_id = changed.id and link."user_group_id" = any($26::integer[])), "groups_put" as (
+        insert into "persona_group" (persona_id, "user_group_id", level)
+        select changed.id, share.id, share.level
+        from changed, jsonb_to_recordset($27::jsonb) share (id integer, level text)
+        on conflict (persona_id, "user_group_id") do update set level = excluded.level), audited as (
+        insert into audit (
+          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
+          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+        select $28::text, $29::integer, $30::integer,
+          $31::integer, $32::timestamptz, $33::uuid,
+          $34::text, $35::integer, $36::text,
+          $37::text, $38::text[], given.difference, octet_length(given.difference::text),
+          decode($39::text, 'hex'), decode($40::text, 'hex'),
+          decode($41::text, 'hex'), decode($15::text, 'hex')
+        from "changed", (select $42::json as difference) given)
+      select p.version, json_build_object(
+    'id', p.id,
+    'name', p.name,
+    'description', p.description,
+    'is_public', p.is_public,
+    'is_visible', p.is_visible,
+    'uploaded_image_id', p.uploaded_image_id,
+    'icon_name', p.icon_name,
+    'user_file_ids', $43::text[],
+    'display_priority', p.display_priority,
+    'is_default_persona', p.is_default_persona,
+    'builtin_persona', p.builtin_persona,
+    'starter_messages', p.starter_messages,
+    'llm_relevance_filter', p.llm_relevance_filter,
+    'llm_filter_extraction', p.llm_filter_extraction,
+    'tools', coalesce((
+    select json_agg(json_build_object(
+    'id', t.id,
+    'name', t.name,
+    'description', t.description,
+    'definition', d.content,
+    'display_name', coalesce(t.display_name, t.name),
+    'in_code_tool_id', t.in_code_tool_id,
+    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ($7::boolean or (
+    cardinality($44::integer[]) > 0 and (t.user_id = $4::uuid or coalesce((
+      select bool_and(exists (
+        select from persona_group s
+        where s.persona_id = used.persona_id and s.user_group_id = any($44::integer[])))
+      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
+      where used.tool_id = t.id), false))))) then coalesce((
+  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
+                  order by h.position)
+  from tool_header h where h.tool_id = t.id), '[]') end,
+    'passthrough_auth', t.passthrough_auth,
+    'mcp_server_id', t.mcp_server_id,
+    'user_id', t.user_id,
+    'oauth_config_id', t.oauth_config_id,
+    'oauth_config_name', o.name,
+    'enabled', t.enabled,
+    'chat_selectable', t.chat_selectable,
+    'agent_creation_selectable', t.agent_creation_selectable,
+    'default_enabled', t.default_enabled) order by t.id)
+    from tool t
+    left join tool_definition d on d.hash = t.definition_hash
+    left join oauth_config o on o.id = t.oauth_config_id
+    where t.id = any($45::integer[])), '[]'),
+    'labels', coalesce((
+      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
+      from label l where l.id = any($46::integer[])), '[]'),
+    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+    'users', coalesce((
+      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
+      from user_account u where u.id = any($47::uuid[])), '[]'),
+    'groups', $48::integer[],
+    'document_sets', coalesce((
+    select json_agg(json_build_object(
+      'id', s.id,
+      'name', s.name,
+      'description', s.description,
+      'cc_pair_summaries', coalesce((
+        select json_agg(json_build_object(
+          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
+        where m.document_set_id = s.id), '[]'),
+      'is_up_to_date', s.is_up_to_date,
+      'is_public', s.is_public,
+      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
+      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
+      'federated_connector_summaries', coalesce((
+        select json_agg(json_build_object(
+          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+        from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
+        where m.document_set_id = s.id), '[]')) order by s.id)
+    from document_set s where s.id = any($49::integer[])), '[]'),
+    'llm_model_provider_override', p.llm_model_provider_override,
+    'llm_model_version_override', p.llm_model_version_override,
+    'num_chunks', p.num_chunks,
+    'system_prompt', p.system_prompt,
+    'replace_base_system_prompt', p.replace_base_system_prompt,
+    'task_prompt', p.task_prompt,
+    'datetime_aware', p.datetime_aware)::text as snapshot from changed p;
+
+-- tool_lock
+select id from tool where id = $1::integer for no key update;
+
+-- tool_state
+select json_build_object(
+    'id', t.id,
+    'version', t.version,
+    'audit_head', encode(t.audit_head, 'hex'),
+    'field_versions', t.field_versions,
+    'name', t.name,
+    'display_name', t.display_name,
+    'description', t.description,
+    'in_code_tool_id', t.in_code_tool_id,
+    'definition_hash', encode(t.definition_hash, 'hex'),
+    'passthrough_auth', t.passthrough_auth,
+    'mcp_server_id', t.mcp_server_id,
+    'user_id', t.user_id,
+    'oauth_config_id', t.oauth_config_id,
+    'enabled', t.enabled,
+    'chat_selectable', t.chat_selectable,
+    'agent_creation_selectable', t.agent_creation_selectable,
+    'default_enabled', t.default_enabled,
+    'secrets_generation', t.secrets_generation,
+    'headers', coalesce((
+      select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
+                      order by h.position)
+      from tool_header h where h.tool_id = t.id), '[]'),
+    'manageable', (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
+    cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or coalesce((
+      select bool_and(exists (
+        select from persona_group s
+        where s.persona_id = used.persona_id and s.user_group_id = any($2::integer[])))
+      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
+      where used.tool_id = t.id), false))))),
+    'recent', coalesce((
+    select json_agg(json_build_object(
+      'field', last_change.key, 'by', a.actor,
+      'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
+    from jsonb_each_text("t".field_versions) last_change
+    join audit a on a.resource_kind = 'tool' and a.resource_id = "t".id
+      and a.version_after = last_change.value::integer
+    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from $3::uuid), '[]'),
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) as state from tool t where t.id = $4::integer;
+
+-- oauth_config
+select id from oauth_config where id = $1::integer;
+
+-- tool_row
+select t.version, t.id, t.name, t.description, d.content::text as definition,
+      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, coalesce((
+  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
+                  order by h.position)
+  from tool_header h where h.tool_id = t.id), '[]') as custom_headers,
+      t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
+      (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
+      t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
+    from tool t left join tool_definition d on d.hash = t.definition_hash
+    where t.id = $1::integer and t.version = $2::integer;
+
+-- tool_write(+)
+with locked as materialized (
+        select t.id
+        from tool t
+        where t.id = $1::integer and t.version = $2::integer
+          and t.secrets_generation = $3::integer
+          and ($4::uuid is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ($5::boolean or (
+    cardinality($6::integer[]) > 0 and (t.user_id = $4::uuid or coalesce((
+      select bool_and(exists (
+        select from persona_group s
+        where s.persona_id = used.persona_id and s.user_group_id = any($6::integer[])))
+      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
+      where used.tool_id = t.id), false))))))
+          and ($7::integer is null or exists (
+            select from oauth_config where id = $7::integer))
+        for no key update of t skip locked
+      ), changed as (
+        update tool t set
+          name = $8::text,
+          display_name = $9::text,
+          description = $10::text,
+          definition_hash = decode($11::text, 'hex'),
+          passthrough_auth = $12::boolean,
+          oauth_config_id = $7::integer,
+          version = t.version + 1,
+          field_versions = t.field_versions || $13::jsonb,
+          audit_head = decode($14::text, 'hex'),
+          audit_count = t.audit_count + 1
+        from locked where t.id = locked.id
+        returning t.*), audited as (
+        insert into audit (
+          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
+          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+        select $15::text, $16::integer, $17::integer,
+          $18::integer, $19::timestamptz, $20::uuid,
+          $21::text, $22::integer, $23::text,
+          $24::text, $25::text[], given.difference, octet_length(given.difference::text),
+          decode($26::text, 'hex'), decode($27::text, 'hex'),
+          decode($28::text, 'hex'), decode($14::text, 'hex')
+        from "changed", (select $29::json as difference) given)
+      select t.version, t.id, t.name, t.description, d.content::text as definition,
+      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, $30::json as custom_headers,
+      t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
+      (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
+      t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
+      from changed t left join tool_definition d on d.hash = t.definition_hash;
+
+-- tool_write(definition+headers)
+with locked as materialized (
+        select t.id
+        from tool t
+        where t.id = $1::integer and t.version = $2::integer
+          and t.secrets_generation = $3::integer
+          and ($4::uuid is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ($5::boolean or (
+    cardinality($6::integer[]) > 0 and (t.user_id = $4::uuid or coalesce((
+      select bool_and(exists (
+        select from persona_group s
+        where s.persona_id = used.persona_id and s.user_group_id = any($6::integer[])))
+      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
+      where used.tool_id = t.id), false))))))
+          and ($7::integer is null or exists (
+            select from oauth_config where id = $7::integer))
+        for no key update of t skip locked
+      ), stored_definition as (
+        insert into tool_definition (hash, content, size_bytes)
+        select decode($8::text, 'hex'), $9::json,
+          $10::integer
+        from locked
+        on conflict (hash) do nothing), changed as (
+        update tool t set
+          name = $11::text,
+          display_name = $12::text,
+          description = $13::text,
+          definition_hash = decode($8::text, 'hex'),
+          passthrough_auth = $14::boolean,
+          oauth_config_id = $7::integer,
+          version = t.version + 1,
+          field_versions = t.field_versions || $15::jsonb,
+          audit_head = decode($16::text, 'hex'),
+          audit_count = t.audit_count + 1
+        from locked where t.id = locked.id
+        returning t.*), given_headers as (
+        select (g.position - 1)::integer as position, g.value ->> 'name' as name, g.value ->> 'fingerprint' as fingerprint,
+          (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id, g.value ->> 'nonce' as nonce,
+          g.value ->> 'ciphertext' as ciphertext
+        from json_array_elements($17::json) with ordinality g (value, position)), removed_headers as (
+        delete from tool_header h using changed
+        where h.tool_id = changed.id and h.position >= (select count(*) from given_headers)), put_headers as (
+        insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
+        select changed.id, g.position, g.name, coalesce(g.key_id, kept.key_id),
+          coalesce(decode(g.nonce, 'base64'), kept.nonce), coalesce(decode(g.ciphertext, 'base64'), kept.ciphertext),
+          decode(g.fingerprint, 'hex')
+        from changed cross join given_headers g
+        left join tool_header kept on kept.tool_id = changed.id and kept.position = g.kept
+        on conflict (tool_id, position) do update set name = excluded.name, key_id = excluded.key_id,
+          nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint), audited as (
+        insert into audit (
+          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
+          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+        select $18::text, $19::integer, $20::integer,
+          $21::integer, $22::timestamptz, $23::uuid,
+          $24::text, $25::integer, $26::text,
+          $27::text, $28::text[], given.difference, octet_length(given.difference::text),
+          decode($29::text, 'hex'), decode($30::text, 'hex'),
+          decode($31::text, 'hex'), decode($16::text, 'hex')
+        from "changed", (select $32::json as difference) given)
+      select t.version, t.id, t.name, t.description, null::text as definition,
+      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, $33::json as custom_headers,
+      t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
+      (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
+      t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
+      from changed t;

@@ -1,0 +1,65 @@
+import { Validator } from '@seriousme/openapi-schema-validator'
+import fastify from 'fastify'
+import t from 'tap'
+import { buildApp } from '../src/app.js'
+import { registerAuthentication } from '../src/auth/hook.js'
+import { readConfig } from '../src/config.js'
+import { openUrl } from '../src/db/open.js'
+import type { Service } from '../src/service.js'
+import { VERSION } from '../src/version.js'
+import { matchesGolden } from './golden.js'
+
+const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
+
+/** The application as the process builds it; its database is never asked here. */
+async function documentedApp(t: { teardown(fn: () => Promise<void>): unknown }) {
+  const config = readConfig({})
+  const database = openUrl(UNREACHABLE, config)
+  const service: Pick<Service, 'current' | 'readiness' | 'vault'> = {
+    current: () => ({ status: 'ready' }),
+    readiness: async () => ({ status: 'ready' }),
+    vault: () => {
+      throw new Error('no request of this file gets so far')
+    },
+  }
+  const app = await buildApp({ config, version: VERSION, database, service, logger: false })
+  t.teardown(async () => {
+    await app.close()
+    await database.close()
+  })
+  return app
+}
+
+t.test('GET /openapi.json is the checked-in document', async t => {
+  const app = await documentedApp(t)
+  const { statusCode, body } = await app.inject({ url: '/openapi.json' })
+  t.equal(statusCode, 200)
+  matchesGolden(t, 'openapi/openapi.json', `${JSON.stringify(JSON.parse(body), null, 2)}\n`)
+})
+
+t.test('the document is valid OpenAPI 3.1 and names the three operations', async t => {
+  const app = await documentedApp(t)
+  const document = JSON.parse((await app.inject({ url: '/openapi.json' })).body)
+  const { valid, errors } = await new Validator().validate(document)
+  t.ok(valid, JSON.stringify(errors))
+  t.equal(document.info.version, VERSION)
+  t.equal(document.info['x-interface-version'], 'Development')
+  const operations = Object.entries(document.paths).flatMap(([path, item]) =>
+    Object.entries(item as Record<string, { operationId: string; tags: string[]; security: unknown[] }>).map(
+      ([method, { operationId, tags, security }]) => ({ path, method, operationId, tags, security }),
+    ),
+  )
+  const common = { tags: ['public'], security: [{ bearer: [] }] }
+  t.strictSame(operations, [
+    { path: '/persona/{persona_id}', method: 'patch', operationId: 'update_persona', ...common },
+    { path: '/admin/tool/custom/{tool_id}', method: 'put', operationId: 'update_custom_tool', ...common },
+    { path: '/admin/tool/custom/validate', method: 'post', operationId: 'validate_tool', ...common },
+  ])
+})
+
+t.test('a route that declares no permission keeps the application from starting', async t => {
+  const app = fastify()
+  registerAuthentication(app, openUrl(UNREACHABLE, readConfig({})).db)
+  app.get('/open', async () => 'for all')
+  await t.rejects(async () => await app.ready(), { message: /no permission is declared for \/open/ })
+})

@@ -1,0 +1,28 @@
+import t from 'tap'
+import { callerStatements } from '../src/auth/authenticate.js'
+import { RELATIONS } from '../src/persona/plan.js'
+import * as persona from '../src/persona/statements.js'
+import * as tool from '../src/tool/statements.js'
+import { matchesGolden } from './golden.js'
+
+/** The statements that requests run, with the writing ones in their smallest and their largest shape. */
+const STATEMENTS = [
+  ...callerStatements,
+  persona.lockRow,
+  persona.readState,
+  persona.readReferences,
+  persona.readSnapshot,
+  persona.writeStatement([], []),
+  persona.writeStatement(RELATIONS, RELATIONS),
+  tool.lockRow,
+  tool.readState,
+  tool.readOauthConfig,
+  tool.readRow,
+  tool.writeStatement({ definition: false, headers: false }),
+  tool.writeStatement({ definition: true, headers: true }),
+]
+
+t.test('the SQL of the request paths is the checked-in one', async t => {
+  const text = STATEMENTS.map(({ name, sql }) => `-- ${name}\n${sql.trim().replaceAll(/[ \t]+$/gm, '')};\n`).join('\n')
+  matchesGolden(t, 'test/golden/statements.sql', text)
+})
