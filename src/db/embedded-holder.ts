@@ -8,7 +8,15 @@ import { EmbeddedUnavailable, errorCode, identity, serverEnvironment } from './e
 import type { Binaries } from './embedded-binaries.js'
 import { type Home, SOCKET_NAME } from './embedded-home.js'
 import { openFifo, openForWriting, probeFifo } from './embedded-lock.js'
-import { isOfCluster, isReady, killCluster, logTail, readProcessIds, readSmallFile } from './embedded-process.js'
+import {
+  isOfCluster,
+  isReady,
+  killCluster,
+  logTail,
+  readProcessIds,
+  readSmallFile,
+  SHELL_NAME,
+} from './embedded-process.js'
 
 /**
  * How several processes share one server, whichever of them are killed.
@@ -196,17 +204,13 @@ function spawnShell(home: Home, binaries: Binaries, settings: Record<string, str
   const users = openFifo(path, constants.O_WRONLY)
   const input = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW)
   try {
-    const shell = spawn(
-      '/bin/sh',
-      ['-c', HOLD_SERVER, 'embedded-postgresql', ...shellArguments(home, binaries, settings)],
-      {
-        ...identity(home.account),
-        cwd: '/',
-        env: serverEnvironment(),
-        stdio: [input, 'ignore', 'ignore'],
-        detached: true,
-      },
-    )
+    const shell = spawn('/bin/sh', ['-c', HOLD_SERVER, SHELL_NAME, ...shellArguments(home, binaries, settings)], {
+      ...identity(home.account),
+      cwd: '/',
+      env: serverEnvironment(),
+      stdio: [input, 'ignore', 'ignore'],
+      detached: true,
+    })
     shell.unref()
     return { users, shell }
   } finally {

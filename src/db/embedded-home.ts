@@ -62,8 +62,10 @@ export async function openHome(dataDir: string, log: (line: string) => void): Pr
     await makeSpareHome(spare, preferredAccount())
   }
   const home = await openSpareHome(spare)
+  const { name } = home.account
   log(
-    `the user ${home.account.name}, who runs the embedded PostgreSQL, cannot write ${resolve(dataDir)}: its data is in ${spare}`,
+    `the user ${name}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ${spare}; ` +
+      `for another place, set DATA_DIR to a folder that ${name} can reach`,
   )
   return home
 }

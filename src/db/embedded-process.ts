@@ -8,6 +8,7 @@ import {
   readlinkSync,
   readSync,
   rmSync,
+  statSync,
 } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -24,6 +25,8 @@ interface PidFile {
 const POLL_MS = 10
 const STOP_LIMIT_MS = 10_000
 const READ_LIMIT_BYTES = 8192
+/** What the shell around the server calls itself (`$0`), followed by the folder of the cluster. */
+export const SHELL_NAME = 'embedded-postgresql'
 
 /** Whether the server with this process id says that it accepts connections. */
 export function isReady(home: Home, pid: number): boolean {
@@ -45,6 +48,9 @@ export function readProcessIds(home: Home): { shell: number; watcher: number; se
  * @throws EmbeddedUnavailable when somebody else runs a server on this data, or a process cannot be stopped
  */
 export async function clearRemains(home: Home): Promise<void> {
+  // First the shells and initdb: an old shell would take away the state of the new one when its server ends.
+  signal(await processesBesides(home), 'SIGKILL')
+  if (!(await ended(() => processesBesides(home)))) throw cannotBeStopped(home)
   const file = readPidFile(home)
   if (!file) return
   const running = await processesOn(home, file.pid)
@@ -54,10 +60,10 @@ export async function clearRemains(home: Home): Promise<void> {
   }
   // Without its server a session has nothing to save; the next start recovers from the log.
   signal(running, serverLives ? 'SIGINT' : 'SIGQUIT')
-  if (!(await ended(home, file.pid))) {
-    signal(await processesOn(home, file.pid), 'SIGKILL')
-    if (!(await ended(home, file.pid)))
-      throw new EmbeddedUnavailable(`processes on the data in ${home.path} cannot be stopped`)
+  const remaining = () => processesOn(home, file.pid)
+  if (!(await ended(remaining))) {
+    signal(await remaining(), 'SIGKILL')
+    if (!(await ended(remaining))) throw cannotBeStopped(home)
   }
   // PostgreSQL clears up stale files itself, unless the process id still counts as alive: a stranger has got it since, or it is
   // a zombie that nobody has waited for. No process works on the data now, so the files are believed no longer.
@@ -68,23 +74,14 @@ export async function clearRemains(home: Home): Promise<void> {
 
 /** Kills the whole cluster, its shell included. For one whose shell or server was killed and whose rest hangs. */
 export async function killCluster(home: Home): Promise<void> {
-  const ids = readProcessIds(home)
-  if (ids) {
-    const own = await Promise.all(
-      Object.values(ids).map(async pid => ((await commandLine(pid)).includes(home.path) ? pid : 0)),
-    )
-    signal(
-      own.filter(pid => pid !== 0),
-      'SIGKILL',
-    )
-  }
+  signal(await processesBesides(home), 'SIGKILL')
   const file = readPidFile(home)
   if (file) signal(await processesOn(home, file.pid), 'SIGKILL')
 }
 
 /** Whether the process id belongs to this cluster and not to a stranger who got the number later. */
 export async function isOfCluster(home: Home, pid: number): Promise<boolean> {
-  return (await commandLine(pid)).includes(home.path)
+  return isOwnedBy(home, pid) && (await commandLine(pid)).includes(home.path)
 }
 
 /** The last lines of the server's log. */
@@ -124,19 +121,50 @@ function readPidFile(home: Home): PidFile | undefined {
 
 /** Processes of the server that works on this data: on Linux all of them, elsewhere only the one of `postmaster.pid`. */
 async function processesOn(home: Home, recorded: number): Promise<number[]> {
-  if (process.platform !== 'linux') return (await commandLine(recorded)).includes(home.path) ? [recorded] : []
-  const data = join(home.path, 'data')
+  if (process.platform !== 'linux') return (await isOfCluster(home, recorded)) ? [recorded] : []
+  return programsOf(home).filter(pid => worksOnData(home, pid))
+}
+
+/** Processes of the cluster that do not work on its data: the shells, initdb, and a server that has hardly begun. */
+async function processesBesides(home: Home): Promise<number[]> {
+  if (process.platform === 'linux') return programsOf(home).filter(pid => !worksOnData(home, pid))
+  const { shell, watcher } = readProcessIds(home) ?? { shell: 0, watcher: 0 }
+  const own = await Promise.all(
+    [shell, watcher].map(async pid => (pid !== 0 && (await isOfCluster(home, pid)) ? [pid] : [])),
+  )
+  return own.flat()
+}
+
+/** Programs of this cluster, known by their names and arguments, or by their working folder. */
+function programsOf(home: Home): number[] {
   const ids = readdirSync('/proc').map(Number).filter(Number.isInteger)
-  return ids.filter(pid => worksIn(pid, data))
+  return ids.filter(pid => {
+    try {
+      if (!isOwnedBy(home, pid)) return false
+      const name = readFileSync(`/proc/${pid}/comm`, 'utf8').trim()
+      const line = readFileSync(`/proc/${pid}/cmdline`, 'utf8')
+      if (name === 'sh') return line.includes(`\0${SHELL_NAME}\0${home.path}\0`)
+      if (name !== 'postgres' && name !== 'initdb') return false
+      return line.includes(`\0${home.path}/`) || readlinkSync(`/proc/${pid}/cwd`).startsWith(`${home.path}/`)
+    } catch {
+      return false // ended meanwhile
+    }
+  })
 }
 
 /** Every PostgreSQL process changes into its data folder when it starts. */
-function worksIn(pid: number, data: string): boolean {
+function worksOnData(home: Home, pid: number): boolean {
   try {
-    return readlinkSync(`/proc/${pid}/cwd`) === data && readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === 'postgres'
+    return readlinkSync(`/proc/${pid}/cwd`) === join(home.path, 'data')
   } catch {
-    return false // ended meanwhile, or another user's
+    return false // ended meanwhile
   }
+}
+
+/** Root signals only processes of the server's account, whatever that account wrote into its files. */
+function isOwnedBy(home: Home, pid: number): boolean {
+  if (process.platform !== 'linux') return true
+  return statSync(`/proc/${pid}`, { throwIfNoEntry: false })?.uid === home.account.uid
 }
 
 async function commandLine(pid: number): Promise<string> {
@@ -151,13 +179,17 @@ async function commandLine(pid: number): Promise<string> {
   }
 }
 
-async function ended(home: Home, recorded: number): Promise<boolean> {
+async function ended(processes: () => Promise<number[]>): Promise<boolean> {
   const deadline = Date.now() + STOP_LIMIT_MS
-  while ((await processesOn(home, recorded)).length > 0) {
+  while ((await processes()).length > 0) {
     if (Date.now() > deadline) return false
     await sleep(POLL_MS)
   }
   return true
+}
+
+function cannotBeStopped(home: Home): EmbeddedUnavailable {
+  return new EmbeddedUnavailable(`processes on the data in ${home.path} cannot be stopped`)
 }
 
 function signal(pids: number[], name: NodeJS.Signals): void {
