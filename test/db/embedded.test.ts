@@ -164,6 +164,26 @@ t.test('SIGKILL of each shell: the next start gets a server that stops with its 
   }
 })
 
+t.test(
+  'SIGKILL of node and the shells during initdb: the next start ends what is left of it and makes a whole cluster',
+  async t => {
+    const dataDir = folder(t)
+    const user = enter(t, dataDir)
+    const initdb = () =>
+      processesWhere(pid => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(`\0${dataDir}/postgresql/new-`))
+    while (initdb().length === 0) await sleep(5)
+    for (const pid of [...shellPids(dataDir), user.pid]) process.kill(pid, 'SIGKILL')
+    await user.ended
+    t.ok(initdb().length > 0, 'initdb goes on alone')
+    const next = enter(t, dataDir)
+    const { role, refused, url } = await next.answer
+    t.equal(role, 'started', refused ?? 'recovered')
+    t.same(await query(url, 'select 1 as one'), [{ one: 1 }])
+    await leave(next)
+    await noneLeft(t, dataDir, 200)
+  },
+)
+
 t.test('a stale pid file: is not believed when the process id belongs to something else', async t => {
   const dataDir = folder(t)
   const user = enter(t, dataDir)
