@@ -36,7 +36,7 @@ export async function configuredKeyRing(config: Config): Promise<KeyRing> {
 async function ownKeyFile(dataDir: string): Promise<string> {
   const path = join(dataDir, FILE_NAME)
   if (!existsSync(path)) {
-    await mkdir(dataDir, { recursive: true })
+    await mkdir(dataDir, { recursive: true, mode: 0o711 })
     const draft = `${path}.${process.pid}`
     const file = await open(draft, 'wx', 0o600)
     await file.writeFile(`${generateKey()}\n`)
