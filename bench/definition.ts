@@ -17,10 +17,16 @@ function operation(i: number): unknown {
   return {
     operationId: `updateOrder${i}`,
     summary: `Update order ${i}`,
-    description: 'Changes the named fields of an order and leaves all others as they are. Answers the order as it is afterwards.',
+    description:
+      'Changes the named fields of an order and leaves all others as they are. Answers the order as it is afterwards.',
     parameters: [
       { $ref: '#/components/parameters/Id' },
-      { name: 'expand', in: 'query', description: 'What to include', schema: { type: 'array', items: { type: 'string' } } },
+      {
+        name: 'expand',
+        in: 'query',
+        description: 'What to include',
+        schema: { type: 'array', items: { type: 'string' } },
+      },
     ],
     requestBody: { content: { 'application/json': { schema: { $ref: `#/components/schemas/Order${i}` } } } },
     responses: { '200': { description: 'ok' } },
@@ -125,12 +131,19 @@ if (existsSync(SHARED)) {
   for (const file of readdirSync(SHARED).filter(name => name.includes('--') && name.endsWith('.json'))) {
     const text = readFileSync(SHARED + file, 'utf8')
     const definition: unknown = JSON.parse(text)
-    const [parseMs = Number.NaN, checkMs = Number.NaN] = race([() => JSON.parse(text), () => checkDefinition(definition)], 20)
+    const [parseMs = Number.NaN, checkMs = Number.NaN] = race(
+      [() => JSON.parse(text), () => checkDefinition(definition)],
+      20,
+    )
     medians.push(checkMs)
     ratios.push(checkMs / parseMs)
   }
-  console.log(`shared documents: ${medians.length}, check p50 ${median(medians).toFixed(4)} ms, longest ${medians.at(-1)?.toFixed(3)} ms`)
-  console.log(`check/parse of the shared documents: p50 ${median(ratios).toFixed(2)}, longest ${ratios.at(-1)?.toFixed(2)}`)
+  console.log(
+    `shared documents: ${medians.length}, check p50 ${median(medians).toFixed(4)} ms, longest ${medians.at(-1)?.toFixed(3)} ms`,
+  )
+  console.log(
+    `check/parse of the shared documents: p50 ${median(ratios).toFixed(2)}, longest ${ratios.at(-1)?.toFixed(2)}`,
+  )
 } else {
   console.log('shared documents: not present')
 }

@@ -6,7 +6,9 @@ import { checkDefinition, checkDefinitionInSlices } from '../../src/tool/definit
 /** A document made for this check, with its exact answer. */
 interface MadeCase {
   file: string
-  expect: { ok: true; methods: [string, string, string][] } | { ok: false; detail: { loc: (string | number)[]; type: string }[] }
+  expect:
+    | { ok: true; methods: [string, string, string][] }
+    | { ok: false; detail: { loc: (string | number)[]; type: string }[] }
 }
 
 /** A real document with the verdict that the rules give. */
@@ -33,10 +35,19 @@ t.test('made documents: exact methods, or exact loc and type of every fault in o
     const check = checkDefinition(definition)
     if (check.ok) {
       t.ok(expect.ok, file)
-      t.same(check.methods.map(each => [each.name, each.method, each.path]), expect.ok ? expect.methods : [], file)
-      for (const method of check.methods) t.same(Object.keys(method), ['name', 'summary', 'path', 'method', 'spec'], file)
+      t.same(
+        check.methods.map(each => [each.name, each.method, each.path]),
+        expect.ok ? expect.methods : [],
+        file,
+      )
+      for (const method of check.methods)
+        t.same(Object.keys(method), ['name', 'summary', 'path', 'method', 'spec'], file)
     } else {
-      t.same(check.faults.map(({ loc, type }) => ({ loc, type })), expect.ok ? [] : expect.detail, file)
+      t.same(
+        check.faults.map(({ loc, type }) => ({ loc, type })),
+        expect.ok ? [] : expect.detail,
+        file,
+      )
     }
     t.equal(JSON.stringify(definition), before, `${file} is not changed`)
     t.same(await checkDefinitionInSlices(definition, { sliceMs: 0 }), check, `${file} in slices`)

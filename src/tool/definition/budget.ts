@@ -13,6 +13,7 @@ interface WellFormedText {
 }
 
 const DOLLAR = 36
+const SHORTEST_FORBIDDEN = '__proto__'.length
 
 /**
  * The first pass over a definition: visits every value once, without recursion, before any rule reads anything.
@@ -52,85 +53,68 @@ export class BudgetWalk {
   /** Visits about `budget` more values; true when nothing is left to visit. */
   step(budget: number): boolean {
     let left = budget
-    while (this.top >= 0) {
-      if (this.exceeded !== undefined) return true
+    while (this.top >= 0 && this.exceeded === undefined) {
       if (left <= 0) return false
       const keys = this.keys[this.top]
       // The parallel arrays have an entry for every level up to `top`.
-      const node = this.nodes[this.top] as object
-      left =
-        keys === undefined
-          ? this.visitList(node as unknown[], left)
-          : this.visitObject(node as Record<string, unknown>, keys, left)
+      const node = this.nodes[this.top] as Record<string, unknown> | unknown[]
+      const start = this.next[this.top] as number
+      const end = Math.min(keys === undefined ? (node as unknown[]).length : keys.length, start + left)
+      // Going up costs a step too, so that a million empty lists are divided as well.
+      left -=
+        1 +
+        (keys === undefined
+          ? this.visitList(node as unknown[], start, end)
+          : this.visitObject(node as Record<string, unknown>, keys, start, end))
     }
     return true
   }
 
-  private visitObject(node: Record<string, unknown>, keys: string[], budget: number): number {
-    const level = this.top
-    const length = keys.length
-    let left = budget
-    for (let i = this.next[level] as number; i < length; i++) {
-      if (left-- <= 0) {
-        this.next[level] = i
-        return 0
-      }
+  /** Visits the members from `start`, at most to `end`; stops when it descends. Returns how many it visited. */
+  private visitObject(node: Record<string, unknown>, keys: string[], start: number, end: number): number {
+    for (let i = start; i < end; i++) {
       const key = keys[i] as string
       const value = node[key]
-      if (key.includes('\0') || !(key as unknown as WellFormedText).isWellFormed()) {
-        this.next[level] = i + 1
-        this.reportText(key, 'a key')
-      }
+      if (key.includes('\0') || !(key as unknown as WellFormedText).isWellFormed()) this.reportText(key, 'a key', i)
       if (typeof value === 'string') {
-        if (value.includes('\0') || !(value as unknown as WellFormedText).isWellFormed()) {
-          this.next[level] = i + 1
-          this.reportText(value, 'a string')
-        }
+        if (value.includes('\0') || !(value as unknown as WellFormedText).isWellFormed())
+          this.reportText(value, 'a string', i)
         if (key.charCodeAt(0) === DOLLAR) this.remember(key, node)
       } else if (typeof value === 'object' && value !== null) {
-        this.next[level] = i + 1
-        if (key === '__proto__' || (key === 'constructor' && Object.hasOwn(value, 'prototype'))) this.reportKey(key)
+        if (key.length >= SHORTEST_FORBIDDEN && isForbidden(key, value)) this.reportKey(key, i)
+        this.next[this.top] = i + 1
         this.descend(value)
-        return left
+        return i + 1 - start
       } else if (typeof value === 'number' && !Number.isSafeInteger(value)) {
-        this.next[level] = i + 1
-        this.reportNumber(value)
+        this.reportNumber(value, i)
       }
-      if (key === '__proto__') {
-        this.next[level] = i + 1
-        this.reportKey(key)
-      }
+      if (key === '__proto__') this.reportKey(key, i)
     }
-    this.top--
-    return left
+    this.finish(end, keys.length)
+    return end - start
   }
 
-  private visitList(node: unknown[], budget: number): number {
-    const level = this.top
-    const length = node.length
-    let left = budget
-    for (let i = this.next[level] as number; i < length; i++) {
-      if (left-- <= 0) {
-        this.next[level] = i
-        return 0
-      }
+  private visitList(node: unknown[], start: number, end: number): number {
+    for (let i = start; i < end; i++) {
       const value = node[i]
       if (typeof value === 'string') {
-        if (value.includes('\0') || !(value as unknown as WellFormedText).isWellFormed()) {
-          this.next[level] = i + 1
-          this.reportText(value, 'a string')
-        }
+        if (value.includes('\0') || !(value as unknown as WellFormedText).isWellFormed())
+          this.reportText(value, 'a string', i)
       } else if (typeof value === 'object' && value !== null) {
-        this.next[level] = i + 1
+        this.next[this.top] = i + 1
         this.descend(value)
-        return left
+        return i + 1 - start
       } else if (typeof value === 'number' && !Number.isSafeInteger(value)) {
-        this.next[level] = i + 1
-        this.reportNumber(value)
+        this.reportNumber(value, i)
       }
     }
-    this.top--
-    return left
+    this.finish(end, node.length)
+    return end - start
+  }
+
+  private finish(end: number, length: number): void {
+    if (end < length) this.next[this.top] = end
+    else this.top--
   }
 
   /** Counts all members of an object or list before they are visited, so that a huge one costs nothing. */
@@ -162,30 +146,30 @@ export class BudgetWalk {
       this.named.push({ node, place: this.placeOfLevel(this.top) })
   }
 
-  private reportText(text: string, what: string): void {
-    if (text.includes('\0'))
-      this.findings.fault('string_nul', `${what} must not hold the character NUL`, this.placeOfValue())
-    else this.findings.fault('string_unicode', `${what} must not hold half of a surrogate pair`, this.placeOfValue())
+  private reportText(text: string, what: string, index: number): void {
+    const place = this.placeOfMember(index)
+    if (text.includes('\0')) this.findings.fault('string_nul', `${what} must not hold the character NUL`, place)
+    else this.findings.fault('string_unicode', `${what} must not hold half of a surrogate pair`, place)
   }
 
-  private reportKey(key: string): void {
+  private reportKey(key: string, index: number): void {
     const reason = key === '__proto__' ? 'is not allowed' : 'may not hold an object with the key "prototype"'
-    this.findings.fault('key_forbidden', `the key ${quote(key)} ${reason}`, this.placeOfValue())
+    this.findings.fault('key_forbidden', `the key ${quote(key)} ${reason}`, this.placeOfMember(index))
   }
 
   /** Fractions are no concern; JSON text beyond a double's range arrives as infinity. */
-  private reportNumber(value: number): void {
+  private reportNumber(value: number, index: number): void {
     if (!Number.isFinite(value)) {
-      this.findings.fault('finite_number', 'Input should be a finite number', this.placeOfValue())
+      this.findings.fault('finite_number', 'Input should be a finite number', this.placeOfMember(index))
     } else if (Number.isInteger(value)) {
       const msg = `the integer ${value} is beyond 2^53: it is kept as the nearest double and may not be the number that was sent`
-      this.findings.warn('integer_precision', msg, this.placeOfValue())
+      this.findings.warn('integer_precision', msg, this.placeOfMember(index))
     }
   }
 
-  /** The place of the value that was just visited at the top of the stack. */
-  private placeOfValue(): Place {
-    return this.placeOfLevel(this.top + 1)
+  /** The place of one member of the container at the top of the stack. */
+  private placeOfMember(index: number): Place {
+    return { up: this.placeOfLevel(this.top), key: this.keys[this.top]?.[index] ?? index }
   }
 
   /** The place of the container at `level`; every level above it has already moved past the key that led down. */
@@ -197,4 +181,8 @@ export class BudgetWalk {
     }
     return place
   }
+}
+
+function isForbidden(key: string, value: object): boolean {
+  return key === '__proto__' || (key === 'constructor' && Object.hasOwn(value, 'prototype'))
 }

@@ -69,9 +69,16 @@ export class Findings {
     private readonly warningCap: number,
   ) {}
 
+  /** The same fault at the same place counts once: an object can be reached in its own place and through a reference. */
   fault(type: string, msg: string, place: Place, ...tail: Loc): void {
+    if (this.faults.length >= this.faultCap) {
+      this.faultCount++
+      return
+    }
+    const fault = { loc: locOf(place, tail), msg, type }
+    if (this.faults.some(known => known.type === type && known.msg === msg && isSameLoc(known.loc, fault.loc))) return
     this.faultCount++
-    if (this.faults.length < this.faultCap) this.faults.push({ loc: locOf(place, tail), msg, type })
+    this.faults.push(fault)
   }
 
   warn(type: string, msg: string, place: Place, ...tail: Loc): void {
@@ -116,6 +123,10 @@ export class Findings {
   boundedWarnings(): Finding[] {
     return withRest(this.warnings, this.warningCount)
   }
+}
+
+function isSameLoc(one: Loc, other: Loc): boolean {
+  return one.length === other.length && one.every((key, i) => key === other[i])
 }
 
 /** Bytes of one fault as JSON in an answer, with its comma and room for the words about the rest. */

@@ -50,14 +50,21 @@ interface Resolved {
 
 /** What one list of parameters gives. */
 interface ParameterList {
-  /** Path parameters and their index in the list. */
-  readonly pathNames: Map<string, number>
-  /** Place and name of every parameter. */
-  readonly keys: Set<string>
   readonly inputs: ParameterInput[]
+  /** The index in the list of each of `inputs`. */
+  readonly indexes: number[]
   readonly place: Place
   /** True if an entry could not be read: what is missing then is not known. */
   isBroken: boolean
+  /** Place and name of each of `inputs`, made when the list is long enough to need it. */
+  keys: Set<string> | undefined
+}
+
+/** A list of parameters of which `next` entries are read. */
+interface Reading {
+  readonly entries: readonly unknown[]
+  readonly list: ParameterList
+  next: number
 }
 
 /** Which keys of a path item matter; what is wrong with the others is said once, when the item is first gone through. */
@@ -67,6 +74,10 @@ interface ItemPlan {
   isReported: boolean
 }
 
+interface Layer extends Resolved {
+  readonly plan: ItemPlan
+}
+
 /** One path and what holds for all its operations. */
 interface PathUse {
   readonly path: string
@@ -74,8 +85,8 @@ interface PathUse {
   /** Undefined if the path itself is at fault. */
   readonly template: PathTemplate | undefined
   /** The path item, then what its `$ref`s lead to; what stands earlier wins. */
-  readonly layers: readonly Resolved[]
-  readonly shared: ParameterList
+  readonly layers: readonly Layer[]
+  shared: ParameterList
   /** What was found in the path-level parameters, until it is reported at their place. */
   sharedFindings: Findings | undefined
 }
@@ -110,8 +121,9 @@ export class OperationRules {
   operationCount = 0
   /** True once there are too many operations to go on. */
   isFull = false
-  private readonly ids = new Map<string, string>()
+  private readonly ids = new Map<string, { use: string; operation: object }>()
   private readonly headerNames: ReadonlySet<string>
+  // What a reference leads to can be met again and is remembered; what stands in its own place is met once.
   private readonly plans = new Map<object, ItemPlan>()
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
@@ -138,9 +150,14 @@ export class OperationRules {
       return
     }
     const template = this.readPath(path, place)
-    const layers: Resolved[] = [{ value: item, place }]
-    this.follow(layers[0] as Resolved, 'pathItem', step => layers.push(step))
-    const use = yield* this.readShared(path, place, template, layers)
+    const layers: Layer[] = [{ value: item, place, plan: planOf(item) }]
+    if (item.$ref !== undefined) {
+      this.follow({ value: item, place }, 'pathItem', step =>
+        layers.push({ ...step, plan: this.sharedPlan(step.value) }),
+      )
+    }
+    const use: PathUse = { path, place, template, layers, shared: emptyList(place), sharedFindings: undefined }
+    yield* this.readShared(use)
     yield* this.checkLayer(use, 0)
     this.reportShared(use)
   }
@@ -162,23 +179,18 @@ export class OperationRules {
   }
 
   /** Reads the path-level parameters if an operation takes them in; what is found is kept apart, as they may stand after the methods. */
-  private *readShared(
-    path: string,
-    place: Place,
-    template: PathTemplate | undefined,
-    layers: readonly Resolved[],
-  ): Generator<void, PathUse> {
-    const layer = layers.find(each => each.value.parameters !== undefined)
-    if (layer === undefined || !layers.some(each => this.planOf(each.value).hasTool)) {
-      return { path, place, template, layers, shared: emptyList(place), sharedFindings: undefined }
-    }
+  private *readShared(use: PathUse): Generator<void> {
+    const depth = use.layers.findIndex(each => each.value.parameters !== undefined)
+    const layer = use.layers[depth]
+    if (layer === undefined || !use.layers.some(each => each.plan.hasTool)) return
     const outer = this.findings
-    const sharedFindings = outer.apart()
-    this.findings = sharedFindings
-    const shared = yield* this.checkParameters(layer.value.parameters, placeUnder(layer.place, 'parameters'))
-    this.warnUnused(shared, template)
+    use.sharedFindings = outer.apart()
+    this.findings = use.sharedFindings
+    const reading = this.beginList(layer.value.parameters, placeUnder(layer.place, 'parameters'), depth > 0)
+    while (!this.readList(reading)) yield
+    this.warnUnused(reading.list, use.template)
+    use.shared = reading.list
     this.findings = outer
-    return { path, place, template, layers, shared, sharedFindings }
   }
 
   private reportShared(use: PathUse): void {
@@ -191,7 +203,7 @@ export class OperationRules {
   private *checkLayer(use: PathUse, depth: number): Generator<void> {
     const layer = use.layers[depth]
     if (layer === undefined) return
-    const plan = this.planOf(layer.value)
+    const { plan } = layer
     let count = 0
     for (const key of plan.keys) {
       if (++count % KEYS_BETWEEN_YIELDS === 0) yield
@@ -207,13 +219,9 @@ export class OperationRules {
     }
   }
 
-  private planOf(item: Record<string, unknown>): ItemPlan {
-    let plan = this.plans.get(item)
-    if (plan === undefined) {
-      const keys = Object.keys(item).filter(key => key !== 'summary' && key !== 'description' && !key.startsWith('x-'))
-      plan = { keys, hasTool: keys.some(isToolMethod), isReported: false }
-      this.plans.set(item, plan)
-    }
+  private sharedPlan(item: Record<string, unknown>): ItemPlan {
+    const plan = this.plans.get(item) ?? planOf(item)
+    this.plans.set(item, plan)
     return plan
   }
 
@@ -247,27 +255,29 @@ export class OperationRules {
       this.findings.fault('too_many_operations', msg, use.place.up ?? use.place)
       return
     }
-    const known = this.operations.get(operation)
+    const isShared = depth > 0
+    const known = isShared ? this.operations.get(operation) : undefined
     const id = known === undefined ? this.readId(operation, place) : known.id
-    // An operation that a second path reaches through the same $ref repeats itself: that $ref is the place to mend.
-    const idPlace = known !== undefined && depth > 0 ? placeUnder(use.place, '$ref') : placeUnder(place, 'operationId')
-    const isFirst = id !== undefined && this.claimId(id, `${method} ${use.path}`, idPlace)
+    const isFirst = id !== undefined && this.claimId(id, operation, method, use, place)
     const summary = known === undefined ? this.readSummary(operation, place) : known.summary
-    if (known === undefined) this.operations.set(operation, { id, summary })
+    if (isShared) this.operations.set(operation, { id, summary })
 
-    const own = yield* this.ownParameters(operation, place)
-    if (known === undefined) this.warnUnused(own, use.template)
-    this.checkTogether(use, own, placeUnder(place, 'parameters'))
-    const body =
-      operation.requestBody === undefined
-        ? undefined
-        : yield* this.checkBody(operation.requestBody, placeUnder(place, 'requestBody'))
+    const reading = this.beginList(
+      operation.parameters === undefined ? NO_ENTRIES : operation.parameters,
+      placeUnder(place, 'parameters'),
+      isShared,
+    )
+    while (!this.readList(reading)) yield
+    if (known === undefined) this.warnUnused(reading.list, use.template)
+    this.checkTogether(use, reading.list, reading.list.place)
+    const body = this.readBody(operation.requestBody, placeUnder(place, 'requestBody'), isShared)
+    while (!this.schemas.step(STEP_MEMBERS, this.findings)) yield
     if (known === undefined) this.checkRest(operation, place)
 
     if (!isFirst || summary === undefined) return
     const record: MethodRecord = { name: id, summary, path: use.path, method, spec: operation }
     this.methods.push(record)
-    if (this.collect) this.inputs.push({ record, place, parameters: merged(use.shared, own), body })
+    if (this.collect) this.inputs.push({ record, place, parameters: merged(use.shared, reading.list), body })
   }
 
   private readId(operation: Record<string, unknown>, place: Place): string | undefined {
@@ -297,14 +307,17 @@ export class OperationRules {
   }
 
   /** True if no operation before has this id, or one that reads the same to a model. */
-  private claimId(id: string, use: string, place: Place): boolean {
+  private claimId(id: string, operation: object, method: string, use: PathUse, place: Place): boolean {
     const name = id.replace(NOT_IN_NAME, '_')
     const owner = this.ids.get(name)
     if (owner === undefined) {
-      this.ids.set(name, use)
+      this.ids.set(name, { use: `${method} ${use.path}`, operation })
       return true
     }
-    this.findings.fault('operation_id_duplicate', `${quote(id)} is already the name of ${quote(owner)}`, place)
+    // An operation that a second path reaches through a $ref repeats itself: that $ref is the place to mend.
+    const msg = `${quote(id)} is already the name of ${quote(owner.use)}`
+    if (owner.operation === operation) this.findings.fault('operation_id_duplicate', msg, use.place, '$ref')
+    else this.findings.fault('operation_id_duplicate', msg, place, 'operationId')
     return false
   }
 
@@ -321,53 +334,53 @@ export class OperationRules {
     return undefined
   }
 
-  private *ownParameters(operation: Record<string, unknown>, place: Place): Generator<void, ParameterList> {
-    const list = operation.parameters
-    if (list === undefined) return emptyList(place)
-    return yield* this.checkParameters(list, placeUnder(place, 'parameters'))
+  private beginList(entries: unknown, place: Place, isShared: boolean): Reading {
+    const known = isShared && Array.isArray(entries) ? this.lists.get(entries) : undefined
+    if (known !== undefined) return { entries: NO_ENTRIES, list: known, next: 0 }
+    const list = emptyList(place)
+    if (!Array.isArray(entries)) {
+      this.findings.fault('list_type', 'Input should be a valid list', place)
+      list.isBroken = true
+      return { entries: NO_ENTRIES, list, next: 0 }
+    }
+    if (isShared) this.lists.set(entries, list)
+    if (entries.length <= this.limits.parametersPerOperation) return { entries, list, next: 0 }
+    this.reportTooMany(place)
+    list.isBroken = true
+    return { entries: NO_ENTRIES, list, next: 0 }
   }
 
-  private *checkParameters(list: unknown, place: Place): Generator<void, ParameterList> {
-    const result = emptyList(place)
-    if (!Array.isArray(list)) {
-      this.findings.fault('list_type', 'Input should be a valid list', place)
-      result.isBroken = true
-      return result
+  /** Reads on; true when the list is read to its end, with every schema in it. */
+  private readList(reading: Reading): boolean {
+    const { entries, list } = reading
+    for (;;) {
+      if (!this.schemas.step(STEP_MEMBERS, this.findings)) return false
+      if (reading.next >= entries.length) return true
+      const index = reading.next++
+      const input = this.readParameter(entries[index], list.place, index)
+      if (input === undefined) list.isBroken = true
+      else this.addParameter(input, index, list)
     }
-    const known = this.lists.get(list)
-    if (known !== undefined) return known
-    this.lists.set(list, result)
-    if (list.length > this.limits.parametersPerOperation) {
-      this.reportTooMany(place)
-      result.isBroken = true
-      return result
-    }
-    for (let i = 0; i < list.length; i++) {
-      const input = this.readParameter(list[i], placeUnder(place, i))
-      while (!this.schemas.step(STEP_MEMBERS, this.findings)) yield
-      if (input === undefined) result.isBroken = true
-      else this.addParameter(input, i, result)
-    }
-    return result
   }
 
   private addParameter(input: ParameterInput, index: number, list: ParameterList): void {
-    const key = keyOf(input)
-    if (list.keys.has(key)) {
+    if (holds(list, input)) {
       const msg = `the ${input.in} parameter ${quote(input.name)} stands twice in this list; the first is used`
       this.findings.warn('parameter_duplicate', msg, list.place, index)
       return
     }
-    list.keys.add(key)
     list.inputs.push(input)
-    if (input.in === 'path') list.pathNames.set(input.name, index)
+    list.indexes.push(index)
+    list.keys?.add(keyOf(input))
   }
 
-  private readParameter(entry: unknown, place: Place): ParameterInput | undefined {
+  private readParameter(entry: unknown, up: Place, index: number): ParameterInput | undefined {
+    const place = placeUnder(up, index)
     if (!isObject(entry)) {
       this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
       return undefined
     }
+    if (entry.$ref === undefined) return this.readParameterFields({ value: entry, place })
     const found = this.follow({ value: entry, place }, 'parameter')
     if (found === undefined) return undefined
     if (!this.parameters.has(found.value)) this.parameters.set(found.value, this.readParameterFields(found))
@@ -416,27 +429,24 @@ export class OperationRules {
 
   /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
   private warnUnused(list: ParameterList, template: PathTemplate | undefined): void {
-    if (template === undefined || list.pathNames.size === 0) return
-    const used = new Set(template.names.flatMap(declaredNames))
-    for (const [name, index] of list.pathNames) {
-      if (used.has(name)) continue
-      const msg = `the path has no placeholder for the path parameter ${quote(name)}`
-      this.findings.warn('path_parameter_unused', msg, list.place, index)
-    }
+    if (template === undefined) return
+    list.inputs.forEach((input, i) => {
+      if (input.in !== 'path' || template.accepts(input.name)) return
+      const msg = `the path has no placeholder for the path parameter ${quote(input.name)}`
+      this.findings.warn('path_parameter_unused', msg, list.place, list.indexes[i] ?? i)
+    })
   }
 
   /** What only the path, its parameters and those of the operation say together. */
   private checkTogether(use: PathUse, own: ParameterList, place: Place): void {
     const { shared, template } = use
     if (own.isBroken || shared.isBroken) return
-    if (own.keys.size + shared.keys.size > this.limits.parametersPerOperation) {
-      const together = new Set([...shared.keys, ...own.keys])
-      if (together.size > this.limits.parametersPerOperation) this.reportTooMany(place)
-    }
+    const most = this.limits.parametersPerOperation
+    if (own.inputs.length + shared.inputs.length > most && merged(shared, own).length > most) this.reportTooMany(place)
     if (template === undefined) return
     for (const name of template.names) {
-      if (own.pathNames.has(name) || shared.pathNames.has(name)) continue
-      if (declaredNames(name).some(each => own.pathNames.has(each) || shared.pathNames.has(each))) continue
+      if (declares(own, name) || declares(shared, name)) continue
+      if (declaredNames(name).some(each => declares(own, each) || declares(shared, each))) continue
       const msg = `the placeholder ${quote(name)} of the path is not declared: add {"name": ${quote(name)}, "in": "path", "required": true, "schema": {"type": "string"}}`
       this.findings.fault('path_parameter_undeclared', msg, place)
     }
@@ -447,20 +457,21 @@ export class OperationRules {
     this.findings.fault('too_many_parameters', msg, place)
   }
 
-  private *checkBody(body: unknown, place: Place): Generator<void, BodyInput | undefined> {
+  private readBody(body: unknown, place: Place, isShared: boolean): BodyInput | undefined {
+    if (body === undefined) return undefined
     if (!isObject(body)) {
       this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
       return undefined
     }
+    if (body.$ref === undefined && !isShared) return this.readBodyFields({ value: body, place })
     const found = this.follow({ value: body, place }, 'requestBody')
     if (found === undefined) return undefined
-    if (!this.bodies.has(found.value)) this.bodies.set(found.value, this.readBody(found))
-    while (!this.schemas.step(STEP_MEMBERS, this.findings)) yield
+    if (!this.bodies.has(found.value)) this.bodies.set(found.value, this.readBodyFields(found))
     return this.bodies.get(found.value)
   }
 
   /** Of several JSON media types `application/json` is used, else the first; only that one becomes input and is looked into. */
-  private readBody(body: Resolved): BodyInput | undefined {
+  private readBodyFields(body: Resolved): BodyInput | undefined {
     const { content } = body.value
     if (content !== undefined && !isObject(content)) {
       this.findings.fault('dict_type', NOT_A_DICTIONARY, body.place, 'content')
@@ -552,6 +563,9 @@ export class OperationRules {
   }
 }
 
+/** Up to here comparing is cheaper than making a set. */
+const SHORT_LIST = 8
+const NO_ENTRIES: readonly unknown[] = []
 const NOT_A_DICTIONARY = 'Input should be a valid dictionary'
 const NOT_A_STRING = 'Input should be a valid string'
 const KIND_WORDS: Record<Kind, string> = {
@@ -575,17 +589,43 @@ function isShadowed(key: string, layers: readonly Resolved[], depth: number): bo
   return false
 }
 
-function emptyList(place: Place): ParameterList {
-  return { pathNames: new Map(), keys: new Set(), inputs: [], place, isBroken: false }
+function planOf(item: Record<string, unknown>): ItemPlan {
+  const keys = Object.keys(item).filter(key => key !== 'summary' && key !== 'description' && !key.startsWith('x-'))
+  return { keys, hasTool: keys.some(isToolMethod), isReported: false }
 }
 
-/** Names of headers are compared without case. */
+function emptyList(place: Place): ParameterList {
+  return { inputs: [], indexes: [], place, isBroken: false, keys: undefined }
+}
+
+/** Place and name make a parameter; names of headers are compared without case. */
+function isSameParameter(one: ParameterInput, other: ParameterInput): boolean {
+  if (one.in !== other.in) return false
+  return one.name === other.name || (one.in === 'header' && one.name.toLowerCase() === other.name.toLowerCase())
+}
+
 function keyOf(input: ParameterInput): string {
   return `${input.in} ${input.in === 'header' ? input.name.toLowerCase() : input.name}`
 }
 
+function keysOf(list: ParameterList): Set<string> {
+  list.keys ??= new Set(list.inputs.map(keyOf))
+  return list.keys
+}
+
+function holds(list: ParameterList, input: ParameterInput): boolean {
+  if (list.inputs.length > SHORT_LIST) return keysOf(list).has(keyOf(input))
+  return list.inputs.some(known => isSameParameter(known, input))
+}
+
+function declares(list: ParameterList, name: string): boolean {
+  if (list.inputs.length > SHORT_LIST) return keysOf(list).has(`path ${name}`)
+  return list.inputs.some(input => input.in === 'path' && input.name === name)
+}
+
+/** The parameters of an operation: those of its path, unless the operation has one of that place and name, then its own. */
 function merged(shared: ParameterList, own: ParameterList): ParameterInput[] {
-  return [...shared.inputs.filter(input => !own.keys.has(keyOf(input))), ...own.inputs]
+  return [...shared.inputs.filter(input => !holds(own, input)), ...own.inputs]
 }
 
 /** `application/json` or `...+json`, in any case, with or without parameters such as a charset. */

@@ -121,7 +121,7 @@ export class References {
   }
 
   private inSchema(schema: NamedSchema, fragment: string): Target | undefined {
-    if (fragment === '') return { value: schema.node, place: schema.place, kind: 'schema', base: schema.node }
+    if (fragment === '') return { value: schema.node, place: schema.place, kind: undefined, base: schema.node }
     if (!fragment.startsWith('/')) return this.inAnchored(fragment)
     return this.follow(fragment, schema, false)
   }
@@ -131,7 +131,7 @@ export class References {
     const schema = this.anchors.get(name)
     return schema === undefined
       ? undefined
-      : { value: schema.node, place: schema.place, kind: 'schema', base: undefined }
+      : { value: schema.node, place: schema.place, kind: undefined, base: undefined }
   }
 
   private index(...keys: string[]): Map<string, NamedSchema> {

@@ -51,6 +51,11 @@ interface Frame {
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
+  /**
+   * A schema in its own place is met once. Only what a reference leads to can be met again, so that alone is remembered, until a
+   * reference leads into the middle of some schema: from then on everything is.
+   */
+  private remembersAll = false
   private readonly stack: Frame[] = []
 
   constructor(
@@ -65,8 +70,10 @@ export class SchemaWalk {
       if (typeof value !== 'boolean') this.reportIgnored(up, key, findings)
       return
     }
-    if (this.seen.has(value)) return
-    this.seen.add(value)
+    if (this.remembersAll) {
+      if (this.seen.has(value)) return
+      this.seen.add(value)
+    }
     this.scan(value, up, key, findings, typeof value.$id === 'string' ? value : base)
   }
 
@@ -169,9 +176,12 @@ export class SchemaWalk {
           place,
           key,
         )
-      } else if (target.place.up !== undefined) {
-        this.enter(target.value, target.place.up, target.place.key, findings, target.base)
+        return
       }
+      this.seen.add(target.value)
+      if (target.kind === undefined) this.remembersAll = true
+      if (target.place.up !== undefined)
+        this.scan(target.value, target.place.up, target.place.key, findings, target.base)
     }
   }
 

@@ -1,7 +1,18 @@
-/** A path's placeholders by name, in order. */
-export interface PathTemplate {
-  readonly names: readonly string[]
+/** A path's placeholders by name, in order, each once. */
+export class PathTemplate {
+  private accepted: Set<string> | undefined
+
+  constructor(readonly names: readonly string[]) {}
+
+  /** True if a path parameter of this name has a placeholder. */
+  accepts(name: string): boolean {
+    if (this.names.includes(name)) return true
+    this.accepted ??= new Set(this.names.flatMap(declaredNames))
+    return this.accepted.has(name)
+  }
 }
+
+const NO_PLACEHOLDERS = new PathTemplate([])
 
 /**
  * Reads the placeholders of a path such as `/tickets/{id}`. Braces must pair, may not nest and may not be empty; anything
@@ -13,7 +24,7 @@ export function readTemplate(path: string, limit: number): PathTemplate | 'inval
   for (let count = 0; ; count++) {
     const open = path.indexOf('{', at)
     const close = path.indexOf('}', at)
-    if (open === -1 && close === -1) return { names }
+    if (open === -1 && close === -1) return count === 0 ? NO_PLACEHOLDERS : new PathTemplate(names)
     if (open === -1 || close < open) return 'invalid'
     const name = path.slice(open + 1, close)
     if (name === '' || name.includes('{')) return 'invalid'
