@@ -1,4 +1,12 @@
 export { type CheckOptions, checkDefinition, checkDefinitionInSlices, type DefinitionCheck } from './check.js'
+export {
+  type ChangeClass,
+  type ChangeKind,
+  compareDefinitions,
+  type DefinitionChange,
+  type DefinitionImpact,
+} from './compare.js'
 export type { Finding } from './findings.js'
+export { type FunctionView, toFunctions } from './functions.js'
 export { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
 export type { MethodRecord } from './operations.js'

@@ -24,6 +24,8 @@ export interface ParameterInput {
   readonly in: string
   readonly value: Record<string, unknown>
   readonly place: Place
+  /** False if its `in` is none that OpenAPI knows. */
+  readonly isSendable: boolean
 }
 
 /** The JSON body that an operation takes, after references were followed. */
@@ -400,7 +402,7 @@ export class OperationRules {
     }
     const location = typeof value.in === 'string' ? value.in : ''
     this.warnLocation(name, location, place)
-    return { name, in: location, value, place }
+    return { name, in: location, value, place, isSendable: LOCATIONS.has(location) }
   }
 
   /** The schema of a parameter stands in `schema`, or in the one media type of its `content`. */
@@ -420,9 +422,7 @@ export class OperationRules {
       this.findings.warn('parameter_location_unknown', msg, place, 'in')
       return
     }
-    if (location !== 'header' && location !== 'cookie') return
-    const header = location === 'cookie' ? 'cookie' : name.toLowerCase()
-    if (RESERVED_HEADERS.has(header) || this.headerNames.has(header)) return
+    if ((location !== 'header' && location !== 'cookie') || isSupplied(name, location, this.headerNames)) return
     const msg = `no custom header supplies the ${location} parameter ${quote(name)}`
     this.findings.warn('parameter_not_supplied', msg, place)
   }
@@ -575,6 +575,17 @@ const KIND_WORDS: Record<Kind, string> = {
   pathItem: 'path item',
   mediaType: 'media type',
   other: 'such object',
+}
+
+/**
+ * True for a header or cookie parameter that the model need not be asked for: OpenAPI ignores it by its name, or one of the tool's
+ * custom headers (names in lower case) supplies it.
+ */
+export function isSupplied(name: string, location: string, headerNames: ReadonlySet<string>): boolean {
+  if (location === 'cookie') return headerNames.has('cookie')
+  if (location !== 'header') return false
+  const header = name.toLowerCase()
+  return RESERVED_HEADERS.has(header) || headerNames.has(header)
 }
 
 /** `get post put patch delete` in any case. */

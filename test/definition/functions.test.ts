@@ -1,0 +1,244 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { InvalidRequest } from '../../src/errors.js'
+import { checkDefinition, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
+
+/** The part of Ajv's 2020-12 build that is used here: an independent reader of JSON Schema. */
+interface Ajv2020 {
+  compile(schema: object): (value: unknown) => boolean
+  validateSchema(schema: object): unknown
+  errorsText(): string
+}
+
+// Ajv comes with fastify; it is CommonJS without types that this project's module settings could find.
+const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
+  default: new (options: object) => Ajv2020
+}
+
+const fixtures = fileURLToPath(new URL('../../../test/fixtures/faults/', import.meta.url))
+const shared = fileURLToPath(new URL('../../../../shared/tool-definitions/', import.meta.url))
+
+function read(path: string): unknown {
+  return JSON.parse(readFileSync(path, 'utf8'))
+}
+
+/** Compiles the arguments of a function as Ajv does by default, but for formats and keywords of other vocabularies. */
+function compile(view: FunctionView): (value: unknown) => boolean {
+  return new Ajv({ strict: false, validateFormats: false, logger: false }).compile(view.parameters)
+}
+
+function definitionWith(operation: object, rest: object = {}, openapi = '3.0.3', path = '/x'): object {
+  return {
+    openapi,
+    info: { title: 'T' },
+    servers: [{ url: 'https://t.example.com' }],
+    paths: { [path]: { post: { operationId: 'x', summary: 'X', ...operation } } },
+    ...rest,
+  }
+}
+
+function bodyOf(schema: unknown, openapi = '3.0.3', schemas: object = {}): Record<string, unknown> {
+  const operation = { requestBody: { content: { 'application/json': { schema } } } }
+  const [view] = toFunctions(definitionWith(operation, { components: { schemas } }, openapi))
+  if (view === undefined) throw new Error('no function')
+  compile(view)
+  // The property is always an object: InputSchemas turns boolean schemas into objects.
+  return (view.parameters.properties as Record<string, Record<string, unknown>>).requestBody ?? {}
+}
+
+function checkViews(t: Tap, file: string, views: FunctionView[]): void {
+  const names = views.map(view => view.name)
+  t.equal(new Set(names).size, names.length, `${file}: names are unique`)
+  t.ok(
+    names.every(name => /^[A-Za-z0-9_-]{1,64}$/.test(name)),
+    `${file}: names are valid`,
+  )
+  for (const view of views) {
+    try {
+      compile(view)
+    } catch (error) {
+      t.fail(`${file} ${view.name}: ${error}`)
+    }
+  }
+  t.pass(`${file}: ${views.length} schemas compile`)
+}
+
+type Tap = Pick<typeof t, 'equal' | 'ok' | 'fail' | 'pass'>
+
+t.test('valid JSON Schema: Ajv compiles the view of every accepted document', async t => {
+  const files = readdirSync(fixtures).map(file => fixtures + file)
+  if (existsSync(shared))
+    files.push(
+      ...readdirSync(shared)
+        .filter(file => file.includes('--'))
+        .map(file => shared + file),
+    )
+  else t.comment('the collection of real documents is not present: only made documents were compiled')
+  for (const file of files) {
+    const definition = read(file)
+    if (!checkDefinition(definition).ok) continue
+    checkViews(t, file.slice(file.lastIndexOf('/') + 1), toFunctions(definition))
+  }
+})
+
+t.test('refused: a definition with faults throws them', async t => {
+  t.throws(() => toFunctions({}), new InvalidRequest([]))
+})
+
+t.test('name: the operationId, cut with a stable hash, unique', async t => {
+  const long = 'a'.repeat(70)
+  const paths = {
+    '/a': { get: { operationId: 'get user/by.id', summary: 'A' } },
+    '/b': { get: { operationId: `${long}1`, summary: 'B' } },
+    '/c': { get: { operationId: `${long}2`, summary: 'C' } },
+  }
+  const views = toFunctions({ ...definitionWith({}), paths })
+  t.equal(views[0]?.name, 'get_user_by_id')
+  t.equal(views[0]?.operationId, 'get user/by.id')
+  t.match(views[1]?.name, /^a{55}_[0-9a-f]{8}$/)
+  t.not(views[1]?.name, views[2]?.name)
+  const alone = toFunctions({ ...definitionWith({}), paths: { '/c': paths['/c'] } })
+  t.equal(alone[0]?.name, views[2]?.name, 'the hash does not depend on other operations')
+})
+
+t.test(
+  'parameters: path level merged, the operation wins by name and place, required kept, collisions renamed',
+  async t => {
+    const definition = {
+      ...definitionWith({}),
+      paths: {
+        '/x/{id}': {
+          parameters: [
+            { $ref: '#/components/parameters/Id' },
+            { name: 'page', in: 'query', required: true, schema: { type: 'integer' } },
+            { name: 'trace', in: 'header', schema: { type: 'string' } },
+          ],
+          get: {
+            operationId: 'x',
+            summary: 'Get one',
+            description: 'Gets one.',
+            parameters: [
+              { name: 'page', in: 'query', description: 'Page', schema: { type: 'string' } },
+              { name: 'id', in: 'query', schema: { type: 'boolean' } },
+              { name: 'Authorization', in: 'header', schema: { type: 'string' } },
+              { name: 'filter', in: 'query', content: { 'application/json': { schema: { type: 'object' } } } },
+            ],
+            requestBody: { required: true, content: { 'application/json': {} } },
+          },
+        },
+      },
+      components: { parameters: { Id: { name: 'id', in: 'path', schema: { type: 'string' } } } },
+    }
+    const [view] = toFunctions(definition, { headerNames: ['X-Other'] })
+    t.same(view, {
+      name: 'x',
+      operationId: 'x',
+      description: 'Get one\n\nGets one.',
+      parameters: {
+        type: 'object',
+        properties: {
+          id: { type: 'string' },
+          trace: { type: 'string' },
+          page: { type: 'string', description: 'Page' },
+          query_id: { type: 'boolean' },
+          filter: { type: 'object' },
+          requestBody: {},
+        },
+        required: ['id', 'requestBody'],
+      },
+      method: 'get',
+      path: '/x/{id}',
+    })
+    const [supplied] = toFunctions(definition, { headerNames: ['TRACE'] })
+    t.notOk(Object.hasOwn(supplied?.parameters.properties as object, 'trace'), 'a custom header supplies it')
+  },
+)
+
+t.test('schemas: circular ones stay references in $defs, only what is used is carried', async t => {
+  const schemas = {
+    Node: { type: 'object', required: ['next'], properties: { next: { $ref: '#/components/schemas/Node' } } },
+    'A b/c': { type: 'string' },
+    Loop: { $ref: '#/components/schemas/Loop' },
+    Unused: { type: 'null' },
+  }
+  const operation = {
+    parameters: [
+      { name: 'n', in: 'query', schema: { $ref: '#/components/schemas/Node' } },
+      { name: 'a', in: 'query', schema: { $ref: '#/components/schemas/A%20b~1c' } },
+      { name: 'l', in: 'query', schema: { $ref: '#/components/schemas/Loop' } },
+    ],
+  }
+  const [view] = toFunctions(definitionWith(operation, { components: { schemas } }))
+  t.same(view?.parameters, {
+    type: 'object',
+    properties: { n: { $ref: '#/$defs/Node' }, a: { $ref: '#/$defs/A_b_c' }, l: {} },
+    $defs: {
+      Node: { type: 'object', required: ['next'], properties: { next: { $ref: '#/$defs/Node' } } },
+      A_b_c: { type: 'string' },
+    },
+  })
+  const validate = compile(view as FunctionView)
+  t.ok(validate({ n: { next: { next: {} } } }) === false && validate({ a: 'x' }), 'and the references work')
+})
+
+t.test('schemas: 3.0 becomes 2020-12', async t => {
+  t.same(bodyOf({ type: 'string', nullable: true, enum: ['a'] }), { type: ['string', 'null'], enum: ['a', null] })
+  t.same(bodyOf({ type: 'integer', minimum: 1, exclusiveMinimum: true, maximum: 9, exclusiveMaximum: false }), {
+    type: 'integer',
+    exclusiveMinimum: 1,
+    maximum: 9,
+  })
+  t.same(
+    bodyOf({ nullable: true, description: 'D', allOf: [{ $ref: '#/components/schemas/S' }] }, '3.0.3', {
+      S: { type: 'string' },
+    }),
+    { description: 'D', anyOf: [{ allOf: [{ $ref: '#/$defs/S' }] }, { type: 'null' }] },
+  )
+  t.same(
+    bodyOf({ $ref: '#/components/schemas/S', description: 'D', minLength: 3 }, '3.0.3', { S: { type: 'string' } }),
+    { $ref: '#/$defs/S', description: 'D' },
+    '3.0 ignores what limits beside $ref',
+  )
+  t.same(
+    bodyOf({ $ref: '#/components/schemas/S', minLength: 3 }, '3.1.0', { S: { type: 'string' } }),
+    { $ref: '#/$defs/S', minLength: 3 },
+    '3.1 keeps it',
+  )
+  t.same(bodyOf({ type: 'array', items: [{ type: 'string' }], additionalItems: false }), {
+    type: 'array',
+    prefixItems: [{ type: 'string' }],
+    items: false,
+  })
+  t.same(bodyOf({ type: 'object', example: { a: 1 }, 'x-y': 1, xml: {}, discriminator: { propertyName: 'a' } }), {
+    type: 'object',
+    examples: [{ a: 1 }],
+  })
+})
+
+t.test('schemas: what JSON Schema does not allow is left out or mended', async t => {
+  t.same(bodyOf({ type: 'file', enum: [], required: 'a', minLength: -1, pattern: '(?i)a', items: null, allOf: [] }), {
+    description: 'Pattern: (?i)a',
+  })
+  t.same(bodyOf({ type: 'object', properties: { a: { type: 'string', required: true }, b: 'string', c: true } }), {
+    type: 'object',
+    properties: { a: { type: 'string' }, b: {}, c: true },
+    required: ['a'],
+  })
+  t.same(bodyOf(true, '3.1.0'), {})
+  t.same(bodyOf(false, '3.1.0'), { not: {} })
+})
+
+t.test('schemas: 3.1 anchors, identifiers and dynamic references', async t => {
+  const schemas = {
+    Tree: {
+      $id: 'https://e.example.com/tree',
+      $dynamicAnchor: 'node',
+      properties: { kids: { items: { $dynamicRef: '#node' } } },
+    },
+    Named: { $anchor: 'named', type: 'string' },
+  }
+  t.same(bodyOf({ $ref: 'https://e.example.com/tree' }, '3.1.0', schemas), { $ref: '#/$defs/Tree' })
+  t.same(bodyOf({ $ref: '#named' }, '3.1.0', schemas), { $ref: '#/$defs/Named' })
+})
