@@ -13,10 +13,16 @@ const Settings = Type.Object({
   ),
   DATA_DIR: Type.String({ default: '.data', description: 'Folder of the embedded database and its key file.' }),
   PG_BIN_DIR: Type.Optional(Type.String({ description: 'PostgreSQL binaries for the embedded server.' })),
-  LOG_LEVEL: choice(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], 'info', 'Least level that is logged.'),
+  LOG_LEVEL: choice(
+    ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'],
+    'info',
+    'Least level that is logged.',
+  ),
   DEMO: choice(['on', 'off'], 'on', 'Load the demo organisation into an empty embedded database.'),
   MIGRATE_ON_START: choice(['on', 'off'], 'off', 'Migrate an external database at start; the embedded one always is.'),
-  SECRET_KEYS: Type.Optional(Type.String({ description: 'Key ring, `id:base64,...`; the first encrypts, all decrypt.' })),
+  SECRET_KEYS: Type.Optional(
+    Type.String({ description: 'Key ring, `id:base64,...`; the first encrypts, all decrypt.' }),
+  ),
   SECRET_KEYS_FILE: Type.Optional(Type.String({ description: 'File with the key ring, one `id:base64` a line.' })),
   REQUIRE_IF_MATCH: choice(['on', 'off'], 'off', 'Refuse updates without If-Match (428).'),
   PREPARED_STATEMENTS: choice(['on', 'off'], 'on', 'Off behind PgBouncer in transaction mode.'),
@@ -30,14 +36,21 @@ const Settings = Type.Object({
   RATE_LIMIT_PER_MINUTE: count(600, 0, 1_000_000, 'Requests of one token a minute and process; 0 is off.'),
   FAILED_AUTH_LIMIT_PER_MINUTE: count(20, 0, 1_000_000, 'Failed authentications of one address a minute; 0 is off.'),
   TRUST_PROXY: Type.String({ default: '', description: 'Addresses of proxies whose X-Forwarded-For is believed.' }),
-  METRICS_TOKEN: Type.Optional(Type.String({ minLength: 16, description: 'Bearer token of /metrics for other than loopback peers.' })),
+  METRICS_TOKEN: Type.Optional(
+    Type.String({ minLength: 16, description: 'Bearer token of /metrics for other than loopback peers.' }),
+  ),
   METRICS_PORT: Type.Optional(Type.Integer({ minimum: 0, maximum: 65535, description: 'Own port for /metrics.' })),
   CONCURRENT_REQUESTS_MAX: count(1_000, 1, 100_000, 'Requests in work at once; more answer 503.'),
   CONNECTIONS_MAX: count(5_000, 1, 1_000_000, 'Open client connections.'),
   HEADERS_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to send the headers of a request.'),
   REQUEST_TIMEOUT_MS: count(30_000, 100, 600_000, 'Longest time to send a whole request.'),
   KEEP_ALIVE_TIMEOUT_MS: count(72_000, 0, 600_000, 'Idle time after which a connection is closed.'),
-  DRAIN_DELAY_MS: count(1_000, 0, 600_000, 'After SIGTERM, how long to serve on while the readiness probe already fails.'),
+  DRAIN_DELAY_MS: count(
+    1_000,
+    0,
+    600_000,
+    'After SIGTERM, how long to serve on while the readiness probe already fails.',
+  ),
   SHUTDOWN_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to finish what is in work at the end.'),
   AUDIT_RETENTION_DAYS: count(400, 1, 100_000, 'Age at which audit rows are pruned.'),
   HISTORY_VERSIONS_MAX: count(100, 1, 100_000, 'Old contents kept of one agent or tool.'),
@@ -69,7 +82,7 @@ export function readConfig(env: Record<string, string | undefined>): Config {
     }
     return [[name, value]]
   })
-  if (env['SECRET_KEYS'] && env['SECRET_KEYS_FILE']) faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
+  if (env.SECRET_KEYS && env.SECRET_KEYS_FILE) faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
   if (faults.length > 0) throw new InvalidConfiguration(faults)
   return Object.fromEntries(entries) as Config // every entry was checked against its schema above
 }
@@ -93,6 +106,12 @@ function count(byDefault: number, minimum: number, maximum: number, description:
   return Type.Integer({ default: byDefault, minimum, maximum, description })
 }
 
-function choice<const Choice extends string>(values: readonly Choice[], byDefault: NoInfer<Choice>, description: string) {
-  return Type.Unsafe<Choice>(Type.String({ enum: values, pattern: `^(${values.join('|')})$`, default: byDefault, description }))
+function choice<const Choice extends string>(
+  values: readonly Choice[],
+  byDefault: NoInfer<Choice>,
+  description: string,
+) {
+  return Type.Unsafe<Choice>(
+    Type.String({ enum: values, pattern: `^(${values.join('|')})$`, default: byDefault, description }),
+  )
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-import closeWithGrace from 'close-with-grace'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import { loadDemo } from './admin/demo.js'
@@ -61,7 +61,13 @@ async function welcome(app: FastifyInstance, service: Service, opened: OpenedDat
   const lines = [`\n  Listening on ${base}   documentation: ${base}/docs   database: ${opened.description}`]
   if (opened.embedded !== null && config.DEMO === 'on' && (await isEmpty(opened.database))) {
     const demo = await loadDemo(opened.database, service.vault())
-    lines.push('', '  The demo organisation is loaded. Its administrator\'s token, shown only now:', '', `    ${demo.token}`, '')
+    lines.push(
+      '',
+      "  The demo organisation is loaded. Its administrator's token, shown only now:",
+      '',
+      `    ${demo.token}`,
+      '',
+    )
     lines.push('  Try it:', '', ...demo.examples(base).map(line => `    ${line}`))
   }
   lines.push('', '  Another token: npx agentctl token create --for EMAIL', '')
@@ -69,13 +75,20 @@ async function welcome(app: FastifyInstance, service: Service, opened: OpenedDat
 }
 
 function explain(error: unknown): { message: string; code: number } {
-  if (error instanceof InvalidConfiguration || error instanceof KeyRingMissing || error instanceof EmbeddedUnavailable) {
+  if (
+    error instanceof InvalidConfiguration ||
+    error instanceof KeyRingMissing ||
+    error instanceof EmbeddedUnavailable
+  ) {
     return { message: error.message, code: EXIT_CONFIGURATION }
   }
   const { code, port, address } = error as NodeJS.ErrnoException & { port?: number; address?: string }
   if (code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL') {
     const reason = code === 'EADDRINUSE' ? 'is in use' : 'cannot be used'
-    return { message: `${address ?? ''}:${port ?? ''} ${reason}: set HOST and PORT (PORT=0 picks a free one).`, code: 1 }
+    return {
+      message: `${address ?? ''}:${port ?? ''} ${reason}: set HOST and PORT (PORT=0 picks a free one).`,
+      code: 1,
+    }
   }
   return { message: error instanceof Error ? (error.stack ?? error.message) : String(error), code: 1 }
 }

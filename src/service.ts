@@ -132,7 +132,8 @@ export class Service {
   async #lacksKeys(vault: Vault): Promise<boolean> {
     if (performance.now() - this.#keys.checkedAt > KEY_CHECK_AGE_MS) {
       const missing = (await missingKeys(this.#options.database.db, vault)).length > 0
-      if (missing) this.#options.log.error('a key that stored secrets need is missing from the key ring: agentctl keys status')
+      if (missing)
+        this.#options.log.error('a key that stored secrets need is missing from the key ring: agentctl keys status')
       this.#keys = { checkedAt: performance.now(), missing }
     }
     return this.#keys.missing
@@ -141,8 +142,10 @@ export class Service {
   #note(state: Readiness): void {
     const before = this.#state
     this.#state = state
-    const changed = before.status !== state.status || ('reason' in before && 'reason' in state && before.reason !== state.reason)
-    if (changed) this.#options.log.info({ state: state.status, ...('reason' in state && { reason: state.reason }) }, 'state')
+    const changed =
+      before.status !== state.status || ('reason' in before && 'reason' in state && before.reason !== state.reason)
+    if (changed)
+      this.#options.log.info({ state: state.status, ...('reason' in state && { reason: state.reason }) }, 'state')
   }
 }
 
@@ -157,7 +160,8 @@ const UNREACHABLE: Readiness = {
 const KEY_MISSING: Readiness = {
   status: 'degraded',
   reason: 'key_missing',
-  detail: 'A key that stored secrets need is missing from the key ring. The operator sees which with: agentctl keys status',
+  detail:
+    'A key that stored secrets need is missing from the key ring. The operator sees which with: agentctl keys status',
 }
 
 /** Whether the database has no organisation at all: no user was ever made. */

@@ -11,7 +11,7 @@ interface Comparing {
  */
 export function matchesGolden(t: Comparing, path: string, text: string): void {
   const file = fileURLToPath(new URL(`../../${path}`, import.meta.url))
-  if (process.env['UPDATE_GOLDEN']) writeFileSync(file, text)
+  if (process.env.UPDATE_GOLDEN) writeFileSync(file, text)
   const wanted = existsSync(file) ? readFileSync(file, 'utf8') : ''
   t.equal(text, wanted, `${path} is what the code makes; rewrite it with: npm run golden`)
 }

@@ -1,13 +1,17 @@
 import t from 'tap'
-import { callerStatements } from '../src/auth/authenticate.js'
+import { callerOnly } from '../src/auth/authenticate.js'
 import { RELATIONS } from '../src/persona/plan.js'
+import { callerAndPersona } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
+import { callerAndTool } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
 import { matchesGolden } from './golden.js'
 
 /** The statements that requests run, with the writing ones in their smallest and their largest shape. */
 const STATEMENTS = [
-  ...callerStatements,
+  callerOnly,
+  callerAndPersona,
+  callerAndTool,
   persona.lockRow,
   persona.readState,
   persona.readReferences,

@@ -2,23 +2,23 @@ import { type RawBuilder, sql } from 'kysely'
 import { type Executor, type Statement, statement } from '../db/statement.js'
 import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
-import { type PersonaState, personaState } from '../persona/state.js'
-import { type ToolState, toolState } from '../tool/state.js'
+import type { Viewer } from './access.js'
 import { type Caller, PERMISSIONS } from './caller.js'
 import { parseToken } from './token.js'
 
-/** The resource that a request names, read by the statement that authenticates its caller. */
-export interface Seen {
-  persona?: PersonaState | null
-  tool?: ToolState | null
+/**
+ * Which resource to read along with the caller: a statement made by `callerStatement`, and its id. An undefined id is
+ * one that no row can have: only the caller is read.
+ */
+export interface Look {
+  statement: CallerStatement
+  id: number | undefined
 }
-
-/** Which resource to read along with the caller. An id that no row can have reads nothing. */
-export type Look = { kind: 'nothing' } | { kind: 'persona' | 'tool'; id: number }
 
 export interface Authenticated {
   caller: Caller
-  seen: Seen
+  /** The state of the resource as the statement builds it, null when there is none. */
+  seen: object | null
   /** Whether the token's last use is long enough ago to be written again. */
   useIsStale: boolean
 }
@@ -38,7 +38,7 @@ interface CallerRow {
   requires_if_match: boolean
   permission: 1 | 2 | 3
   managed_groups: number[]
-  state: PersonaState | ToolState | null
+  state: object | null
 }
 
 /**
@@ -50,13 +50,16 @@ interface CallerRow {
 export async function authenticate(
   executor: Executor,
   authorization: string | undefined,
-  look: Look,
+  look: Look | undefined,
 ): Promise<Authenticated> {
   const hash = tokenHash(authorization)
-  const [row] = await statementFor(look).run(executor, { hash, resource: look.kind === 'nothing' ? null : look.id })
+  const named = look?.id === undefined ? undefined : { statement: look.statement, id: look.id }
+  const [row] = await (named?.statement ?? callerOnly).run(executor, { hash, resource: named?.id ?? null })
   if (row === undefined || row.revoked || !row.active) throw invalidToken()
-  if (row.expired) throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
-  return { caller: callerOf(row), seen: seenOf(row, look), useIsStale: row.use_is_stale }
+  if (row.expired)
+    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
+  const seen = row.state && { ...row.state, received_ms: performance.now() }
+  return { caller: callerOf(row), seen, useIsStale: row.use_is_stale }
 }
 
 /** The SHA-256 of the bearer token in a header. Throws `NotAuthenticated` when there is none or it has another form. */
@@ -94,39 +97,26 @@ function callerOf(row: CallerRow): Caller {
   }
 }
 
-function seenOf(row: CallerRow, look: Look): Seen {
-  if (look.kind === 'nothing') return {}
-  const state = row.state && { ...row.state, received_ms: performance.now() }
-  // The statement for this kind of look built the state, so it has this kind's shape.
-  return look.kind === 'persona' ? { persona: state as PersonaState | null } : { tool: state as ToolState | null }
-}
+export type CallerStatement = Statement<{ hash: Buffer; resource: number | null }, CallerRow>
 
-type CallerStatement = Statement<{ hash: Buffer; resource: number | null }, CallerRow>
+/** SQL: the caller's user id, for what rides on a caller statement. */
+export const userOfCaller: RawBuilder<unknown> = sql`caller.user_id`
 
-const USER = sql`caller.user_id`
-
-const CALLER_ONLY = callerStatement('caller', () => sql`null::json`)
-const CALLER_AND_PERSONA = callerStatement('caller_and_persona', resource => {
-  return sql`(select ${personaState(USER)} from persona p where p.id = ${resource})`
-})
-const CALLER_AND_TOOL = callerStatement('caller_and_tool', resource => {
-  const viewer = { user: USER, managesAll: sql`(caller.permission >= 2)`, managedGroups: sql`caller.managed_groups` }
-  return sql`(select ${toolState(viewer)} from tool t where t.id = ${resource})`
-})
-
-/** All three, for the file that shows the SQL of the request paths. */
-export const callerStatements = [CALLER_ONLY, CALLER_AND_PERSONA, CALLER_AND_TOOL]
-
-function statementFor(look: Look): CallerStatement {
-  if (look.kind === 'persona') return CALLER_AND_PERSONA
-  return look.kind === 'tool' ? CALLER_AND_TOOL : CALLER_ONLY
+/** SQL: the caller as a viewer of tools, likewise. */
+export const viewerOfCaller: Viewer = {
+  user: userOfCaller,
+  managesAll: sql`(caller.permission >= 2)`,
+  managedGroups: sql`caller.managed_groups`,
 }
 
 /**
  * SQL: the token's row with its user, what user, groups and scopes permit together (1 basic, 2 manage:actions, 3 admin),
  * and a resource. Scopes narrow; a group manager's scopes must reach the tool operations (DECISIONS sections 6 and 7).
  */
-function callerStatement(name: string, resource: (id: RawBuilder<unknown>) => RawBuilder<unknown>): CallerStatement {
+export function callerStatement(
+  name: string,
+  resource: (id: RawBuilder<unknown>) => RawBuilder<unknown>,
+): CallerStatement {
   return statement(name, param => {
     return sql`
     select caller.*, ${resource(sql`${param('resource')}::integer`)} as state
@@ -159,3 +149,6 @@ function callerStatement(name: string, resource: (id: RawBuilder<unknown>) => Ra
 function rank(permissions: RawBuilder<unknown>): RawBuilder<number> {
   return sql`case when 'admin' = any(${permissions}) then 3 when 'manage:actions' = any(${permissions}) then 2 else 1 end`
 }
+
+/** Reads the caller alone. */
+export const callerOnly = callerStatement('caller', () => sql`null::json`)

@@ -3,15 +3,17 @@ import type { Kysely } from 'kysely'
 import type { Database, Permission } from '../db/tables.js'
 import { Forbidden } from '../errors.js'
 import { parsePathId } from '../http/parameters.js'
-import { authenticate, type Look, type Seen } from './authenticate.js'
+import { authenticate, type CallerStatement, type Look } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 
 /** What a route says of who may call it; every route has one (a test fails when one does not). */
 export interface RoutePolicy {
   /** `public` asks for no token. `manage:actions` also lets group managers through (DECISIONS section 6). */
   permission: Permission | 'public'
-  /** The kind of resource that the route works on, and the path parameter that names it, if any. */
-  resource?: { kind: 'persona' | 'tool'; parameter?: string }
+  /** The kind of resource that the route works on. */
+  resource?: 'persona' | 'tool'
+  /** The path parameter that names one, and the statement that reads it along with the caller. */
+  look?: { parameter: string; statement: CallerStatement }
 }
 
 declare module 'fastify' {
@@ -21,8 +23,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Who is calling. Set on every route that is not public, before the body is read. */
     caller: Caller
-    /** The resource that the path names, as the statement that authenticated the caller found it. */
-    seen: Seen
+    /** The state of the resource that the path names, as the route's `look` found it; null when there is none. */
+    seen: object | null
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
   }
@@ -33,9 +35,9 @@ declare module 'fastify' {
  * anything is validated. Then the token's scopes and bindings, which need no look at the resource.
  */
 export function registerAuthentication(app: FastifyInstance, db: Kysely<Database>): void {
-  // Typed as always set: the hook below sets both before any handler of a route that is not public runs.
+  // Typed as always set: the hook below sets it before any handler of a route that is not public runs.
   app.decorateRequest('caller', null as unknown as Caller)
-  app.decorateRequest('seen', null as unknown as Seen)
+  app.decorateRequest('seen', null)
   app.decorateRequest('refusal', undefined)
   requireDeclaredPolicies(app)
   app.addHook('onRequest', async (request, reply) => {
@@ -68,11 +70,11 @@ async function admit(request: FastifyRequest, reply: FastifyReply, policy: Route
   requireBinding(caller, policy, look)
 }
 
-function lookFor(request: FastifyRequest, { resource }: RoutePolicy): Look {
-  if (resource?.parameter === undefined) return { kind: 'nothing' }
+function lookFor(request: FastifyRequest, { look }: RoutePolicy): Look | undefined {
+  if (look === undefined) return undefined
   const parameters = request.params as Record<string, string> // the router's own: every value is text
-  const id = parsePathId(parameters[resource.parameter] ?? '', resource.parameter)
-  return 'value' in id && id.value !== undefined ? { kind: resource.kind, id: id.value } : { kind: 'nothing' }
+  const id = parsePathId(parameters[look.parameter] ?? '', look.parameter)
+  return { statement: look.statement, id: 'value' in id ? id.value : undefined }
 }
 
 function requirePermission(caller: Caller, { permission }: RoutePolicy): void {
@@ -82,10 +84,10 @@ function requirePermission(caller: Caller, { permission }: RoutePolicy): void {
 }
 
 /** A token bound to agents only cannot call tool operations, and the reverse; validation needs no one tool. */
-function requireBinding({ token }: Caller, { resource }: RoutePolicy, look: Look): void {
+function requireBinding({ token }: Caller, { resource }: RoutePolicy, look: Look | undefined): void {
   if (resource === undefined || (token.personaIds === null && token.toolIds === null)) return
-  const bound = (resource.kind === 'persona' ? token.personaIds : token.toolIds) ?? []
-  if (resource.parameter === undefined ? bound.length > 0 : look.kind !== 'nothing' && bound.includes(look.id)) return
+  const bound = (resource === 'persona' ? token.personaIds : token.toolIds) ?? []
+  if (look === undefined ? bound.length > 0 : look.id !== undefined && bound.includes(look.id)) return
   throw new Forbidden('This token is bound to other resources.')
 }
 

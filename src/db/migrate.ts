@@ -1,9 +1,9 @@
 import { type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
-import type { Database } from './tables.js'
 import * as organisation from '../../migrations/0001_organisation.js'
 import * as toolsAndAgents from '../../migrations/0002_tools_and_agents.js'
 import * as tokensAndAudit from '../../migrations/0003_tokens_and_audit.js'
+import type { Database } from './tables.js'
 
 /** One step of the schema. `oldestProgram` is the oldest version that can live with the schema after it. */
 export interface SchemaStep {

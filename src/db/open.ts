@@ -3,8 +3,8 @@ import { InvalidConfiguration } from '../config.js'
 import { type DatabaseOptions, openDatabase } from './connection.js'
 import { describeDatabase, parseDatabaseUrl } from './database-url.js'
 import { type Embedded, startEmbedded } from './embedded.js'
-import type { ServiceDatabase } from './transaction.js'
 import type { Database } from './tables.js'
+import type { ServiceDatabase } from './transaction.js'
 
 /** The database that the configuration names, opened. `close` also leaves the embedded server, if that is the one. */
 export interface OpenedDatabase {

@@ -7,7 +7,11 @@ import { parseJsonBody } from './json-body.js'
  */
 export function registerBodyParser(app: FastifyInstance): void {
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser<Buffer>(/^application\/(json|[\w.+-]+\+json)\s*(;|$)/i, { parseAs: 'buffer' }, async (_request: unknown, bytes: Buffer) => {
-    return parseJsonBody(bytes)
-  })
+  app.addContentTypeParser<Buffer>(
+    /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i,
+    { parseAs: 'buffer' },
+    async (_request: unknown, bytes: Buffer) => {
+      return parseJsonBody(bytes)
+    },
+  )
 }

@@ -42,7 +42,11 @@ export async function registerDocs(app: FastifyInstance, version: string): Promi
       staticCSP: true,
     })
   })
-  app.get('/openapi.json', { config: { policy: { permission: 'public' } }, schema: { hide: true } }, async (_, reply) => {
-    return reply.type('application/json').send(JSON.stringify(app.swagger()))
-  })
+  app.get(
+    '/openapi.json',
+    { config: { policy: { permission: 'public' } }, schema: { hide: true } },
+    async (_, reply) => {
+      return reply.type('application/json').send(JSON.stringify(app.swagger()))
+    },
+  )
 }

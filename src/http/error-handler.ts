@@ -34,11 +34,14 @@ const RETRY_AFTER_S = '1'
  */
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   if (error instanceof InvalidRequest) {
-    return reply.code(422).type('application/json').send(JSON.stringify({ detail: boundFaults(error.faults) }))
+    return reply
+      .code(422)
+      .type('application/json')
+      .send(JSON.stringify({ detail: boundFaults(error.faults) }))
   }
   const answer = answerFor(error, request)
   if (answer.status >= 500) request.log.error({ err: error, error_code: answer.code }, 'the request failed')
-  request.refusal = answer.extra?.['reason'] === undefined ? answer.code : String(answer.extra['reason'])
+  request.refusal = answer.extra?.reason === undefined ? answer.code : String(answer.extra.reason)
   return sendError(request, reply, answer)
 }
 
@@ -133,7 +136,10 @@ function databaseAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | 
     case 'serialization':
     case 'deadlock':
     case 'statement_timeout':
-      return unavailable(new Unavailable('overloaded', 'The database was too busy for this request. Try again.'), request)
+      return unavailable(
+        new Unavailable('overloaded', 'The database was too busy for this request. Try again.'),
+        request,
+      )
     default:
       return unavailable(new Unavailable('database_unreachable', 'The database cannot be reached. Try again.'), request)
   }

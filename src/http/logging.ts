@@ -11,7 +11,10 @@ export function makeLogger(level: string): Logger {
     base: { name: 'agents' },
     timestamp: pino.stdTimeFunctions.isoTime,
     serializers: { err: describeError },
-    redact: { paths: ['*.authorization', '*.headers', '*.body', '*.custom_headers', '*.parameters'], censor: '[redacted]' },
+    redact: {
+      paths: ['*.authorization', '*.headers', '*.body', '*.custom_headers', '*.parameters'],
+      censor: '[redacted]',
+    },
   })
 }
 
@@ -41,7 +44,7 @@ export function operationOf(request: FastifyRequest): string {
 
 /** The trace id of a W3C `traceparent` header, so that log lines can be joined with a trace. */
 function traceOf(request: FastifyRequest): string | undefined {
-  const header = request.headers['traceparent']
+  const header = request.headers.traceparent
   if (typeof header !== 'string') return undefined
   return /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-|$)/.exec(header)?.[1]
 }

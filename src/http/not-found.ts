@@ -14,7 +14,9 @@ export function registerNotFound(app: FastifyInstance): void {
   })
   app.setNotFoundHandler((request, reply) => {
     const path = request.url.split('?', 1)[0] ?? ''
-    const allowed = [...known.values()].filter(({ pattern }) => pattern.test(path)).flatMap(({ methods }) => [...methods])
+    const allowed = [...known.values()]
+      .filter(({ pattern }) => pattern.test(path))
+      .flatMap(({ methods }) => [...methods])
     if (allowed.length === 0) {
       return sendError(request, reply, { status: 404, code: 'NOT_FOUND', detail: 'There is nothing at this address.' })
     }

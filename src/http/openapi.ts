@@ -27,7 +27,11 @@ export const ErrorAnswer = Type.Object(
         items: {
           type: 'object',
           required: ['field', 'by', 'at'],
-          properties: { field: { type: 'string' }, by: { type: 'string' }, at: { type: 'string', format: 'date-time' } },
+          properties: {
+            field: { type: 'string' },
+            by: { type: 'string' },
+            at: { type: 'string', format: 'date-time' },
+          },
         },
       }),
     ),
@@ -63,7 +67,8 @@ const QUERY = {
       '`null` means null for every nullable field. The empty mask changes nothing.',
   }),
   dry_run: Type.Boolean({
-    description: 'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state.',
+    description:
+      'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state.',
   }),
   report: Type.String({ enum: ['full'], description: '`full` adds `warnings` to the answer.' }),
   tool_id: Type.Integer({
@@ -79,13 +84,17 @@ export function updateParameters(pathId: string | undefined, query: (keyof typeo
     headers: Type.Object({
       ...(pathId && {
         'if-match': Type.Optional(
-          Type.String({ description: '`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.' }),
+          Type.String({
+            description: '`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.',
+          }),
         ),
       }),
       prefer: Type.Optional(
         Type.String({ description: '`handling=strict`: unknown fields are 422, fields that would be kept are 403.' }),
       ),
-      'x-request-id': Type.Optional(Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$', description: 'Echoed and logged.' })),
+      'x-request-id': Type.Optional(
+        Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$', description: 'Echoed and logged.' }),
+      ),
     }),
   }
 }

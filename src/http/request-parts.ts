@@ -95,8 +95,10 @@ function readQuery(request: FastifyRequest, shape: RequestShape) {
     const kind = Object.hasOwn(shape.query, name) ? shape.query[name] : undefined
     if (kind === undefined || typeof text !== 'string') read.faults.push(fault('extra_forbidden', ['query', name]))
     else if (kind === 'flag') keep(parseQueryFlag(text, name), value => Object.assign(read.flags, { [name]: value }))
-    else if (kind === 'mask') keep(parseUpdateMask(text, shape.body.schema), value => Object.assign(read, { mask: value }))
-    else if (kind === 'id') keep(inQuery(parsePathId(text, name)), value => Object.assign(read.queryIds, { [name]: value }))
+    else if (kind === 'mask')
+      keep(parseUpdateMask(text, shape.body.schema), value => Object.assign(read, { mask: value }))
+    else if (kind === 'id')
+      keep(inQuery(parsePathId(text, name)), value => Object.assign(read.queryIds, { [name]: value }))
     else if (text === 'full') read.texts[name] = text
     else read.faults.push({ loc: ['query', name], msg: "Input should be 'full'", type: 'enum' })
   }

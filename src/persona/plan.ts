@@ -1,8 +1,8 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ResourceNotFound } from '../errors.js'
 import type { Change } from '../revisions/audit.js'
-import { entityTag, type Precondition, preconditionHolds } from '../revisions/tag.js'
 import type { RecentChange } from '../revisions/recent.js'
+import { entityTag, type Precondition, preconditionHolds } from '../revisions/tag.js'
 import type { PersonaContent, PersonaState } from './state.js'
 
 /**
@@ -130,7 +130,9 @@ export function requireEditable(state: PersonaState, caller: Caller): void {
   if (!isAdmin(caller)) {
     if (state.access === 'none') throw new ResourceNotFound('persona')
     if (state.access === 'viewer') {
-      throw new Forbidden('You can see this agent but not edit it: that takes its owner, an editor share or an administrator.')
+      throw new Forbidden(
+        'You can see this agent but not edit it: that takes its owner, an editor share or an administrator.',
+      )
     }
   }
   if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be updated.')
@@ -144,7 +146,8 @@ function mergedContent(state: PersonaState, caller: Caller, update: PersonaUpdat
     if (fields[field] !== undefined) Object.assign(content, { [field]: fields[field] })
   }
   if (typeof fields.uploaded_image_id === 'string') content.uploaded_image_id = fields.uploaded_image_id
-  else if (fields.remove_image === true || (masked && fields.uploaded_image_id === null)) content.uploaded_image_id = null
+  else if (fields.remove_image === true || (masked && fields.uploaded_image_id === null))
+    content.uploaded_image_id = null
 
   if (fields.tool_ids) content.tool_ids = sorted(fields.tool_ids)
   if (fields.document_set_ids) content.document_set_ids = sorted(fields.document_set_ids)
@@ -152,7 +155,11 @@ function mergedContent(state: PersonaState, caller: Caller, update: PersonaUpdat
   if (labels) content.label_ids = sorted(labels)
   const files = fields.user_file_ids ?? (masked && fields.user_file_ids === null ? [] : undefined)
   if (files) content.user_file_ids = sorted(files)
-  if (fields.users) content.users = shares(state.users, fields.users.filter(id => id !== state.owner_id))
+  if (fields.users)
+    content.users = shares(
+      state.users,
+      fields.users.filter(id => id !== state.owner_id),
+    )
   if (fields.groups) content.groups = shares(state.groups, fields.groups)
 
   if (fields.is_default_persona !== undefined && fields.is_default_persona !== state.is_default_persona) {
@@ -182,10 +189,10 @@ function requireRights(
 ): void {
   const owns = state.access === 'owner' || isAdmin(caller)
   if (!owns && content.is_public !== state.is_public) {
-    throw new Forbidden('Changing is_public takes the agent\'s owner or an administrator.')
+    throw new Forbidden("Changing is_public takes the agent's owner or an administrator.")
   }
   if (!owns && !sameJson(content.groups, state.groups)) {
-    throw new Forbidden('Changing groups takes the agent\'s owner or an administrator.')
+    throw new Forbidden("Changing groups takes the agent's owner or an administrator.")
   }
   if (update.strict && kept.length > 0) {
     throw new Forbidden(`Changing ${kept.join(' and ')} takes an administrator.`, 'admin')
@@ -224,13 +231,16 @@ function requireReferences(attached: Attached, fields: PersonaUpdateFields, refe
     const added = new Set<number | string>(attached[relation] ?? [])
     if (added.size === 0) continue
     const known = new Set<number | string>(usable(relation))
-    const tools = new Map(relation === 'tool_ids' ? references.tool_ids.map(tool => [tool.id as number | string, tool]) : [])
+    const tools = new Map(
+      relation === 'tool_ids' ? references.tool_ids.map(tool => [tool.id as number | string, tool]) : [],
+    )
     for (const [index, id] of (fields[relation] ?? []).entries()) {
       if (!added.has(id)) continue
       const loc = ['body', relation, index]
       const tool = tools.get(id)
       if (!known.has(id)) faults.push({ loc, msg: `${NOUN[relation]} not found`, type: 'not_found' })
-      else if (tool && !tool.enabled) faults.push({ loc, msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' })
+      else if (tool && !tool.enabled)
+        faults.push({ loc, msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' })
       else if (tool && !tool.attachable) {
         faults.push({ loc, msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' })
       }

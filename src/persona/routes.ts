@@ -11,6 +11,7 @@ import { canonicalUuid, reference } from '../http/typebox.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
 import type { PersonaPlan, PersonaUpdate, PersonaUpdateFields } from './plan.js'
 import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
+import { callerAndPersona, type PersonaState } from './state.js'
 import { updatePersona } from './store.js'
 
 export interface PersonaRouteOptions {
@@ -18,6 +19,8 @@ export interface PersonaRouteOptions {
   bodyLimitBytes: number
   requireIfMatch: boolean
 }
+
+const LOOK = { parameter: 'persona_id', statement: callerAndPersona }
 
 const SHAPE = {
   pathId: 'persona_id',
@@ -31,7 +34,7 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
     '/persona/:persona_id',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'basic', resource: { kind: 'persona', parameter: 'persona_id' } } },
+      config: { policy: { permission: 'basic', resource: 'persona', look: LOOK } },
       schema: {
         operationId: 'update_persona',
         summary: 'Update Persona',
@@ -50,17 +53,25 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
       const parts = readRequest(request, SHAPE)
       if (parts.id === undefined) throw new ResourceNotFound('persona')
       const update = updateOf(parts, options.requireIfMatch || request.caller.token.requiresIfMatch)
-      const dryRun = parts.flags['dry_run'] ?? false
+      const dryRun = parts.flags.dry_run ?? false
       const { snapshot, version, plan } = await updatePersona(options.database, {
         id: parts.id,
         caller: request.caller,
         actor: actorOf(request),
-        seen: request.seen.persona ?? null,
+        seen: request.seen as PersonaState | null, // this route's look reads it
         update,
         dryRun,
       })
       const warnings = warningsOf(plan, parts)
-      return sendUpdate(reply, { kind: 'persona', id: parts.id, version, snapshot, dryRun, strict: parts.strict, warnings })
+      return sendUpdate(reply, {
+        kind: 'persona',
+        id: parts.id,
+        version,
+        snapshot,
+        dryRun,
+        strict: parts.strict,
+        warnings,
+      })
     },
   )
 }

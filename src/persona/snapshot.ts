@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
-import { toolSnapshots, type Viewer } from '../tool/snapshot.js'
+import type { Viewer } from '../auth/access.js'
+import { toolSnapshots } from '../tool/snapshot.js'
 import type { Relation } from './plan.js'
 
 /** SQL expressions of the ids that each relation of an agent holds, as arrays. */

@@ -1,4 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
+import { type PersonaAccess, personaAccess } from '../auth/access.js'
+import { callerStatement, userOfCaller } from '../auth/authenticate.js'
 import type { ShareLevel, StarterMessageRow } from '../db/tables.js'
 import { type RecentChange, recentChanges } from '../revisions/recent.js'
 
@@ -45,9 +47,6 @@ export interface PersonaContent {
   owner_id: string | null
 }
 
-/** The most that a caller may do with an agent by ownership and shares; `none` means that they cannot see it. */
-export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
-
 /** An agent as one statement found it. Times are milliseconds of the database's clock, hashes are hex. */
 export interface PersonaState extends PersonaContent {
   id: number
@@ -91,25 +90,6 @@ export const PERSONA_COLUMN_TYPES = {
 export type PersonaColumn = keyof typeof PERSONA_COLUMN_TYPES
 
 /**
- * SQL: what the user may do with the agent `p`, by ownership and by shares to them or their groups.
- * Read in one place, so that the first look and the check under the lock cannot differ.
- */
-export function personaAccess(user: RawBuilder<unknown>): RawBuilder<PersonaAccess> {
-  return sql`(case
-    when p.owner_id = ${user} then 'owner'
-    else coalesce(
-      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
-       from (select level from persona_user where persona_id = p.id and user_id = ${user}
-             union all
-             select s.level from persona_group s
-             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = ${user}
-             where s.persona_id = p.id) share
-       having count(*) > 0),
-      case when p.is_public then 'viewer' else 'none' end)
-    end)`
-}
-
-/**
  * SQL: the agent `p` as JSON of the shape `PersonaState`, as the user sees it; no row of `p`, no JSON.
  * One expression, so that it can ride on the statement that authenticates the caller.
  */
@@ -140,3 +120,8 @@ export function personaState(user: RawBuilder<unknown>): RawBuilder<PersonaState
     'recent', ${recentChanges('persona', sql.ref('p'), user)},
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000)`
 }
+
+/** Authenticates a caller and reads the agent that the request names, in one statement. */
+export const callerAndPersona = callerStatement('caller_and_persona', id => {
+  return sql`(select ${personaState(userOfCaller)} from persona p where p.id = ${id})`
+})

@@ -1,11 +1,12 @@
 import { type RawBuilder, sql } from 'kysely'
+import type { Viewer } from '../auth/access.js'
+import { type PersonaAccess, personaAccess } from '../auth/access.js'
 import { type Param, statement } from '../db/statement.js'
 import type { AuditEntry } from '../revisions/audit.js'
 import { insertAudit } from '../revisions/statements.js'
-import type { Viewer } from '../tool/snapshot.js'
 import { type Attached, RELATIONS, type References, type Relation } from './plan.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
-import { PERSONA_COLUMN_TYPES, type PersonaAccess, type PersonaState, personaAccess, personaState } from './state.js'
+import { PERSONA_COLUMN_TYPES, type PersonaState, personaState } from './state.js'
 
 /** Who is looking, as parameters of a statement. */
 export interface ViewerParameters {
@@ -193,17 +194,20 @@ function attachableTool(viewer: Viewer): RawBuilder<boolean> {
 type ReferenceParameters = ViewerParameters & Record<Relation, (number | string)[]>
 
 /** Reads what newly attached ids refer to, for the faults of an update that may not attach them. */
-export const readReferences = statement<ReferenceParameters, { references: References }>('persona_references', param => {
-  const viewer = viewerOf(param)
-  const ids = (relation: Relation) => sql`${param(relation)}::${sql.raw(ID_TYPE[relation])}[]`
-  const list = (relation: Relation) =>
-    sql`${sql.lit(relation)}, array(${attachable(relation, ids(relation), viewer, param)})`
-  return sql`select json_build_object(
+export const readReferences = statement<ReferenceParameters, { references: References }>(
+  'persona_references',
+  param => {
+    const viewer = viewerOf(param)
+    const ids = (relation: Relation) => sql`${param(relation)}::${sql.raw(ID_TYPE[relation])}[]`
+    const list = (relation: Relation) =>
+      sql`${sql.lit(relation)}, array(${attachable(relation, ids(relation), viewer, param)})`
+    return sql`select json_build_object(
     'tool_ids', coalesce((
       select json_agg(json_build_object('id', t.id, 'enabled', t.enabled, 'attachable', ${attachableTool(viewer)}))
       from tool t where t.id = any(${ids('tool_ids')})), '[]'),
     ${sql.join(RELATIONS.filter(relation => relation !== 'tool_ids').map(list))}) as references`
-})
+  },
+)
 
 function viewerOf(param: Param<ViewerParameters>): Viewer {
   return {

@@ -1,8 +1,8 @@
 import type { Transaction } from 'kysely'
 import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
-import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
-import type { Database } from '../db/tables.js'
 import type { Executor } from '../db/statement.js'
+import type { Database } from '../db/tables.js'
+import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound } from '../errors.js'
 import { type Actor, auditEntry } from '../revisions/audit.js'
 import { changesSince } from '../revisions/changes.js'
@@ -73,7 +73,8 @@ async function updateAsSeen(
   if (plan.precondition !== 'holds' || !allRepresentable(plan.attached)) return undefined
   const query = answerQuery(seen, plan, request)
   const changesNothing = plan.changes.length === 0
-  const rows = request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
+  const rows =
+    request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
   return resultOf(rows[0], seen, plan, request.dryRun)
 }
 

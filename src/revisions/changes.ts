@@ -31,4 +31,3 @@ export async function changesSince(
 
 /** Beyond so many changes since a version, what changed is no longer worth listing. */
 const CHANGES_READ_AT_MOST = 1000
-

@@ -23,7 +23,10 @@ export async function openVault(db: Kysely<Database>, ring: KeyRing): Promise<Va
     .values({ key_id: sealed.keyId, nonce: sealed.nonce, ciphertext: sealed.ciphertext })
     .onConflict(conflict => conflict.doNothing())
     .execute()
-  const stored = await db.selectFrom('deployment_key').select(['key_id', 'nonce', 'ciphertext']).executeTakeFirstOrThrow()
+  const stored = await db
+    .selectFrom('deployment_key')
+    .select(['key_id', 'nonce', 'ciphertext'])
+    .executeTakeFirstOrThrow()
   try {
     const { key_id: keyId, nonce, ciphertext } = stored
     return { ring, deploymentKey: openDeploymentKey(ring, { keyId, nonce, ciphertext }) }

@@ -101,7 +101,9 @@ export function planToolUpdate(
 /** Built-in tools and tools of an MCP server are no custom tools; of the others, the caller manages some or all. */
 export function requireManageable(state: ToolState): void {
   if (state.in_code_tool_id !== null || state.mcp_server_id !== null) {
-    throw new BuiltinReadOnly('This tool is built in or belongs to an MCP server: only custom tools can be updated here.')
+    throw new BuiltinReadOnly(
+      'This tool is built in or belongs to an MCP server: only custom tools can be updated here.',
+    )
   }
   if (!state.manageable) {
     throw new Forbidden(

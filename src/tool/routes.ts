@@ -11,8 +11,10 @@ import { reference } from '../http/typebox.js'
 import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
 import type { Vault } from '../secrets/vault.js'
 import { checkDefinitionInSlices, type DefinitionCheck } from './definition/index.js'
+import { impactOf, readToolUse } from './impact.js'
 import type { ToolUpdate } from './plan.js'
 import { CustomToolUpdate, ToolSnapshot, ValidateToolRequest, ValidateToolResponse } from './schema.js'
+import { callerAndTool, type ToolState } from './state.js'
 import { updateTool } from './store.js'
 
 export interface ToolRouteOptions {
@@ -22,6 +24,8 @@ export interface ToolRouteOptions {
   requireIfMatch: boolean
 }
 
+const LOOK = { parameter: 'tool_id', statement: callerAndTool }
+
 const UPDATE_SHAPE = {
   pathId: 'tool_id',
   query: { dry_run: 'flag' },
@@ -29,7 +33,7 @@ const UPDATE_SHAPE = {
 } as const
 
 const VALIDATE_SHAPE = {
-  query: { report: 'report' },
+  query: { report: 'report', tool_id: 'id' },
   body: { schema: ValidateToolRequest, compiled: compileBody(ValidateToolRequest), deepKey: 'definition' },
 } as const
 
@@ -44,7 +48,7 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
     '/admin/tool/custom/:tool_id',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: { kind: 'tool', parameter: 'tool_id' } } },
+      config: { policy: { permission: 'manage:actions', resource: 'tool', look: LOOK } },
       schema: {
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',
@@ -64,22 +68,26 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
       if (parts.id === undefined) throw new ResourceNotFound('tool')
       const demanded = options.requireIfMatch || request.caller.token.requiresIfMatch
       const { update, notes } = await updateOf(parts, demanded)
-      const dryRun = parts.flags['dry_run'] ?? false
+      const dryRun = parts.flags.dry_run ?? false
       const { snapshot, version, plan } = await updateTool(options.database, {
         id: parts.id,
         caller: request.caller,
         actor: actorOf(request),
-        seen: request.seen.tool ?? null,
+        seen: request.seen as ToolState | null, // this route's look reads it
         update,
         vault: options.vault(),
         dryRun,
       })
-      const warnings = [
-        ...plan.overwritten.map(overwriteWarning),
-        ...parts.unknown.map(unknownFieldWarning),
-        ...notes,
-      ]
-      return sendUpdate(reply, { kind: 'tool', id: parts.id, version, snapshot, dryRun, strict: parts.strict, warnings })
+      const warnings = [...plan.overwritten.map(overwriteWarning), ...parts.unknown.map(unknownFieldWarning), ...notes]
+      return sendUpdate(reply, {
+        kind: 'tool',
+        id: parts.id,
+        version,
+        snapshot,
+        dryRun,
+        strict: parts.strict,
+        warnings,
+      })
     },
   )
 }
@@ -91,7 +99,9 @@ async function updateOf(parts: RequestParts, preconditionDemanded: boolean) {
   const headerNames = body.custom_headers?.map(header => header.key)
   const checked = definition ? await checkDefinitionInSlices(definition, headerNames ? { headerNames } : {}) : null
   const text = checked?.ok ? JSON.stringify(definition) : ''
-  const given = Object.entries(others).filter(([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name))
+  const given = Object.entries(others).filter(
+    ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
+  )
   const update: ToolUpdate = {
     fields: {
       ...Object.fromEntries(given),
@@ -110,18 +120,18 @@ function definitionNotes(checked: DefinitionCheck | null): string[] {
   return count === 0 ? [] : [`the definition has ${count} warnings: validate it with report=full to read them`]
 }
 
-function registerValidation(app: FastifyInstance, { bodyLimitBytes }: ToolRouteOptions): void {
+function registerValidation(app: FastifyInstance, { database, bodyLimitBytes }: ToolRouteOptions): void {
   app.post(
     '/admin/tool/custom/validate',
     {
       bodyLimit: bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: { kind: 'tool' } } },
+      config: { policy: { permission: 'manage:actions', resource: 'tool' } },
       schema: {
         operationId: 'validate_tool',
         summary: 'Validate Tool',
         tags: ['public'],
         security: [{ bearer: [] }],
-        ...updateParameters(undefined, ['report']),
+        ...updateParameters(undefined, ['report', 'tool_id']),
         body: reference(ValidateToolRequest),
         response: {
           200: { ...reference(ValidateToolResponse), description: 'The methods that the definition gives a model.' },
@@ -133,13 +143,22 @@ function registerValidation(app: FastifyInstance, { bodyLimitBytes }: ToolRouteO
     async (request, reply) => {
       const parts = readRequest(request, VALIDATE_SHAPE)
       const { definition } = parts.body as ValidateToolRequest // it passed this schema
+      const asksForImpact = Object.hasOwn(parts.queryIds, 'tool_id')
+      const use = asksForImpact ? await readToolUse(database, request.caller, parts.queryIds.tool_id) : null
       const checked = await checkDefinitionInSlices(definition)
       if (!checked.ok) throw new InvalidRequest(checked.faults)
-      const full = parts.texts['report'] === 'full'
-      const warning = warningHeader([...parts.unknown.map(unknownFieldWarning), ...(full ? [] : definitionNotes(checked))])
+      const full = parts.texts.report === 'full'
+      const warning = warningHeader([
+        ...parts.unknown.map(unknownFieldWarning),
+        ...(full ? [] : definitionNotes(checked)),
+      ])
       if (warning !== undefined) reply.header('warning', warning)
       if (parts.strict) reply.header('preference-applied', 'handling=strict')
-      const answer = { methods: checked.methods, ...(full && { warnings: checked.warnings }) }
+      const answer = {
+        methods: checked.methods,
+        ...(full && { warnings: checked.warnings }),
+        ...(use && { impact: impactOf(use, definition) }),
+      }
       return reply.type('application/json').send(JSON.stringify(answer))
     },
   )

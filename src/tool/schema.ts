@@ -67,7 +67,43 @@ export const MethodSpec = Type.Object(
 )
 
 export type ValidateToolResponse = Static<typeof ValidateToolResponse>
-export const ValidateToolResponse = Type.Object({ methods: list(MethodSpec) }, { $id: 'ValidateToolResponse' })
+export const ValidateToolResponse = Type.Object(
+  {
+    methods: list(MethodSpec),
+    warnings: Type.Optional(
+      list(
+        Type.Object({
+          severity: Type.String({ enum: ['warning'] }),
+          loc: Type.Array(Type.Union([Type.String(), Type.Integer()])),
+          msg: text(),
+          type: text(),
+        }),
+        { description: 'With `report=full`: what is accepted but worth knowing.' },
+      ),
+    ),
+    impact: Type.Optional(
+      Type.Object(
+        {
+          changes: list(
+            Type.Object({
+              class: Type.String({ enum: ['breaking', 'safe', 'unknown'] }),
+              kind: text(),
+              operation: text({ description: 'The operationId; the empty text for the document as a whole.' }),
+              loc: Type.Optional(Type.Array(Type.Union([Type.String(), Type.Integer()]))),
+              msg: text(),
+            }),
+          ),
+          agents: Type.Object({
+            ids: list(identifier(), { description: 'Agents that use the tool and that the caller may see.' }),
+            others: Type.Integer({ description: 'How many more agents use it.' }),
+          }),
+        },
+        { description: 'With `tool_id`: what storing the definition in that tool would change.' },
+      ),
+    ),
+  },
+  { $id: 'ValidateToolResponse' },
+)
 
 /** Every named record of this folder, for the components of the OpenAPI document. */
 export const toolComponents = [

@@ -1,26 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
-
-/** SQL expressions of who is looking: the user, whether they manage every custom tool, the groups they manage. */
-export interface Viewer {
-  user: RawBuilder<unknown>
-  managesAll: RawBuilder<unknown>
-  managedGroups: RawBuilder<unknown>
-}
-
-/**
- * SQL: whether the viewer may manage the tool `t` (DECISIONS section 6). A group manager may when they own it, or when
- * it is attached to at least one agent shared with a group they manage and to none outside their groups.
- * Built-in tools and tools of an MCP server are no custom tools: nobody manages them here.
- */
-export function managesTool(viewer: Viewer): RawBuilder<boolean> {
-  return sql`(t.in_code_tool_id is null and t.mcp_server_id is null and (${viewer.managesAll} or (
-    cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any(${viewer.managedGroups})))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false)))))`
-}
+import { managesTool, type Viewer } from '../auth/access.js'
 
 /** SQL: the custom headers of the tool `t` as the wire shows them, each value its mask. */
 export const maskedHeaders: RawBuilder<unknown> = sql`coalesce((

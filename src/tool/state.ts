@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
+import { managesTool, type Viewer } from '../auth/access.js'
+import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
 import { type RecentChange, recentChanges } from '../revisions/recent.js'
-import { managesTool, type Viewer } from './snapshot.js'
 
 /** A stored custom header without its secret. `fingerprint` is hex; its first digits are the mask. */
 export interface StoredHeader {
@@ -65,3 +66,8 @@ export function toolState(viewer: Viewer): RawBuilder<ToolState> {
     'recent', ${recentChanges('tool', sql.ref('t'), viewer.user)},
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000)`
 }
+
+/** Authenticates a caller and reads the tool that the request names, in one statement. */
+export const callerAndTool = callerStatement('caller_and_tool', id => {
+  return sql`(select ${toolState(viewerOfCaller)} from tool t where t.id = ${id})`
+})

@@ -1,8 +1,9 @@
 import { type RawBuilder, sql } from 'kysely'
+import { managesTool, type Viewer } from '../auth/access.js'
 import { type Param, statement } from '../db/statement.js'
 import type { AuditEntry } from '../revisions/audit.js'
 import { insertAudit } from '../revisions/statements.js'
-import { managesTool, maskedHeaders, type Viewer } from './snapshot.js'
+import { maskedHeaders } from './snapshot.js'
 import { type ToolState, toolState } from './state.js'
 
 /** Who is looking, as parameters of a statement. */

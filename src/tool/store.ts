@@ -60,7 +60,8 @@ async function updateAsSeen(
   if (plan.precondition !== 'holds' || !representable(plan.content.oauth_config_id)) return undefined
   const query = answerQuery(seen, plan, request)
   const changesNothing = plan.changes.length === 0
-  const rows = request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
+  const rows =
+    request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
   return resultOf(rows[0], seen, plan, request.dryRun)
 }
 
@@ -157,7 +158,8 @@ function encoded(sealed: NonNullable<ToolPlan['headers']>[number]['sealed']) {
   )
 }
 
-function viewerParameters(caller: Caller): ToolViewerParameters {
+/** A caller as the statements' parameters name them. */
+export function viewerParameters(caller: Caller): ToolViewerParameters {
   return { user: caller.userId, manages_all: managesActions(caller), managed_groups: caller.managedGroupIds }
 }
 

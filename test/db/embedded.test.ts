@@ -330,7 +330,7 @@ t.test(
     chownSync(dataDir, daemon.uid, daemon.gid)
     const owner = enter(t, dataDir, { uid: daemon.uid, gid: daemon.gid })
     const answer = await owner.answer
-    t.equal(answer.role, "started", answer.refused ?? "as the owner")
+    t.equal(answer.role, 'started', answer.refused ?? 'as the owner')
     const root = enter(t, dataDir)
     t.equal((await root.answer).role, 'joined')
     const stranger = enter(t, dataDir, { uid: 65534, gid: 65534 })

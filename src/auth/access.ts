@@ -1,0 +1,50 @@
+import { type RawBuilder, sql } from 'kysely'
+
+/*
+ * Who may do what with one agent or tool, as SQL (DECISIONS section 6). Each rule is written once: the first look at a
+ * resource and the check under its lock are the same expression.
+ */
+
+/** The most that a caller may do with an agent by ownership and shares; `none` means that they cannot see it. */
+export type PersonaAccess = 'owner' | 'editor' | 'viewer' | 'none'
+
+/**
+ * SQL: what the user may do with the agent `p`, by ownership and by shares to them or their groups.
+ * Read in one place, so that the first look and the check under the lock cannot differ.
+ */
+export function personaAccess(user: RawBuilder<unknown>): RawBuilder<PersonaAccess> {
+  return sql`(case
+    when p.owner_id = ${user} then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = ${user}
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = ${user}
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end)`
+}
+
+/** SQL expressions of who is looking: the user, whether they manage every custom tool, the groups they manage. */
+export interface Viewer {
+  user: RawBuilder<unknown>
+  managesAll: RawBuilder<unknown>
+  managedGroups: RawBuilder<unknown>
+}
+
+/**
+ * SQL: whether the viewer may manage the tool `t` (DECISIONS section 6). A group manager may when they own it, or when
+ * it is attached to at least one agent shared with a group they manage and to none outside their groups.
+ * Built-in tools and tools of an MCP server are no custom tools: nobody manages them here.
+ */
+export function managesTool(viewer: Viewer): RawBuilder<boolean> {
+  return sql`(t.in_code_tool_id is null and t.mcp_server_id is null and (${viewer.managesAll} or (
+    cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or coalesce((
+      select bool_and(exists (
+        select from persona_group s
+        where s.persona_id = used.persona_id and s.user_group_id = any(${viewer.managedGroups})))
+      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
+      where used.tool_id = t.id), false)))))`
+}

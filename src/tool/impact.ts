@@ -1,0 +1,76 @@
+import { sql } from 'kysely'
+import { personaAccess } from '../auth/access.js'
+import { type Caller, isAdmin } from '../auth/caller.js'
+import { statement } from '../db/statement.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { Forbidden, ResourceNotFound } from '../errors.js'
+import { compareDefinitions, type DefinitionChange } from './definition/index.js'
+import { requireManageable } from './plan.js'
+import { readTool, viewerParameters } from './store.js'
+
+/** What storing a definition in a tool would change, and for whom. */
+export interface Impact {
+  changes: DefinitionChange[]
+  agents: {
+    /** Agents that use the tool and that the caller may see, in the order of their ids, at most a thousand. */
+    ids: number[]
+    /** How many more use it: those that the caller may not see, and those beyond the thousand. */
+    others: number
+  }
+}
+
+/** A tool as the impact needs it: the stored definition as JSON text, and the agents that use the tool. */
+export interface ToolUse {
+  definition: string | null
+  ids: number[]
+  others: number
+}
+
+const AGENTS_LISTED_MAX = 1000
+
+/** Where no definition is stored yet, every operation is new. */
+const NO_OPERATIONS = { openapi: '3.1.0', info: { title: '' }, servers: [{ url: '/' }], paths: {} }
+
+/**
+ * Reads what the caller may know of a tool's use, under the permission of its update: `ResourceNotFound`, `Forbidden`,
+ * `BuiltinReadOnly`. An undefined id is one that no tool can have.
+ */
+export async function readToolUse(database: ServiceDatabase, caller: Caller, id: number | undefined): Promise<ToolUse> {
+  requireBinding(caller, id)
+  const state = id === undefined ? undefined : await readTool(database.db, id, viewerParameters(caller))
+  if (state === undefined) throw new ResourceNotFound('tool')
+  requireManageable(state)
+  const parameters = { id: state.id, user: caller.userId, sees_all: isAdmin(caller) }
+  const [use] = await readUse.run(database.db, parameters)
+  if (use === undefined) throw new ResourceNotFound('tool')
+  return use
+}
+
+/** What a definition would change in a tool that is used like this. */
+export function impactOf(use: ToolUse, definition: unknown): Impact {
+  const before: unknown = use.definition === null ? NO_OPERATIONS : JSON.parse(use.definition)
+  return { changes: compareDefinitions(before, definition).changes, agents: { ids: use.ids, others: use.others } }
+}
+
+/** A token bound to resources learns nothing of others; the path of validation names none, so it is checked here. */
+function requireBinding({ token }: Caller, id: number | undefined): void {
+  if (token.toolIds !== null && (id === undefined || !token.toolIds.includes(id))) {
+    throw new Forbidden('This token is bound to other resources.')
+  }
+}
+
+const readUse = statement<{ id: number; user: string | null; sees_all: boolean }, ToolUse>('tool_use', param => {
+  const access = personaAccess(sql`${param('user')}::uuid`)
+  return sql`
+    with used as (
+      select p.id, ${param('sees_all')}::boolean or ${access} <> 'none' as visible
+      from persona_tool link join persona p on p.id = link.persona_id and not p.deleted
+      where link.tool_id = ${param('id')}::integer
+    ), listed as (
+      select id from used where visible order by id limit ${sql.lit(AGENTS_LISTED_MAX)}
+    )
+    select d.content::text as definition, array(select id from listed order by id) as ids,
+      ((select count(*) from used) - (select count(*) from listed))::integer as others
+    from tool t left join tool_definition d on d.hash = t.definition_hash
+    where t.id = ${param('id')}::integer`
+})
