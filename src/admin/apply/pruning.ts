@@ -1,0 +1,155 @@
+import { type Kysely, sql, type Transaction } from 'kysely'
+import type { Database } from '../../db/tables.js'
+import { type Actor, auditEntry } from '../../revisions/audit.js'
+import { databaseTimeMs } from '../../revisions/time.js'
+import { lockTool, OPERATOR } from '../../tool/store.js'
+import { type OrganisationDocument, SECTIONS, type SectionName } from '../document.js'
+import { type Catalogue, type StoredRow, TABLES } from './catalogue.js'
+import { BLANK_AGENT, changePersona } from './personas.js'
+import type { Outcome } from './report.js'
+
+export interface PruningPlan {
+  outcomes: Outcome[]
+  write(trx: Transaction<Database>, actor: Actor): Promise<void>
+}
+
+/**
+ * Decides what becomes of rows that no entry names, in the lists that the document has. Without `prune` they are only told of.
+ *
+ * With it: agents are deleted as the service deletes them (marked, and taken out of every relation), users are deactivated, as
+ * the audit trail and what they own refer to them; everything else is removed, unless something that stays refers to it.
+ */
+export async function planPruning(
+  db: Kysely<Database>,
+  catalogue: Catalogue,
+  document: OrganisationDocument,
+  prune: boolean,
+): Promise<PruningPlan> {
+  const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
+  const candidates = lists.flatMap(section =>
+    catalogue
+      .unnamed(section)
+      .filter(row => row['deleted'] !== true && !(section === 'users' && prune && row['active'] === false))
+      .map(row => ({ section, row, outcome: outcomeOf(section, row, prune) })),
+  )
+  const outcomes = candidates.map(candidate => candidate.outcome)
+  if (!prune) return { outcomes, write: async () => undefined }
+  const going = new Map(
+    lists.map(section => [section, new Set(candidates.filter(c => c.section === section).map(c => c.row.id))]),
+  )
+  for (const { section, row, outcome } of candidates) {
+    const user = section === 'agents' || section === 'users' ? undefined : await usedBy(db, section, row, going)
+    if (user === undefined) continue
+    Object.assign(outcome, { action: 'kept', reason: `still used by ${user}` })
+    going.get(section)?.delete(row.id)
+  }
+  return {
+    outcomes,
+    write: async (trx, actor) => {
+      for (const { section, row, outcome } of candidates) {
+        if (outcome.action === 'removed') await remove(trx, section, row, actor)
+      }
+    },
+  }
+}
+
+function outcomeOf(section: SectionName, row: StoredRow, prune: boolean): Outcome {
+  const name = String(row[TABLES[section].named])
+  return { section, id: row.id, name, action: prune ? 'removed' : 'only_here', fields: [] }
+}
+
+interface Use {
+  table: keyof Database
+  column: string
+  /** The user: its list, and the column of its id in the table. */
+  by: SectionName
+  byColumn: string
+}
+
+/** Where rows of a list are referred to by rows that would go on living. Shares and memberships go with the row. */
+const USES: Partial<Record<SectionName, readonly Use[]>> = {
+  groups: [
+    { table: 'persona_group', column: 'user_group_id', by: 'agents', byColumn: 'persona_id' },
+    { table: 'document_set_group', column: 'user_group_id', by: 'document_sets', byColumn: 'document_set_id' },
+  ],
+  labels: [{ table: 'persona_label', column: 'label_id', by: 'agents', byColumn: 'persona_id' }],
+  oauth_configs: [{ table: 'tool', column: 'oauth_config_id', by: 'tools', byColumn: 'id' }],
+  mcp_servers: [{ table: 'tool', column: 'mcp_server_id', by: 'tools', byColumn: 'id' }],
+  cc_pairs: [{ table: 'document_set_cc_pair', column: 'cc_pair_id', by: 'document_sets', byColumn: 'document_set_id' }],
+  federated_connectors: [
+    {
+      table: 'document_set_federated_connector',
+      column: 'federated_connector_id',
+      by: 'document_sets',
+      byColumn: 'document_set_id',
+    },
+  ],
+  document_sets: [{ table: 'persona_document_set', column: 'document_set_id', by: 'agents', byColumn: 'persona_id' }],
+  user_files: [{ table: 'persona_user_file', column: 'user_file_id', by: 'agents', byColumn: 'persona_id' }],
+  tools: [{ table: 'persona_tool', column: 'tool_id', by: 'agents', byColumn: 'persona_id' }],
+}
+
+async function usedBy(
+  db: Kysely<Database>,
+  section: SectionName,
+  row: StoredRow,
+  going: ReadonlyMap<SectionName, ReadonlySet<number | string>>,
+): Promise<string | undefined> {
+  for (const { table, column, by, byColumn } of USES[section] ?? []) {
+    const { rows } = await sql<{ id: number }>`
+      select ${sql.ref(byColumn)} as id from ${sql.table(table)} where ${sql.ref(column)} = ${row.id} order by 1`.execute(
+      db,
+    )
+    const user = rows.find(({ id }) => !going.get(by)?.has(id))
+    if (user) return `${by} ${user.id}`
+  }
+  return undefined
+}
+
+const LINKS: Partial<Record<SectionName, readonly [keyof Database, string][]>> = {
+  groups: [['user_group_member', 'user_group_id']],
+  document_sets: [
+    ['document_set_user', 'document_set_id'],
+    ['document_set_group', 'document_set_id'],
+    ['document_set_cc_pair', 'document_set_id'],
+    ['document_set_federated_connector', 'document_set_id'],
+  ],
+  tools: [['tool_header', 'tool_id']],
+}
+
+async function remove(trx: Transaction<Database>, section: SectionName, row: StoredRow, actor: Actor): Promise<void> {
+  if (section === 'agents') {
+    const { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups } = BLANK_AGENT
+    const nothing = { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups }
+    await changePersona(trx, Number(row.id), state => ({ ...state, ...nothing, deleted: true }), actor)
+    return
+  }
+  if (section === 'users') {
+    await trx.updateTable('user_account').set({ active: false }).where('id', '=', String(row.id)).execute()
+    return
+  }
+  if (section === 'tools') await auditRemoval(trx, Number(row.id), actor)
+  for (const [table, column] of LINKS[section] ?? []) {
+    await sql`delete from ${sql.table(table)} where ${sql.ref(column)} = ${row.id}`.execute(trx)
+  }
+  await sql`delete from ${sql.table(TABLES[section].table)} where id = ${row.id}`.execute(trx)
+}
+
+/** The last row of a tool's chain says that it was removed: `audit verify` knows by it why the tool is not there. */
+async function auditRemoval(trx: Transaction<Database>, id: number, actor: Actor): Promise<void> {
+  const state = await lockTool(trx, id, OPERATOR)
+  if (state === undefined) return
+  const changes = [{ field: 'removed', from: false, to: true }]
+  const entry = auditEntry({ kind: 'tool', ...state }, changes, actor, databaseTimeMs(state), state.definition_hash)
+  await trx
+    .insertInto('audit')
+    .values({
+      ...entry,
+      difference_bytes: Buffer.byteLength(entry.difference),
+      difference_hash: Buffer.from(entry.difference_hash, 'hex'),
+      definition_before: entry.definition_before === null ? null : Buffer.from(entry.definition_before, 'hex'),
+      previous_hash: Buffer.from(entry.previous_hash, 'hex'),
+      hash: Buffer.from(entry.hash, 'hex'),
+    })
+    .execute()
+}

@@ -1,0 +1,396 @@
+import { createHash } from 'node:crypto'
+import { dirname, resolve } from 'node:path'
+import { type Kysely, sql, type Transaction } from 'kysely'
+import type { Database } from '../../db/tables.js'
+import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
+import { type Actor, type Change, GENESIS_HASH } from '../../revisions/audit.js'
+import type { Vault } from '../../secrets/vault.js'
+import { checkDefinition } from '../../tool/definition/index.js'
+import { type CheckedDefinition, planToolUpdate, shownMask, type ToolPlan, type ToolUpdate } from '../../tool/plan.js'
+import { type ToolState, toolState } from '../../tool/state.js'
+import { lockTool, OPERATOR, writeTool } from '../../tool/store.js'
+import type { ToolEntry } from '../document.js'
+import { Refusal } from '../refusal.js'
+import { readSource } from '../source.js'
+import { batches } from './batches.js'
+import type { Catalogue, Matched } from './catalogue.js'
+import { auditCreations } from './creation.js'
+import { firstVersion } from './personas.js'
+import { fillIn, headerVariables, placeholder } from './placeholders.js'
+import type { Outcome } from './report.js'
+
+/** What tools need besides the document: the vault of their secrets, the environment, and where `definition_file` starts. */
+export interface ToolSurroundings {
+  vault: Vault
+  env: Readonly<Record<string, string | undefined>>
+  baseDir: string | undefined
+}
+
+/** Columns of a tool that no caller of the API changes: the operator does, with the same audit row. */
+export interface OperatorColumns {
+  in_code_tool_id: string | null
+  mcp_server_id: number | null
+  user_id: string | null
+  enabled: boolean
+  chat_selectable: boolean
+  agent_creation_selectable: boolean
+  default_enabled: boolean
+}
+
+const OPERATOR_COLUMNS = [
+  'in_code_tool_id',
+  'mcp_server_id',
+  'user_id',
+  'enabled',
+  'chat_selectable',
+  'agent_creation_selectable',
+  'default_enabled',
+] as const satisfies readonly (keyof OperatorColumns)[]
+
+/** What the operator decided for one tool: the plan of the API's own fields, and the columns beside them. */
+export interface ToolDecision {
+  plan: ToolPlan
+  columns: OperatorColumns
+  changes: Change[]
+}
+
+export interface ToolsPlan {
+  outcomes: Outcome[]
+  write(trx: Transaction<Database>, actor: Actor): Promise<void>
+}
+
+/** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
+export async function planTools(
+  db: Kysely<Database>,
+  catalogue: Catalogue,
+  around: ToolSurroundings,
+): Promise<ToolsPlan> {
+  const matches = catalogue.entries('tools')
+  const states = await readStates(
+    db,
+    matches.filter(match => match.stored !== undefined).map(match => Number(match.id)),
+  )
+  const created: { id: number; decision: ToolDecision; changes: Change[] }[] = []
+  const changed: { id: number; given: GivenTool }[] = []
+  const outcomes = matches.map((match): Outcome => {
+    const id = Number(match.id)
+    const state = states.get(id)
+    const given = givenTool(match, catalogue, around, state)
+    const decision = noteFaults(catalogue, match, () => decideTool(state ?? blankTool(id), given, around.vault))
+    const changes = decision?.changes ?? []
+    if (state === undefined && decision) created.push({ id, decision, changes })
+    if (state !== undefined && changes.length > 0) changed.push({ id, given })
+    const action = state === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
+    const name = String(match.entry['name'])
+    return { section: 'tools', id, name, action, fields: state === undefined ? [] : changes }
+  })
+  return {
+    outcomes,
+    write: async (trx, actor) => {
+      await insertTools(trx, created, actor)
+      for (const { id, given } of [...changed].sort((a, b) => a.id - b.id)) {
+        await changeTool(trx, id, state => decideTool(state, given, around.vault), actor)
+      }
+    },
+  }
+}
+
+/**
+ * Changes one tool as the operator: locks it, lets `decide` judge what is there then, stores it with one audit row if it differs.
+ * Answers the stored version and the changes; undefined when there is no such tool. What `decide` throws passes through.
+ */
+export async function changeTool(
+  trx: Transaction<Database>,
+  id: number,
+  decide: (state: ToolState) => ToolDecision,
+  actor: Actor,
+): Promise<{ version: number; changes: Change[] } | undefined> {
+  const state = await lockTool(trx, id, OPERATOR)
+  if (state === undefined) return undefined
+  const { plan, columns, changes } = decide(state)
+  const version = await writeTool(trx, state, { ...plan, changes }, actor)
+  if (OPERATOR_COLUMNS.some(column => columns[column] !== state[column])) {
+    await trx.updateTable('tool').set(columns).where('id', '=', id).execute()
+  }
+  return { version, changes }
+}
+
+/** What the operator asks of one tool; absent columns stay. */
+export interface GivenTool {
+  fields: ToolUpdate['fields'] & { display_name?: string | null }
+  columns: Partial<OperatorColumns>
+  definitionFaults: Fault[]
+}
+
+/** Judges what the operator asks of a tool by the API's own rules, built-in tools included. Throws `InvalidRequest`. */
+export function decideTool(state: ToolState, given: GivenTool, vault: Vault): ToolDecision {
+  const { display_name, ...fields } = given.fields
+  const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, manageable: true }
+  const update: ToolUpdate = {
+    fields,
+    definitionFaults: given.definitionFaults,
+    precondition: { kind: 'none' },
+    preconditionDemanded: false,
+  }
+  const plan = planToolUpdate(editable, update, vault, true)
+  const columns = { ...operatorColumns(state), ...given.columns }
+  const changes = [...plan.changes]
+  if (display_name !== undefined && display_name !== state.display_name) {
+    plan.content.display_name = display_name
+    changes.push({ field: 'display_name', from: state.display_name, to: display_name })
+  }
+  for (const column of OPERATOR_COLUMNS) {
+    if (columns[column] !== state[column]) changes.push({ field: column, from: state[column], to: columns[column] })
+  }
+  return { plan, columns, changes }
+}
+
+/** A tool as it is before anybody says anything of it. */
+export function blankTool(id: number): ToolState {
+  return {
+    id,
+    version: 0,
+    audit_head: GENESIS_HASH,
+    field_versions: {},
+    name: '',
+    display_name: null,
+    description: '',
+    in_code_tool_id: null,
+    definition_hash: null,
+    passthrough_auth: false,
+    mcp_server_id: null,
+    user_id: null,
+    oauth_config_id: null,
+    enabled: true,
+    chat_selectable: true,
+    agent_creation_selectable: true,
+    default_enabled: false,
+    secrets_generation: 0,
+    headers: [],
+    manageable: true,
+    recent: [],
+    read_at_ms: 0,
+    received_ms: 0,
+  }
+}
+
+/** Inserts new tools at version 1, each with its audit row, definition and headers. */
+export async function insertTools(
+  trx: Transaction<Database>,
+  created: readonly { id: number; decision: ToolDecision; changes: Change[] }[],
+  actor: Actor,
+): Promise<void> {
+  for (const some of batches(created)) {
+    await insertDefinitions(
+      trx,
+      some.map(({ decision }) => decision.plan.definition),
+    )
+    const heads = await auditCreations(trx, 'tool', some, actor)
+    await trx
+      .insertInto('tool')
+      .values(
+        some.map(({ id, decision: { plan, columns } }, index) => ({
+          id,
+          ...plan.content,
+          ...columns,
+          definition_hash:
+            plan.content.definition_hash === null ? null : Buffer.from(plan.content.definition_hash, 'hex'),
+          ...firstVersion(heads[index]),
+        })),
+      )
+      .execute()
+  }
+  const headers = created.flatMap(({ id, decision }) => headerRows(id, decision.plan))
+  for (const rows of batches(headers)) await trx.insertInto('tool_header').values(rows).execute()
+}
+
+async function insertDefinitions(
+  trx: Transaction<Database>,
+  definitions: readonly (CheckedDefinition | null)[],
+): Promise<void> {
+  const unique = new Map(definitions.filter(definition => definition !== null).map(({ hash, text }) => [hash, text]))
+  // One by one: a definition may have megabytes, and each is stored once for its hash.
+  for (const [hash, text] of unique) {
+    await trx
+      .insertInto('tool_definition')
+      .values({ hash: Buffer.from(hash, 'hex'), content: text, size_bytes: Buffer.byteLength(text) })
+      .onConflict(conflict => conflict.doNothing())
+      .execute()
+  }
+}
+
+function headerRows(toolId: number, { headers }: ToolPlan) {
+  return (headers ?? []).flatMap(({ name, fingerprint, sealed }, position) => {
+    if (sealed === null) return []
+    const { keyId: key_id, nonce, ciphertext } = sealed
+    return { tool_id: toolId, position, name, key_id, nonce, ciphertext, fingerprint: Buffer.from(fingerprint, 'hex') }
+  })
+}
+
+/** Checks a definition with the check of the API and makes what is stored of it. `at` is where it stands for its faults. */
+export function checkedDefinition(
+  definition: unknown,
+  headerNames: readonly string[],
+  at: Loc,
+): { definition: CheckedDefinition } | { faults: Fault[] } {
+  const checked = checkDefinition(definition, { headerNames, at })
+  if (!checked.ok) return { faults: checked.faults }
+  const text = JSON.stringify(definition)
+  return { definition: { text, hash: createHash('sha256').update(text).digest('hex') } }
+}
+
+function operatorColumns(state: ToolState): OperatorColumns {
+  const {
+    in_code_tool_id,
+    mcp_server_id,
+    user_id,
+    enabled,
+    chat_selectable,
+    agent_creation_selectable,
+    default_enabled,
+  } = state
+  return {
+    in_code_tool_id,
+    mcp_server_id,
+    user_id,
+    enabled,
+    chat_selectable,
+    agent_creation_selectable,
+    default_enabled,
+  }
+}
+
+async function readStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, ToolState>> {
+  const viewer = { user: sql`null::uuid`, managesAll: sql`true`, managedGroups: sql`'{}'::integer[]` }
+  const states = new Map<number, ToolState>()
+  for (const some of batches(ids)) {
+    const { rows } = await sql<{ state: ToolState }>`
+      select ${toolState(viewer)} as state from tool t where t.id = any(${some}::integer[])`.execute(db)
+    for (const { state } of rows) states.set(state.id, { ...state, received_ms: performance.now() })
+  }
+  return states
+}
+
+function givenTool(
+  match: Matched,
+  catalogue: Catalogue,
+  around: ToolSurroundings,
+  state: ToolState | undefined,
+): GivenTool {
+  const { loc } = match
+  const entry = match.entry as ToolEntry // it passed the document's schema
+  const given: GivenTool = { fields: { name: entry.name }, columns: {}, definitionFaults: [] }
+  if (entry.display_name !== undefined) given.fields.display_name = entry.display_name
+  if (entry.description !== undefined) given.fields.description = entry.description
+  if (entry.passthrough_auth !== undefined) given.fields.passthrough_auth = entry.passthrough_auth
+  if (entry.custom_headers !== undefined) given.fields.custom_headers = givenHeaders(match, catalogue, around, state)
+  if (entry.oauth_config !== undefined)
+    given.fields.oauth_config_id = idOrNull(catalogue, 'oauth_configs', entry.oauth_config, [...loc, 'oauth_config'])
+  if (entry.mcp_server !== undefined)
+    given.columns.mcp_server_id = idOrNull(catalogue, 'mcp_servers', entry.mcp_server, [...loc, 'mcp_server'])
+  if (entry.owner !== undefined) {
+    const owner = entry.owner && catalogue.resolve('users', entry.owner, [...loc, 'owner'])
+    given.columns.user_id = owner === null ? null : String(owner)
+  }
+  for (const column of [
+    'in_code_tool_id',
+    'enabled',
+    'chat_selectable',
+    'agent_creation_selectable',
+    'default_enabled',
+  ] as const) {
+    if (entry[column] !== undefined) Object.assign(given.columns, { [column]: entry[column] })
+  }
+  giveDefinition(given, entry, match, around, state)
+  return given
+}
+
+function idOrNull(
+  catalogue: Catalogue,
+  section: 'oauth_configs' | 'mcp_servers',
+  reference: unknown,
+  loc: Loc,
+): number | null {
+  const id = reference && catalogue.resolve(section, reference, loc)
+  return typeof id === 'number' ? id : null
+}
+
+/**
+ * The headers of a document with their secrets filled in. The placeholder that an export writes for a header keeps the stored
+ * secret when its variable is not set: an exported document applies to its own database with an empty plan.
+ */
+function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurroundings, state: ToolState | undefined) {
+  const { custom_headers = [] } = match.entry as ToolEntry // it passed the document's schema
+  const variables = headerVariables(
+    Number(match.id),
+    custom_headers.map(header => header.key),
+  )
+  return custom_headers.map(({ key, value: written }, index) => {
+    const { value, missing } = fillIn(written, around.env)
+    if (missing.length === 0) return { key, value }
+    const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
+    if (stored && written === placeholder(variables[index] ?? '')) return { key, value: shownMask(stored) }
+    const loc = [...match.loc, 'custom_headers', index, 'value']
+    catalogue.faults.push({ loc, msg: `the environment lacks ${missing.join(', ')}`, type: 'variable_missing' })
+    return { key, value: '' }
+  })
+}
+
+function giveDefinition(
+  given: GivenTool,
+  entry: ToolEntry,
+  { loc, stored }: Matched,
+  around: ToolSurroundings,
+  state: ToolState | undefined,
+): void {
+  const note = (field: string, msg: string, type: string) =>
+    given.definitionFaults.push({ loc: [...loc, field], msg, type })
+  if (entry.definition !== undefined && entry.definition_file !== undefined) {
+    note('definition_file', 'definition and definition_file exclude each other', 'definition_twice')
+    return
+  }
+  if (entry.definition === undefined && entry.definition_file === undefined) {
+    const isCustom = (entry.in_code_tool_id ?? null) === null && (entry.mcp_server ?? null) === null
+    if (stored === undefined && isCustom) note('definition', 'a new custom tool needs a definition', 'missing')
+    return
+  }
+  const field = entry.definition === undefined ? 'definition_file' : 'definition'
+  let definition: unknown = entry.definition
+  if (entry.definition_file !== undefined) {
+    if (around.baseDir === undefined)
+      return void note(field, 'a file can be named only in a document that is one', 'definition_file')
+    try {
+      definition = readSource(resolve(around.baseDir, entry.definition_file)).value
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error
+      return void note(field, error.message, 'definition_file')
+    }
+  }
+  const headerNames = entry.custom_headers?.map(header => header.key) ?? state?.headers.map(header => header.name) ?? []
+  const checked = checkedDefinition(definition, headerNames, [...loc, field])
+  if ('faults' in checked) given.definitionFaults.push(...checked.faults)
+  else given.fields.definition = checked.definition
+}
+
+/** Notes what the API's rules find wrong with a tool at its place in the document. */
+function noteFaults(catalogue: Catalogue, { loc }: Matched, decide: () => ToolDecision): ToolDecision | undefined {
+  try {
+    return decide()
+  } catch (error) {
+    if (error instanceof InvalidRequest) {
+      catalogue.faults.push(...error.faults.map(fault => ({ ...fault, loc: inDocument(fault.loc, loc) })))
+      return undefined
+    }
+    if (error instanceof Unavailable) throw new Refusal(error.message)
+    throw error
+  }
+}
+
+function inDocument(loc: Loc, at: Loc): Loc {
+  return loc[0] === 'body' ? [...at, ...loc.slice(1)] : loc
+}
+
+/** The folder of a document's file, from which its `definition_file` entries start. */
+export function folderOf(path: string): string {
+  return dirname(resolve(path))
+}

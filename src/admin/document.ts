@@ -1,0 +1,158 @@
+import { type Static, Type } from '@sinclair/typebox'
+import { dateTime, enumeration, flag, freeForm, int32, list, nullable, text, uuid } from '../http/typebox.js'
+import { DocumentSource, FederatedConnectorSource } from '../persona/enumerations.js'
+import { PersonaUpsertRequest } from '../persona/schema.js'
+import { Header } from '../tool/schema.js'
+
+/*
+ * The organisation document: what `agentctl apply` takes in and `agentctl export` writes. Limits are those of the API where
+ * it has the field. In every entry an absent field of an existing row stays as it is.
+ */
+
+/** Another entry: text is a name (of a user the email, of a file the id), a number is an id. */
+export type Reference = string | number
+
+const reference = () => Type.Unsafe<Reference>(Type.Unknown())
+const optional = Type.Optional
+const id = () => optional(Type.Integer({ minimum: 1, maximum: 2_147_483_647 }))
+const name = () => text({ minLength: 1, maxLength: 255 })
+const references = () => optional(list(reference()))
+const permissions = () => optional(list(enumeration(['basic', 'manage:actions', 'admin'])))
+
+const User = Type.Object({
+  id: optional(uuid()),
+  email: text({ minLength: 3, maxLength: 320 }),
+  kind: optional(enumeration(['person', 'service_account'])),
+  active: optional(flag()),
+  permissions: permissions(),
+})
+
+const Group = Type.Object({
+  id: id(),
+  name: name(),
+  permissions: permissions(),
+  members: references(),
+  managers: references(),
+})
+
+const Named = Type.Object({ id: id(), name: name() })
+
+const McpServer = Type.Object({ id: id(), name: name(), owner: optional(nullable(reference())) })
+
+const CcPair = Type.Object({
+  id: id(),
+  name: name(),
+  source: optional(DocumentSource),
+  access_type: optional(enumeration(['public', 'private', 'sync'])),
+})
+
+const FederatedConnector = Type.Object({ id: id(), name: name(), source: optional(FederatedConnectorSource) })
+
+const DocumentSet = Type.Object({
+  id: id(),
+  name: name(),
+  description: optional(nullable(text({ maxLength: 10_000 }))),
+  is_public: optional(flag()),
+  is_up_to_date: optional(flag()),
+  users: references(),
+  groups: references(),
+  cc_pairs: references(),
+  federated_connectors: optional(list(Type.Object({ connector: reference(), entities: freeForm() }))),
+})
+
+const UserFile = Type.Object({
+  id: text({ minLength: 1, maxLength: 255 }),
+  name: name(),
+  owner: reference(),
+})
+
+const Tool = Type.Object({
+  id: id(),
+  name: name(),
+  display_name: optional(nullable(name())),
+  description: optional(text({ maxLength: 10_000 })),
+  in_code_tool_id: optional(nullable(name())),
+  owner: optional(nullable(reference())),
+  definition: optional(freeForm()),
+  definition_file: optional(text({ minLength: 1, maxLength: 4096 })),
+  custom_headers: optional(list(Header, { maxItems: 50 })),
+  passthrough_auth: optional(flag()),
+  mcp_server: optional(nullable(reference())),
+  oauth_config: optional(nullable(reference())),
+  enabled: optional(flag()),
+  chat_selectable: optional(flag()),
+  agent_creation_selectable: optional(flag()),
+  default_enabled: optional(flag()),
+})
+
+const { properties: agentFields } = PersonaUpsertRequest
+const level = () => optional(enumeration(['viewer', 'editor']))
+
+const Agent = Type.Object({
+  id: id(),
+  name: agentFields.name,
+  owner: optional(nullable(reference())),
+  description: optional(agentFields.description),
+  num_chunks: optional(nullable(agentFields.num_chunks)),
+  is_public: optional(flag()),
+  is_visible: optional(flag()),
+  recency_bias: optional(agentFields.recency_bias),
+  llm_filter_extraction: optional(flag()),
+  llm_relevance_filter: optional(flag()),
+  system_prompt: optional(nullable(agentFields.system_prompt)),
+  task_prompt: optional(nullable(agentFields.task_prompt)),
+  datetime_aware: optional(flag()),
+  llm_model_provider_override: agentFields.llm_model_provider_override,
+  llm_model_version_override: agentFields.llm_model_version_override,
+  starter_messages: agentFields.starter_messages,
+  uploaded_image_id: agentFields.uploaded_image_id,
+  icon_name: agentFields.icon_name,
+  search_start_date: optional(nullable(dateTime())),
+  is_default_persona: optional(flag()),
+  display_priority: optional(nullable(int32())),
+  replace_base_system_prompt: optional(flag()),
+  builtin_persona: optional(flag()),
+  deleted: optional(flag()),
+  users: optional(list(Type.Object({ email: reference(), level: level() }), { maxItems: 1000 })),
+  groups: optional(list(Type.Object({ name: reference(), level: level() }), { maxItems: 1000 })),
+  tools: optional(list(reference(), { maxItems: 1000 })),
+  document_sets: optional(list(reference(), { maxItems: 1000 })),
+  labels: optional(list(reference(), { maxItems: 1000 })),
+  user_files: optional(list(reference(), { maxItems: 1000 })),
+})
+
+export type OrganisationDocument = Static<typeof OrganisationDocument>
+export const OrganisationDocument = Type.Object({
+  version: Type.Integer({ minimum: 1, maximum: 1 }),
+  users: optional(list(User)),
+  groups: optional(list(Group)),
+  labels: optional(list(Named)),
+  oauth_configs: optional(list(Named)),
+  mcp_servers: optional(list(McpServer)),
+  cc_pairs: optional(list(CcPair)),
+  federated_connectors: optional(list(FederatedConnector)),
+  document_sets: optional(list(DocumentSet)),
+  user_files: optional(list(UserFile)),
+  tools: optional(list(Tool)),
+  agents: optional(list(Agent)),
+})
+
+export type ToolEntry = Static<typeof Tool>
+export type AgentEntry = Static<typeof Agent>
+
+/** The lists of a document, in the order in which they can refer to each other. */
+export const SECTIONS = [
+  'users',
+  'groups',
+  'labels',
+  'oauth_configs',
+  'mcp_servers',
+  'cc_pairs',
+  'federated_connectors',
+  'document_sets',
+  'user_files',
+  'tools',
+  'agents',
+] as const satisfies readonly (keyof OrganisationDocument)[]
+
+export type SectionName = (typeof SECTIONS)[number]

@@ -1,0 +1,86 @@
+import { readFileSync } from 'node:fs'
+import { isCollection, isMap, isScalar, LineCounter, parseDocument } from 'yaml'
+import type { Loc } from '../errors.js'
+import { Refusal } from './refusal.js'
+
+/** A JSON or YAML text with the lines of its parts. */
+export interface Source {
+  value: unknown
+  /** The line (from 1) of the value at a place, or of what is nearest around it. */
+  lineOf(loc: Loc): number
+}
+
+/**
+ * Reads a file of JSON or YAML; `-` is standard input. Throws `Refusal` when it cannot be read or is neither.
+ */
+export function readSource(path: string): Source {
+  let text: string
+  try {
+    text = readFileSync(path === '-' ? 0 : path, 'utf8')
+  } catch (error) {
+    const reason = error instanceof Error && 'code' in error ? String(error.code) : String(error)
+    throw new Refusal(`${path === '-' ? 'standard input' : path} cannot be read (${reason})`)
+  }
+  return parseSource(text)
+}
+
+/**
+ * Parses JSON or YAML. A text that is JSON is read by JSON's own rules (duplicate keys give the last, as over HTTP); any other is YAML 1.2.
+ * Throws `Refusal` with every syntax fault and its line.
+ */
+export function parseSource(text: string): Source {
+  const json = jsonValue(text)
+  const counter = new LineCounter()
+  const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: json === undefined })
+  if (json !== undefined) return { value: json.value, lineOf: lazyLines(lines, counter) }
+  const document = lines()
+  if (document.errors.length > 0) {
+    const faults = document.errors.map(error => `line ${error.linePos?.[0].line ?? '?'}: ${firstLine(error.message)}`)
+    throw new Refusal(`the text is neither JSON nor YAML:\n  ${faults.join('\n  ')}`)
+  }
+  // A document of a few lines may say "ten times the list before" again and again: the count of what aliases make is bounded.
+  const value: unknown = document.toJS({ maxAliasCount: 100 })
+  return { value, lineOf: loc => lineAt(document.contents, loc, counter) }
+}
+
+function jsonValue(text: string): { value: unknown } | undefined {
+  try {
+    return { value: JSON.parse(text) }
+  } catch {
+    return undefined
+  }
+}
+
+/** The lines of a JSON text are wanted only when something is to be reported. */
+function lazyLines(parse: () => ReturnType<typeof parseDocument>, counter: LineCounter): Source['lineOf'] {
+  let document: ReturnType<typeof parseDocument> | undefined
+  return loc => {
+    document ??= parse()
+    return lineAt(document.contents, loc, counter)
+  }
+}
+
+function lineAt(root: unknown, loc: Loc, counter: LineCounter): number {
+  let node = root
+  let offset = hasRange(root) ? root.range[0] : 0
+  for (const step of loc) {
+    if (!isCollection(node)) break
+    const pair = isMap(node)
+      ? node.items.find(item => isScalar(item.key) && String(item.key.value) === String(step))
+      : undefined
+    // The key's own line, as the value of a map may begin on a later one.
+    if (isScalar(pair?.key) && pair.key.range) offset = pair.key.range[0]
+    node = pair === undefined ? node.get(step, true) : pair.value
+    if (node === undefined) break
+    if (pair === undefined && hasRange(node)) offset = node.range[0]
+  }
+  return counter.linePos(offset).line
+}
+
+function hasRange(node: unknown): node is { range: [number, number, number] } {
+  return typeof node === 'object' && node !== null && 'range' in node && Array.isArray(node.range)
+}
+
+function firstLine(text: string): string {
+  return text.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? text
+}

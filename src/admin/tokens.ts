@@ -1,0 +1,158 @@
+import { type Kysely, sql, type Transaction } from 'kysely'
+import { mintToken } from '../auth/token.js'
+import type { Database, Permission } from '../db/tables.js'
+import { Refusal } from './refusal.js'
+
+export const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
+
+export interface TokenRequest {
+  email: string
+  /** Narrow what the user may do; absent: no narrowing. */
+  scopes?: readonly Permission[]
+  /** Bind the token to these resources; absent: no binding. */
+  personaIds?: readonly number[]
+  toolIds?: readonly number[]
+  /** Seconds from the database's now; null never expires. Default: 90 days. */
+  expiresInS?: number | null
+  requireIfMatch?: boolean
+}
+
+/** A token as it is told once: the secret cannot be had again. `expires_at` is ISO 8601 in UTC. */
+export interface IssuedToken {
+  id: number
+  token: string
+  expires_at: string | null
+}
+
+/** A token as it can be listed: without the secret. */
+export interface ListedToken {
+  id: number
+  email: string
+  scopes: Permission[] | null
+  persona_ids: number[] | null
+  tool_ids: number[] | null
+  requires_if_match: boolean
+  created_at: string
+  expires_at: string | null
+  revoked_at: string | null
+  last_used_at: string | null
+}
+
+/** Makes a token for an existing user. Throws `Refusal` when the user or a bound resource does not exist. */
+export async function createToken(db: Kysely<Database>, request: TokenRequest): Promise<IssuedToken> {
+  const user = await db
+    .selectFrom('user_account')
+    .select(['id', 'kind'])
+    .where(sql<string>`lower(email)`, '=', request.email.toLowerCase())
+    .executeTakeFirst()
+  if (user === undefined) throw new Refusal(`there is no user ${request.email}`)
+  await requireResources(db, 'persona', request.personaIds ?? [])
+  await requireResources(db, 'tool', request.toolIds ?? [])
+  return await insertToken(db, {
+    user_id: user.id,
+    kind: user.kind,
+    scopes: listOrNull(request.scopes),
+    persona_ids: listOrNull(request.personaIds),
+    tool_ids: listOrNull(request.toolIds),
+    requires_if_match: request.requireIfMatch ?? false,
+    expiresInS: request.expiresInS === undefined ? DEFAULT_TOKEN_LIFE_S : request.expiresInS,
+  })
+}
+
+/** All tokens, or those of one user, in the order in which they were made. */
+export async function listTokens(db: Kysely<Database>, email?: string): Promise<ListedToken[]> {
+  let query = db
+    .selectFrom('token as t')
+    .innerJoin('user_account as u', 'u.id', 't.user_id')
+    .select(['t.id', 'u.email', 't.scopes', 't.persona_ids', 't.tool_ids', 't.requires_if_match', 't.created_at'])
+    .select(['t.expires_at', 't.revoked_at', 't.last_used_at'])
+    .orderBy('t.id')
+  if (email !== undefined) query = query.where(sql<string>`lower(u.email)`, '=', email.toLowerCase())
+  return await query.execute()
+}
+
+/** Revokes a token; works on the next request. Answers false when it was revoked before. Throws `Refusal`. */
+export async function revokeToken(db: Kysely<Database>, id: number): Promise<boolean> {
+  const token = await db.selectFrom('token').select('revoked_at').where('id', '=', id).executeTakeFirst()
+  if (token === undefined) throw new Refusal(`there is no token ${id}`)
+  const revoked = await db
+    .updateTable('token')
+    .set({ revoked_at: sql<string>`clock_timestamp()` })
+    .where('id', '=', id)
+    .where('revoked_at', 'is', null)
+    .executeTakeFirst()
+  return revoked.numUpdatedRows > 0n
+}
+
+/**
+ * Makes a new token with the rights and the length of life of an old one; the old one lives on for `overlapS` seconds, or
+ * until it would have expired if that is sooner. Throws `Refusal` for a token that is gone, revoked or expired.
+ */
+export async function rotateToken(db: Kysely<Database>, id: number, overlapS: number): Promise<IssuedToken> {
+  return await db.transaction().execute(async trx => {
+    const old = await trx
+      .selectFrom('token as t')
+      .innerJoin('user_account as u', 'u.id', 't.user_id')
+      .select(['t.user_id', 'u.kind', 't.scopes', 't.persona_ids', 't.tool_ids', 't.requires_if_match', 't.revoked_at'])
+      .select(sql<number | null>`extract(epoch from t.expires_at - t.created_at)::float8`.as('life_s'))
+      .select(sql<boolean>`coalesce(t.expires_at <= clock_timestamp(), false)`.as('expired'))
+      .where('t.id', '=', id)
+      .forUpdate('t')
+      .executeTakeFirst()
+    if (old === undefined) throw new Refusal(`there is no token ${id}`)
+    if (old.revoked_at !== null || old.expired) {
+      throw new Refusal(
+        `token ${id} is ${old.expired ? 'expired' : 'revoked'}: make a new one with agentctl token create`,
+      )
+    }
+    await trx
+      .updateTable('token')
+      .set({ expires_at: sql<string>`least(expires_at, clock_timestamp() + make_interval(secs => ${overlapS}))` })
+      .where('id', '=', id)
+      .execute()
+    return await insertToken(trx, { ...old, expiresInS: old.life_s })
+  })
+}
+
+interface NewToken {
+  user_id: string
+  kind: 'person' | 'service_account'
+  scopes: Permission[] | null
+  persona_ids: number[] | null
+  tool_ids: number[] | null
+  requires_if_match: boolean
+  expiresInS: number | null
+}
+
+async function insertToken(db: Kysely<Database> | Transaction<Database>, given: NewToken): Promise<IssuedToken> {
+  const { token, hash } = mintToken(given.kind)
+  const { user_id, scopes, persona_ids, tool_ids, requires_if_match, expiresInS } = given
+  const expires_at = sql<string>`clock_timestamp() + make_interval(secs => ${expiresInS}::float8)`
+  const row = await db
+    .insertInto('token')
+    .values({ hash, user_id, scopes, persona_ids, tool_ids, requires_if_match, expires_at })
+    .returning(['id', 'expires_at'])
+    .executeTakeFirstOrThrow()
+  return { id: row.id, token, expires_at: row.expires_at }
+}
+
+async function requireResources(
+  db: Kysely<Database>,
+  table: 'persona' | 'tool',
+  ids: readonly number[],
+): Promise<void> {
+  if (ids.length === 0) return
+  const rows = await db
+    .selectFrom(table)
+    .select('id')
+    .where('id', 'in', [...ids])
+    .execute()
+  const known = new Set(rows.map(row => row.id))
+  const missing = ids.filter(id => !known.has(id))
+  if (missing.length > 0)
+    throw new Refusal(`there is no ${table === 'persona' ? 'agent' : 'tool'} ${missing.join(', ')}`)
+}
+
+function listOrNull<Item>(items: readonly Item[] | undefined): Item[] | null {
+  return items === undefined || items.length === 0 ? null : [...new Set(items)]
+}

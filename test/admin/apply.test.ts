@@ -1,0 +1,138 @@
+import { readFileSync } from 'node:fs'
+import { sql } from 'kysely'
+import t from 'tap'
+import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { InvalidDocument } from '../../src/admin/refusal.js'
+import { authenticate } from '../../src/auth/authenticate.js'
+import { decryptSecret } from '../../src/secrets/cipher.js'
+import { worldDatabase, worldFile } from '../world.js'
+
+const { database, vault, token } = await worldDatabase(t)
+const { db } = database
+const world = () => JSON.parse(readFileSync(worldFile(), 'utf8'))
+const options = { vault, env: {} }
+
+t.test('a document applied again changes nothing', async t => {
+  const report = await applyOrganisation(database, world(), options)
+  t.same(countOutcomes(report), { created: 0, changed: 0, unchanged: 68, removed: 0, kept: 0, only_here: 0 })
+})
+
+t.test('what is made stands as the document says, at version 1 with one audit row', async t => {
+  const agent = await db.selectFrom('persona').selectAll().where('id', '=', 11).executeTakeFirstOrThrow()
+  t.match(agent, {
+    name: 'Full',
+    num_chunks: 10,
+    search_start_date: '2024-01-02T03:04:05.000000Z',
+    starter_messages: [{ name: 'hi', message: 'Hello there' }],
+    version: 1,
+    audit_count: 1,
+  })
+  const audit = await db
+    .selectFrom('audit')
+    .selectAll()
+    .where('resource_id', '=', 11)
+    .where('resource_kind', '=', 'persona')
+    .execute()
+  t.equal(audit.length, 1)
+  t.match(audit[0], { version_before: 0, version_after: 1, actor: 'agentctl', client_address: 'local' })
+  t.same(audit[0]?.hash, agent.audit_head)
+  const header = await db
+    .selectFrom('tool_header')
+    .selectAll()
+    .where('tool_id', '=', 16)
+    .where('position', '=', 0)
+    .executeTakeFirstOrThrow()
+  const sealed = { keyId: header.key_id, nonce: header.nonce, ciphertext: header.ciphertext }
+  t.equal(decryptSecret(vault.ring, sealed, { toolId: 16, headerName: 'Authorization' }), 'Bearer abc')
+})
+
+t.test('ids made later continue behind explicit ones', async t => {
+  const { rows } = await sql<{ tool: number; persona: number }>`
+    select nextval(pg_get_serial_sequence('tool', 'id')) as tool, nextval(pg_get_serial_sequence('persona', 'id')) as persona`.execute(
+    db,
+  )
+  t.match(rows[0], { tool: 21, persona: 19 })
+})
+
+t.test('a change of an agent or tool is a new version with one audit row; a plan stores nothing', async t => {
+  const document = {
+    version: 1,
+    tools: [{ id: 16, name: 'full_tool', enabled: true, display_name: 'Whole Tool' }],
+    agents: [{ name: 'Full', tools: ['SearchTool'], users: [{ email: 'bob@example.com', level: 'editor' }] }],
+  }
+  const planned = await applyOrganisation(database, document, { ...options, plan: true })
+  t.same((await db.selectFrom('persona').select('version').where('id', '=', 11).executeTakeFirst())?.version, 1)
+  const report = await applyOrganisation(database, document, options)
+  t.same(report.outcomes, planned.outcomes)
+  const [tool, agent] = report.outcomes.filter(outcome => outcome.action === 'changed')
+  t.same(
+    tool?.fields.map(change => change.field),
+    ['display_name', 'enabled'],
+  )
+  t.same(
+    agent?.fields.map(change => change.field),
+    ['tool_ids', 'users'],
+  )
+  const audit = await db
+    .selectFrom('audit')
+    .select(['resource_kind', 'fields', 'hash'])
+    .where('version_after', '=', 2)
+    .orderBy('resource_kind')
+    .execute()
+  t.same(
+    audit.map(row => row.fields),
+    [
+      ['tool_ids', 'users'],
+      ['display_name', 'enabled'],
+    ],
+  )
+  const row = await db
+    .selectFrom('tool')
+    .select(['enabled', 'version', 'audit_head', 'audit_count'])
+    .where('id', '=', 16)
+    .executeTakeFirst()
+  t.match(row, { enabled: true, version: 2, audit_count: 2, audit_head: audit[1]?.hash })
+  t.equal(countOutcomes(await applyOrganisation(database, document, options)).changed, 0)
+})
+
+t.test('every fault of a document is told at once, at its place, and nothing is stored', async t => {
+  const document = {
+    version: 1,
+    labels: [{ name: 'new one' }],
+    tools: [
+      { name: 'x', definition: { openapi: '3.0.0' }, custom_headers: [{ key: 'X-Key', value: '${env:NOWHERE}' }] },
+      { id: 17, name: 'pass_tool', custom_headers: [{ key: 'authorization', value: 'v' }] },
+    ],
+    agents: [
+      { name: 'y', tools: ['items', 'nothing', 999], is_default_persona: true },
+      { name: 'z', owner: 'nobody@example.com' },
+    ],
+  }
+  const error = await applyOrganisation(database, document, options).then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  )
+  t.ok(error instanceof InvalidDocument)
+  const faults = error instanceof InvalidDocument ? error.faults : []
+  t.same(
+    faults.map(({ loc, type }) => [loc.join('.'), type]),
+    [
+      ['tools.0.custom_headers.0.value', 'variable_missing'],
+      ['tools.0.definition.info', 'missing'],
+      ['tools.0.definition.servers', 'servers_missing'],
+      ['tools.0.definition.paths', 'missing'],
+      ['tools.1.custom_headers.0.key', 'passthrough_auth_conflict'],
+      ['agents.0.tools.1', 'not_found'],
+      ['agents.0.tools.2', 'not_found'],
+      ['agents.0.is_default_persona', 'default_persona_private'],
+      ['agents.1.owner', 'not_found'],
+    ],
+  )
+  t.notOk(await db.selectFrom('label').selectAll().where('name', '=', 'new one').executeTakeFirst())
+})
+
+t.test('a token made for a user authenticates that user', async t => {
+  const text = await token('alice@example.com', { scopes: ['basic'], requireIfMatch: true })
+  const { caller } = await authenticate(db, `Bearer ${text}`, { kind: 'nothing' })
+  t.match(caller, { email: 'alice@example.com', permission: 'basic', token: { requiresIfMatch: true } })
+})

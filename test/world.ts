@@ -1,0 +1,71 @@
+import { createHash } from 'node:crypto'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { Kysely } from 'kysely'
+import { applyOrganisation } from '../src/admin/apply.js'
+import { createToken, type TokenRequest } from '../src/admin/tokens.js'
+import { readConfig } from '../src/config.js'
+import { migrate } from '../src/db/migrate.js'
+import { openUrl } from '../src/db/open.js'
+import type { ServiceDatabase } from '../src/db/transaction.js'
+import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { openVault, type Vault } from '../src/secrets/vault.js'
+import { testDatabase } from './postgres.js'
+
+/** The recorded cases' organisation, in a database of the caller's own. */
+export interface World {
+  /** For `pg`, and as `DATABASE_URL`. */
+  url: string
+  database: ServiceDatabase
+  vault: Vault
+  /** Makes a token for a user of the organisation and answers its text. Without options: no scopes, 90 days. */
+  token(email: string, options?: Omit<TokenRequest, 'email'>): Promise<string>
+}
+
+/** The key ring of all test databases, as `SECRET_KEYS`. */
+export const TEST_SECRET_KEYS = `test:${Buffer.alloc(32, 7).toString('base64')}`
+
+const BUILD = fileURLToPath(new URL('..', import.meta.url))
+
+/** A database loaded from `test/fixtures/world.json`: made once for a version of the program, then copied. */
+export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void }): Promise<World> {
+  const template = { name: `world_${contentHash()}`, prepare: loadWorld }
+  const { url } = await testDatabase(t, { template })
+  const database = open(url)
+  t.teardown(() => database.close())
+  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
+  const token = async (email: string, options: Omit<TokenRequest, 'email'> = {}) =>
+    (await createToken(database.db, { email, ...options })).token
+  return { url, database, vault, token }
+}
+
+async function loadWorld(url: string): Promise<void> {
+  const database = open(url)
+  try {
+    await migrate(database.db as unknown as Kysely<unknown>) // a migration knows no tables
+    const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
+    await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
+  } finally {
+    await database.close()
+  }
+}
+
+/** Where the document lies, in the sources. */
+export function worldFile(): string {
+  return join(BUILD, '..', 'test', 'fixtures', 'world.json')
+}
+
+function open(url: string): ServiceDatabase {
+  return openUrl(url, readConfig({ DATABASE_POOL_SIZE: '20' }))
+}
+
+/** What the template's content depends on: the document, the migrations, and what applies it. */
+function contentHash(): string {
+  const hash = createHash('sha256').update(readFileSync(worldFile()))
+  for (const folder of ['migrations', 'src/admin/apply', 'src/revisions', 'src/secrets']) {
+    const names = readdirSync(join(BUILD, folder)).filter(name => name.endsWith('.js'))
+    for (const name of names.sort()) hash.update(readFileSync(join(BUILD, folder, name)))
+  }
+  return hash.digest('hex').slice(0, 12)
+}
