@@ -90,7 +90,7 @@ export class Catalogue {
     const byId = new Map(stored.map(row => [row.id, row]))
     const byName = new Map<string, StoredRow[]>()
     for (const row of stored) {
-      if (row['deleted'] === true) continue
+      if (row.deleted === true) continue
       const name = folded(named, String(row[named]))
       byName.set(name, [...(byName.get(name) ?? []), row])
     }
@@ -110,7 +110,7 @@ export class Catalogue {
   ): Omit<Matched, 'id'> & { id: Id | undefined } {
     const { named, ids, uniqueNames } = TABLES[section]
     const given =
-      ids === 'uuid' && typeof entry['id'] === 'string' ? canonicalUuid(entry['id']) : (entry['id'] as Id | undefined) // checked by the schema
+      ids === 'uuid' && typeof entry.id === 'string' ? canonicalUuid(entry.id) : (entry.id as Id | undefined) // checked by the schema
     const namesakes = byName.get(folded(named, String(entry[named]))) ?? []
     if (given !== undefined) {
       const stored = byId.get(given)
@@ -129,13 +129,13 @@ export class Catalogue {
     const seenNames = new Map<string, boolean>()
     for (const [index, { id, entry, loc }] of matched.entries()) {
       const name = folded(named, String(entry[named]))
-      const bothHaveIds = entry['id'] !== undefined && seenNames.get(name) === true
+      const bothHaveIds = entry.id !== undefined && seenNames.get(name) === true
       if (seen.has(id)) this.#fault(loc, `stands for the same as ${section}[${seen.get(id)}]`, 'duplicate')
       else if (seenNames.has(name) && (uniqueNames || !bothHaveIds)) {
         this.#fault([...loc, named], 'another entry has this name: give both their ids, or other names', 'duplicate')
       }
       seen.set(id, index)
-      seenNames.set(name, entry['id'] !== undefined)
+      seenNames.set(name, entry.id !== undefined)
     }
     const rest = this.unnamed(section)
     this.#ids.set(section, new Set([...rest.map(row => row.id), ...matched.map(({ id }) => id)]))
@@ -144,7 +144,7 @@ export class Catalogue {
       const key = folded(named, String(name))
       names.set(key, [...(names.get(key) ?? []), id])
     }
-    for (const row of rest) if (row['deleted'] !== true) add(row[named], row.id)
+    for (const row of rest) if (row.deleted !== true) add(row[named], row.id)
     for (const { entry, id } of matched) add(entry[named], id)
     this.#names.set(section, names)
   }

@@ -29,7 +29,7 @@ export async function planPruning(
   const candidates = lists.flatMap(section =>
     catalogue
       .unnamed(section)
-      .filter(row => row['deleted'] !== true && !(section === 'users' && prune && row['active'] === false))
+      .filter(row => row.deleted !== true && !(section === 'users' && prune && row.active === false))
       .map(row => ({ section, row, outcome: outcomeOf(section, row, prune) })),
   )
   const outcomes = candidates.map(candidate => candidate.outcome)

@@ -203,7 +203,7 @@ function membership({ entry, loc }: Matched, catalogue: Catalogue, current: read
   const listed = (field: 'members' | 'managers', isManager: boolean): Id[] => {
     const list = entry[field]
     if (Array.isArray(list)) return catalogue.resolveAll('users', list, [...loc, field])
-    return current.filter(row => row['is_manager'] === isManager).map(row => row['user_id'] as Id) // its key
+    return current.filter(row => row.is_manager === isManager).map(row => row.user_id as Id) // its key
   }
   const managing = new Set(listed('managers', true))
   const all = ascending([...listed('members', false), ...managing])
@@ -211,7 +211,7 @@ function membership({ entry, loc }: Matched, catalogue: Catalogue, current: read
 }
 
 function federatedConnectors({ entry, loc }: Matched, catalogue: Catalogue): Row[] | undefined {
-  const list = entry['federated_connectors']
+  const list = entry.federated_connectors
   if (!Array.isArray(list)) return undefined
   const entities = new Map<Id, unknown>()
   for (const [index, item] of (list as { connector: unknown; entities: unknown }[]).entries()) {
@@ -225,7 +225,7 @@ function federatedConnectors({ entry, loc }: Matched, catalogue: Catalogue): Row
 
 /** pg would write a list into a json column as a PostgreSQL array. */
 function jsonAsText(row: Row): Row {
-  return 'entities' in row ? { ...row, entities: JSON.stringify(row['entities']) } : row
+  return 'entities' in row ? { ...row, entities: JSON.stringify(row.entities) } : row
 }
 
 function sameRow(a: Row, b: Row): boolean {

@@ -81,7 +81,7 @@ export async function planTools(
     if (state === undefined && decision) created.push({ id, decision, changes })
     if (state !== undefined && changes.length > 0) changed.push({ id, given })
     const action = state === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
-    const name = String(match.entry['name'])
+    const name = String(match.entry.name)
     return { section: 'tools', id, name, action, fields: state === undefined ? [] : changes }
   })
   return {
