@@ -1,0 +1,71 @@
+import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify'
+import type { Logger } from 'pino'
+import { buildApp } from '../src/app.js'
+import { readConfig } from '../src/config.js'
+import { makeLogger } from '../src/http/logging.js'
+import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { Service } from '../src/service.js'
+import { VERSION } from '../src/version.js'
+import { TEST_SECRET_KEYS, type World, worldDatabase } from './world.js'
+
+export interface Call {
+  /** Bearer token; without one the request carries no Authorization. */
+  token?: string
+  /** An object is sent as JSON, a text as it is; without one there is no body. */
+  body?: unknown
+  headers?: Record<string, string>
+}
+
+/** The application as production builds it, over the recorded cases' organisation. */
+export interface WorldApp extends World {
+  app: FastifyInstance
+  call(method: string, url: string, call?: Call): Promise<LightMyRequestResponse>
+}
+
+/** Builds it with the settings of `env` over a fresh copy of the organisation; both end with the test. */
+export async function worldApp(
+  t: { teardown(fn: () => Promise<void>): void },
+  env: Record<string, string> = {},
+  logger: Logger | false = false,
+): Promise<WorldApp> {
+  const world = await worldDatabase(t)
+  const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', ...env })
+  const log = logger || makeLogger('silent')
+  const { database } = world
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  const service = new Service({ config, version: VERSION, database, ring, migrates: false, log })
+  const app = await buildApp({ config, version: VERSION, database, service, logger })
+  t.teardown(() => app.close())
+  if (!(await service.start())) throw new Error('the service did not start')
+  return { ...world, app, call: (method, url, call = {}) => inject(app, method, url, call) }
+}
+
+async function inject(app: FastifyInstance, method: string, url: string, call: Call) {
+  const { token, body, headers } = call
+  return await app.inject({
+    method: method as NonNullable<InjectOptions['method']>, // tests ask with unusual ones too
+    url,
+    headers: {
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body !== undefined && { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
+  })
+}
+
+/** A whole agent update as a client sends it: the twelve required fields. */
+export const REQUIRED_FIELDS = {
+  name: 'Agent',
+  description: 'An agent',
+  document_set_ids: [1],
+  num_chunks: 10,
+  is_public: false,
+  recency_bias: 'auto',
+  llm_filter_extraction: true,
+  llm_relevance_filter: false,
+  tool_ids: [10],
+  system_prompt: 'sys',
+  task_prompt: 'task',
+  datetime_aware: true,
+}
