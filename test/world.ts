@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { Kysely } from 'kysely'
 import { applyOrganisation } from '../src/admin/apply.js'
 import { createToken, type TokenRequest } from '../src/admin/tokens.js'
 import { readConfig } from '../src/config.js'
@@ -43,7 +42,7 @@ export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void
 async function loadWorld(url: string): Promise<void> {
   const database = open(url)
   try {
-    await migrate(database.db as unknown as Kysely<unknown>) // a migration knows no tables
+    await migrate(database.db)
     const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
     await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
   } finally {

@@ -1,0 +1,43 @@
+import { fileURLToPath } from 'node:url'
+import type { ServiceDatabase } from '../db/transaction.js'
+import type { Vault } from '../secrets/vault.js'
+import { applyOrganisation } from './apply.js'
+import { readSource } from './source.js'
+import { createToken } from './tokens.js'
+
+const ADMINISTRATOR = 'admin@example.com'
+
+/** The demo organisation of `fixtures/`, as a document for `applyOrganisation`. */
+export function demoOrganisation(): unknown {
+  return readSource(fileURLToPath(new URL('../../../fixtures/organisation.yaml', import.meta.url))).value
+}
+
+/** What a first start shows: the administrator's token, and calls that work when pasted. */
+export interface Demo {
+  token: string
+  /** One command a line for a service at `base`, such as `http://127.0.0.1:8080`. */
+  examples(base: string): string[]
+}
+
+/** Loads the demo organisation into an empty database and makes its administrator a token of 90 days. */
+export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<Demo> {
+  await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
+  const { token } = await createToken(database.db, { email: ADMINISTRATOR })
+  return { token, examples: base => examples(base, token) }
+}
+
+function examples(base: string, token: string): string[] {
+  const call = (method: string, path: string, body: unknown) =>
+    `curl -X ${method} '${base}${path}' -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '${JSON.stringify(body)}'`
+  const definition = {
+    openapi: '3.1.0',
+    info: { title: 'Maps' },
+    servers: [{ url: 'https://maps.example.com' }],
+    paths: { '/route': { get: { operationId: 'get_route', summary: 'The way between two places' } } },
+  }
+  return [
+    call('PATCH', '/persona/1?update_mask=description', { description: 'Plans trips, trains first.' }),
+    call('PUT', '/admin/tool/custom/1', { description: 'Weather by town or region.' }),
+    call('POST', '/admin/tool/custom/validate', { definition }),
+  ]
+}
