@@ -80,6 +80,9 @@ const COMPARED_KEYWORDS = new Set([
 const UPPER_BOUNDS = new Set(['maximum', 'exclusiveMaximum', 'maxLength', 'maxItems', 'maxProperties'])
 const LOWER_BOUNDS = new Set(['minimum', 'exclusiveMinimum', 'minLength', 'minItems', 'minProperties'])
 const ALTERNATIVES = new Set(['anyOf', 'oneOf'])
+/** Lists whose entries stand for each other by position. */
+const PAIRED_LISTS = new Set(['allOf', 'prefixItems'])
+const SCHEMA_MAPS = new Set(['patternProperties', 'dependentSchemas'])
 const ALL_TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']
 /** Differences told of one schema; a rewritten one is not explained in thousands of lines. */
 const MOST_DIFFERENCES = 50
@@ -419,14 +422,23 @@ class SchemaComparison {
     for (const key of new Set([...Object.keys(old), ...Object.keys(young)])) {
       if (COMPARED_KEYWORDS.has(key) || KEYWORDS_WITHOUT_EFFECT.has(key)) continue
       const [before, now] = [old[key], young[key]]
-      if (JSON.stringify(before) === JSON.stringify(now)) {
-        // Equal words may refer to definitions that changed.
-        if (Array.isArray(before) && Array.isArray(now))
-          before.forEach((each, i) => this.queue(each, now[i], `${at}${key}[${i}]`))
-        continue
-      }
+      if (this.queueParts(key, before, now, at) || JSON.stringify(before) === JSON.stringify(now)) continue
       this.add(classOf(key, before, now), at, `${key} is ${shown(now)} instead of ${shown(before)}`)
     }
+  }
+
+  /** Equal words may refer to definitions that changed, so parts that belong together are compared; true if that says it all. */
+  private queueParts(key: string, before: unknown, now: unknown, at: string): boolean {
+    const isEqual = JSON.stringify(before) === JSON.stringify(now)
+    if (Array.isArray(before) && Array.isArray(now)) {
+      if (before.length !== now.length || !(isEqual || PAIRED_LISTS.has(key))) return false
+      for (const [i, part] of before.entries()) this.queue(part, now[i], `${at}${key}[${i}]`)
+      return true
+    }
+    if (!isEqual || !isObject(before) || !isObject(now) || key === 'not') return false
+    if (!SCHEMA_MAPS.has(key)) this.queue(before, now, `${at}${key}`)
+    else for (const name of Object.keys(before)) this.queue(before[name], now[name], `${at}${key}.${name}`)
+    return true
   }
 
   private queue(old: unknown, young: unknown, at: string): void {

@@ -151,8 +151,8 @@ function describe(summary: string, description: unknown): string {
 
 /** The operationId as a name for model providers, unlike every name in `taken`. */
 export function functionName(operationId: string, taken: ReadonlySet<string>): string {
-  const plain = operationId.replace(/[^A-Za-z0-9_-]/g, '_')
-  if (plain.length <= NAME_CHARACTERS && !taken.has(plain)) return plain
+  const plain = operationId.slice(0, NAME_CHARACTERS).replace(/[^A-Za-z0-9_-]/g, '_')
+  if (operationId.length <= NAME_CHARACTERS && !taken.has(plain)) return plain
   for (let round = 0; ; round++) {
     const salted = round === 0 ? operationId : `${operationId}#${round}`
     const hash = createHash('sha256').update(salted).digest('hex').slice(0, HASH_CHARACTERS)

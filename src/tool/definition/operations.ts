@@ -107,6 +107,8 @@ const LOCATIONS = new Set(['query', 'header', 'path', 'cookie', 'querystring'])
 const RESERVED_HEADERS = new Set(['accept', 'content-type', 'authorization'])
 const NOT_IN_NAME = /[^A-Za-z0-9_-]/g
 const NAME_CHARACTERS = 64
+/** Longer operationIds are compared as written; the names that models get of them end with a hash. */
+const COMPARED_CHARACTERS = 1024
 const STEP_MEMBERS = 4000
 const KEYS_BETWEEN_YIELDS = 500
 
@@ -275,6 +277,7 @@ export class OperationRules {
     const body = this.readBody(operation.requestBody, placeUnder(place, 'requestBody'), isShared)
     while (!this.schemas.step(STEP_MEMBERS, this.findings)) yield
     if (known === undefined) this.checkRest(operation, place)
+    yield
 
     if (!isFirst || summary === undefined) return
     const record: MethodRecord = { name: id, summary, path: use.path, method, spec: operation }
@@ -310,7 +313,7 @@ export class OperationRules {
 
   /** True if no operation before has this id, or one that reads the same to a model. */
   private claimId(id: string, operation: object, method: string, use: PathUse, place: Place): boolean {
-    const name = id.replace(NOT_IN_NAME, '_')
+    const name = id.length > COMPARED_CHARACTERS ? id : id.replace(NOT_IN_NAME, '_')
     const owner = this.ids.get(name)
     if (owner === undefined) {
       this.ids.set(name, { use: `${method} ${use.path}`, operation })

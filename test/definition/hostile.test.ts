@@ -1,0 +1,99 @@
+import dns from 'node:dns'
+import fs from 'node:fs'
+import { Socket } from 'node:net'
+import t from 'tap'
+import { checkDefinition, checkDefinitionInSlices } from '../../src/tool/definition/index.js'
+import { hostileDocuments } from './hostile.js'
+
+const MOST_MS = 1000
+const MOST_HEAP_BYTES = 200 * 1024 * 1024
+const MOST_ANSWER_BYTES = 64 * 1024
+/** The listing of one object's keys cannot be divided (100 ms for 400,000 on a slow machine); everything else takes some 10 ms. */
+const MOST_HOLD_MS = 250
+
+/** Counts what a check must not do. A synchronous check sees exactly its own calls. */
+function countOutsideCalls(run: () => void): number {
+  let calls = 0
+  const watched: [object, string[]][] = [
+    [fs, ['openSync', 'open', 'readFileSync', 'readFile', 'createReadStream', 'statSync', 'existsSync']],
+    [fs.promises, ['open', 'readFile']],
+    [dns, ['lookup', 'resolve', 'resolve4']],
+    [Socket.prototype, ['connect']],
+    [globalThis, ['fetch']],
+  ]
+  const restore: (() => void)[] = []
+  for (const [owner, names] of watched) {
+    for (const name of names) {
+      const original = Reflect.get(owner, name)
+      Reflect.set(owner, name, (...args: unknown[]) => {
+        calls++
+        return Reflect.apply(original, owner, args)
+      })
+      restore.push(() => Reflect.set(owner, name, original))
+    }
+  }
+  try {
+    run()
+  } finally {
+    for (const each of restore) each()
+  }
+  return calls
+}
+
+/** The longest time in ms between two turns of the event loop while `run` is under way. */
+async function longestHold(run: () => Promise<unknown>): Promise<number> {
+  let longest = 0
+  let last = performance.now()
+  let isDone = false
+  const turn = () => {
+    longest = Math.max(longest, performance.now() - last)
+    last = performance.now()
+    if (!isDone) setImmediate(turn)
+  }
+  setImmediate(turn)
+  await run()
+  isDone = true
+  turn()
+  return longest
+}
+
+t.test('the hooks see what they are meant to see', async t => {
+  t.equal(
+    countOutsideCalls(() => fs.existsSync('/')),
+    1,
+  )
+})
+
+t.test('hostile documents: answered in time, small, without a look outside, without holding others up', async t => {
+  t.ok(hostileDocuments.length >= 60, `${hostileDocuments.length} documents`)
+  for (const { name, make, type } of hostileDocuments) {
+    const definition = make()
+    const heapBefore = process.memoryUsage().heapUsed
+    const started = performance.now()
+    let check = checkDefinition(null)
+    const calls = countOutsideCalls(() => {
+      check = checkDefinition(definition)
+    })
+    const ms = performance.now() - started
+    t.equal(calls, 0, `${name}: no socket and no file`)
+    t.ok(ms < MOST_MS, `${name}: ${ms.toFixed(0)} ms`)
+    t.ok(process.memoryUsage().heapUsed - heapBefore < MOST_HEAP_BYTES, `${name}: memory`)
+    if (check.ok) {
+      t.equal(type, null, `${name}: accepted`)
+    } else {
+      t.ok(
+        check.faults.some(fault => fault.type === type),
+        `${name}: ${check.faults[0]?.type}`,
+      )
+      const bytes = Buffer.byteLength(JSON.stringify({ detail: check.faults }))
+      t.ok(bytes < MOST_ANSWER_BYTES, `${name}: answer of ${bytes} bytes`)
+    }
+    let sliced = checkDefinition(null)
+    const hold = await longestHold(async () => {
+      sliced = await checkDefinitionInSlices(definition)
+    })
+    t.ok(hold < MOST_HOLD_MS, `${name}: held ${hold.toFixed(0)} ms`)
+    t.same(sliced, check, `${name}: same in slices`)
+  }
+  t.equal(Reflect.get({}, 'polluted'), undefined, 'no prototype was changed')
+})

@@ -1,0 +1,409 @@
+import t from 'tap'
+import { checkDefinition, type DefinitionCheck } from '../../src/tool/definition/index.js'
+
+type Json = Record<string, unknown>
+
+const operation = { operationId: 'x', summary: 'X' }
+
+function document(more: Json = {}): Json {
+  return {
+    openapi: '3.1.0',
+    info: { title: 'T' },
+    servers: [{ url: 'https://t.example.com' }],
+    paths: { '/x': { get: { ...operation, responses: {} } } },
+    ...more,
+  }
+}
+
+function withItem(path: string, item: unknown, more: Json = {}): Json {
+  return document({ paths: { [path]: item }, ...more })
+}
+
+function withBody(schema: unknown, schemas: Json = {}, more: Json = {}): Json {
+  const requestBody = { content: { 'application/json': { schema } } }
+  return withItem('/x', { post: { ...operation, responses: {}, requestBody } }, { components: { schemas }, ...more })
+}
+
+function withParameters(parameters: unknown, more: Json = {}): Json {
+  return withItem('/x', { get: { ...operation, responses: {}, parameters } }, more)
+}
+
+function withServer(url: unknown, variables?: Json): Json {
+  return document({ servers: [{ url, ...(variables === undefined ? {} : { variables }) }] })
+}
+
+/** `type at place` of every fault, the place from the definition on. */
+function faultsOf(check: DefinitionCheck): string[] {
+  return check.ok ? [] : check.faults.map(fault => `${fault.type} at ${fault.loc.slice(2).join(' ')}`.trim())
+}
+
+function warningsOf(check: DefinitionCheck): string[] {
+  return check.warnings.map(warning => `${warning.type} at ${warning.loc.slice(2).join(' ')}`)
+}
+
+const PX = 'paths /x'
+const SCHEMA = 'paths /x post requestBody content application/json schema'
+const ref = (to: string) => ({ $ref: to })
+
+const refused: [string, unknown, string[]][] = [
+  ['no object', [], ['dict_type at']],
+  ['null', null, ['dict_type at']],
+  ['empty object', {}, ['missing at openapi']],
+  ['openapi 2.0', document({ openapi: '2.0' }), ['openapi_version_unsupported at openapi']],
+  ['openapi 3 without a minor version', document({ openapi: '3' }), ['openapi_version_unsupported at openapi']],
+  ['info is a list', document({ info: [] }), ['dict_type at info']],
+  ['title is null', document({ info: { title: null } }), ['string_type at info title']],
+  ['servers null', document({ servers: null }), ['list_type at servers']],
+  ['server is a string', document({ servers: ['https://a.example.com'] }), ['dict_type at servers 0']],
+  ['url empty', withServer(''), ['server_url_missing at servers 0 url']],
+  ['url is a number', withServer(1), ['string_type at servers 0 url']],
+  ['second server is judged too', document({ servers: [{ url: '/a' }, {}] }), ['server_url_missing at servers 1 url']],
+  ['url of another scheme', withServer('ws://a.example.com'), ['server_url_invalid at servers 0 url']],
+  ['url without scheme but with a port', withServer('localhost:8080/v1'), ['server_url_invalid at servers 0 url']],
+  [
+    'metadata by a variable',
+    withServer('https://{h}/x', { h: { default: '169.254.169.254' } }),
+    ['server_url_invalid at servers 0 url'],
+  ],
+  ['metadata by name', withServer('http://metadata.google.internal/x'), ['server_url_invalid at servers 0 url']],
+  [
+    'metadata server of an operation',
+    withItem('/x', { get: { ...operation, servers: [{ url: 'http://169.254.1.1' }] } }),
+    [`server_url_invalid at ${PX} get servers 0 url`],
+  ],
+  ['paths null', document({ paths: null }), ['dict_type at paths']],
+  ['only extensions in paths', document({ paths: { 'x-a': 1 } }), ['operations_missing at paths']],
+  ['operation null', withItem('/x', { get: null }), [`dict_type at ${PX} get`]],
+  [
+    'operationId blank',
+    withItem('/x', { get: { operationId: ' ', summary: 'X' } }),
+    [`operation_id_missing at ${PX} get operationId`],
+  ],
+  [
+    'summary and description empty',
+    withItem('/x', { get: { operationId: 'x', summary: '', description: '' } }),
+    [`summary_missing at ${PX} get summary`],
+  ],
+  ['placeholder broken: closed only', withItem('/x}', { get: operation }), ['path_template_invalid at paths /x}']],
+  ['placeholder broken: nested', withItem('/{a{b}}', { get: operation }), ['path_template_invalid at paths /{a{b}}']],
+  ['placeholder broken: empty', withItem('/{}', { get: operation }), ['path_template_invalid at paths /{}']],
+  [
+    'two placeholders undeclared',
+    withItem('/{a}/{b}', { get: operation }),
+    [
+      'path_parameter_undeclared at paths /{a}/{b} get parameters',
+      'path_parameter_undeclared at paths /{a}/{b} get parameters',
+    ],
+  ],
+  [
+    'placeholder declared as a query parameter',
+    withItem('/{a}', { get: { ...operation, parameters: [{ name: 'a', in: 'query' }] } }),
+    ['path_parameter_undeclared at paths /{a} get parameters'],
+  ],
+  ['parameters null', withParameters(null), [`list_type at ${PX} get parameters`]],
+  ['parameter name empty', withParameters([{ name: '', in: 'query' }]), [`missing at ${PX} get parameters 0 name`]],
+  [
+    'parameter name a number',
+    withParameters([{ name: 1, in: 'query' }]),
+    [`string_type at ${PX} get parameters 0 name`],
+  ],
+  [
+    'parameter reference to a schema',
+    withParameters([ref('#/components/schemas/A')], { components: { schemas: { A: {} } } }),
+    [`ref_target_type at ${PX} get parameters 0 $ref`],
+  ],
+  [
+    'parameter reference to a string',
+    withParameters([ref('#/info/title')]),
+    [`ref_target_type at ${PX} get parameters 0 $ref`],
+  ],
+  [
+    'path-level parameters after the methods are reported there',
+    withItem('/x', { get: { summary: 'X' }, parameters: 1, psot: {} }),
+    [
+      `operation_id_missing at ${PX} get operationId`,
+      `list_type at ${PX} parameters`,
+      `method_unsupported at ${PX} psot`,
+    ],
+  ],
+  [
+    'a fault in a component stands there, once',
+    document({
+      paths: {
+        '/x': { get: { ...operation, parameters: [ref('#/components/parameters/P')] } },
+        '/y': { get: { operationId: 'y', summary: 'Y', parameters: [ref('#/components/parameters/P')] } },
+      },
+      components: { parameters: { P: { in: 'query' } } },
+    }),
+    ['missing at components parameters P name'],
+  ],
+  [
+    'a broken link in a chain stands at the link',
+    withParameters([ref('#/components/parameters/A')], { components: { parameters: { A: ref('#/nowhere') } } }),
+    ['ref_unresolved at components parameters A $ref'],
+  ],
+  [
+    'a path item used twice repeats its operationId',
+    document({
+      paths: { '/x': ref('#/components/pathItems/P'), '/y': ref('#/components/pathItems/P') },
+      components: { pathItems: { P: { get: operation } } },
+    }),
+    ['operation_id_duplicate at paths /y $ref'],
+  ],
+  ['body null', withItem('/x', { post: { ...operation, requestBody: null } }), [`dict_type at ${PX} post requestBody`]],
+  [
+    'body without content',
+    withItem('/x', { post: { ...operation, requestBody: {} } }),
+    [`request_body_media_type_unsupported at ${PX} post requestBody content`],
+  ],
+  [
+    'body of any type',
+    withItem('/x', { post: { ...operation, requestBody: { content: { '*/*': {} } } } }),
+    [`request_body_media_type_unsupported at ${PX} post requestBody content`],
+  ],
+  [
+    'nested reference dangling, in the component',
+    withBody(ref('#/components/schemas/A'), { A: { properties: { b: ref('#/no') } } }),
+    ['ref_unresolved at components schemas A properties b $ref'],
+  ],
+  ['reference of a bare name', withBody(ref('Pet')), [`ref_external at ${SCHEMA} $ref`]],
+  ['reference to a parameter as a schema', withBody(ref('#/paths/~1x')), [`ref_target_type at ${SCHEMA} $ref`]],
+  ['anchor that nobody has', withBody(ref('#nobody')), [`ref_unresolved at ${SCHEMA} $ref`]],
+  [
+    'beside $ref in 3.1 everything counts',
+    withBody({ ...ref('#/components/schemas/A'), items: ref('#/no') }, { A: {} }),
+    [`ref_unresolved at ${SCHEMA} items $ref`],
+  ],
+  [
+    'dynamic reference that leads nowhere',
+    withBody({ $dynamicRef: '#nobody' }),
+    [`ref_unresolved at ${SCHEMA} $dynamicRef`],
+  ],
+  ['NUL in a key and a string', document({ 'x-\0': 'a\0b' }), ['string_nul at x-\0', 'string_nul at x-\0'].slice(0, 2)],
+  ['half a surrogate pair', document({ 'x-a': ['ok', '\udc00'] }), ['string_unicode at x-a 1']],
+]
+
+const accepted: [string, unknown, number][] = [
+  ['openapi 3.0', document({ openapi: '3.0' }), 1],
+  ['title empty', document({ info: { title: '' } }), 1],
+  ['server with unfilled variables everywhere', withServer('{scheme}://{host}:{port}/{base}'), 1],
+  ['server of a deployment template', withServer('${{BOT_ENDPOINT}}/api/'), 1],
+  ['server host in another script', withServer('https://bücher.example.com'), 1],
+  ['null texts fall back', withItem('/x', { get: { operationId: 'x', summary: null, description: 'D' } }), 1],
+  ['operationId constructor', withItem('/x', { get: { operationId: 'constructor', summary: 'X' } }), 1],
+  [
+    'placeholder {name+}',
+    withItem('/{proxy+}', { get: { ...operation, parameters: [{ name: 'proxy', in: 'path' }] } }),
+    1,
+  ],
+  [
+    'placeholder declared with its operator',
+    withItem('/{+p}', { get: { ...operation, parameters: [{ name: '+p', in: 'path' }] } }),
+    1,
+  ],
+  [
+    'reference into another operation',
+    document({
+      paths: {
+        '/a': { get: { ...operation, parameters: [{ name: 'q', in: 'query' }] } },
+        '/b': { get: { operationId: 'b', summary: 'B', parameters: [ref('#/paths/~1a/get/parameters/0')] } },
+      },
+    }),
+    2,
+  ],
+  ['$ref as the name of a property', withBody({ properties: { $ref: { type: 'string' } } }), 1],
+  [
+    '$ref inside values is no reference',
+    withBody({
+      example: ref('#/no'),
+      default: ref('x.json'),
+      enum: [ref('#/no')],
+      const: ref('#/no'),
+      examples: [ref('#/no')],
+    }),
+    1,
+  ],
+  [
+    'discriminator mappings are no references',
+    withBody({ discriminator: { propertyName: 'a', mapping: { a: '#/no', b: 'b.json' } } }),
+    1,
+  ],
+  ['dangling in an unused component', withBody({}, { Unused: ref('#/no') }), 1],
+  ['dangling in a response', withItem('/x', { get: { ...operation, responses: { 200: ref('x.yaml') } } }), 1],
+  [
+    'dangling in another media type than the one used',
+    withItem('/x', {
+      post: { ...operation, requestBody: { content: { 'text/xml': { schema: ref('#/no') }, 'application/json': {} } } },
+    }),
+    1,
+  ],
+  [
+    'dangling in a method that is passed over',
+    withItem('/x', { get: operation, head: { parameters: [ref('#/no')] } }),
+    1,
+  ],
+  [
+    'beside $ref in 3.0 nothing counts',
+    withBody({ ...ref('#/components/schemas/A'), items: ref('#/no') }, { A: {} }, { openapi: '3.0.0' }),
+    1,
+  ],
+  ['boolean schemas', withBody({ properties: { a: true }, additionalProperties: false }), 1],
+  ['percent-encoded pointer', withBody(ref('#/components/schemas/A%20b'), { 'A b': {} }), 1],
+  ['pointer with escapes', withBody(ref('#/components/schemas/a~1b~0c'), { 'a/b~c': {} }), 1],
+  ['anchor', withBody(ref('#a'), { A: { $anchor: 'a' } }), 1],
+  [
+    'identifier in the document',
+    withBody(ref('https://e.example.com/a#/$defs/B'), { A: { $id: 'https://e.example.com/a', $defs: { B: {} } } }),
+    1,
+  ],
+  [
+    'pointer inside a schema with an identifier',
+    withBody({ $id: 'urn:a', items: ref('#/$defs/B'), $defs: { B: ref('#') } }),
+    1,
+  ],
+  [
+    'reference to the document by its own name',
+    withBody(
+      ref('api.json#/components/schemas/A'),
+      { A: {} },
+      { openapi: '3.2.0', $self: 'https://e.example.com/api.json' },
+    ),
+    1,
+  ],
+  [
+    'media type that is a reference',
+    withItem(
+      '/x',
+      { post: { ...operation, requestBody: { content: { 'application/json': ref('#/components/mediaTypes/M') } } } },
+      { components: { mediaTypes: { M: {} } } },
+    ),
+    1,
+  ],
+  [
+    'media type null',
+    withItem('/x', { post: { ...operation, requestBody: { content: { 'application/json': null } } } }),
+    1,
+  ],
+  [
+    'path item beside its reference',
+    withItem(
+      '/x',
+      { $ref: '#/components/pathItems/P', get: operation },
+      { components: { pathItems: { P: { get: null, post: { operationId: 'p', summary: 'P' } } } } },
+    ),
+    2,
+  ],
+  [
+    'path item of another path',
+    document({ paths: { '/a': { 'x-y': 1, $ref: '#/webhooks/w' } }, webhooks: { w: { post: operation } } }),
+    1,
+  ],
+  [
+    'constructor as the name of a property',
+    withBody({ properties: { constructor: { type: 'string' }, prototype: {} } }),
+    1,
+  ],
+]
+
+for (const [name, definition, expected] of refused) {
+  t.test(`refused: ${name}`, async t => {
+    t.same(faultsOf(checkDefinition(definition)), expected)
+  })
+}
+
+for (const [name, definition, methods] of accepted) {
+  t.test(`accepted: ${name}`, async t => {
+    const check = checkDefinition(definition)
+    t.same(faultsOf(check), [])
+    t.equal(check.ok && check.methods.length, methods)
+  })
+}
+
+t.test('warned: what is accepted but worth knowing, at its place', async t => {
+  const definition = {
+    ...document({ servers: [{ url: '/api' }, { url: 'https://{h}.example.com' }], 'x-big': 9007199254740993 }),
+    paths: {
+      'x/{a}': {
+        get: {
+          operationId: `a b${'c'.repeat(70)}`,
+          summary: 'X',
+          deprecated: true,
+          parameters: [
+            { name: 'a', in: 'path' },
+            { name: 'b', in: 'path' },
+            { name: 'X-H', in: 'header' },
+            { name: 'Accept', in: 'header' },
+            { name: 'c', in: 'cookie', schema: 'string' },
+            { name: 'a', in: 'path' },
+            { name: 'form', in: 'formData' },
+          ],
+        },
+        HEAD: {},
+      },
+    },
+  }
+  const get = 'paths x/{a} get'
+  t.same(warningsOf(checkDefinition(definition)), [
+    'integer_precision at x-big',
+    'server_relative at servers 0 url',
+    'server_variable_unfilled at servers 1 url',
+    'servers_several at servers',
+    'path_without_slash at paths x/{a}',
+    `operation_id_long at ${get} operationId`,
+    `operation_id_characters at ${get} operationId`,
+    `parameter_not_supplied at ${get} parameters 2`,
+    `schema_ignored at ${get} parameters 4 schema`,
+    `parameter_not_supplied at ${get} parameters 4`,
+    `parameter_duplicate at ${get} parameters 5`,
+    `parameter_location_unknown at ${get} parameters 6 in`,
+    `path_parameter_unused at ${get} parameters 1`,
+    `operation_deprecated at ${get} deprecated`,
+    `responses_missing at ${get} responses`,
+    'method_passed_over at paths x/{a} HEAD',
+  ])
+  const supplied = warningsOf(checkDefinition(definition, { headerNames: ['x-h', 'Cookie'] }))
+  t.notOk(
+    supplied.some(warning => warning.startsWith('parameter_not_supplied')),
+    'custom headers supply them',
+  )
+})
+
+t.test('limits: configurable, the last fault says how many more', async t => {
+  const paths = Object.fromEntries(Array.from({ length: 130 }, (_, i) => [`/p${i}`, null]))
+  const check = checkDefinition(document({ paths }))
+  t.equal(check.ok ? 0 : check.faults.length, 100)
+  t.match(check.ok ? '' : check.faults.at(-1)?.msg, /\(and 30 more\)$/)
+  const few = checkDefinition(document({ paths }), { limits: { faults: 3 }, at: ['body'] })
+  t.same(few.ok ? [] : few.faults.map(fault => fault.loc), [
+    ['body', 'paths', '/p0'],
+    ['body', 'paths', '/p1'],
+    ['body', 'paths', '/p2'],
+  ])
+  t.same(faultsOf(checkDefinition(document(), { limits: { values: 5 } })), ['definition_too_large at'])
+  t.same(faultsOf(checkDefinition(document(), { limits: { nestingLevels: 3 } })), ['definition_too_deep at'])
+  t.same(faultsOf(checkDefinition(document(), { limits: { operations: 0 } })), ['too_many_operations at paths'])
+  const chain = (length: number) =>
+    Object.fromEntries(
+      Array.from({ length }, (_, i) => [`S${i}`, i === length - 1 ? {} : ref(`#/components/schemas/S${i + 1}`)]),
+    )
+  t.same(faultsOf(checkDefinition(withBody(ref('#/components/schemas/S0'), chain(64)))), [], '64 hops')
+  t.same(
+    faultsOf(checkDefinition(withBody(ref('#/components/schemas/S0'), chain(65)))),
+    [`ref_cycle at ${SCHEMA} $ref`],
+    '65 hops',
+  )
+})
+
+t.test('long names: cut at 256 characters in loc and 100 in msg, never inside a surrogate pair', async t => {
+  const name = `${'a'.repeat(255)}😀${'b'.repeat(50)}`
+  const check = checkDefinition(withItem('/x', { get: operation, [name]: {} }))
+  const [fault] = check.ok ? [] : check.faults
+  t.equal(fault?.loc.at(-1), 'a'.repeat(255))
+  t.ok(fault?.msg.startsWith(`"${'a'.repeat(100)}"...`))
+})
+
+t.test('spec: the operation object itself, not a copy', async t => {
+  const definition = document()
+  const check = checkDefinition(definition)
+  t.equal(check.ok && check.methods[0]?.spec, (definition.paths as Record<string, Json>)['/x']?.get)
+})
