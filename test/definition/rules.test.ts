@@ -179,7 +179,7 @@ const refused: [string, unknown, string[]][] = [
     withBody({ $dynamicRef: '#nobody' }),
     [`ref_unresolved at ${SCHEMA} $dynamicRef`],
   ],
-  ['NUL in a key and a string', document({ 'x-\0': 'a\0b' }), ['string_nul at x-\0', 'string_nul at x-\0'].slice(0, 2)],
+  ['NUL in a key and a string', document({ 'x-\0': 'a\0b' }), ['string_nul at x-\0', 'string_nul at x-\0']],
   ['half a surrogate pair', document({ 'x-a': ['ok', '\udc00'] }), ['string_unicode at x-a 1']],
 ]
 
@@ -187,6 +187,7 @@ const accepted: [string, unknown, number][] = [
   ['openapi 3.0', document({ openapi: '3.0' }), 1],
   ['title empty', document({ info: { title: '' } }), 1],
   ['server with unfilled variables everywhere', withServer('{scheme}://{host}:{port}/{base}'), 1],
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: this is how such templates look
   ['server of a deployment template', withServer('${{BOT_ENDPOINT}}/api/'), 1],
   ['server host in another script', withServer('https://bücher.example.com'), 1],
   ['null texts fall back', withItem('/x', { get: { operationId: 'x', summary: null, description: 'D' } }), 1],
@@ -321,7 +322,7 @@ for (const [name, definition, methods] of accepted) {
 
 t.test('warned: what is accepted but worth knowing, at its place', async t => {
   const definition = {
-    ...document({ servers: [{ url: '/api' }, { url: 'https://{h}.example.com' }], 'x-big': 9007199254740993 }),
+    ...document({ servers: [{ url: '/api' }, { url: 'https://{h}.example.com' }], 'x-big': 2 ** 53 + 2 }),
     paths: {
       'x/{a}': {
         get: {

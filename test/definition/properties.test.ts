@@ -1,0 +1,412 @@
+import { createRequire } from 'node:module'
+import fc from 'fast-check'
+import t from 'tap'
+import { InvalidRequest, type Loc } from '../../src/errors.js'
+import {
+  checkDefinition,
+  checkDefinitionInSlices,
+  compareDefinitions,
+  toFunctions,
+} from '../../src/tool/definition/index.js'
+
+type Json = Record<string, unknown>
+
+// Ajv comes with fastify; it is CommonJS without types that this project's module settings could find.
+const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
+  default: new (options: object) => { compile(schema: object): unknown }
+}
+
+const AT: Loc = ['body', 'definition']
+const TOOL_METHODS = new Set(['get', 'post', 'put', 'patch', 'delete'])
+
+/** A schema of generated shape whose references all lead somewhere. */
+const schema: fc.Arbitrary<unknown> = fc.letrec(tie => ({
+  schema: fc.oneof(
+    { maxDepth: 3, withCrossShrink: true },
+    fc.constantFrom(
+      { type: 'string' },
+      { type: 'integer', format: 'int64' },
+      {},
+      { $ref: '#/components/schemas/Node' },
+    ),
+    fc.record({ type: fc.constant('array'), items: tie('schema') }),
+    fc.record({
+      type: fc.constant('object'),
+      properties: fc.dictionary(
+        fc.constantFrom('a', 'b', '$ref', 'constructor', 'toString'),
+        fc.record({ anyOf: fc.array(tie('schema'), { minLength: 1, maxLength: 2 }) }),
+      ),
+    }),
+    fc.record({ allOf: fc.array(tie('schema'), { minLength: 1, maxLength: 3 }), nullable: fc.boolean() }),
+  ),
+})).schema
+
+/** What one operation is made of; ids and paths are added by number, so that they are unique. */
+const operation = fc.record({
+  method: fc.constantFrom('get', 'post', 'put', 'patch', 'delete', 'GET', 'Post'),
+  text: fc.constantFrom('summary', 'description'),
+  own: fc.array(schema, { maxLength: 2 }),
+  declares: fc.constantFrom('operation', 'path', 'reference'),
+  body: fc.option(fc.tuple(schema, fc.constantFrom('inline', 'reference'))),
+  isShared: fc.boolean(),
+})
+
+const validDocument = fc
+  .tuple(fc.constantFrom('3.0.3', '3.1.0', '3.2.0'), fc.array(operation, { minLength: 1, maxLength: 5 }))
+  .map(([openapi, operations]) => build(openapi, operations))
+
+type Operation = typeof operation extends fc.Arbitrary<infer T> ? T : never
+
+function build(openapi: string, operations: readonly Operation[]): { definition: Json; methods: string[] } {
+  const paths: Json = { 'x-note': 1 }
+  const pathItems: Json = {}
+  const requestBodies: Json = {}
+  const methods: string[] = []
+  operations.forEach((each, i) => {
+    const path = `/r${i}/{id}`
+    const declaration = { name: 'id', in: 'path', required: true, schema: { type: 'string' } }
+    const declared = each.declares === 'reference' ? { $ref: '#/components/parameters/Id' } : declaration
+    const own = each.own.map((one, j) => ({ name: `q${j}`, in: 'query', schema: one }))
+    const made: Json = { operationId: `op${i}`, [each.text]: `Does ${i}`, responses: {} }
+    made.parameters = each.declares === 'path' ? own : [declared, ...own]
+    if (each.body !== null) {
+      const body = { content: { 'application/json': { schema: each.body[0] } } }
+      requestBodies[`B${i}`] = body
+      made.requestBody = each.body[1] === 'inline' ? body : { $ref: `#/components/requestBodies/B${i}` }
+    }
+    const item = { [each.method]: made, ...(each.declares === 'path' ? { parameters: [declared] } : {}) }
+    pathItems[`P${i}`] = item
+    paths[path] = each.isShared ? { $ref: `#/components/pathItems/P${i}` } : item
+    methods.push(`op${i} ${each.method} ${path}`)
+  })
+  const definition = {
+    openapi,
+    info: { title: 'T', version: '1' },
+    servers: [{ url: 'https://t.example.com' }],
+    paths,
+    components: {
+      parameters: { Id: { name: 'id', in: 'path', required: true } },
+      schemas: { Node: { properties: { next: { $ref: '#/components/schemas/Node' } } } },
+      requestBodies,
+      pathItems,
+    },
+  }
+  return { definition: structuredClone(definition), methods }
+}
+
+/** Another reading of the same rules, short and without checks: the methods of a document that is known to be good. */
+function methodsOf(definition: Json): string[] {
+  const found: string[] = []
+  for (const [path, item] of Object.entries(definition.paths as Record<string, Json>)) {
+    if (path.startsWith('x-')) continue
+    const shared = typeof item.$ref === 'string' ? (resolve(definition, item.$ref.slice(2).split('/')) as Json) : {}
+    for (const [method, each] of Object.entries({ ...shared, ...item })) {
+      if (TOOL_METHODS.has(method.toLowerCase())) found.push(`${(each as Json).operationId} ${method} ${path}`)
+    }
+  }
+  return found.sort()
+}
+
+function resolve(value: unknown, steps: readonly (string | number)[]): unknown {
+  let at = value
+  for (const step of steps) {
+    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, step)) return undefined
+    at = (at as Record<string | number, unknown>)[step]
+  }
+  return at
+}
+
+/** True if the place is in the document, or what should hold it is. */
+function isPlace(definition: unknown, loc: Loc): boolean {
+  const steps = loc.slice(AT.length)
+  if (steps.length === 0) return true
+  return resolve(definition, steps) !== undefined || resolve(definition, steps.slice(0, -1)) !== undefined
+}
+
+function placesOf(value: unknown, at: Loc = []): Loc[] {
+  if (typeof value !== 'object' || value === null) return [at]
+  const inside = Array.isArray(value)
+    ? value.flatMap((each, i) => placesOf(each, [...at, i]))
+    : Object.entries(value).flatMap(([key, each]) => placesOf(each, [...at, key]))
+  return at.length === 0 ? inside : [at, ...inside]
+}
+
+function mutate(definition: Json, place: Loc, how: unknown): void {
+  const holder = resolve(definition, place.slice(0, -1)) as Record<string | number, unknown>
+  const key = place.at(-1) as string | number
+  if (how !== REMOVED) holder[key] = how
+  else if (Array.isArray(holder)) holder.splice(Number(key), 1)
+  else delete holder[key]
+}
+
+const REMOVED = Symbol('removed')
+const replacement = fc.constantFrom<unknown>(
+  REMOVED,
+  null,
+  7,
+  true,
+  '',
+  'x',
+  '#/nowhere',
+  'file:///etc/passwd',
+  [],
+  [null],
+  {},
+  { $ref: '#' },
+  '\0',
+  '\ud800',
+  Number.POSITIVE_INFINITY,
+)
+/** Types of faults that stand where something is used, not where what was used is gone. */
+const AT_THE_USE = new Set([
+  'ref_unresolved',
+  'ref_target_type',
+  'ref_cycle',
+  'path_parameter_undeclared',
+  'operation_id_duplicate',
+  'operations_missing',
+])
+
+function isNear(one: Loc, other: Loc): boolean {
+  const length = Math.min(one.length, other.length)
+  return one.slice(0, length).every((step, i) => step === other[i])
+}
+
+/** JSON made of the words of OpenAPI, so that it gets far into the rules. */
+const vocabulary = fc.constantFrom(
+  'openapi',
+  'info',
+  'title',
+  'servers',
+  'url',
+  'paths',
+  '/x',
+  '/{id}',
+  'get',
+  'post',
+  'head',
+  'parameters',
+  'name',
+  'in',
+  'schema',
+  'content',
+  'application/json',
+  'requestBody',
+  '$ref',
+  '$id',
+  '$anchor',
+  'items',
+  'properties',
+  'allOf',
+  'components',
+  'schemas',
+  'A',
+  'operationId',
+  'summary',
+  'constructor',
+  'prototype',
+  'variables',
+)
+const word = fc.constantFrom<unknown>(
+  '3.1.0',
+  '3.0.0',
+  '#/components/schemas/A',
+  '#',
+  '#/paths/~1x',
+  '#A',
+  'path',
+  'query',
+  'id',
+  'A',
+  '/a',
+  '{a}',
+  null,
+  true,
+  0,
+  1e300,
+  '',
+)
+const documentLike = fc.letrec(tie => ({
+  value: fc.oneof(
+    { maxDepth: 6, depthSize: 'large' },
+    word,
+    fc.array(tie('value'), { maxLength: 3 }),
+    fc.dictionary(vocabulary, tie('value'), { maxKeys: 6 }),
+  ),
+})).value
+
+const keyword = fc.constantFrom(
+  'type',
+  'enum',
+  'const',
+  'nullable',
+  'required',
+  'properties',
+  'items',
+  'allOf',
+  'anyOf',
+  'oneOf',
+  'not',
+  'minimum',
+  'maximum',
+  'exclusiveMinimum',
+  'exclusiveMaximum',
+  'minLength',
+  'pattern',
+  'format',
+  'default',
+  'example',
+  'examples',
+  'additionalProperties',
+  'patternProperties',
+  'dependentSchemas',
+  'dependentRequired',
+  'prefixItems',
+  'additionalItems',
+  'multipleOf',
+  'uniqueItems',
+  'description',
+  'title',
+  '$ref',
+  '$id',
+  '$anchor',
+  '$dynamicRef',
+  '$defs',
+  'definitions',
+  '$schema',
+  'if',
+  'then',
+  'contains',
+  'propertyNames',
+  'unevaluatedItems',
+  'contentSchema',
+  'readOnly',
+  'discriminator',
+  'xml',
+  'x-a',
+  'minContains',
+)
+const keywordValue = fc.constantFrom<unknown>(
+  'string',
+  'object',
+  ['string', 'null'],
+  'file',
+  true,
+  false,
+  0,
+  -1,
+  2.5,
+  null,
+  [],
+  {},
+  ['a', 'a'],
+  'x(',
+  '^a$',
+  '#/components/schemas/Node',
+  '#here',
+  [1, 1],
+)
+const wildSchema = fc.letrec(tie => ({
+  value: fc.dictionary(
+    keyword,
+    fc.oneof({ maxDepth: 4 }, keywordValue, tie('value'), fc.array(tie('value'), { maxLength: 2 })),
+    { maxKeys: 6 },
+  ),
+})).value
+
+t.test('valid documents: accepted with the right methods, same in slices, same for functions', async t => {
+  await fc.assert(
+    fc.asyncProperty(validDocument, async ({ definition, methods }) => {
+      const check = checkDefinition(definition)
+      if (!check.ok) throw new Error(JSON.stringify(check.faults))
+      t.same(
+        check.methods.map(each => `${each.name} ${each.method} ${each.path}`),
+        methods,
+      )
+      t.same(methodsOf(definition), [...methods].sort(), 'the other reading agrees')
+      t.same(await checkDefinitionInSlices(definition, { sliceMs: 0 }), check)
+      t.same(
+        toFunctions(definition).map(each => each.operationId),
+        check.methods.map(each => each.name),
+      )
+      t.same(compareDefinitions(definition, definition), { changes: [] })
+    }),
+    { numRuns: 150 },
+  )
+})
+
+t.test('one mutation: the methods stay right, or a fault stands at its place or where it is missed', async t => {
+  let refused = 0
+  fc.assert(
+    fc.property(validDocument, fc.nat(), replacement, ({ definition: original }, pick, how) => {
+      const definition = structuredClone(original)
+      const places = placesOf(definition)
+      const place = places[pick % places.length] as Loc
+      mutate(definition, place, how)
+      const check = checkDefinition(definition)
+      if (check.ok)
+        return (
+          methodsOf(definition).join() ===
+          check.methods
+            .map(each => `${each.name} ${each.method} ${each.path}`)
+            .sort()
+            .join()
+        )
+      refused++
+      return check.faults.some(fault => isNear(fault.loc.slice(AT.length), place) || AT_THE_USE.has(fault.type))
+    }),
+    { numRuns: 3000 },
+  )
+  t.ok(refused > 300, `${refused} mutations were refused`)
+})
+
+t.test('any JSON: never throws, every loc resolves or its parent does, the answer is small', async t => {
+  let deep = 0
+  const holds = (value: unknown) => {
+    const check = checkDefinition(value)
+    compareDefinitions(value, value)
+    try {
+      toFunctions(value)
+    } catch (error) {
+      if (!(error instanceof InvalidRequest)) throw error
+    }
+    if (check.ok) return true
+    if (check.faults.some(fault => fault.loc.length > 4)) deep++
+    const bytes = Buffer.byteLength(JSON.stringify({ detail: check.faults }))
+    return (
+      check.faults.length > 0 &&
+      bytes < 64 * 1024 &&
+      [...check.faults, ...check.warnings].every(each => isPlace(value, each.loc))
+    )
+  }
+  fc.assert(fc.property(fc.jsonValue(), holds), { numRuns: 300 })
+  const started = fc.record({
+    openapi: fc.constantFrom('3.0.0', '3.1.0'),
+    info: fc.constant({ title: 'T' }),
+    servers: fc.oneof(fc.constant([{ url: '/' }]), documentLike),
+    paths: fc.dictionary(fc.constantFrom('/x', '/{id}', '/{', 'x-a'), documentLike),
+    components: documentLike,
+  })
+  fc.assert(fc.property(started, holds), { numRuns: 3000 })
+  t.ok(deep > 100, `${deep} documents had a fault inside paths`)
+})
+
+t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it never throws', async t => {
+  let accepted = 0
+  fc.assert(
+    fc.property(fc.constantFrom('3.0.3', '3.1.0'), wildSchema, wildSchema, wildSchema, (openapi, one, two, three) => {
+      const operations: Operation[] = [
+        { method: 'post', text: 'summary', own: [one], declares: 'path', body: [two, 'inline'], isShared: false },
+      ]
+      const { definition } = build(openapi, operations)
+      Object.assign((definition.components as Json).schemas as Json, { Node: three, Here: { $anchor: 'here' } })
+      compareDefinitions(definition, build(openapi, operations).definition)
+      if (!checkDefinition(definition).ok) return
+      accepted++
+      for (const view of toFunctions(definition))
+        new Ajv({ strict: false, validateFormats: false, logger: false }).compile(view.parameters)
+    }),
+    { numRuns: 400 },
+  )
+  t.ok(accepted > 100, `${accepted} documents were accepted`)
+})
