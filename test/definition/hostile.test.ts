@@ -7,6 +7,7 @@ import { hostileDocuments } from './hostile.js'
 
 const MOST_MS = 1000
 const MOST_HEAP_BYTES = 200 * 1024 * 1024
+const MOST_WARNING_BYTES = 1024 * 1024
 const MOST_ANSWER_BYTES = 64 * 1024
 /** The listing of one object's keys cannot be divided (100 ms for 400,000 on a slow machine); everything else takes some 10 ms. */
 const MOST_HOLD_MS = 250
@@ -89,6 +90,8 @@ t.test('hostile documents: answered in time, small, without a look outside, with
       t.ok(bytes < MOST_ANSWER_BYTES, `${name}: answer of ${bytes} bytes`)
     }
     let sliced = checkDefinition(null)
+    const warnings = Buffer.byteLength(JSON.stringify(check.warnings))
+    t.ok(warnings < MOST_WARNING_BYTES, `${name}: warnings of ${warnings} bytes`)
     const hold = await longestHold(async () => {
       sliced = await checkDefinitionInSlices(definition)
     })

@@ -442,6 +442,30 @@ export const hostileDocuments: readonly HostileDocument[] = [
     make: () => withPaths({ 'x-a': times(200_000, () => '\ud800') }),
     type: 'string_unicode',
   },
+  {
+    name: '300,000 large integers at a deep place with long names',
+    make: () =>
+      withBody({
+        example: nested(
+          100,
+          inner => ({ ['k'.repeat(300)]: inner }),
+          times(300_000, () => 2 ** 60),
+        ),
+      }),
+    type: null,
+  },
+  {
+    name: '300,000 lone surrogates at a deep place',
+    make: () =>
+      withBody({
+        example: nested(
+          100,
+          inner => ({ ['k'.repeat(300)]: inner }),
+          times(300_000, () => '\ud800'),
+        ),
+      }),
+    type: 'string_unicode',
+  },
   { name: 'a number beyond a double', make: () => JSON.parse('{"openapi":"3.1.0","x":1e999}'), type: 'finite_number' },
   {
     name: 'faults with names that grow sixfold as JSON',

@@ -147,7 +147,7 @@ export class BudgetWalk {
   }
 
   private reportText(text: string, what: string, index: number): void {
-    const place = this.placeOfMember(index)
+    const place = this.findings.takesFaults ? this.placeOfMember(index) : this.root
     if (text.includes('\0')) this.findings.fault('string_nul', `${what} must not hold the character NUL`, place)
     else this.findings.fault('string_unicode', `${what} must not hold half of a surrogate pair`, place)
   }
@@ -160,10 +160,12 @@ export class BudgetWalk {
   /** Fractions are no concern; JSON text beyond a double's range arrives as infinity. */
   private reportNumber(value: number, index: number): void {
     if (!Number.isFinite(value)) {
-      this.findings.fault('finite_number', 'Input should be a finite number', this.placeOfMember(index))
+      const place = this.findings.takesFaults ? this.placeOfMember(index) : this.root
+      this.findings.fault('finite_number', 'Input should be a finite number', place)
     } else if (Number.isInteger(value)) {
       const msg = `the integer ${value} is beyond 2^53: it is kept as the nearest double and may not be the number that was sent`
-      this.findings.warn('integer_precision', msg, this.placeOfMember(index))
+      const place = this.findings.takesWarnings ? this.placeOfMember(index) : this.root
+      this.findings.warn('integer_precision', msg, place)
     }
   }
 

@@ -138,6 +138,7 @@ function firstServer(definition: unknown): string {
 
 class Comparison {
   private readonly changes: DefinitionChange[] = []
+  private readonly ledger: Ledger = { equal: new Set(), pairsLeft: MOST_PAIRS }
 
   constructor(
     private readonly old: Side,
@@ -213,14 +214,20 @@ class Comparison {
         `the ${nameOf(young)} is now ${how}`,
       )
     }
-    const differences = compareSchemas(
-      [this.old.schemas.converter, this.old.schemas.parameterSchema(old, new Set())],
-      [this.young.schemas.converter, this.young.schemas.parameterSchema(young, new Set())],
+    const differences = this.compareSchemas(
+      this.old.schemas.parameterSchema(old, new Set()),
+      this.young.schemas.parameterSchema(young, new Set()),
     )
     for (const { class: weight, isType, msg } of differences) {
       const kind = isType ? 'parameter_type_changed' : 'parameter_schema_changed'
       this.add(weight, kind, operation, locOf(young.place), `the ${nameOf(young)}: ${msg}`)
     }
+  }
+
+  private compareSchemas(old: JsonSchema, young: JsonSchema): Difference[] {
+    const comparison = new SchemaComparison(this.old.schemas.converter, this.young.schemas.converter, this.ledger)
+    comparison.run(old, young)
+    return comparison.differences
   }
 
   private compareBody(old: OperationInput, young: OperationInput): void {
@@ -238,9 +245,9 @@ class Comparison {
       const msg = `the request body is now ${isNowRequired ? 'required' : 'optional'}`
       this.add(isNowRequired ? 'breaking' : 'safe', isNowRequired ? 'body_required' : 'body_optional', old, loc, msg)
     }
-    const differences = compareSchemas(
-      [this.old.schemas.converter, this.old.schemas.bodySchema(old.body, new Set())],
-      [this.young.schemas.converter, this.young.schemas.bodySchema(young.body, new Set())],
+    const differences = this.compareSchemas(
+      this.old.schemas.bodySchema(old.body, new Set()),
+      this.young.schemas.bodySchema(young.body, new Set()),
     )
     for (const { class: weight, msg } of differences)
       this.add(weight, 'body_changed', old, loc, `the request body: ${msg}`)
@@ -279,13 +286,14 @@ function isRequired(parameter: ParameterInput): boolean {
   return parameter.in === 'path' || parameter.value.required === true
 }
 
-/** Compares what two schemas of two documents accept. Circular schemas are compared once. */
-function compareSchemas(old: [SchemaConverter, JsonSchema], young: [SchemaConverter, JsonSchema]): Difference[] {
-  const comparison = new SchemaComparison(old[0], young[0])
-  comparison.run(old[1], young[1])
-  return comparison.differences
+/** What the comparisons of one call have in common. */
+interface Ledger {
+  /** Pairs of definitions in which nothing differs, however deep, so that they need not be compared again for another operation. */
+  readonly equal: Set<string>
+  pairsLeft: number
 }
 
+/** Compares what two schemas of two documents accept. Circular schemas are compared once. */
 class SchemaComparison {
   readonly differences: Difference[] = []
   private readonly compared = new Set<string>()
@@ -294,6 +302,7 @@ class SchemaComparison {
   constructor(
     private readonly oldSchemas: SchemaConverter,
     private readonly youngSchemas: SchemaConverter,
+    private readonly ledger: Ledger,
   ) {}
 
   run(old: JsonSchema, young: JsonSchema): void {
@@ -301,12 +310,14 @@ class SchemaComparison {
     for (let i = 0; i < this.pending.length && this.differences.length < MOST_DIFFERENCES; i++) {
       const pair = this.pending[i]
       if (pair === undefined) return
-      if (i >= MOST_PAIRS) {
+      if (this.ledger.pairsLeft-- <= 0) {
         this.add('unknown', '', 'the schemas are too large to be compared to the end')
         return
       }
       this.compare(pair.old, pair.young, pair.at)
     }
+    if (this.differences.length > 0) return
+    for (const pair of this.compared) this.ledger.equal.add(pair)
   }
 
   private compare(oldSchema: JsonSchema, youngSchema: JsonSchema, at: string): void {
@@ -317,7 +328,7 @@ class SchemaComparison {
       typeof youngSchema.$ref === 'string'
     ) {
       const pair = `${oldSchema.$ref} ${youngSchema.$ref}`
-      if (this.compared.has(pair)) return
+      if (this.compared.has(pair) || this.ledger.equal.has(pair)) return
       this.compared.add(pair)
     }
     const old = this.resolve(oldSchema, this.oldSchemas)

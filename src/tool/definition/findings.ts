@@ -16,6 +16,7 @@ export interface Place {
 
 const LOC_STRING_CHARACTERS = 256
 const QUOTED_CHARACTERS = 100
+const WARNING_PLACE_CHARACTERS = 256 * 1024
 /** When one fault alone is larger than the answer may be, its names are cut further: 130 levels of 32 characters stay far below. */
 const SHORT_LOC_STRING_CHARACTERS = 32
 
@@ -63,6 +64,7 @@ export class Findings {
   readonly warnings: Finding[] = []
   faultCount = 0
   warningCount = 0
+  private warningCharacters = 0
 
   constructor(
     private readonly faultCap: number,
@@ -71,7 +73,7 @@ export class Findings {
 
   /** The same fault at the same place counts once: an object can be reached in its own place and through a reference. */
   fault(type: string, msg: string, place: Place, ...tail: Loc): void {
-    if (this.faults.length >= this.faultCap) {
+    if (!this.takesFaults) {
       this.faultCount++
       return
     }
@@ -83,8 +85,20 @@ export class Findings {
 
   warn(type: string, msg: string, place: Place, ...tail: Loc): void {
     this.warningCount++
-    if (this.warnings.length < this.warningCap)
-      this.warnings.push({ severity: 'warning', loc: locOf(place, tail), msg, type })
+    if (!this.takesWarnings) return
+    const loc = locOf(place, tail)
+    for (const key of loc) this.warningCharacters += typeof key === 'string' ? key.length : 1
+    this.warnings.push({ severity: 'warning', loc, msg, type })
+  }
+
+  /** False once further faults are only counted, so that nobody needs to find out where they are. */
+  get takesFaults(): boolean {
+    return this.faults.length < this.faultCap
+  }
+
+  /** As `takesFaults`; the places of all warnings together are bounded too. */
+  get takesWarnings(): boolean {
+    return this.warnings.length < this.warningCap && this.warningCharacters < WARNING_PLACE_CHARACTERS
   }
 
   /** Appends what was collected apart, so that it stands at its place in document order. */
