@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import type { Kysely } from 'kysely'
+import { repeated } from '../db/repeat.js'
 import type { Database, Permission } from '../db/tables.js'
 import { Forbidden } from '../errors.js'
 import { parsePathId } from '../http/parameters.js'
@@ -61,7 +62,7 @@ function requireDeclaredPolicies(app: FastifyInstance): void {
 
 async function admit(request: FastifyRequest, reply: FastifyReply, policy: RoutePolicy, db: Kysely<Database>) {
   const look = lookFor(request, policy)
-  const { caller, seen, useIsStale } = await authenticate(db, request.headers.authorization, look)
+  const { caller, seen, useIsStale } = await repeated(() => authenticate(db, request.headers.authorization, look))
   request.caller = caller
   request.seen = seen
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)

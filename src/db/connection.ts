@@ -1,13 +1,15 @@
+import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import type { ConnectionOptions } from 'node:tls'
 import { Kysely, PostgresDialect, type PostgresPool } from 'kysely'
 import pg from 'pg'
 import type { StatementResult } from './batch.js'
-import { ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from './database-error.js'
+import { type CommitUnknown, ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from './database-error.js'
 import type { DatabaseHost, DatabaseUrl } from './database-url.js'
 import { HostList } from './hosts.js'
 import { PreparedNames } from './prepared-names.js'
-import { type BoundStatement, type Exchange, Session, type SessionSettings } from './session.js'
+import { BEGIN, type BoundStatement, COMMIT, type Exchange, Session, type SessionSettings } from './session.js'
+import { type Outcome, settle } from './settle.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 
 export interface DatabaseOptions {
@@ -18,7 +20,7 @@ export interface DatabaseOptions {
   idleInTransactionTimeoutMs: number
   /** Bounds both making a connection and waiting for a free one. `connect_timeout` of the URL wins. */
   connectTimeoutMs: number
-  /** A server silent for longer is taken for lost. Default: the statement timeout and five seconds. */
+  /** A server silent for longer is taken for lost. Default: the statement timeout and two seconds. */
   responseTimeoutMs?: number
   /** A connection not used for longer is closed. Default: five minutes. */
   idleTimeoutMs?: number
@@ -30,8 +32,8 @@ export interface DatabaseOptions {
    * How the three timeouts reach the server:
    * - `startup` (default): in the start-up packet. PgBouncer refuses such a connection, as these are not parameters it tracks.
    * - `transaction`: as `SET LOCAL` with every `begin`, in the same round trip. Behind PgBouncer in transaction mode a
-   *   session setting would stay with whatever server connection it met, this one ends with its transaction. Statements
-   *   outside a transaction have the role's or the server's timeouts.
+   *   session setting would stay with whatever server connection it met, this one ends with its transaction. A single
+   *   statement with parameters gets a transaction for it; others have the role's or the server's timeouts.
    * - `none`: not at all; set them for the role with ALTER ROLE ... SET.
    */
   sessionSettings?: 'startup' | 'transaction' | 'none'
@@ -65,14 +67,18 @@ export interface OpenDatabase<DB> {
    */
   transact(statements: readonly BoundStatement[]): Promise<StatementResult[]>
   /**
+   * Finds out what became of a transaction whose commit was not confirmed. `trace` answers a row if, and only if, the
+   * transaction was applied. `unknown` when that cannot be known within `withinMs` (default 2.5 seconds). Never throws.
+   */
+  settle(doubt: CommitUnknown, trace: BoundStatement, withinMs?: number): Promise<Outcome>
+  /**
    * Closes: refuses new work, waits for statements under way at most `graceMs`, then cuts their connections. Resolves when
    * every socket is closed. May be called again.
    */
   close(graceMs?: number): Promise<void>
 }
 
-export const BEGIN: BoundStatement = { sql: 'begin', parameters: [] }
-export const COMMIT: BoundStatement = { sql: 'commit', parameters: [] }
+export { BEGIN, COMMIT }
 
 /**
  * Opens a pool of connections. Connects lazily: the first statement reports a server that cannot be reached. With several
@@ -120,10 +126,12 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
 
   async transact(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
-    const prelude = this.#settings.transactionPrelude
-    const before = prelude === '' ? [BEGIN] : [BEGIN, ...prelude.split('; ').map(sql => ({ sql, parameters: [] }))]
-    const results = await this.pipeline([...before, ...statements, COMMIT])
-    return results.slice(before.length, -1)
+    const results = await this.pipeline([BEGIN, ...statements, COMMIT])
+    return results.slice(1, -1)
+  }
+
+  settle(doubt: CommitUnknown, trace: BoundStatement, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
+    return settle(() => this.#acquire(), doubt, trace, withinMs)
   }
 
   close(graceMs = 5_000): Promise<void> {
@@ -147,8 +155,8 @@ class Connections<DB> implements OpenDatabase<DB> {
     return {
       names: options.preparedStatements ? new PreparedNames(options.preparedStatementLimit ?? 200) : undefined,
       types: TYPE_PARSERS,
-      responseTimeoutMs: options.responseTimeoutMs ?? options.statementTimeoutMs + 5_000,
-      transactionPrelude: options.sessionSettings === 'transaction' ? transactionPrelude(options) : '',
+      responseTimeoutMs: options.responseTimeoutMs ?? options.statementTimeoutMs + 2_000,
+      transactionPrelude: options.sessionSettings === 'transaction' ? transactionPrelude(options) : [],
       onExchange: exchange => {
         this.counters.statements += exchange.texts.length
         this.counters.roundTrips += 1
@@ -171,7 +179,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       // Awaited by the pool before it hands the connection out, though its declaration says void.
       onConnect: client => this.#checkWritable(client),
     })
-    pool.on('connect', client => this.#sessions.set(client, new Session(client, this.#settings)))
+    pool.on('connect', client => this.#sessions.set(client, new Session(client, nameOf(client), this.#settings)))
     pool.on('remove', client => this.#sessions.delete(client))
     pool.on('error', error => {
       if (!pool.ending) this.#options.onError?.(error)
@@ -251,8 +259,31 @@ function isConnectFault(error: unknown): boolean {
   return error instanceof pg.DatabaseError || error instanceof ConnectionLost || error instanceof ServerReadOnly
 }
 
+/** How long an update waits at most to learn what became of it. */
+const SETTLE_WITHIN_MS = 2_500
+
+/** PostgreSQL cuts an `application_name` behind so many bytes. */
+const NAME_BYTES_MAX = 63
+
 /** Which host of the list a client was made for. */
 const placeOf = new WeakMap<pg.Client, number>()
+
+/** The name under which the server lists a client. */
+const names = new WeakMap<pg.PoolClient | pg.Client, string>()
+
+function nameOf(client: pg.PoolClient): string {
+  return names.get(client) ?? ''
+}
+
+/** A name that no other connection has: by it a lost one is found on the server, whatever process id it had. */
+function connectionName(base: string): string {
+  const mark = `/${randomBytes(9).toString('base64url')}`
+  return (
+    Buffer.from(base)
+      .subarray(0, NAME_BYTES_MAX - mark.length)
+      .toString('latin1') + mark
+  )
+}
 
 type ConnectCallback = (error: Error | null, client?: pg.Client) => void
 
@@ -261,8 +292,10 @@ function hostClient(hosts: HostList<DatabaseHost>, config: pg.ClientConfig): new
   return class HostClient extends pg.Client {
     constructor() {
       const place = hosts.current
-      super({ ...config, ...hosts.at(place) })
+      const name = connectionName(config.application_name ?? '')
+      super({ ...config, ...hosts.at(place), application_name: name })
       placeOf.set(this, place)
+      names.set(this, name)
     }
 
     override connect(): Promise<pg.Client>
@@ -298,12 +331,13 @@ function clientConfig(options: DatabaseOptions): pg.ClientConfig {
   }
 }
 
-function transactionPrelude(options: DatabaseOptions): string {
-  return [
+function transactionPrelude(options: DatabaseOptions): BoundStatement[] {
+  const texts = [
     `set local statement_timeout = ${Math.trunc(options.statementTimeoutMs)}`,
     `set local lock_timeout = ${Math.trunc(options.lockTimeoutMs)}`,
     `set local idle_in_transaction_session_timeout = ${Math.trunc(options.idleInTransactionTimeoutMs)}`,
-  ].join('; ')
+  ]
+  return texts.map(sql => ({ sql, parameters: [] }))
 }
 
 function sslOptions(ssl: DatabaseUrl['ssl']): false | ConnectionOptions {

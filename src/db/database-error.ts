@@ -14,13 +14,16 @@ export class ConnectionLost extends Error {
 
 /**
  * The connection was lost when the transaction, or a writing statement outside one, may already have been committed.
- * Also thrown when the server committed but gave up waiting for its synchronous standby. Must never be repeated blindly.
+ * Also thrown when the server committed but gave up waiting for its synchronous standby. Must never be repeated blindly;
+ * `OpenDatabase.settle` finds out what became of it.
  * `rows` holds what each statement of a pipeline had answered before the loss.
  */
 export class CommitUnknown extends Error {
   override readonly name = 'CommitUnknown'
 
   constructor(
+    /** The name under which the server lists the connection. */
+    readonly session: string,
     readonly rows: readonly (readonly unknown[])[] = [],
     options?: ErrorOptions,
   ) {

@@ -25,19 +25,22 @@ export interface SessionSettings {
   types: pg.CustomTypesConfig
   /** A server that has not answered by then is taken for lost, and its connection is cut. */
   responseTimeoutMs: number
-  /** Sent with every `begin` of a transaction; '' sends nothing. */
-  transactionPrelude: string
+  /** Sent behind every `begin` of a transaction. */
+  transactionPrelude: readonly BoundStatement[]
   onExchange(exchange: Exchange): void
   /** Called when what this session met concerns all connections of the pool that are open now. */
   onStale(): void
 }
 
-const COMMIT = /^\s*(?:commit|end)\b/i
-const BEGIN = /^\s*(?:begin|start\s+transaction)\b/i
-const ROLLBACK = /^\s*rollback\s*(?:;\s*)?$/i
+const IS_COMMIT = /^\s*(?:commit|end)\b/i
+const IS_BEGIN = /^\s*(?:begin|start\s+transaction)\b/i
+const IS_ROLLBACK = /^\s*rollback\s*(?:;\s*)?$/i
 // A SELECT that calls a writing function would be taken for a read; the service has none.
-const READ =
+const IS_READ =
   /^\s*(?:select|begin|start|set|show|explain|values|rollback|with(?![\s\S]*\b(?:insert|update|delete|merge)\b))\b/i
+
+export const BEGIN: BoundStatement = { sql: 'begin', parameters: [] }
+export const COMMIT: BoundStatement = { sql: 'commit', parameters: [] }
 
 /**
  * The routine of the server that warns when somebody cancelled its wait for a synchronous standby: COMMIT then succeeds
@@ -52,14 +55,17 @@ const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
 export class Session {
   readonly #client: pg.PoolClient
   readonly #settings: SessionSettings
+  /** The name under which the server lists this connection, and no other (`application_name`). */
+  readonly name: string
   /** Resolves when the connection's socket is closed. Never rejects. */
   readonly ended: Promise<void>
   #loss: unknown
   #isStale = false
   #isUnreplicated = false
 
-  constructor(client: pg.PoolClient, settings: SessionSettings) {
+  constructor(client: pg.PoolClient, name: string, settings: SessionSettings) {
     this.#client = client
+    this.name = name
     this.#settings = settings
     // Without a listener of its own, a client that is checked out would end the process when its server dies.
     client.on('error', error => this.#lose(error))
@@ -74,7 +80,7 @@ export class Session {
     })
   }
 
-  /** The server's process id; Kysely reads it under this name to cancel queries. */
+  /** The server's process id, as the server or a pooler before it says; Kysely reads it under this name to cancel queries. */
   get processID(): number | undefined {
     // Set by pg from the server's BackendKeyData; missing in its declarations.
     return (this.#client as pg.PoolClient & { processID?: number }).processID
@@ -93,8 +99,9 @@ export class Session {
   /** Runs one statement in a round trip of its own. */
   async query(sql: string, parameters: readonly unknown[] = []): Promise<StatementResult> {
     // The server rolls back what it loses. Kysely sends a rollback after every failure and would report this one instead.
-    if (this.#loss !== undefined && ROLLBACK.test(sql)) return { command: 'ROLLBACK', rowCount: null, rows: [] }
+    if (this.#loss !== undefined && IS_ROLLBACK.test(sql)) return { command: 'ROLLBACK', rowCount: null, rows: [] }
     this.#assertConnected()
+    if (this.#needsTransaction(parameters)) return await this.#queryInTransaction({ sql, parameters })
     const isInDoubt = this.#isInDoubt(sql)
     try {
       return await this.#timed([sql], () => this.#client.query(this.#configOf(sql, parameters)).then(lastResult))
@@ -104,8 +111,16 @@ export class Session {
   }
 
   /** Runs several statements in one round trip. When one fails, none of those behind it runs. */
-  async batch(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
+  async batch(asked: readonly BoundStatement[]): Promise<StatementResult[]> {
     this.#assertConnected()
+    const prelude = this.#settings.transactionPrelude
+    const beginAt = prelude.length === 0 ? -1 : asked.findIndex(({ sql }) => IS_BEGIN.test(sql))
+    if (beginAt < 0) return await this.#batch(asked)
+    const results = await this.#batch(asked.toSpliced(beginAt + 1, 0, ...prelude))
+    return results.toSpliced(beginAt + 1, prelude.length)
+  }
+
+  async #batch(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
     // Values are converted before anything is sent: one that cannot be is the caller's error and leaves no half of a batch.
     const wire = statements.map(statement => this.#wireStatement(statement))
     const texts = statements.map(({ sql }) => sql)
@@ -128,9 +143,23 @@ export class Session {
     if (this.#loss !== undefined) throw new ConnectionLost({ cause: this.#loss })
   }
 
+  /**
+   * Where settings live no longer than a transaction, a single statement gets one, so that the timeouts hold for it too.
+   * One without parameters may be a list of statements, or one that cannot run in a transaction: it stays as it is.
+   */
+  #needsTransaction(parameters: readonly unknown[]): boolean {
+    return this.#settings.transactionPrelude.length > 0 && parameters.length > 0 && !this.#isInTransaction
+  }
+
+  async #queryInTransaction(statement: BoundStatement): Promise<StatementResult> {
+    const [, result] = await this.batch([BEGIN, statement, COMMIT])
+    return lastResult(result ?? [])
+  }
+
   #configOf(sql: string, parameters: readonly unknown[]): pg.QueryConfig {
-    if (BEGIN.test(sql) && this.#settings.transactionPrelude !== '') {
-      return { text: `${sql}; ${this.#settings.transactionPrelude}` }
+    const prelude = this.#settings.transactionPrelude
+    if (IS_BEGIN.test(sql) && prelude.length > 0) {
+      return { text: [sql, ...prelude.map(statement => statement.sql)].join('; ') }
     }
     // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
     const name = parameters.length > 0 ? this.#settings.names?.nameOf(sql) : undefined
@@ -158,7 +187,10 @@ export class Session {
     let ok = false
     try {
       const result = await run()
-      if (this.#isUnreplicated) throw new CommitUnknown()
+      if (this.#isUnreplicated) {
+        this.markStale()
+        throw new CommitUnknown(this.name)
+      }
       ok = true
       return result
     } finally {
@@ -170,7 +202,7 @@ export class Session {
 
   /** After a failed batch the transaction it began is still open, and the connection not yet fit for others. */
   async #leaveTransaction(texts: readonly string[]): Promise<void> {
-    if (this.#loss !== undefined || !texts.some(sql => BEGIN.test(sql))) return
+    if (this.#loss !== undefined || !texts.some(sql => IS_BEGIN.test(sql))) return
     try {
       await this.#timed(['rollback'], () => this.#client.query('rollback'))
     } catch {
@@ -180,16 +212,20 @@ export class Session {
 
   /** Whether losing the connection during this statement leaves open if it was applied. */
   #isInDoubt(sql: string): boolean {
-    if (COMMIT.test(sql)) return true
-    const isInTransaction = this.#client.getTransactionStatus() === 'T' || this.#client.getTransactionStatus() === 'E'
-    return !isInTransaction && !READ.test(sql)
+    if (IS_COMMIT.test(sql)) return true
+    return !this.#isInTransaction && !IS_READ.test(sql)
+  }
+
+  get #isInTransaction(): boolean {
+    const status = this.#client.getTransactionStatus()
+    return status === 'T' || status === 'E'
   }
 
   #translated(error: unknown, isInDoubt: boolean, answered: readonly StatementResult[]): unknown {
     if (!(error instanceof pg.DatabaseError)) {
       // pg has no class for a lost connection: what counts is that the connection has reported its end.
       if (this.#loss === undefined) return error
-      return isInDoubt ? commitUnknown(answered, error) : new ConnectionLost({ cause: error })
+      return isInDoubt ? this.#commitUnknown(answered, error) : new ConnectionLost({ cause: error })
     }
     const { kind } = classifyDatabaseError(error)
     if (kind === 'cached_plan' || kind === 'read_only') {
@@ -198,7 +234,12 @@ export class Session {
     }
     if (error.severity !== 'FATAL' && error.severity !== 'PANIC') return error
     this.markStale()
-    return isInDoubt ? commitUnknown(answered, error) : error
+    return isInDoubt ? this.#commitUnknown(answered, error) : error
+  }
+
+  #commitUnknown(answered: readonly StatementResult[], cause: unknown): CommitUnknown {
+    const rows = answered.map(result => result.rows)
+    return new CommitUnknown(this.name, rows, { cause })
   }
 
   #lose(error: unknown): void {
@@ -211,20 +252,13 @@ export class Session {
  * have; when the server refused a statement before the commit, it has not.
  */
 function batchIsInDoubt(texts: readonly string[], answeredCount: number, error: unknown): boolean {
-  const beginAt = texts.findIndex(sql => BEGIN.test(sql))
-  const commitAt = texts.findIndex(sql => COMMIT.test(sql))
-  // Without BEGIN the batch is one implicit transaction that the end of the batch commits.
-  if (beginAt < 0 && texts.every(sql => READ.test(sql))) return false
+  if (texts.every(sql => IS_READ.test(sql) || IS_COMMIT.test(sql))) return false
+  const beginAt = texts.findIndex(sql => IS_BEGIN.test(sql))
+  const commitAt = texts.findIndex(sql => IS_COMMIT.test(sql))
   if (beginAt >= 0 && commitAt < 0) return false
+  // Without BEGIN the batch is one implicit transaction that the end of the batch commits.
   const committingAt = beginAt < 0 ? texts.length : commitAt
   return !(error instanceof pg.DatabaseError) || answeredCount >= committingAt
-}
-
-function commitUnknown(answered: readonly StatementResult[], cause: unknown): CommitUnknown {
-  return new CommitUnknown(
-    answered.map(({ rows }) => rows),
-    { cause },
-  )
 }
 
 /** pg answers a text of several statements with a list of results. */

@@ -40,6 +40,7 @@ export type DatabaseErrorKind =
   | 'statement_timeout'
   | 'read_only'
   | 'disk_full'
+  | 'out_of_resources'
   | 'too_many_connections'
   | 'shutting_down'
   | 'constraint'
@@ -111,5 +112,7 @@ function kindByCode({ code = '', routine }: pg.DatabaseError): DatabaseErrorKind
   if (code === SQLSTATE.featureNotSupported && routine === 'RevalidateCachedQuery') return 'cached_plan'
   if (code.startsWith('23')) return 'constraint'
   if (code.startsWith('08')) return 'connection_lost'
+  // Out of memory, descriptors or locks; the operating system failed a read or write.
+  if (code.startsWith('53') || code.startsWith('58')) return 'out_of_resources'
   return 'other'
 }

@@ -1,5 +1,6 @@
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-import { classifyDatabaseError } from '../db/sqlstate.js'
+import { CommitUnknown } from '../db/database-error.js'
+import { classifyDatabaseError, type DatabaseErrorKind } from '../db/sqlstate.js'
 import {
   BuiltinReadOnly,
   Forbidden,
@@ -40,7 +41,9 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
       .send(JSON.stringify({ detail: boundFaults(error.faults) }))
   }
   const answer = answerFor(error, request)
-  if (answer.status >= 500) request.log.error({ err: error, error_code: answer.code }, 'the request failed')
+  if (answer.status >= 500) {
+    request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
+  }
   request.refusal = answer.extra?.reason === undefined ? answer.code : String(answer.extra.reason)
   return sendError(request, reply, answer)
 }
@@ -125,6 +128,21 @@ function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
   return undefined
 }
 
+function unreachable(kind: DatabaseErrorKind, error: unknown): Unavailable {
+  const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
+  return new Unavailable(
+    'database_unreachable',
+    UNREACHABLE[kind] ?? 'The database cannot be reached. Try again.',
+    outcome,
+  )
+}
+
+const UNREACHABLE: Partial<Record<DatabaseErrorKind, string>> = {
+  read_only: 'The database accepts no changes at present. Try again.',
+  disk_full: 'The database has no space left for changes. The operator has to make some.',
+  out_of_resources: 'The database lacks memory or cannot read or write its files. Try again.',
+}
+
 /** A database that fails is expected: 503 with what the client may conclude, never the database's own words. */
 function databaseAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | undefined {
   const { kind } = classifyDatabaseError(error)
@@ -136,11 +154,12 @@ function databaseAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | 
     case 'serialization':
     case 'deadlock':
     case 'statement_timeout':
+    case 'too_many_connections':
       return unavailable(
         new Unavailable('overloaded', 'The database was too busy for this request. Try again.'),
         request,
       )
     default:
-      return unavailable(new Unavailable('database_unreachable', 'The database cannot be reached. Try again.'), request)
+      return unavailable(unreachable(kind, error), request)
   }
 }

@@ -4,8 +4,9 @@ import type { Executor } from '../db/statement.js'
 import type { Database } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound } from '../errors.js'
-import { type Actor, auditEntry } from '../revisions/audit.js'
+import { type Actor, type AuditEntry, auditEntry } from '../revisions/audit.js'
 import { changesSince } from '../revisions/changes.js'
+import { type Attempt, withOutcome } from '../revisions/outcome.js'
 import { entityTag, versionInTags } from '../revisions/tag.js'
 import { databaseTimeMs } from '../revisions/time.js'
 import {
@@ -60,25 +61,36 @@ export async function updatePersona(
   database: ServiceDatabase,
   request: PersonaUpdateRequest,
 ): Promise<PersonaUpdateResult> {
-  if (request.seen === null) throw new ResourceNotFound('persona')
-  return (await updateAsSeen(database, request, request.seen)) ?? (await updateUnderLock(database, request))
+  const { seen } = request
+  if (seen === null) throw new ResourceNotFound('persona')
+  return await withOutcome<PersonaPlan, PersonaUpdateResult>(
+    database,
+    async attempt =>
+      (await updateAsSeen(database, request, seen, attempt)) ?? (await updateUnderLock(database, request, attempt)),
+    plan => answerApplied(database, request, plan),
+  )
 }
 
 async function updateAsSeen(
   database: ServiceDatabase,
   request: PersonaUpdateRequest,
   seen: PersonaState,
+  attempt: Attempt<PersonaPlan>,
 ): Promise<PersonaUpdateResult | undefined> {
   const plan = planPersonaUpdate(seen, request.caller, request.update, null)
   if (plan.precondition !== 'holds' || !allRepresentable(plan.attached)) return undefined
-  const query = answerQuery(seen, plan, request)
+  const query = answerQuery(seen, plan, request, attempt)
   const changesNothing = plan.changes.length === 0
   const rows =
     request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
   return resultOf(rows[0], seen, plan, request.dryRun)
 }
 
-async function updateUnderLock(database: ServiceDatabase, request: PersonaUpdateRequest): Promise<PersonaUpdateResult> {
+async function updateUnderLock(
+  database: ServiceDatabase,
+  request: PersonaUpdateRequest,
+  attempt: Attempt<PersonaPlan>,
+): Promise<PersonaUpdateResult> {
   return await inTransaction(database, { rollback: request.dryRun }, async trx => {
     const state = await lockPersona(trx, request.id, request.caller.userId)
     if (state === undefined) throw new ResourceNotFound('persona')
@@ -86,7 +98,7 @@ async function updateUnderLock(database: ServiceDatabase, request: PersonaUpdate
     const references = await referencesOf(trx, attached, request.caller)
     const plan = planPersonaUpdate(state, request.caller, request.update, references)
     await requirePrecondition(trx, state, plan, request)
-    const { rows } = await trx.executeQuery(answerQuery(state, plan, request))
+    const { rows } = await trx.executeQuery(answerQuery(state, plan, request, attempt))
     const result = resultOf(rows[0], state, plan, request.dryRun)
     if (result === undefined) throw new Error(`agent ${request.id} changed under its lock`)
     return result
@@ -125,30 +137,55 @@ export async function writePersona(
 ): Promise<number> {
   if (plan.changes.length === 0) return state.version
   const operator = { user: null, manages_all: true, is_admin: true, managed_groups: [] }
-  const { rows } = await trx.executeQuery(writeQuery(state, { ...plan, attached: {} }, operator, actor))
+  const { rows } = await trx.executeQuery(
+    writeQuery(state, { ...plan, attached: {} }, operator, auditOf(state, plan, actor)),
+  )
   const [answer] = rows
   if (answer === undefined) throw new Error(`agent ${state.id} changed under its lock`)
   return answer.version
 }
 
-function answerQuery(state: PersonaState, plan: PersonaPlan, request: PersonaUpdateRequest) {
+/** What to answer when the answer of the write was lost: the agent as it is now. Undefined when it is out of sight. */
+async function answerApplied(
+  { db }: ServiceDatabase,
+  { id, caller }: PersonaUpdateRequest,
+  plan: PersonaPlan,
+): Promise<PersonaUpdateResult | undefined> {
+  const state = await readPersona(db, id, caller.userId)
+  if (state === undefined || state.deleted || (state.access === 'none' && !isAdmin(caller))) return undefined
+  const { version, access } = state
+  const [row] = await readSnapshot.run(db, { ...viewerParameters(caller), id, version, access })
+  return resultOf(row, state, plan, false)
+}
+
+function answerQuery(
+  state: PersonaState,
+  plan: PersonaPlan,
+  request: PersonaUpdateRequest,
+  attempt: Attempt<PersonaPlan>,
+) {
   const viewer = viewerParameters(request.caller)
   if (plan.changes.length === 0) {
     return readSnapshot.bind({ ...viewer, id: state.id, version: state.version, access: state.access })
   }
-  return writeQuery(state, plan, viewer, request.actor)
+  const entry = auditOf(state, plan, request.actor)
+  Object.assign(attempt, { entry, plan })
+  return writeQuery(state, plan, viewer, entry)
+}
+
+function auditOf(state: PersonaState, plan: Pick<PersonaPlan, 'changes'>, actor: Actor): AuditEntry {
+  return auditEntry({ kind: 'persona', ...state }, plan.changes, actor, databaseTimeMs(state))
 }
 
 function writeQuery(
   state: PersonaState,
   plan: Pick<PersonaPlan, 'content' | 'changes' | 'attached'>,
   viewer: ViewerParameters,
-  actor: Actor,
+  entry: AuditEntry,
 ) {
   const changed = new Set(plan.changes.map(change => change.field))
   const changedRelations = RELATIONS.filter(relation => changed.has(relation))
   const attachedRelations = RELATIONS.filter(relation => plan.attached[relation] !== undefined)
-  const entry = auditEntry({ kind: 'persona', ...state }, plan.changes, actor, databaseTimeMs(state))
   return writeStatement(changedRelations, attachedRelations).bind({
     ...viewer,
     ...entry,

@@ -4,8 +4,9 @@ import type { Executor } from '../db/statement.js'
 import type { Database } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound } from '../errors.js'
-import { type Actor, auditEntry } from '../revisions/audit.js'
+import { type Actor, type AuditEntry, auditEntry } from '../revisions/audit.js'
 import { changesSince } from '../revisions/changes.js'
+import { type Attempt, withOutcome } from '../revisions/outcome.js'
 import { entityTag, versionInTags } from '../revisions/tag.js'
 import { databaseTimeMs } from '../revisions/time.js'
 import type { Vault } from '../secrets/vault.js'
@@ -47,32 +48,43 @@ export interface ToolUpdateResult {
  * `PreconditionRequired`, `Unavailable` (`key_missing`); database errors pass through.
  */
 export async function updateTool(database: ServiceDatabase, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
-  if (request.seen === null) throw new ResourceNotFound('tool')
-  return (await updateAsSeen(database, request, request.seen)) ?? (await updateUnderLock(database, request))
+  const { seen } = request
+  if (seen === null) throw new ResourceNotFound('tool')
+  return await withOutcome<ToolPlan, ToolUpdateResult>(
+    database,
+    async attempt =>
+      (await updateAsSeen(database, request, seen, attempt)) ?? (await updateUnderLock(database, request, attempt)),
+    plan => answerApplied(database, request, plan),
+  )
 }
 
 async function updateAsSeen(
   database: ServiceDatabase,
   request: ToolUpdateRequest,
   seen: ToolState,
+  attempt: Attempt<ToolPlan>,
 ): Promise<ToolUpdateResult | undefined> {
   const plan = planToolUpdate(seen, request.update, request.vault, null)
   if (plan.precondition !== 'holds' || !representable(plan.content.oauth_config_id)) return undefined
-  const query = answerQuery(seen, plan, request)
+  const query = answerQuery(seen, plan, request, attempt)
   const changesNothing = plan.changes.length === 0
   const rows =
     request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
   return resultOf(rows[0], seen, plan, request.dryRun)
 }
 
-async function updateUnderLock(database: ServiceDatabase, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
+async function updateUnderLock(
+  database: ServiceDatabase,
+  request: ToolUpdateRequest,
+  attempt: Attempt<ToolPlan>,
+): Promise<ToolUpdateResult> {
   return await inTransaction(database, { rollback: request.dryRun }, async trx => {
     const state = await lockTool(trx, request.id, viewerParameters(request.caller))
     if (state === undefined) throw new ResourceNotFound('tool')
     const exists = await oauthConfigExists(trx, request.update.fields.oauth_config_id ?? null)
     const plan = planToolUpdate(state, request.update, request.vault, exists)
     await requirePrecondition(trx, state, plan, request)
-    const { rows } = await trx.executeQuery(answerQuery(state, plan, request))
+    const { rows } = await trx.executeQuery(answerQuery(state, plan, request, attempt))
     const result = resultOf(rows[0], state, plan, request.dryRun)
     if (result === undefined) throw new Error(`tool ${request.id} changed under its lock`)
     return result
@@ -113,25 +125,42 @@ export async function writeTool(
   actor: Actor,
 ): Promise<number> {
   if (plan.changes.length === 0) return state.version
-  const { rows } = await trx.executeQuery(writeQuery(state, plan, OPERATOR, actor))
+  const { rows } = await trx.executeQuery(writeQuery(state, plan, OPERATOR, auditOf(state, plan, actor)))
   const [row] = rows
   if (row === undefined) throw new Error(`tool ${state.id} changed under its lock`)
   return row.version
 }
 
-function answerQuery(state: ToolState, plan: ToolPlan, request: ToolUpdateRequest) {
+/** What to answer when the answer of the write was lost: the tool as it is now. Undefined when it is out of reach. */
+async function answerApplied(
+  { db }: ServiceDatabase,
+  { id, caller }: ToolUpdateRequest,
+  plan: ToolPlan,
+): Promise<ToolUpdateResult | undefined> {
+  const state = await readTool(db, id, viewerParameters(caller))
+  if (!state?.manageable) return undefined
+  const [row] = await readRow.run(db, { id, version: state.version })
+  return row && { snapshot: snapshotText(row, row.definition), version: row.version, plan }
+}
+
+function answerQuery(state: ToolState, plan: ToolPlan, request: ToolUpdateRequest, attempt: Attempt<ToolPlan>) {
   if (plan.changes.length === 0) return readRow.bind({ id: state.id, version: state.version })
-  return writeQuery(state, plan, viewerParameters(request.caller), request.actor)
+  const entry = auditOf(state, plan, request.actor)
+  Object.assign(attempt, { entry, plan })
+  return writeQuery(state, plan, viewerParameters(request.caller), entry)
+}
+
+function auditOf(state: ToolState, plan: Pick<ToolPlan, 'changes' | 'definition'>, actor: Actor): AuditEntry {
+  const replaced = plan.definition === null ? null : state.definition_hash
+  return auditEntry({ kind: 'tool', ...state }, plan.changes, actor, databaseTimeMs(state), replaced)
 }
 
 function writeQuery(
   state: ToolState,
   plan: Omit<ToolPlan, 'attachesOauthConfig' | 'overwritten' | 'precondition'>,
   viewer: ToolViewerParameters,
-  actor: Actor,
+  entry: AuditEntry,
 ) {
-  const replaced = plan.definition === null ? null : state.definition_hash
-  const entry = auditEntry({ kind: 'tool', ...state }, plan.changes, actor, databaseTimeMs(state), replaced)
   const shape = { definition: plan.definition !== null, headers: plan.headers !== null }
   return writeStatement(shape).bind({
     ...viewer,

@@ -1,0 +1,36 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { DatabaseClosed, PoolExhausted } from './database-error.js'
+import { classifyDatabaseError, SQLSTATE } from './sqlstate.js'
+
+const REPEATS_MAX = 2
+const FIRST_PAUSE_MS = 20
+
+/** Work that failed later than this is not repeated: whoever asked has waited long enough. */
+const REPEAT_WITHIN_MS = 2_000
+
+/**
+ * Runs work on the database, and runs it again, at most twice and after a short pause of random length, when it failed
+ * in a way that passes by itself and it is certain that nothing was committed: a connection lost before it could, a
+ * deadlock, a conflict, an outdated plan, a server that turned read-only. Never after an unconfirmed commit.
+ *
+ * A reference that somebody deleted at the same moment is tried again once: the second look finds it missing.
+ */
+export async function repeated<T>(work: () => Promise<T>): Promise<T> {
+  const latest = performance.now() + REPEAT_WITHIN_MS
+  for (let repeats = 0; ; repeats++) {
+    try {
+      return await work()
+    } catch (error) {
+      if (repeats >= repeatsAllowed(error) || performance.now() > latest) throw error
+    }
+    await sleep(FIRST_PAUSE_MS * 2 ** repeats * (0.5 + Math.random()))
+  }
+}
+
+function repeatsAllowed(error: unknown): number {
+  if (error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation) return 1
+  // The wait for a free connection was long enough, and a closed pool stays closed.
+  if (error instanceof PoolExhausted || error instanceof DatabaseClosed) return 0
+  return classifyDatabaseError(error).transient ? REPEATS_MAX : 0
+}

@@ -1,0 +1,85 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { CommitUnknown } from './database-error.js'
+import type { BoundStatement, Session } from './session.js'
+
+/** What became of a transaction whose commit was not confirmed. */
+export type Outcome = 'applied' | 'not_applied' | 'unknown'
+
+const POLL_MS = 50
+
+/**
+ * Settles an unconfirmed commit. First the server process that worked for the lost connection is ended: once it is gone
+ * nothing of it can be committed any more. Then the trace of the transaction is looked for, by a later statement of the
+ * same connection, so that both are said by one server. A found trace counts when a commit behind it is confirmed, which
+ * with a synchronous standby means that a failover keeps it.
+ *
+ * A standby, or a pooler, which may still hold the lost statement in its own queue, cannot say that the process is gone:
+ * there only a found trace settles anything. Never throws; errors on the way are tried again until the time is over.
+ */
+export async function settle(
+  acquire: () => Promise<Session>,
+  doubt: CommitUnknown,
+  trace: BoundStatement,
+  withinMs: number,
+): Promise<Outcome> {
+  const deadline = performance.now() + withinMs
+  const late = sleep(withinMs, 'unknown' as const, { ref: false })
+  return await Promise.race([settleUntil(acquire, doubt, trace, deadline), late])
+}
+
+async function settleUntil(
+  acquire: () => Promise<Session>,
+  doubt: CommitUnknown,
+  trace: BoundStatement,
+  deadline: number,
+): Promise<Outcome> {
+  while (performance.now() < deadline) {
+    // Whatever fails here is the fault that brought the doubt: it may pass.
+    const outcome = await look(acquire, doubt.session, trace).catch(() => 'unknown' as const)
+    if (outcome !== 'unknown') return outcome
+    await sleep(POLL_MS)
+  }
+  return 'unknown'
+}
+
+async function look(acquire: () => Promise<Session>, lost: string, trace: BoundStatement): Promise<Outcome> {
+  const session = await acquire()
+  try {
+    const isGone = await endServerProcess(session, lost)
+    const { rows } = await session.query(trace.sql, trace.parameters)
+    if (rows.length === 0) return isGone ? 'not_applied' : 'unknown'
+    await session.query(COMMIT_BEHIND)
+    return 'applied'
+  } finally {
+    session.release()
+  }
+}
+
+/**
+ * A commit of its own that writes to the log, so that it waits for the synchronous standby, if there is one, as every
+ * earlier one has then.
+ */
+const COMMIT_BEHIND = `select pg_logical_emit_message(true, 'agent-tool-management', '')`
+
+/**
+ * A process that waits for the standby has committed here already: to end its wait would show a change that a failover
+ * loses. `for` names the process of this very connection: a pooler answers another one than it has told at the start.
+ */
+const END = `
+  select pg_backend_pid() as own, pg_is_in_recovery() as recovering,
+    (select count(*) from (
+      select case when wait_event is distinct from 'SyncRep' then pg_terminate_backend(pid) end
+      from pg_stat_activity where application_name = $1 offset 0) found) as found`
+
+interface EndRow {
+  own: number
+  recovering: boolean
+  found: number
+}
+
+/** Ends the server process of a lost connection. True when this server says for certain that there is none any more. */
+async function endServerProcess(session: Session, lost: string): Promise<boolean> {
+  const { rows } = await session.query(END, [lost])
+  const [row] = rows as EndRow[] // the columns of the statement above
+  return row !== undefined && row.found === 0 && !row.recovering && row.own === session.processID
+}
