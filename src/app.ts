@@ -1,15 +1,26 @@
-import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
+import fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  LogController,
+} from 'fastify'
+import { tokenHash } from './auth/authenticate.js'
 import { registerAuthentication } from './auth/hook.js'
-import type { Config } from './config.js'
+import { type Config, proxiesOf } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { registerBodyParser } from './http/body-parser.js'
+import { BrokenRequests, registerHostCheck } from './http/broken-requests.js'
 import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { registerHealth } from './http/health.js'
-import { registerConnectionEnd, registerGate } from './http/lifecycle.js'
-import { registerRequestLog } from './http/logging.js'
+import { registerConnectionEnd, registerGate, shared } from './http/lifecycle.js'
+import { registerLimits } from './http/limits.js'
+import { registerRequestLog, requestLogger } from './http/logging.js'
+import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
 import { requestIdOf } from './http/request-id.js'
+import { registerSecurityHeaders } from './http/security-headers.js'
 import { registerPersonaRoutes } from './persona/routes.js'
 import type { Service } from './service.js'
 import { registerToolRoutes } from './tool/routes.js'
@@ -21,6 +32,8 @@ export interface AppOptions {
   database: ServiceDatabase
   service: Pick<Service, 'current' | 'readiness' | 'vault'>
   logger: FastifyBaseLogger | false
+  /** Where the process counts what happened before the application was built; without it the application has its own. */
+  metrics?: Metrics
 }
 
 /**
@@ -28,37 +41,59 @@ export interface AppOptions {
  * around it only starts and stops it.
  */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
-  const { config, database, service } = options
+  const { config, database, service, metrics = new Metrics() } = options
+  const proxies = proxiesOf(config)
+  const broken = new BrokenRequests(code => metrics.brokenRequest(code))
   const app = fastify({
     ...(options.logger === false ? { logger: false } : { loggerInstance: options.logger }),
-    bodyLimit: config.PERSONA_BODY_LIMIT_BYTES,
-    connectionTimeout: 0,
-    requestTimeout: config.REQUEST_TIMEOUT_MS,
-    keepAliveTimeout: config.KEEP_ALIVE_TIMEOUT_MS,
-    http: { headersTimeout: config.HEADERS_TIMEOUT_MS, connectionsCheckingInterval: 1_000 },
-    trustProxy: config.TRUST_PROXY === '' ? false : config.TRUST_PROXY,
+    ...serverLimits(config),
+    trustProxy: proxies.length > 0 ? proxies : false,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
+    childLoggerFactory: (log, bindings, loggerOptions, request) => requestLogger(log, bindings, loggerOptions, request),
     genReqId: requestIdOf,
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
     routerOptions: { maxParamLength: 256 },
+    clientErrorHandler: (error, socket) => broken.answer(app, error, socket),
     frameworkErrors: (error, request, reply) => {
+      setCommonHeaders(request, reply)
       handleError(error, request, reply)
     },
   })
+  broken.watch(app)
   app.setValidatorCompiler(() => () => true) // request-parts.ts reports the faults of all parts at once
   app.setSerializerCompiler(() => JSON.stringify)
-  app.setErrorHandler(handleError)
   registerBodyParser(app)
   registerNotFound(app)
-  registerCommonHeaders(app)
+  app.addHook('onRequest', async (request, reply) => setCommonHeaders(request, reply))
+  await registerSecurityHeaders(app)
   registerRequestLog(app)
   registerConnectionEnd(app)
-  registerGate(app, service, config.CONCURRENT_REQUESTS_MAX)
+  registerHostCheck(app)
+  const inWork = registerGate(app, service, config.CONCURRENT_REQUESTS_MAX)
+  const failureLimit = await registerLimits(app, {
+    requestsPerMinute: config.RATE_LIMIT_PER_MINUTE,
+    failuresPerMinute: config.FAILED_AUTH_LIMIT_PER_MINUTE,
+    keysMax: config.RATE_LIMIT_KEYS_MAX,
+    tokenHash,
+    onLimited: limit => metrics.rateLimited(limit),
+  })
+  app.setErrorHandler(async (error, request, reply) => {
+    return handleError(await failureLimit(error, request, reply), request, reply)
+  })
   registerAuthentication(app, database.db)
+  const readiness = shared(() => service.readiness())
+  metrics.watch(app, {
+    pool: database.pool,
+    poolSizeMax: config.DATABASE_POOL_SIZE,
+    inWork,
+    readiness,
+    version: options.version,
+  })
   await registerDocs(app, options.version)
-  registerHealth(app, () => service.readiness())
+  registerHealth(app, readiness)
+  registerMetrics(app, metrics, { token: config.METRICS_TOKEN, hasOwnPort: config.METRICS_PORT !== undefined })
   registerPersonaRoutes(app, {
     database,
     bodyLimitBytes: config.PERSONA_BODY_LIMIT_BYTES,
@@ -75,9 +110,24 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-function registerCommonHeaders(app: FastifyInstance): void {
-  app.addHook('onRequest', async (request, reply) => {
-    reply.header('x-request-id', request.id)
-    reply.header('cache-control', 'no-store')
-  })
+/** What a client may take of this process: bytes, time, connections. */
+function serverLimits(config: Config) {
+  return {
+    bodyLimit: config.PERSONA_BODY_LIMIT_BYTES,
+    connectionTimeout: config.STALL_TIMEOUT_MS,
+    requestTimeout: config.REQUEST_TIMEOUT_MS,
+    keepAliveTimeout: config.KEEP_ALIVE_TIMEOUT_MS,
+    http: {
+      headersTimeout: config.HEADERS_TIMEOUT_MS,
+      // How often the two timeouts are looked at: they act at most this much too late.
+      connectionsCheckingInterval: Math.min(1_000, config.HEADERS_TIMEOUT_MS),
+      requireHostHeader: false, // registerHostCheck answers in our shape
+    },
+  }
+}
+
+function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
+  reply.header('x-request-id', request.id)
+  reply.header('cache-control', 'no-store')
+  reply.header('x-content-type-options', 'nosniff')
 }

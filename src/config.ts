@@ -1,3 +1,4 @@
+import { isIP } from 'node:net'
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 
@@ -35,7 +36,11 @@ const Settings = Type.Object({
   TOOL_BODY_LIMIT_BYTES: count(5 * 1024 * 1024, 1024, 64 * 1024 * 1024, 'Largest body of the two tool operations.'),
   RATE_LIMIT_PER_MINUTE: count(600, 0, 1_000_000, 'Requests of one token a minute and process; 0 is off.'),
   FAILED_AUTH_LIMIT_PER_MINUTE: count(20, 0, 1_000_000, 'Failed authentications of one address a minute; 0 is off.'),
-  TRUST_PROXY: Type.String({ default: '', description: 'Addresses of proxies whose X-Forwarded-For is believed.' }),
+  RATE_LIMIT_KEYS_MAX: count(10_000, 100, 1_000_000, 'Tokens, and addresses, that the rate limits count at once.'),
+  TRUST_PROXY: Type.String({
+    default: '',
+    description: 'Proxies whose X-Forwarded-For is believed: addresses, networks, `loopback`; commas between.',
+  }),
   METRICS_TOKEN: Type.Optional(
     Type.String({ minLength: 16, description: 'Bearer token of /metrics for other than loopback peers.' }),
   ),
@@ -44,6 +49,7 @@ const Settings = Type.Object({
   CONNECTIONS_MAX: count(5_000, 1, 1_000_000, 'Open client connections.'),
   HEADERS_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to send the headers of a request.'),
   REQUEST_TIMEOUT_MS: count(30_000, 100, 600_000, 'Longest time to send a whole request.'),
+  STALL_TIMEOUT_MS: count(60_000, 100, 600_000, 'Longest silence of a connection with a request in work.'),
   KEEP_ALIVE_TIMEOUT_MS: count(72_000, 0, 600_000, 'Idle time after which a connection is closed.'),
   DRAIN_DELAY_MS: count(
     1_000,
@@ -83,8 +89,38 @@ export function readConfig(env: Record<string, string | undefined>): Config {
     return [[name, value]]
   })
   if (env.SECRET_KEYS && env.SECRET_KEYS_FILE) faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
+  if (faults.length === 0) faults.push(...contradictions(Object.fromEntries(entries) as Config)) // checked above
   if (faults.length > 0) throw new InvalidConfiguration(faults)
   return Object.fromEntries(entries) as Config // every entry was checked against its schema above
+}
+
+/** What no setting shows by itself. */
+function contradictions(config: Config): string[] {
+  const faults: string[] = []
+  if (config.HEADERS_TIMEOUT_MS > config.REQUEST_TIMEOUT_MS) {
+    faults.push('HEADERS_TIMEOUT_MS: must not be more than REQUEST_TIMEOUT_MS')
+  }
+  for (const proxy of proxiesOf(config).filter(proxy => !isProxy(proxy))) {
+    faults.push(`TRUST_PROXY: ${proxy.slice(0, 64)} is no address, no network (10.0.0.0/8) and none of ${PROXY_NAMES}`)
+  }
+  return faults
+}
+
+/** The proxies that `TRUST_PROXY` names, without blanks. */
+export function proxiesOf({ TRUST_PROXY }: Pick<Config, 'TRUST_PROXY'>): string[] {
+  const names = TRUST_PROXY.split(',').map(name => name.trim())
+  return names.filter(name => name !== '')
+}
+
+/** Names of networks that Fastify knows: 127.0.0.1/8 and ::1; 169.254.0.0/16; the private networks. */
+const PROXY_NAMES = ['loopback', 'linklocal', 'uniquelocal']
+
+function isProxy(text: string): boolean {
+  if (PROXY_NAMES.includes(text)) return true
+  const [address = '', bits, ...rest] = text.split('/')
+  const version = isIP(address)
+  if (version === 0 || rest.length > 0) return false
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128))
 }
 
 /** The settings for people: name, default and meaning. */

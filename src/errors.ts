@@ -76,6 +76,20 @@ export class PreconditionRequired extends Error {
   }
 }
 
+/** More requests, or more failed authentications, than one minute allows. `retryAfterS`: seconds until the next begins. */
+export class RateLimited extends Error {
+  constructor(
+    readonly limit: 'token' | 'failed-authentication',
+    readonly retryAfterS: number,
+  ) {
+    super(
+      limit === 'token'
+        ? 'This token has made all the requests that one minute allows.'
+        : 'Too many requests from this address had no valid token.',
+    )
+  }
+}
+
 export type UnavailableReason =
   | 'database_unreachable'
   | 'schema_behind'

@@ -10,6 +10,7 @@ import { type Config, InvalidConfiguration, readConfig } from './config.js'
 import { EmbeddedUnavailable } from './db/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { makeLogger } from './http/logging.js'
+import { listenForMetrics, Metrics } from './http/metrics.js'
 import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { isEmpty, Service } from './service.js'
 import { VERSION } from './version.js'
@@ -25,18 +26,31 @@ async function main(): Promise<void> {
   const config = readConfig(process.env)
   const ring = await configuredKeyRing(config)
   const log = makeLogger(config.LOG_LEVEL)
+  const metrics = new Metrics()
+  metrics.collectProcess()
   const opened = await openConfiguredDatabase(
     config,
-    { onError: error => log.warn({ err: error }, 'an idle connection to the database was lost') },
+    {
+      onError: error => log.warn({ err: error }, 'an idle connection to the database was lost'),
+      onStatement: exchange => metrics.databaseExchange(exchange),
+    },
     line => log.info(line),
   )
   const migrates = opened.embedded !== null || config.MIGRATE_ON_START === 'on'
   const service = new Service({ config, version: VERSION, database: opened.database, ring, migrates, log })
-  const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log })
+  const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
+  await showMetrics(metrics, config)
   await app.listen({ host: config.HOST, port: config.PORT })
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (await service.start()) await welcome(app, service, opened, config)
+}
+
+/** Opens the port of the metrics, if they have one of their own. It ends with the process and holds up no shutdown. */
+async function showMetrics(metrics: Metrics, { HOST, METRICS_PORT, METRICS_TOKEN }: Config): Promise<void> {
+  if (METRICS_PORT === undefined) return
+  const server = await listenForMetrics(metrics, { host: HOST, port: METRICS_PORT, token: METRICS_TOKEN })
+  server.unref()
 }
 
 function closeOnSignal(app: FastifyInstance, service: Service, opened: OpenedDatabase, config: Config, log: Logger) {

@@ -5,6 +5,7 @@ import { personaComponents } from '../persona/schema.js'
 import { toolComponents } from '../tool/schema.js'
 import { HTTPValidationError, ValidationError } from './faults.js'
 import { ErrorAnswer } from './openapi.js'
+import { PAGE_CONTENT_POLICY } from './security-headers.js'
 import { component } from './typebox.js'
 
 /**
@@ -39,7 +40,7 @@ export async function registerDocs(app: FastifyInstance, version: string): Promi
     await pages.register(swaggerUi, {
       routePrefix: '/docs',
       uiConfig: { persistAuthorization: false, tryItOutEnabled: true },
-      staticCSP: true,
+      staticCSP: PAGE_CONTENT_POLICY,
     })
   })
   app.get(

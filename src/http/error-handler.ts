@@ -8,6 +8,7 @@ import {
   NotAuthenticated,
   PreconditionFailed,
   PreconditionRequired,
+  RateLimited,
   ResourceNotFound,
   Unavailable,
 } from '../errors.js'
@@ -35,6 +36,7 @@ const RETRY_AFTER_S = '1'
  */
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   if (error instanceof InvalidRequest) {
+    request.refusal = 'INVALID_REQUEST'
     return reply
       .code(422)
       .type('application/json')
@@ -44,12 +46,12 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
   if (answer.status >= 500) {
     request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   }
-  request.refusal = answer.extra?.reason === undefined ? answer.code : String(answer.extra.reason)
   return sendError(request, reply, answer)
 }
 
 /** Sends an error in the one shape that everything but 422 has. */
 export function sendError(request: FastifyRequest, reply: FastifyReply, answer: ErrorAnswer): FastifyReply {
+  request.refusal = answer.extra?.reason === undefined ? answer.code : String(answer.extra.reason)
   const body = { error_code: answer.code, detail: answer.detail, request_id: request.id, ...answer.extra }
   return reply
     .code(answer.status)
@@ -86,6 +88,10 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   }
   if (error instanceof PreconditionRequired) {
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
+  }
+  if (error instanceof RateLimited) {
+    const headers = { 'retry-after': String(error.retryAfterS) }
+    return { status: 429, code: 'RATE_LIMITED', detail: error.message, headers }
   }
   if (error instanceof Unavailable) return unavailable(error, request)
   return undefined

@@ -1,4 +1,4 @@
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Unavailable } from '../errors.js'
 import type { Readiness } from './health.js'
 
@@ -8,25 +8,71 @@ export interface ServingState {
   current: () => Readiness
 }
 
+/** How many requests of operations are in work. Pages and probes do not count: they need no database. */
+export interface RequestsInWork {
+  readonly count: number
+}
+
 /**
  * Refuses requests that cannot be served, before anything else is done for them: while the service starts or drains, and
  * beyond a number of requests in work at once. Pages that need no database go on.
  */
-export function registerGate(app: FastifyInstance, state: ServingState, concurrentRequestsMax: number): void {
-  let inWork = 0
-  app.addHook('onRequest', async (request, reply) => {
-    inWork += 1
-    reply.raw.once('close', () => {
-      inWork -= 1
-    })
-    const policy = request.routeOptions.config.policy
-    if (policy === undefined || policy.permission === 'public') return
+export function registerGate(app: FastifyInstance, state: ServingState, concurrentRequestsMax: number): RequestsInWork {
+  const inWork = countRequests(app)
+  app.addHook('onRequest', async request => {
+    if (!isOperation(request)) return
     const found = state.current()
     if (found.status === 'unavailable' && found.reason !== 'draining') throw new Unavailable(found.reason, found.detail)
-    if (inWork > concurrentRequestsMax) {
+    if (inWork.count > concurrentRequestsMax) {
       throw new Unavailable('overloaded', `More than ${concurrentRequestsMax} requests are in work. Try again.`)
     }
   })
+  return inWork
+}
+
+/**
+ * Counts a request from its headers to its end: answered, or its connection gone and no handler still at it. A client that
+ * sends updates and hangs up would otherwise get more work done at once than the bound allows.
+ */
+function countRequests(app: FastifyInstance): RequestsInWork {
+  const inWork = new Map<FastifyRequest, { gone: boolean; handled: boolean }>()
+  const settle = (request: FastifyRequest) => {
+    const now = inWork.get(request)
+    if (now?.gone && !now.handled) inWork.delete(request)
+  }
+  app.addHook('onRequest', async (request, reply) => {
+    if (!isOperation(request)) return
+    const now = { gone: false, handled: false }
+    inWork.set(request, now)
+    const end = () => {
+      now.gone = true
+      settle(request)
+    }
+    reply.raw.once('close', end)
+    // A pipelined request whose turn never came has no answer that could close; only the request itself says so.
+    request.raw.once('close', () => {
+      if (request.raw.socket.destroyed) end()
+    })
+  })
+  app.addHook('preHandler', async request => {
+    const now = inWork.get(request)
+    if (now !== undefined) now.handled = true
+  })
+  app.addHook('onSend', async request => {
+    const now = inWork.get(request)
+    if (now !== undefined) now.handled = false
+    settle(request)
+  })
+  return {
+    get count() {
+      return inWork.size
+    },
+  }
+}
+
+function isOperation(request: FastifyRequest): boolean {
+  const policy = request.routeOptions.config.policy
+  return policy !== undefined && policy.permission !== 'public'
 }
 
 /** Once the service closes, every answer ends its connection: an idle one would hold the close for its whole timeout. */
@@ -38,4 +84,18 @@ export function registerConnectionEnd(app: FastifyInstance): void {
   app.addHook('onSend', async (_request, reply) => {
     if (closing) reply.header('connection', 'close')
   })
+}
+
+/**
+ * Everybody who asks while an answer is on its way gets that answer. Readiness asks the database for anyone who calls, so a
+ * flood of probes must not become a flood of statements.
+ */
+export function shared<Answer>(ask: () => Promise<Answer>): () => Promise<Answer> {
+  let underWay: Promise<Answer> | undefined
+  return () => {
+    underWay ??= ask().finally(() => {
+      underWay = undefined
+    })
+    return underWay
+  }
 }

@@ -1,12 +1,15 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { type Logger, pino } from 'pino'
+import type { IncomingMessage } from 'node:http'
+import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify'
+import pg from 'pg'
+import { type DestinationStream, type Logger, pino } from 'pino'
+import { clientAddressOf } from './client-address.js'
 
 /**
  * The service's log: one JSON line an event. What a request carries is never logged: no body, no header. The redaction
- * is a second net, for an error object that brings one along.
+ * is a second net, for an error object that brings one along. Lines go to standard output unless `destination` is given.
  */
-export function makeLogger(level: string): Logger {
-  return pino({
+export function makeLogger(level: string, destination?: DestinationStream): Logger {
+  const options = {
     level,
     base: { name: 'agents' },
     timestamp: pino.stdTimeFunctions.isoTime,
@@ -15,25 +18,45 @@ export function makeLogger(level: string): Logger {
       paths: ['*.authorization', '*.headers', '*.body', '*.custom_headers', '*.parameters'],
       censor: '[redacted]',
     },
-  })
+  }
+  return destination === undefined ? pino(options) : pino(options, destination)
 }
 
-/** One line for each answered request: who did what, how it ended, how long it took. */
+/** The log of one request: each of its lines carries its id and, if the caller sent a trace context, the trace's id. */
+export function requestLogger(
+  log: FastifyBaseLogger,
+  bindings: Record<string, unknown>,
+  options: object,
+  request: IncomingMessage,
+): FastifyBaseLogger {
+  const traceId = traceIdOf(request)
+  return log.child(traceId === undefined ? bindings : { ...bindings, trace_id: traceId }, options)
+}
+
+/** One line for each answered request: who did what, how it ended, how long it took; of a refused one also whence it came. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', async (request, reply) => {
     const level = reply.statusCode >= 500 ? 'warn' : 'info'
     request.log[level](
       {
-        operation: operationOf(request),
-        ...(request.caller && { caller: request.caller.userId, token: request.caller.token.id }),
-        ...(traceOf(request) && { trace_id: traceOf(request) }),
+        ...whoAndWhat(request),
         status: reply.statusCode,
-        ...(request.refusal && { refusal: request.refusal }),
+        ...(request.refusal && { refusal: request.refusal, client: clientAddressOf(request) }),
         duration_ms: Math.round(reply.elapsedTime * 100) / 100,
       },
       'request answered',
     )
   })
+  app.addHook('onRequestAbort', async request => {
+    request.log.info(whoAndWhat(request), 'the client went away before its answer')
+  })
+}
+
+function whoAndWhat(request: FastifyRequest): Record<string, unknown> {
+  return {
+    operation: operationOf(request),
+    ...(request.caller && { caller: request.caller.userId, token: request.caller.token.id }),
+  }
 }
 
 /** The operation id of a request's route, or its pattern for a page; `none` for an address that is not there. */
@@ -42,21 +65,44 @@ export function operationOf(request: FastifyRequest): string {
   return (schema as { operationId?: string } | undefined)?.operationId ?? url ?? 'none'
 }
 
-/** The trace id of a W3C `traceparent` header, so that log lines can be joined with a trace. */
-function traceOf(request: FastifyRequest): string | undefined {
-  const header = request.headers.traceparent
+/** The trace id of a W3C `traceparent` header; undefined when there is none, or none that the recommendation allows. */
+function traceIdOf({ headers }: IncomingMessage): string | undefined {
+  const header = headers.traceparent
   if (typeof header !== 'string') return undefined
-  return /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-|$)/.exec(header)?.[1]
+  const [, version, traceId] = /^([0-9a-f]{2})-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-|$)/.exec(header) ?? []
+  return version === 'ff' || traceId === undefined || /^0+$/.test(traceId) ? undefined : traceId
 }
 
 /** What the log says of an error: never its parameters or detail, which may repeat what a caller sent. */
 function describeError(error: Error & { code?: unknown; constraint?: unknown }): Record<string, unknown> {
   return {
     type: error.constructor?.name ?? error.name,
-    message: error.message,
+    message: messageOf(error),
     ...(error.code !== undefined && { code: error.code }),
     ...(error.constraint !== undefined && { constraint: error.constraint }),
-    stack: error.stack,
+    stack: framesOf(error),
     ...(error.cause instanceof Error && { cause: describeError(error.cause) }),
+    ...(error instanceof AggregateError && { errors: error.errors.slice(0, 5).filter(isError).map(describeError) }),
   }
+}
+
+/**
+ * PostgreSQL and the JSON parser put what they could not read into their messages, in quotation marks: the text ends
+ * before the first. The names that PostgreSQL quotes are in `constraint`.
+ */
+function messageOf(error: Error): string {
+  const quotes = error instanceof pg.DatabaseError || error instanceof SyntaxError
+  return quotes ? (error.message.split(/["'`]/, 1)[0] ?? '') : error.message
+}
+
+/** The stack begins with the message, whole: only the frames behind it are kept. */
+function framesOf({ stack = '' }: Error): string {
+  return stack
+    .split('\n')
+    .filter(line => /^ +at /.test(line))
+    .join('\n')
+}
+
+function isError(value: unknown): value is Error {
+  return value instanceof Error
 }

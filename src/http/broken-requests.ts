@@ -1,0 +1,106 @@
+import { randomBytes } from 'node:crypto'
+import { type IncomingMessage, STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
+import type { FastifyInstance } from 'fastify'
+import { plainAddress } from './client-address.js'
+import { sendError } from './error-handler.js'
+
+/** What the answer to bytes that HTTP cannot read says. */
+interface BrokenAnswer {
+  status: 400 | 408 | 413 | 431
+  code: string
+  detail: string
+}
+
+/** How long a connection may still be read after its last answer, so that the client sees it before the end. In ms. */
+const LINGER_MS = 500
+
+/** Learns of each broken request, by its error code. */
+export type OnBroken = (code: string) => void
+
+/**
+ * Answers what never became a request: malformed HTTP, headers too large or too slow, a body that never ends. In the shape
+ * of every other error, with an id that stands in the log. What was sent is neither answered nor logged.
+ */
+export class BrokenRequests {
+  readonly #unanswered = new WeakMap<Socket, Set<IncomingMessage>>()
+  readonly #answered = new WeakSet<Socket>()
+  readonly #onBroken: OnBroken
+
+  constructor(onBroken: OnBroken) {
+    this.#onBroken = onBroken
+  }
+
+  /** Takes note of the requests of each connection: what is answered must not be taken for the answer of another. */
+  watch(app: FastifyInstance): void {
+    app.server.on('request', (request: IncomingMessage) => {
+      const { socket } = request
+      const open = this.#unanswered.get(socket) ?? new Set()
+      this.#unanswered.set(socket, open.add(request))
+      request.once('close', () => open.delete(request))
+    })
+    // Node answers `Expect: something else` by itself, without a body and without our hooks.
+    app.server.on('checkExpectation', (request: IncomingMessage, response) => {
+      app.server.emit('request', request, response)
+    })
+  }
+
+  /** Node's `clientError`: the connection cannot go on. `app` is whose log tells of it. */
+  answer(app: FastifyInstance, error: NodeJS.ErrnoException, socket: Socket): void {
+    if (this.#answered.has(socket)) return // what still comes in after the answer
+    this.#answered.add(socket)
+    if (error.code === 'ECONNRESET' || !socket.writable || this.#belongsToAnother(socket)) {
+      socket.destroy()
+      return
+    }
+    const answer = answerFor(error.code)
+    const requestId = randomBytes(12).toString('base64url')
+    const client = plainAddress(socket.remoteAddress ?? '')
+    app.log.info({ request_id: requestId, status: answer.status, refusal: answer.code, client }, 'broken request')
+    this.#onBroken(answer.code)
+    socket.end(httpText(answer, requestId))
+    socket.resume()
+    setTimeout(() => socket.destroy(), LINGER_MS).unref()
+  }
+
+  /** Whether a client would take our answer for that of a request which is still in work. */
+  #belongsToAnother(socket: Socket): boolean {
+    const open = [...(this.#unanswered.get(socket) ?? [])]
+    return open.length > 1 || open.some(request => request.complete)
+  }
+}
+
+function answerFor(code: string | undefined): BrokenAnswer {
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return { status: 408, code: 'REQUEST_TIMEOUT', detail: 'The request did not arrive in time.' }
+    case 'HPE_HEADER_OVERFLOW':
+      return { status: 431, code: 'HEADERS_TOO_LARGE', detail: 'The headers are larger than 16 KiB.' }
+    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
+      return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: 'The chunk extensions are too large.' }
+    default:
+      return { status: 400, code: 'BAD_REQUEST', detail: 'This is not HTTP that can be read.' }
+  }
+}
+
+function httpText({ status, code, detail }: BrokenAnswer, requestId: string): string {
+  const body = JSON.stringify({ error_code: code, detail, request_id: requestId })
+  const lines = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    `X-Request-ID: ${requestId}`,
+    'Cache-Control: no-store',
+    'X-Content-Type-Options: nosniff',
+    'Connection: close',
+  ]
+  return `${lines.join('\r\n')}\r\n\r\n${body}`
+}
+
+/** HTTP/1.1 demands a Host (RFC 9112, section 3.2). Node would refuse its absence with an empty answer. */
+export function registerHostCheck(app: FastifyInstance): void {
+  app.addHook('onRequest', async (request, reply) => {
+    if (request.raw.httpVersion !== '1.1' || request.headers.host !== undefined) return
+    return sendError(request, reply, { status: 400, code: 'BAD_REQUEST', detail: 'The request has no Host header.' })
+  })
+}

@@ -1,0 +1,104 @@
+import rateLimit from '@fastify/rate-limit'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { NotAuthenticated, RateLimited } from '../errors.js'
+import { clientAddressOf } from './client-address.js'
+
+/** Both quotas count over this time (DECISIONS section 9). */
+const WINDOW_S = 60
+
+export interface LimitSettings {
+  /** Requests of one token in a window; 0 is off. */
+  requestsPerMinute: number
+  /** Failed authentications of one address in a window; 0 is off. */
+  failuresPerMinute: number
+  /** How many tokens, and how many addresses, are counted at once; beyond it the one used longest ago is forgotten. */
+  keysMax: number
+  /** The SHA-256 of the token in an `Authorization` header; throws `NotAuthenticated` when it holds none of our form. */
+  tokenHash: (authorization: string | undefined) => Buffer
+  /** Learns of each request that is refused here. */
+  onLimited: (limit: RateLimited['limit']) => void
+}
+
+/** Takes a request's error and answers the one to send: a failed authentication too many becomes `RateLimited`. */
+export type FailureLimit = (error: unknown, request: FastifyRequest, reply: FastifyReply) => Promise<unknown>
+
+/**
+ * Two quotas, each per process. Register before authentication.
+ *
+ * A token's requests are counted by the token's SHA-256 before it is looked up: a client that hammers, be its token good
+ * or dead, costs no more than its quota in look-ups. Failed authentications are counted by address after they failed, so a
+ * valid token is never refused for what its neighbours behind the same address do. The price: an address over its quota
+ * still gets one indexed look-up for each new token of the right form and checksum; one without them never gets any.
+ * Whoever sends enough different tokens to push another's count out gains that token a new window, nothing else.
+ */
+export async function registerLimits(app: FastifyInstance, settings: LimitSettings): Promise<FailureLimit> {
+  await app.register(rateLimit, { global: false })
+  limitTokens(app, settings)
+  return failureLimit(app, settings)
+}
+
+/** A text that is no token of ours is refused here, where it costs nothing. */
+function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
+  if (settings.requestsPerMinute === 0) return
+  const count = counter(app, settings.requestsPerMinute, settings.keysMax, request => {
+    return settings.tokenHash(request.headers.authorization).toString('base64')
+  })
+  app.addHook('onRequest', async (request, reply) => {
+    const policy = request.routeOptions.config.policy
+    if (policy === undefined || policy.permission === 'public') return
+    const quota = await count(request)
+    announce(reply, 'token', quota)
+    if (quota.exceeded) throw limited('token', quota, settings)
+  })
+}
+
+function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLimit {
+  if (settings.failuresPerMinute === 0) return async error => error
+  const count = counter(app, settings.failuresPerMinute, settings.keysMax, request => {
+    return networkOf(clientAddressOf(request))
+  })
+  return async (error, request, reply) => {
+    if (!(error instanceof NotAuthenticated)) return error
+    const quota = await count(request)
+    announce(reply, 'failed-authentication', quota)
+    return quota.exceeded ? limited('failed-authentication', quota, settings) : error
+  }
+}
+
+function limited(limit: RateLimited['limit'], { resetS }: Quota, { onLimited }: LimitSettings): RateLimited {
+  onLimited(limit)
+  return new RateLimited(limit, resetS)
+}
+
+interface Quota {
+  max: number
+  remaining: number
+  resetS: number
+  exceeded: boolean
+}
+
+function counter(app: FastifyInstance, max: number, cache: number, keyGenerator: (request: FastifyRequest) => string) {
+  const options: rateLimit.RateLimitOptions = { max, cache, timeWindow: WINDOW_S * 1000, keyGenerator }
+  const count = app.createRateLimit(options)
+  return async (request: FastifyRequest): Promise<Quota> => {
+    const counted = await count(request)
+    if (counted.isAllowed) return { max, remaining: max, resetS: WINDOW_S, exceeded: false } // no allow list is set
+    return {
+      max,
+      remaining: counted.remaining,
+      resetS: Math.max(1, counted.ttlInSeconds),
+      exceeded: counted.isExceeded,
+    }
+  }
+}
+
+/** The form of draft-ietf-httpapi-ratelimit-headers since its version 8; the plugin writes older ones. */
+function announce(reply: FastifyReply, name: RateLimited['limit'], { max, remaining, resetS }: Quota): void {
+  reply.header('ratelimit-policy', `"${name}";q=${max};w=${WINDOW_S}`)
+  reply.header('ratelimit', `"${name}";r=${remaining};t=${resetS}`)
+}
+
+/** Whoever has one IPv6 address has its whole /64. */
+function networkOf(address: string): string {
+  return rateLimit.normalizeIP(address, 64)
+}

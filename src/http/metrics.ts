@@ -1,0 +1,229 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { createServer, type IncomingMessage, type Server } from 'node:http'
+import { BlockList, isIPv6, type Server as NetServer } from 'node:net'
+import type { FastifyInstance } from 'fastify'
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { Forbidden, type RateLimited } from '../errors.js'
+import { plainAddress } from './client-address.js'
+import type { Readiness } from './health.js'
+import type { RequestsInWork } from './lifecycle.js'
+import { operationOf } from './logging.js'
+
+/** Upper bounds of the time buckets, in seconds. */
+const DURATION_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+
+/** One round trip to the database, as its connection reports it. */
+export interface DatabaseExchange {
+  texts: readonly string[]
+  durationMs: number
+  ok: boolean
+}
+
+/** What a metric is read from when somebody asks for the metrics. */
+export interface MetricSources {
+  pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
+  poolSizeMax: number
+  inWork: RequestsInWork
+  readiness: () => Promise<Readiness>
+  version: string
+}
+
+/**
+ * The metrics of one application, in a registry of its own: no state is shared between applications of one process.
+ * Every label has a bounded set of values: operations and routes, statuses, codes of this program; nothing that a caller
+ * can make up.
+ */
+export class Metrics {
+  readonly #registry = new Registry()
+  readonly #duration = this.#histogram('agents_http_request_duration_seconds', 'Time from headers to answer.', [
+    'operation',
+    'status',
+  ])
+  readonly #abandoned = this.#counter('agents_http_requests_abandoned_total', 'The client went away.', ['operation'])
+  readonly #refused = this.#counter('agents_http_refusals_total', 'Requests refused, by error code or reason.', [
+    'reason',
+  ])
+  readonly #rateLimited = this.#counter('agents_rate_limited_total', 'Requests over a rate limit.', ['limit'])
+  readonly #statements = this.#counter('agents_database_statements_total', 'Statements sent to the database.', [])
+  readonly #exchange = this.#histogram('agents_database_round_trip_duration_seconds', 'Time of one round trip.', [
+    'outcome',
+  ])
+
+  /** Adds what Node and the operating system say of this process, event-loop delay included. Once a process. */
+  collectProcess(): void {
+    collectDefaultMetrics({ register: this.#registry })
+  }
+
+  /** For the database's `onStatement`. */
+  databaseExchange({ texts, durationMs, ok }: DatabaseExchange): void {
+    this.#statements.inc(texts.length)
+    this.#exchange.observe({ outcome: ok ? 'ok' : 'failed' }, durationMs / 1000)
+  }
+
+  /** A request that never became one: malformed, too slow, headers too large. */
+  brokenRequest(code: string): void {
+    this.#refused.inc({ reason: code })
+  }
+
+  rateLimited(limit: RateLimited['limit']): void {
+    this.#rateLimited.inc({ limit })
+  }
+
+  /** Observes every request of an application, and reads the sources whenever the metrics are asked for. */
+  watch(app: FastifyInstance, sources: MetricSources): void {
+    app.addHook('onResponse', async (request, reply) => {
+      const labels = { operation: operationOf(request), status: reply.statusCode }
+      this.#duration.observe(labels, reply.elapsedTime / 1000)
+      if (request.refusal !== undefined) this.#refused.inc({ reason: request.refusal })
+    })
+    app.addHook('onRequestAbort', async request => {
+      this.#abandoned.inc({ operation: operationOf(request) })
+    })
+    this.#watchConnections(app.server, sources.inWork)
+    this.#watchPool(sources)
+    this.#watchState(sources.readiness)
+    this.#gauge('agents_build_info', 'Always 1.', ['version'], gauge => gauge.set({ version: sources.version }, 1))
+  }
+
+  /** The text exposition format, and its media type. */
+  async text(): Promise<{ type: string; body: string }> {
+    return { type: this.#registry.contentType, body: await this.#registry.metrics() }
+  }
+
+  #watchConnections(server: NetServer, inWork: RequestsInWork): void {
+    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge => gauge.set(inWork.count))
+    this.#gauge('agents_http_connections', 'Open client connections.', [], async gauge => {
+      const open = await new Promise<number>(resolve => server.getConnections((_, count) => resolve(count ?? 0)))
+      gauge.set(open)
+    })
+  }
+
+  #watchPool({ pool, poolSizeMax }: MetricSources): void {
+    this.#gauge('agents_database_pool_connections', 'Connections by state.', ['state'], gauge => {
+      gauge.set({ state: 'idle' }, pool.idleCount)
+      gauge.set({ state: 'used' }, pool.totalCount - pool.idleCount)
+    })
+    this.#gauge('agents_database_pool_waiting', 'Requests that wait for a connection.', [], gauge => {
+      gauge.set(pool.waitingCount)
+    })
+    this.#gauge('agents_database_pool_size_max', 'Connections that the pool may open.', [], gauge => {
+      gauge.set(poolSizeMax)
+    })
+  }
+
+  #watchState(readiness: () => Promise<Readiness>): void {
+    const missing = new Gauge({
+      name: 'agents_key_missing',
+      help: '1 while stored secrets need a key that the ring lacks; agentctl keys status names it.',
+      registers: [this.#registry],
+    })
+    this.#gauge('agents_ready', '1 when requests can be served.', [], async gauge => {
+      const found = await readiness()
+      gauge.set(found.status === 'unavailable' ? 0 : 1)
+      // A database that does not answer says nothing of keys: the last word stands.
+      if (found.status !== 'unavailable') missing.set(found.status === 'degraded' ? 1 : 0)
+    })
+  }
+
+  #counter<Label extends string>(name: string, help: string, labelNames: Label[]): Counter<Label> {
+    return new Counter({ name, help, labelNames, registers: [this.#registry] })
+  }
+
+  #histogram<Label extends string>(name: string, help: string, labelNames: Label[]): Histogram<Label> {
+    return new Histogram({ name, help, labelNames, buckets: DURATION_BUCKETS_S, registers: [this.#registry] })
+  }
+
+  #gauge<Label extends string>(
+    name: string,
+    help: string,
+    labelNames: Label[],
+    read: (gauge: Gauge<Label>) => void | Promise<void>,
+  ): void {
+    const gauge: Gauge<Label> = new Gauge({
+      name,
+      help,
+      labelNames,
+      registers: [this.#registry],
+      collect: () => read(gauge),
+    })
+  }
+}
+
+export interface MetricsAccess {
+  /** Bearer token that lets other than loopback peers in. */
+  token: string | undefined
+  /** Whether the metrics have a port of their own; then the application itself does not show them. */
+  hasOwnPort: boolean
+}
+
+/** `GET /metrics` of the application, unless the metrics have a port of their own. */
+export function registerMetrics(app: FastifyInstance, metrics: Metrics, access: MetricsAccess): void {
+  if (access.hasOwnPort) return
+  app.get(
+    '/metrics',
+    { config: { policy: { permission: 'public' } }, schema: { hide: true } },
+    async (request, reply) => {
+      if (!isLocal(request.raw) && !carriesToken(request.raw, access.token)) {
+        throw new Forbidden(
+          'The metrics are shown to this machine only, or to who sends METRICS_TOKEN as a bearer token.',
+        )
+      }
+      const { type, body } = await metrics.text()
+      return reply.type(type).send(body)
+    },
+  )
+}
+
+/**
+ * A server with nothing but `/metrics`, for `METRICS_PORT`. Whoever reaches the port may read, unless a token is set: then
+ * it is asked for. Rejects when the address cannot be listened on.
+ */
+export async function listenForMetrics(
+  metrics: Metrics,
+  { host, port, token }: { host: string; port: number; token: string | undefined },
+): Promise<Server> {
+  const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, (request, response) => {
+    const refused = refusalOf(request, token)
+    if (refused !== undefined) {
+      response.writeHead(refused, { 'cache-control': 'no-store' }).end()
+      return
+    }
+    metrics.text().then(
+      ({ type, body }) => response.writeHead(200, { 'content-type': type, 'cache-control': 'no-store' }).end(body),
+      () => response.writeHead(500).end(),
+    )
+  })
+  server.maxConnections = 100
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen({ host, port }, resolve)
+  })
+  return server
+}
+
+function refusalOf(request: IncomingMessage, token: string | undefined): 403 | 404 | 405 | undefined {
+  if (request.url?.split('?', 1)[0] !== '/metrics') return 404
+  if (request.method !== 'GET') return 405
+  return token === undefined || isLocal(request) || carriesToken(request, token) ? undefined : 403
+}
+
+const LOOPBACK = new BlockList()
+LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4')
+LOOPBACK.addAddress('::1', 'ipv6')
+
+/**
+ * Whether the peer of the connection is on this machine and asks for itself: a request that says it was handed on by a
+ * proxy comes from anywhere.
+ */
+function isLocal({ socket, headers }: IncomingMessage): boolean {
+  if ('x-forwarded-for' in headers || 'forwarded' in headers || 'via' in headers) return false
+  const address = plainAddress(socket.remoteAddress ?? '')
+  return LOOPBACK.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')
+}
+
+/** Compared by their hashes, in the same time wherever they differ. */
+function carriesToken({ headers }: IncomingMessage, token: string | undefined): boolean {
+  const given = /^bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1]
+  if (token === undefined || given === undefined) return false
+  return timingSafeEqual(createHash('sha256').update(given).digest(), createHash('sha256').update(token).digest())
+}
