@@ -1,4 +1,5 @@
 import type { FastifyRequest } from 'fastify'
+import { clientAddressOf } from '../http/client-address.js'
 import type { Actor } from '../revisions/audit.js'
 
 /** The caller of a request as the audit trail names them. */
@@ -9,6 +10,6 @@ export function actorOf(request: FastifyRequest): Actor {
     name: caller.email,
     tokenId: caller.token.id,
     requestId: request.id,
-    clientAddress: request.ip,
+    clientAddress: clientAddressOf(request),
   }
 }

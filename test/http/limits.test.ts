@@ -1,0 +1,145 @@
+import t from 'tap'
+import { mintToken } from '../../src/auth/token.js'
+import { InvalidConfiguration, readConfig } from '../../src/config.js'
+import { type Running, running } from './running.js'
+
+/** A dry run on an agent that is not there: 404 once the caller is known. */
+function ask(
+  { app }: Running,
+  { token, from = '192.0.2.1', forwarded }: { token?: string; from?: string; forwarded?: string },
+) {
+  return app.inject({
+    method: 'PATCH',
+    url: '/persona/1?dry_run=true&update_mask=',
+    headers: {
+      'content-type': 'application/json',
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      ...(forwarded !== undefined && { 'x-forwarded-for': forwarded }),
+    },
+    payload: '{}',
+    remoteAddress: from,
+  })
+}
+
+t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others go on', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '3' })
+  const [first, , third] = [await ask(service, service), await ask(service, service), await ask(service, service)]
+  t.equal(first.statusCode, 404)
+  t.equal(first.headers['ratelimit-policy'], '"token";q=3;w=60')
+  t.match(first.headers.ratelimit, /^"token";r=2;t=(60|59)$/)
+  t.match(third.headers.ratelimit, /^"token";r=0;t=\d+$/)
+  const statements = service.database.counters.statements
+  const refused = await ask(service, service)
+  t.equal(refused.statusCode, 429)
+  t.equal(service.database.counters.statements, statements)
+  t.match(refused.headers['retry-after'], /^([1-9]|[1-5]\d|60)$/)
+  t.match(refused.headers.ratelimit, /^"token";r=0;t=\d+$/)
+  t.strictSame(refused.json(), {
+    error_code: 'RATE_LIMITED',
+    detail: 'This token has made all the requests that one minute allows.',
+    request_id: refused.headers['x-request-id'],
+  })
+  t.equal((await ask(service, { token: mintToken('person').token })).statusCode, 401)
+  t.notOk(Object.keys(first.headers).some(name => name.startsWith('x-ratelimit')))
+})
+
+t.test('429 for a dead token that hammers costs no more look-ups than its quota', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '5', FAILED_AUTH_LIMIT_PER_MINUTE: '0' })
+  const statements = service.database.counters.statements
+  const statuses = []
+  for (let i = 0; i < 20; i++) statuses.push((await ask(service, { token: service.inactiveToken })).statusCode)
+  t.strictSame(statuses, [...Array(5).fill(401), ...Array(15).fill(429)])
+  t.equal(service.database.counters.statements, statements + 5)
+})
+
+t.test('429 instead of 401 for an address over its failures, and a valid token from there is still served', async t => {
+  const service = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '4' })
+  const bad = [undefined, 'nonsense', mintToken('person').token, service.inactiveToken]
+  for (const token of bad) {
+    const { statusCode, headers } = await ask(service, token === undefined ? {} : { token })
+    t.equal(statusCode, 401)
+    t.equal(headers['ratelimit-policy'], '"failed-authentication";q=4;w=60')
+  }
+  const statements = service.database.counters.statements
+  for (const token of [undefined, 'nonsense', `${service.token.slice(0, -1)}_`]) {
+    const refused = await ask(service, token === undefined ? {} : { token })
+    t.equal(refused.statusCode, 429)
+    t.strictSame(refused.json(), {
+      error_code: 'RATE_LIMITED',
+      detail: 'Too many requests from this address had no valid token.',
+      request_id: refused.headers['x-request-id'],
+    })
+    t.ok(Number(refused.headers['retry-after']) >= 1)
+    t.equal(refused.headers['www-authenticate'], undefined)
+  }
+  t.equal(service.database.counters.statements, statements, 'nothing was looked up for what is no token')
+  t.equal((await ask(service, { token: mintToken('person').token })).statusCode, 429)
+  t.equal((await ask(service, service)).statusCode, 404, 'the valid token is served')
+  t.equal((await ask(service, { from: '192.0.2.2' })).statusCode, 401, 'another address has its own quota')
+})
+
+t.test('failures of one IPv6 network are counted together, and successes not at all', async t => {
+  const service = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '2' })
+  for (let i = 0; i < 5; i++) await ask(service, { ...service, from: '2001:db8::1' })
+  const from = async (address: string) => (await ask(service, { from: address })).statusCode
+  t.equal(await from('2001:db8::1'), 401)
+  t.equal(await from('2001:db8::2'), 401)
+  t.equal(await from('2001:db8::3'), 429)
+  t.equal(await from('2001:db8:0:1::1'), 401)
+})
+
+t.test('0 switches a limit off and its headers', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' })
+  for (let i = 0; i < 30; i++) {
+    const { statusCode, headers } = await ask(service, {})
+    t.equal(statusCode, 401)
+    t.equal(headers.ratelimit, undefined)
+  }
+})
+
+t.test('the counted keys are bounded: beyond it the one used longest ago is forgotten', async t => {
+  const service = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '1', RATE_LIMIT_KEYS_MAX: '100' })
+  const from = async (address: string) => (await ask(service, { from: address })).statusCode
+  t.equal(await from('192.0.2.1'), 401)
+  t.equal(await from('192.0.2.1'), 429)
+  for (let i = 0; i < 100; i++) await from(`198.51.100.${i}`)
+  t.equal(await from('192.0.2.1'), 401)
+})
+
+t.test('X-Forwarded-For is believed of the proxies that TRUST_PROXY names, and only if it is an address', async t => {
+  const plain = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '1' })
+  t.equal((await ask(plain, { forwarded: '203.0.113.1' })).statusCode, 401)
+  t.equal((await ask(plain, { forwarded: '203.0.113.2' })).statusCode, 429, 'nobody is believed by default')
+  const proxied = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '1', TRUST_PROXY: 'loopback, 192.0.2.0/24' })
+  const from = async (address: string, forwarded: string) =>
+    (await ask(proxied, { from: address, forwarded })).statusCode
+  t.equal(await from('192.0.2.1', '203.0.113.1'), 401)
+  t.equal(await from('192.0.2.1', '203.0.113.2'), 401)
+  t.equal(await from('127.0.0.1', '203.0.113.1'), 429)
+  t.equal(await from('192.0.2.1', '198.51.100.7, 203.0.113.1'), 429, 'what the client wrote before it counts nothing')
+  t.equal(await from('203.0.113.9', '203.0.113.10'), 401)
+  t.equal(await from('203.0.113.9', '203.0.113.11'), 429, 'a stranger is not believed')
+  t.equal(await from('192.0.2.1', 'no address'), 401)
+  t.equal(await from('192.0.2.1', `no address either ${'x'.repeat(4000)}`), 429, 'then the proxy itself is counted')
+})
+
+t.test('TRUST_PROXY and timeouts that cannot work are faults of the configuration', async t => {
+  const faults = (env: Record<string, string>) => {
+    try {
+      readConfig(env)
+      return []
+    } catch (error) {
+      return error instanceof InvalidConfiguration ? error.faults : [error]
+    }
+  }
+  t.strictSame(faults({ TRUST_PROXY: 'loopback,10.0.0.0/8 , ::1,2001:db8::/32,192.0.2.1' }), [])
+  t.strictSame(faults({ TRUST_PROXY: 'true' }), [
+    'TRUST_PROXY: true is no address, no network (10.0.0.0/8) and none of loopback,linklocal,uniquelocal',
+  ])
+  for (const bad of ['1', '10.0.0.0/33', '10.0.0/8', 'proxy.example.com', '10.0.0.1/8/8', '::1/129', '10.0.0.0/']) {
+    t.equal(faults({ TRUST_PROXY: bad }).length, 1, bad)
+  }
+  t.strictSame(faults({ HEADERS_TIMEOUT_MS: '5000', REQUEST_TIMEOUT_MS: '4000' }), [
+    'HEADERS_TIMEOUT_MS: must not be more than REQUEST_TIMEOUT_MS',
+  ])
+})

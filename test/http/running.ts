@@ -1,0 +1,132 @@
+import { connect, type Socket } from 'node:net'
+import type { FastifyInstance } from 'fastify'
+import { buildApp } from '../../src/app.js'
+import { mintToken } from '../../src/auth/token.js'
+import { readConfig } from '../../src/config.js'
+import { migrate } from '../../src/db/migrate.js'
+import { openUrl } from '../../src/db/open.js'
+import type { ServiceDatabase } from '../../src/db/transaction.js'
+import { makeLogger } from '../../src/http/logging.js'
+import { Metrics } from '../../src/http/metrics.js'
+import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
+import { Service } from '../../src/service.js'
+import { VERSION } from '../../src/version.js'
+import { testDatabase } from '../postgres.js'
+
+/** The service as its process builds it, on a database of its own, with its log in memory. */
+export interface Running {
+  app: FastifyInstance
+  database: ServiceDatabase
+  service: Service
+  metrics: Metrics
+  /** A token of an administrator. */
+  token: string
+  /** A token of a person who is not active any more. */
+  inactiveToken: string
+  /** Everything that was logged, one JSON text a line. */
+  log: string[]
+  /** The port, once `listen` was asked for. */
+  port: number
+}
+
+interface WithTeardown {
+  teardown(fn: () => Promise<void>): void
+}
+
+/**
+ * Starts the service with these settings over the defaults. `listen` opens a port on loopback, else requests are injected.
+ */
+export async function running(
+  t: WithTeardown,
+  settings: Record<string, string> = {},
+  { listen = false }: { listen?: boolean } = {},
+): Promise<Running> {
+  const { url } = await testDatabase(t)
+  const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', DATABASE_POOL_SIZE: '4', ...settings })
+  const log: string[] = []
+  const logger = makeLogger(config.LOG_LEVEL, { write: line => log.push(line) })
+  const metrics = new Metrics()
+  const database = openUrl(url, config, { onStatement: exchange => metrics.databaseExchange(exchange) })
+  const ring = parseKeyRing(generateKey())
+  const service = new Service({ config, version: VERSION, database, ring, migrates: true, log: logger })
+  await migrate(database.db)
+  await service.start()
+  const app = await buildApp({ config, version: VERSION, database, service, logger, metrics })
+  t.teardown(async () => {
+    app.server.closeAllConnections()
+    await app.close()
+    await database.close()
+  })
+  if (listen) await app.listen({ host: '127.0.0.1', port: 0 })
+  const address = app.server.address()
+  return {
+    app,
+    database,
+    service,
+    metrics,
+    token: await tokenOf(database, { email: 'alice@example.com', active: true }),
+    inactiveToken: await tokenOf(database, { email: 'gone@example.com', active: false }),
+    log,
+    port: address !== null && typeof address === 'object' ? address.port : 0,
+  }
+}
+
+/** Makes a person with all permissions and answers a token of theirs. */
+export async function tokenOf(
+  { db }: ServiceDatabase,
+  { email, active }: { email: string; active: boolean },
+): Promise<string> {
+  const { token, hash } = mintToken('person')
+  const user = await db
+    .insertInto('user_account')
+    .values({ email, kind: 'person', active, permissions: ['basic', 'admin'] })
+    .returning('id')
+    .executeTakeFirstOrThrow()
+  await db.insertInto('token').values({ hash, user_id: user.id }).execute()
+  return token
+}
+
+/** A connection that collects what comes in. */
+export class RawConnection {
+  text = ''
+  readonly closed: Promise<void>
+  readonly socket: Socket
+
+  constructor(port: number) {
+    this.socket = connect(port, '127.0.0.1')
+    this.socket.on('data', chunk => {
+      this.text += chunk.toString('latin1')
+    })
+    this.socket.on('error', () => {}) // a cut connection is what some tests wait for
+    this.closed = new Promise(resolve => this.socket.once('close', () => resolve()))
+  }
+
+  write(text: string): this {
+    this.socket.write(text)
+    return this
+  }
+
+  /** Resolves when what came in matches; rejects when it has not after `timeoutMs`. */
+  async until(pattern: RegExp, timeoutMs = 5_000): Promise<string> {
+    const end = Date.now() + timeoutMs
+    while (!pattern.test(this.text)) {
+      if (Date.now() > end) throw new Error(`no ${pattern} in: ${this.text}`)
+      await new Promise(resolve => setTimeout(resolve, 10))
+    }
+    return this.text
+  }
+
+  /** The body of the last answer, as JSON. */
+  json(): Record<string, unknown> {
+    return JSON.parse(this.text.slice(this.text.lastIndexOf('\r\n\r\n') + 4))
+  }
+}
+
+/** Waits until something holds; rejects when it does not after `timeoutMs`. */
+export async function eventually(holds: () => boolean, timeoutMs = 5_000): Promise<void> {
+  const end = Date.now() + timeoutMs
+  while (!holds()) {
+    if (Date.now() > end) throw new Error('it never came to hold')
+    await new Promise(resolve => setTimeout(resolve, 10))
+  }
+}
