@@ -6,13 +6,14 @@ import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/database-url.js
 import type { Exchange } from '../../src/db/session.js'
 import { classifyDatabaseError } from '../../src/db/sqlstate.js'
 import { statement } from '../../src/db/statement.js'
+import { testDatabase } from '../postgres.js'
 import { TcpProxy } from './tcp-proxy.js'
 
 interface Tables {
   item: { id: number; name: string; at: string | null }
 }
 
-const target = urlOf(process.env.TEST_DATABASE_URL ?? '')
+const target = urlOf((await testDatabase(t)).url)
 const SCHEMA =
   'create table item (id int primary key, name text not null unique deferrable initially deferred, at timestamptz)'
 
@@ -506,7 +507,7 @@ function withHosts(hosts: { host: string; port: number }[], targetSessionAttrs: 
 
 function urlOf(text: string): DatabaseUrl {
   const parsed = parseDatabaseUrl(text)
-  if (!parsed.ok) throw new Error(`TEST_DATABASE_URL: ${parsed.faults.join('; ')}`)
+  if (!parsed.ok) throw new Error(`the test database's URL: ${parsed.faults.join('; ')}`)
   return parsed.url
 }
 
