@@ -1,5 +1,6 @@
 import t from 'tap'
 import { compareDefinitions, type DefinitionChange } from '../../src/tool/definition/index.js'
+import { hostileDocuments } from './hostile.js'
 
 type Json = Record<string, unknown>
 
@@ -245,5 +246,16 @@ t.test('never throws: whatever is compared', async t => {
   ]) {
     t.doesNotThrow(() => compareDefinitions(value, base))
     t.doesNotThrow(() => compareDefinitions(base, value))
+  }
+})
+
+t.test('bounded: hostile definitions are compared in time', async t => {
+  for (const { name, make } of hostileDocuments) {
+    const before = make()
+    const after = typeof before === 'object' ? { ...before, 'x-other': 1 } : before
+    const started = performance.now()
+    compareDefinitions(before, after)
+    const ms = performance.now() - started
+    t.ok(ms < 2000, `${name}: ${ms.toFixed(0)} ms`)
   }
 })

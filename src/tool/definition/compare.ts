@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { Loc } from '../../errors.js'
 import { type CheckOptions, type Inspection, inspect } from './check.js'
 import { locOf, quote } from './findings.js'
@@ -100,10 +101,11 @@ const MOST_PAIRS = 100_000
  * another first server, and schemas whose acceptance cannot be compared (patterns, formats, alternatives) are `unknown`.
  * Descriptions are not compared. References are followed, so a change in a component counts for every operation that uses it.
  *
- * Never throws. Operations that cannot be read are left out, and a definition that is refused as a whole (say, stored by an older
+ * Equal documents have no changes, whatever is in them. Never throws. Operations that cannot be read are left out, and a definition that is refused as a whole (say, stored by an older
  * version) gives the one change `definition_unreadable`.
  */
 export function compareDefinitions(before: unknown, after: unknown, options: CheckOptions = {}): DefinitionImpact {
+  if (isDeepStrictEqual(before, after) && isObject(before)) return { changes: [] }
   const old = inspect(before, options, true)
   const young = inspect(after, options, true)
   const oldSide = sideOf(old)

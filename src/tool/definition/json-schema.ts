@@ -24,6 +24,8 @@ const ANNOTATIONS = new Set([
 ])
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
+/** References that close a circle; an accepted definition has no longer chains, a refused one is only compared. */
+const LONGEST_CIRCLE = 100
 
 /** What a keyword's value must be to be taken over unchanged. */
 const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
@@ -214,7 +216,7 @@ export class SchemaConverter {
   private isCircle(first: Target): boolean {
     const passed = new Set<unknown>()
     let at: Target = first
-    while (isObject(at.value) && typeof at.value.$ref === 'string') {
+    while (passed.size <= LONGEST_CIRCLE && isObject(at.value) && typeof at.value.$ref === 'string') {
       if (passed.has(at.value)) return true
       passed.add(at.value)
       const next = this.references.find(at.value.$ref, at.base)
