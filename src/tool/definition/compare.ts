@@ -101,11 +101,10 @@ const MOST_PAIRS = 100_000
  * another first server, and schemas whose acceptance cannot be compared (patterns, formats, alternatives) are `unknown`.
  * Descriptions are not compared. References are followed, so a change in a component counts for every operation that uses it.
  *
- * Equal documents have no changes, whatever is in them. Never throws. Operations that cannot be read are left out, and a definition that is refused as a whole (say, stored by an older
+ * Equal documents that can be read have no changes, whatever is in them. Never throws. Operations that cannot be read are left out, and a definition that is refused as a whole (say, stored by an older
  * version) gives the one change `definition_unreadable`.
  */
 export function compareDefinitions(before: unknown, after: unknown, options: CheckOptions = {}): DefinitionImpact {
-  if (isDeepStrictEqual(before, after) && isObject(before)) return { changes: [] }
   const old = inspect(before, options, true)
   const young = inspect(after, options, true)
   const oldSide = sideOf(old)
@@ -115,6 +114,8 @@ export function compareDefinitions(before: unknown, after: unknown, options: Che
     const msg = `the ${which} definition cannot be read, so nothing can be compared`
     return { changes: [{ class: 'unknown', kind: 'definition_unreadable', operation: '', msg }] }
   }
+  // Both were walked and nest no deeper than the limit, so that comparing them as they stand is safe.
+  if (isDeepStrictEqual(before, after)) return { changes: [] }
   const changes = [...serverChanges(before, after, options), ...new Comparison(oldSide, youngSide).run()]
   return { changes }
 }
@@ -362,6 +363,7 @@ class SchemaComparison {
       merged = { ...rest, ...merged }
       if (typeof $ref !== 'string') return merged
       at = schemas.definition($ref) ?? true
+      this.ledger.pairsLeft--
     }
     return merged
   }

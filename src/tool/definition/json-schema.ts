@@ -24,8 +24,6 @@ const ANNOTATIONS = new Set([
 ])
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
-/** References that close a circle; an accepted definition has no longer chains, a refused one is only compared. */
-const LONGEST_CIRCLE = 100
 
 /** What a keyword's value must be to be taken over unchanged. */
 const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
@@ -64,6 +62,7 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
  */
 export class SchemaConverter {
   private readonly names = new Map<object, string>()
+  private readonly circles = new Map<object, boolean>()
   private readonly taken = new Set<string>()
   private readonly definitions = new Map<string, Definition>()
   private readonly pending: { name: string; target: Target }[] = []
@@ -213,17 +212,25 @@ export class SchemaConverter {
     return name
   }
 
+  /** True if the target is a reference that leads only to references. Every step of a chain is judged once. */
   private isCircle(first: Target): boolean {
-    const passed = new Set<unknown>()
+    const passed = new Set<object>()
     let at: Target = first
-    while (passed.size <= LONGEST_CIRCLE && isObject(at.value) && typeof at.value.$ref === 'string') {
-      if (passed.has(at.value)) return true
-      passed.add(at.value)
-      const next = this.references.find(at.value.$ref, at.base)
-      if (isDangling(next)) return false
-      at = next
+    let answer: boolean | undefined
+    while (answer === undefined) {
+      const { value } = at
+      if (!isObject(value) || typeof value.$ref !== 'string') answer = false
+      else if (passed.has(value)) answer = true
+      else {
+        answer = this.circles.get(value)
+        passed.add(value)
+        const next = this.references.find(value.$ref, at.base)
+        if (isDangling(next)) answer ??= false
+        else at = next
+      }
     }
-    return false
+    for (const value of passed) this.circles.set(value, answer)
+    return answer
   }
 }
 
