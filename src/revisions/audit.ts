@@ -82,8 +82,11 @@ export function auditEntry(
   return { ...entry, hash: auditHash(entry) }
 }
 
-/** The hash of an audit row: SHA-256 over its fields in a fixed order, the difference by its own hash. Hex. */
-export function auditHash(entry: Omit<AuditEntry, 'difference' | 'hash'>): string {
+/**
+ * The hash of an audit row: SHA-256 over its fields in a fixed order, the difference by its own hash. Hex.
+ * `definition_before` is no part of it: the difference names the same hash, and it goes when the difference is pruned.
+ */
+export function auditHash(entry: Omit<AuditEntry, 'difference' | 'definition_before' | 'hash'>): string {
   return sha256(
     JSON.stringify([
       entry.resource_kind,
@@ -98,7 +101,6 @@ export function auditHash(entry: Omit<AuditEntry, 'difference' | 'hash'>): strin
       entry.client_address,
       entry.fields,
       entry.difference_hash,
-      entry.definition_before,
       entry.previous_hash,
     ]),
   )

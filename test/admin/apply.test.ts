@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { sql } from 'kysely'
 import t from 'tap'
+import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import { authenticate } from '../../src/auth/authenticate.js'
@@ -100,7 +101,11 @@ t.test('every fault of a document is told at once, at its place, and nothing is 
     version: 1,
     labels: [{ name: 'new one' }],
     tools: [
-      { name: 'x', definition: { openapi: '3.0.0' }, custom_headers: [{ key: 'X-Key', value: '${env:NOWHERE}' }] },
+      {
+        name: 'x',
+        definition: { openapi: '3.0.0' },
+        custom_headers: [{ key: 'X-Key', value: placeholder('NOWHERE') }],
+      },
       { id: 17, name: 'pass_tool', custom_headers: [{ key: 'authorization', value: 'v' }] },
     ],
     agents: [

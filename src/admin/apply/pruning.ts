@@ -139,7 +139,10 @@ async function remove(trx: Transaction<Database>, section: SectionName, row: Sto
 async function auditRemoval(trx: Transaction<Database>, id: number, actor: Actor): Promise<void> {
   const state = await lockTool(trx, id, OPERATOR)
   if (state === undefined) return
-  const changes = [{ field: 'removed', from: false, to: true }]
+  const changes = [
+    { field: 'definition', from: state.definition_hash, to: null },
+    { field: 'removed', from: false, to: true },
+  ]
   const entry = auditEntry({ kind: 'tool', ...state }, changes, actor, databaseTimeMs(state), state.definition_hash)
   await trx
     .insertInto('audit')

@@ -1,0 +1,190 @@
+import { PERMISSIONS } from '../../auth/caller.js'
+import type { Permission, UserKind } from '../../db/tables.js'
+import {
+  addMember,
+  createGroup,
+  createUser,
+  listGroups,
+  listUsers,
+  removeMember,
+  setGroupPermission,
+  setUserActive,
+  setUserPermission,
+} from '../people.js'
+import { type Call, type Command, JSON_OPTION, table, UsageError } from './command.js'
+
+const PERMISSION_OPTION = {
+  permission: {
+    type: 'string',
+    multiple: true,
+    value: 'PERMISSION',
+    description: `One of ${PERMISSIONS.join(', ')}; may be repeated.`,
+  },
+} as const
+
+export const peopleCommands: Command[] = [
+  {
+    name: 'user create',
+    summary: 'Makes a user: a person, or a service account.',
+    positionals: ['EMAIL'],
+    options: {
+      'service-account': { type: 'boolean', description: 'A service account instead of a person.' },
+      ...PERMISSION_OPTION,
+      ...JSON_OPTION,
+    },
+    run: async call => {
+      const email = call.argument(0)
+      if (!/^[^\s@]+@[^\s@]+$/.test(email)) throw new UsageError(`not an email: ${email}`)
+      const kind: UserKind = call.flag('service-account') ? 'service_account' : 'person'
+      const { db } = await call.database()
+      const id = await createUser(db, { email, kind, permissions: call.texts('permission').map(permissionOf) })
+      if (call.json) call.printJson({ id, email, kind })
+      else call.print(`created ${email} (${id}); a token: agentctl token create --for ${email}`)
+      return undefined
+    },
+  },
+  permissionCommand('user grant', 'Grants a permission to a user.', 'EMAIL', async (call, permission) => {
+    await setUserPermission((await call.database()).db, call.argument(0), permission, true)
+  }),
+  permissionCommand('user revoke', 'Takes a permission from a user.', 'EMAIL', async (call, permission) => {
+    await setUserPermission((await call.database()).db, call.argument(0), permission, false)
+  }),
+  activityCommand('user activate', 'Lets a user in again.', true),
+  activityCommand('user deactivate', 'Shuts a user out: their tokens stop working with the next request.', false),
+  {
+    name: 'user list',
+    summary: 'Lists the users.',
+    positionals: [],
+    options: JSON_OPTION,
+    run: async call => {
+      const users = await listUsers((await call.database()).db)
+      if (call.json) call.printJson(users)
+      else {
+        const rows = users.map(user => [
+          user.email,
+          user.kind,
+          user.active ? 'active' : 'inactive',
+          user.permissions.join(',') || 'basic',
+          user.groups.join(', '),
+          user.id,
+        ])
+        call.print(table([['EMAIL', 'KIND', 'STATE', 'PERMISSIONS', 'GROUPS', 'ID'], ...rows]))
+      }
+      return undefined
+    },
+  },
+  {
+    name: 'group create',
+    summary: 'Makes a group.',
+    positionals: ['NAME'],
+    options: { ...PERMISSION_OPTION, ...JSON_OPTION },
+    run: async call => {
+      const name = call.argument(0)
+      const id = await createGroup((await call.database()).db, name, call.texts('permission').map(permissionOf))
+      if (call.json) call.printJson({ id, name })
+      else call.print(`created group ${id} ${name}`)
+      return undefined
+    },
+  },
+  permissionCommand(
+    'group grant',
+    'Grants a permission to every member of a group.',
+    'GROUP',
+    async (call, permission) => {
+      await setGroupPermission((await call.database()).db, call.argument(0), permission, true)
+    },
+  ),
+  permissionCommand('group revoke', 'Takes a permission from a group.', 'GROUP', async (call, permission) => {
+    await setGroupPermission((await call.database()).db, call.argument(0), permission, false)
+  }),
+  memberCommand('group member add', 'Makes a user a member of a group.', (call, db) =>
+    addMember(db, call.argument(0), call.argument(1), false),
+  ),
+  memberCommand('group member remove', 'Takes a user out of a group.', (call, db) =>
+    removeMember(db, call.argument(0), call.argument(1), false),
+  ),
+  memberCommand('group manager add', 'Makes a user a manager of a group.', (call, db) =>
+    addMember(db, call.argument(0), call.argument(1), true),
+  ),
+  memberCommand('group manager remove', 'Makes a manager of a group a plain member.', (call, db) =>
+    removeMember(db, call.argument(0), call.argument(1), true),
+  ),
+  {
+    name: 'group list',
+    summary: 'Lists the groups with members and managers.',
+    positionals: [],
+    options: JSON_OPTION,
+    run: async call => {
+      const groups = await listGroups((await call.database()).db)
+      if (call.json) call.printJson(groups)
+      else {
+        const rows = groups.map(group => [
+          group.id,
+          group.name,
+          group.permissions.join(','),
+          group.members.join(', '),
+          group.managers.join(', '),
+        ])
+        call.print(table([['ID', 'NAME', 'PERMISSIONS', 'MEMBERS', 'MANAGERS'], ...rows]))
+      }
+      return undefined
+    },
+  },
+]
+
+/** A permission by its name. Throws `UsageError`. */
+export function permissionOf(text: string): Permission {
+  const found = PERMISSIONS.find(permission => permission === text)
+  if (found === undefined) throw new UsageError(`${text} is none of ${PERMISSIONS.join(', ')}`)
+  return found
+}
+
+function permissionCommand(
+  name: string,
+  summary: string,
+  whom: string,
+  change: (call: Call, permission: Permission) => Promise<void>,
+): Command {
+  return {
+    name,
+    summary,
+    positionals: [whom, 'PERMISSION'],
+    options: {},
+    details: `PERMISSION is one of ${PERMISSIONS.join(', ')}; each includes the ones before.`,
+    run: async call => {
+      await change(call, permissionOf(call.argument(1)))
+      call.print(`${name.endsWith('grant') ? 'granted' : 'revoked'} ${call.argument(1)}: ${call.argument(0)}`)
+      return undefined
+    },
+  }
+}
+
+function activityCommand(name: string, summary: string, active: boolean): Command {
+  return {
+    name,
+    summary,
+    positionals: ['EMAIL'],
+    options: {},
+    run: async call => {
+      await setUserActive((await call.database()).db, call.argument(0), active)
+      call.print(`${call.argument(0)} is ${active ? 'active' : 'inactive'}`)
+      return undefined
+    },
+  }
+}
+
+type Db = Awaited<ReturnType<Call['database']>>['db']
+
+function memberCommand(name: string, summary: string, change: (call: Call, db: Db) => Promise<void>): Command {
+  return {
+    name,
+    summary,
+    positionals: ['GROUP', 'EMAIL'],
+    options: {},
+    run: async call => {
+      await change(call, (await call.database()).db)
+      call.print(`${name.endsWith('add') ? 'added' : 'removed'} ${call.argument(1)}: ${call.argument(0)}`)
+      return undefined
+    },
+  }
+}

@@ -1,0 +1,112 @@
+import { type Kysely, sql } from 'kysely'
+import type { Database } from '../db/tables.js'
+import type { PersonaContent } from '../persona/state.js'
+import { PERSONA_COLUMN_TYPES, personaState } from '../persona/state.js'
+import { headerVariables, placeholder } from './apply/placeholders.js'
+
+/**
+ * The organisation as a document that `apply` takes back with an empty plan: every row with its id, references by id (names
+ * may repeat), a variable in the place of each secret. Tokens, history and versions are no part of it.
+ */
+export async function exportOrganisation(db: Kysely<Database>): Promise<Record<string, unknown>> {
+  // One snapshot for all lists: without it, what changes meanwhile could leave references to rows that are not there.
+  return await db
+    .transaction()
+    .setIsolationLevel('repeatable read')
+    .setAccessMode('read only')
+    .execute(async trx => ({
+      version: 1,
+      users: await users(trx),
+      groups: await groups(trx),
+      labels: await trx.selectFrom('label').select(['id', 'name']).orderBy('id').execute(),
+      oauth_configs: await trx.selectFrom('oauth_config').select(['id', 'name']).orderBy('id').execute(),
+      mcp_servers: await trx
+        .selectFrom('mcp_server')
+        .select(['id', 'name', 'owner_id as owner'])
+        .orderBy('id')
+        .execute(),
+      cc_pairs: await trx.selectFrom('cc_pair').select(['id', 'name', 'source', 'access_type']).orderBy('id').execute(),
+      federated_connectors: await trx
+        .selectFrom('federated_connector')
+        .select(['id', 'name', 'source'])
+        .orderBy('id')
+        .execute(),
+      document_sets: await documentSets(trx),
+      user_files: await trx.selectFrom('user_file').select(['id', 'name', 'owner_id as owner']).orderBy('id').execute(),
+      tools: await tools(trx),
+      agents: await agents(trx),
+    }))
+}
+
+async function users(db: Kysely<Database>) {
+  return await db
+    .selectFrom('user_account')
+    .select(['id', 'email', 'kind', 'active', 'permissions'])
+    .orderBy('email')
+    .execute()
+}
+
+async function groups(db: Kysely<Database>) {
+  const { rows } = await sql<Record<string, unknown>>`
+    select g.id, g.name, g.permissions,
+      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
+            where m.user_group_id = g.id and not m.is_manager order by 1) as members,
+      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
+            where m.user_group_id = g.id and m.is_manager order by 1) as managers
+    from user_group g order by g.id`.execute(db)
+  return rows
+}
+
+async function documentSets(db: Kysely<Database>) {
+  const { rows } = await sql<Record<string, unknown>>`
+    select s.id, s.name, s.description, s.is_public, s.is_up_to_date,
+      array(select u.email from document_set_user m join user_account u on u.id = m.user_id
+            where m.document_set_id = s.id order by 1) as users,
+      array(select user_group_id from document_set_group where document_set_id = s.id order by 1) as groups,
+      array(select cc_pair_id from document_set_cc_pair where document_set_id = s.id order by 1) as cc_pairs,
+      coalesce((select json_agg(json_build_object('connector', federated_connector_id, 'entities', entities)
+                                order by federated_connector_id)
+                from document_set_federated_connector where document_set_id = s.id), '[]') as federated_connectors
+    from document_set s order by s.id`.execute(db)
+  return rows
+}
+
+interface ToolRow extends Record<string, unknown> {
+  id: number
+  definition: string | null
+  headers: string[]
+}
+
+async function tools(db: Kysely<Database>) {
+  const { rows } = await sql<ToolRow>`
+    select t.id, t.name, t.display_name, t.description, t.in_code_tool_id, t.user_id as owner, t.passthrough_auth,
+      t.mcp_server_id as mcp_server, t.oauth_config_id as oauth_config, t.enabled, t.chat_selectable,
+      t.agent_creation_selectable, t.default_enabled, d.content::text as definition,
+      array(select name from tool_header where tool_id = t.id order by position) as headers
+    from tool t left join tool_definition d on d.hash = t.definition_hash order by t.id`.execute(db)
+  return rows.map(({ definition, headers, ...columns }) => {
+    const variables = headerVariables(columns.id, headers)
+    const custom_headers = headers.map((key, index) => ({ key, value: placeholder(variables[index] ?? '') }))
+    return { ...columns, ...(definition !== null && { definition: JSON.parse(definition) as unknown }), custom_headers }
+  })
+}
+
+async function agents(db: Kysely<Database>) {
+  const emails = new Map((await users(db)).map(user => [user.id, user.email]))
+  const { rows } = await sql<{ state: PersonaContent & { id: number } }>`
+    select ${personaState(sql`null::uuid`)} as state from persona p order by p.id`.execute(db)
+  return rows.map(({ state }) => {
+    const columns = Object.keys(PERSONA_COLUMN_TYPES).filter(column => column !== 'owner_id')
+    return {
+      id: state.id,
+      ...Object.fromEntries(columns.map(column => [column, state[column as keyof PersonaContent]])), // its own columns
+      owner: state.owner_id && emails.get(state.owner_id),
+      users: state.users.map(({ id, level }) => ({ email: emails.get(id), level })),
+      groups: state.groups.map(({ id, level }) => ({ name: id, level })),
+      tools: state.tool_ids,
+      document_sets: state.document_set_ids,
+      labels: state.label_ids,
+      user_files: state.user_file_ids,
+    }
+  })
+}

@@ -1,0 +1,89 @@
+import type { Kysely } from 'kysely'
+import type { Database, ResourceKind } from '../db/tables.js'
+import { Refusal } from './refusal.js'
+
+/** One version of an agent or tool: what the change that made it says. */
+export interface VersionEntry {
+  version: number
+  at: string
+  actor: string
+  request_id: string
+  fields: string[]
+  /** What the fields were and became; null where it is no longer kept. */
+  difference: Record<string, { from: unknown; to: unknown }> | null
+}
+
+export interface History {
+  kind: ResourceKind
+  id: number
+  /** The stored version. */
+  current: number
+  /** The oldest version that can be told whole, compared and rolled back to. */
+  kept_from: number
+  /** Newest first. */
+  versions: VersionEntry[]
+}
+
+/** The versions of an agent or tool that are still told of. Throws `Refusal` when there is none of this id. */
+export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number): Promise<History> {
+  const resource = await db
+    .selectFrom(kind)
+    .select(['version', 'audit_anchor_version'])
+    .where('id', '=', id)
+    .executeTakeFirst()
+  if (resource === undefined) throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${id}`)
+  const rows = await db
+    .selectFrom('audit')
+    .select(['version_after as version', 'at', 'actor', 'request_id', 'fields', 'difference'])
+    .where('resource_kind', '=', kind)
+    .where('resource_id', '=', id)
+    .where('version_after', '<=', resource.version)
+    .orderBy('version_after', 'desc')
+    .execute()
+  const pruned = rows.find(row => row.difference === null)?.version
+  const kept_from = pruned ?? Math.max(1, resource.audit_anchor_version)
+  return { kind, id, current: resource.version, kept_from, versions: rows }
+}
+
+/** A field that differs between two versions. */
+export interface FieldDifference {
+  field: string
+  from: unknown
+  to: unknown
+}
+
+/** What differs between two versions, field by field, in either direction. Throws `Refusal` for versions that are not kept. */
+export function differenceBetween(history: History, from: number, to: number): FieldDifference[] {
+  requireKept(history, from)
+  requireKept(history, to)
+  if (from > to)
+    return differenceBetween(history, to, from).map(({ field, from: a, to: b }) => ({ field, from: b, to: a }))
+  const fields = new Map<string, FieldDifference>()
+  const between = history.versions.filter(({ version }) => version > from && version <= to).reverse()
+  for (const { difference } of between) {
+    for (const [field, change] of Object.entries(difference ?? {})) {
+      const earlier = fields.get(field)
+      fields.set(field, { field, from: earlier === undefined ? change.from : earlier.from, to: change.to })
+    }
+  }
+  return [...fields.values()].filter(change => JSON.stringify(change.from) !== JSON.stringify(change.to))
+}
+
+function requireKept({ kind, id, current, kept_from }: History, version: number): void {
+  const noun = kind === 'persona' ? 'agent' : 'tool'
+  if (version < 1 || version > current)
+    throw new Refusal(`${noun} ${id} has the versions 1 to ${current}, not ${version}`)
+  if (version < kept_from) throw new Refusal(`of ${noun} ${id} the content is kept from version ${kept_from} on`)
+}
+
+/** Texts of definitions by their hash in hex; a hash whose text is no longer kept is missing. */
+export async function definitionTexts(db: Kysely<Database>, hashes: readonly unknown[]): Promise<Map<string, string>> {
+  const wanted = hashes.filter(hash => typeof hash === 'string').map(hash => Buffer.from(hash, 'hex'))
+  if (wanted.length === 0) return new Map()
+  const rows = await db
+    .selectFrom('tool_definition')
+    .select(eb => ['hash', eb.cast<string>('content', 'text').as('text')])
+    .where('hash', 'in', wanted)
+    .execute()
+  return new Map(rows.map(row => [row.hash.toString('hex'), row.text]))
+}

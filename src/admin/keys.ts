@@ -1,0 +1,174 @@
+import { appendFileSync, chmodSync, existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { type Kysely, sql } from 'kysely'
+import type { Database } from '../db/tables.js'
+import {
+  decryptSecret,
+  encryptSecret,
+  isSealedByOldKey,
+  KeyMissing,
+  openDeploymentKey,
+  sealDeploymentKey,
+} from '../secrets/cipher.js'
+import { generateKey, type KeyRing, parseKeyRing } from '../secrets/key-ring.js'
+import { Refusal } from './refusal.js'
+
+/** How many stored secrets each key seals, and what cannot be read. */
+export interface KeyStatus {
+  current: string
+  keys: { id: string; in_ring: boolean; current: boolean; values: number; deployment_key: boolean }[]
+  /** Tools with a header whose key is missing from the ring. */
+  tools_without_key: { id: number; name: string; keys: string[] }[]
+}
+
+/** Counts the stored secrets by key and names the tools whose key is missing. */
+export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<KeyStatus> {
+  const counted = await db
+    .selectFrom('tool_header')
+    .select(['key_id', sql<number>`count(*)::integer`.as('values')])
+    .groupBy('key_id')
+    .execute()
+  const counts = new Map(counted.map(row => [row.key_id, row.values]))
+  const deployment = await db.selectFrom('deployment_key').select('key_id').executeTakeFirst()
+  const ids = new Set([...ring.ids, ...counts.keys(), ...(deployment ? [deployment.key_id] : [])])
+  const { rows } = await sql<{ id: number; name: string; keys: string[] }>`
+    select t.id, t.name, array_agg(distinct h.key_id order by h.key_id) as keys
+    from tool_header h join tool t on t.id = h.tool_id
+    where h.key_id <> all(${ring.ids}::text[]) group by t.id order by t.id`.execute(db)
+  return {
+    current: ring.currentId,
+    keys: [...ids].map(id => ({
+      id,
+      in_ring: ring.key(id) !== undefined,
+      current: id === ring.currentId,
+      values: counts.get(id) ?? 0,
+      deployment_key: deployment?.key_id === id,
+    })),
+    tools_without_key: rows,
+  }
+}
+
+export interface Rotation {
+  values: number
+  tools: number
+  deployment_key: boolean
+  /** Tools left as they are, as a key that their secrets need is missing. */
+  skipped_tools: number[]
+}
+
+const TOOLS_AT_ONCE = 200
+
+/**
+ * Encrypts every stored secret anew with the ring's first key, under traffic: one small transaction for each tool, which locks the
+ * tool's row and moves its `secrets_generation`, so that a writer that keeps a value decides again. Interrupted, it goes on
+ * where it was when it is started again: what is done needs nothing. Throws `Refusal` when the deployment key cannot be read.
+ */
+export async function rotateKeys(
+  db: Kysely<Database>,
+  ring: KeyRing,
+  progress: (done: number, total: number) => void,
+): Promise<Rotation> {
+  const total = await countOld(db, ring)
+  const rotation: Rotation = {
+    values: 0,
+    tools: 0,
+    deployment_key: await rotateDeploymentKey(db, ring),
+    skipped_tools: [],
+  }
+  progress(0, total)
+  for (let after = 0; ; ) {
+    const { rows } = await sql<{ tool_id: number }>`
+      select distinct tool_id from tool_header where key_id <> ${ring.currentId} and tool_id > ${after}
+      order by tool_id limit ${TOOLS_AT_ONCE}::integer`.execute(db)
+    for (const { tool_id } of rows) {
+      const count = await rotateTool(db, ring, tool_id)
+      if (count === null) rotation.skipped_tools.push(tool_id)
+      else if (count > 0) rotation.tools++
+      rotation.values += count ?? 0
+    }
+    progress(rotation.values, total)
+    const last = rows.at(-1)
+    if (last === undefined) return rotation
+    after = last.tool_id
+  }
+}
+
+async function countOld(db: Kysely<Database>, ring: KeyRing): Promise<number> {
+  const row = await db
+    .selectFrom('tool_header')
+    .select(sql<number>`count(*)::integer`.as('count'))
+    .where('key_id', '<>', ring.currentId)
+    .executeTakeFirst()
+  return row?.count ?? 0
+}
+
+/** Answers how many values were encrypted anew; null when a needed key is missing. */
+async function rotateTool(db: Kysely<Database>, ring: KeyRing, toolId: number): Promise<number | null> {
+  return await db.transaction().execute(async trx => {
+    await trx.selectFrom('tool').select('id').where('id', '=', toolId).forNoKeyUpdate().execute()
+    const headers = await trx
+      .selectFrom('tool_header')
+      .select(['position', 'name', 'key_id as keyId', 'nonce', 'ciphertext'])
+      .where('tool_id', '=', toolId)
+      .execute()
+    const old = headers.filter(header => isSealedByOldKey(ring, header))
+    if (old.some(header => ring.key(header.keyId) === undefined)) return null
+    if (old.length === 0) return 0
+    const sealed = old.map(header => {
+      const place = { toolId, headerName: header.name }
+      const { keyId, nonce, ciphertext } = encryptSecret(ring, decryptSecret(ring, header, place), place)
+      return {
+        position: header.position,
+        key_id: keyId,
+        nonce: nonce.toString('hex'),
+        ciphertext: ciphertext.toString('hex'),
+      }
+    })
+    await sql`
+      update tool_header h set key_id = s.key_id, nonce = decode(s.nonce, 'hex'), ciphertext = decode(s.ciphertext, 'hex')
+      from jsonb_to_recordset(${JSON.stringify(sealed)}::jsonb) s (position integer, key_id text, nonce text, ciphertext text)
+      where h.tool_id = ${toolId} and h.position = s.position`.execute(trx)
+    await trx
+      .updateTable('tool')
+      .set(eb => ({ secrets_generation: eb('secrets_generation', '+', 1) }))
+      .where('id', '=', toolId)
+      .execute()
+    return old.length
+  })
+}
+
+async function rotateDeploymentKey(db: Kysely<Database>, ring: KeyRing): Promise<boolean> {
+  return await db.transaction().execute(async trx => {
+    const stored = await trx
+      .selectFrom('deployment_key')
+      .select(['key_id as keyId', 'nonce', 'ciphertext'])
+      .forUpdate()
+      .executeTakeFirst()
+    if (stored === undefined || !isSealedByOldKey(ring, stored)) return false
+    const { keyId, nonce, ciphertext } = sealDeploymentKey(ring, openedDeploymentKey(ring, stored))
+    await trx.updateTable('deployment_key').set({ key_id: keyId, nonce, ciphertext }).execute()
+    return true
+  })
+}
+
+function openedDeploymentKey(ring: KeyRing, stored: Parameters<typeof openDeploymentKey>[1]) {
+  try {
+    return openDeploymentKey(ring, stored)
+  } catch (error) {
+    if (error instanceof KeyMissing)
+      throw new Refusal(`the deployment key needs the key "${error.keyId}", which the ring lacks`)
+    throw error
+  }
+}
+
+/** Puts a new key first in a key file of mode 0600, which is made when it is missing. Answers the new key's id. */
+export function addKeyToFile(path: string): string {
+  const entry = generateKey()
+  const before = existsSync(path) ? readFileSync(path, 'utf8') : ''
+  if (before.trim() !== '') parseKeyRing(before)
+  const draft = `${path}.${process.pid}`
+  writeFileSync(draft, `${entry}\n`, { mode: 0o600, flag: 'wx' })
+  appendFileSync(draft, before)
+  chmodSync(draft, 0o600)
+  renameSync(draft, path)
+  return entry.slice(0, entry.indexOf(':'))
+}

@@ -1,0 +1,215 @@
+import { type Kysely, sql } from 'kysely'
+import type { Database, ShareLevel } from '../db/tables.js'
+import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { InvalidRequest } from '../errors.js'
+import { contentOf } from '../persona/plan.js'
+import { readPersona } from '../persona/store.js'
+import type { Vault } from '../secrets/vault.js'
+import { shownHeaders } from '../tool/plan.js'
+import { OPERATOR, readTool } from '../tool/store.js'
+import { changePersona } from './apply/personas.js'
+import { blankTool, checkedDefinition, decideTool, insertTools } from './apply/tools.js'
+import { operatorActor } from './operator.js'
+import { groupId, userId } from './people.js'
+import { InvalidDocument, Refusal } from './refusal.js'
+
+export interface ListedAgent {
+  id: number
+  name: string
+  owner: string | null
+  is_public: boolean
+  deleted: boolean
+  builtin_persona: boolean
+  version: number
+}
+
+/** The agents by id; deleted ones only when asked for. */
+export async function listAgents(db: Kysely<Database>, withDeleted: boolean): Promise<ListedAgent[]> {
+  let query = db
+    .selectFrom('persona as p')
+    .leftJoin('user_account as u', 'u.id', 'p.owner_id')
+    .select(['p.id', 'p.name', 'u.email as owner', 'p.is_public', 'p.deleted', 'p.builtin_persona', 'p.version'])
+    .orderBy('p.id')
+  if (!withDeleted) query = query.where('p.deleted', '=', false)
+  return await query.execute()
+}
+
+/** One agent with everything the operator can change, people by their emails. Throws `Refusal`. */
+export async function showAgent(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
+  const state = await readPersona(db, id, null)
+  if (state === undefined) throw new Refusal(`there is no agent ${id}`)
+  const ids = [...state.users.map(share => share.id), ...(state.owner_id === null ? [] : [state.owner_id])]
+  const people =
+    ids.length === 0 ? [] : await db.selectFrom('user_account').select(['id', 'email']).where('id', 'in', ids).execute()
+  const emails = new Map(people.map(person => [person.id, person.email]))
+  const groups = await db.selectFrom('user_group').select(['id', 'name']).execute()
+  const names = new Map(groups.map(group => [group.id, group.name]))
+  const { owner_id, ...content } = contentOf(state)
+  return {
+    id,
+    version: state.version,
+    ...content,
+    owner: owner_id && emails.get(owner_id),
+    users: state.users.map(share => ({ email: emails.get(share.id), level: share.level })),
+    groups: state.groups.map(share => ({ id: share.id, name: names.get(share.id), level: share.level })),
+  }
+}
+
+/** Whom an agent is shared with, by email and by group name or id. */
+export interface Shares {
+  users: readonly string[]
+  groups: readonly string[]
+}
+
+/** Shares an agent at a level, or takes the shares away (`level` null): one new version. Throws `Refusal`. */
+export async function shareAgent(
+  database: Pick<ServiceDatabase, 'db'>,
+  id: number,
+  shares: Shares,
+  level: ShareLevel | null,
+): Promise<{ version: number; changed: boolean }> {
+  return await inTransaction(database, { rollback: false }, async trx => {
+    const users: string[] = []
+    const groups: number[] = []
+    for (const email of shares.users) users.push(await userId(trx, email))
+    for (const group of shares.groups) groups.push(await groupId(trx, group))
+    const result = await changePersona(
+      trx,
+      id,
+      state => {
+        if (level !== null && state.owner_id !== null && users.includes(state.owner_id)) {
+          throw new Refusal('the owner of an agent has every right already')
+        }
+        return {
+          ...contentOf(state),
+          users: withShares(state.users, users, level),
+          groups: withShares(state.groups, groups, level),
+        }
+      },
+      operatorActor(),
+    )
+    if (result === undefined) throw new Refusal(`there is no agent ${id}`)
+    return { version: result.version, changed: result.changes.length > 0 }
+  })
+}
+
+function withShares<Id extends string | number>(
+  before: readonly { id: Id; level: ShareLevel }[],
+  ids: readonly Id[],
+  level: ShareLevel | null,
+): { id: Id; level: ShareLevel }[] {
+  const levels = new Map(before.map(share => [share.id, share.level]))
+  for (const id of ids) {
+    if (level === null) levels.delete(id)
+    else levels.set(id, level)
+  }
+  return [...levels].map(([id, held]) => ({ id, level: held })).sort((a, b) => (a.id < b.id ? -1 : 1))
+}
+
+export interface ListedTool {
+  id: number
+  name: string
+  kind: 'custom' | 'built-in' | 'mcp'
+  owner: string | null
+  enabled: boolean
+  headers: number
+  agents: number
+  version: number
+}
+
+/** The tools by id, with how many agents use each. */
+export async function listTools(db: Kysely<Database>): Promise<ListedTool[]> {
+  const { rows } = await sql<ListedTool>`
+    select t.id, t.name, u.email as owner, t.enabled, t.version,
+      case when t.in_code_tool_id is not null then 'built-in' when t.mcp_server_id is not null then 'mcp' else 'custom' end as kind,
+      (select count(*)::integer from tool_header where tool_id = t.id) as headers,
+      (select count(*)::integer from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
+       where l.tool_id = t.id) as agents
+    from tool t left join user_account u on u.id = t.user_id order by t.id`.execute(db)
+  return rows
+}
+
+/** One tool with its definition; secrets as masks. Throws `Refusal`. */
+export async function showTool(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
+  const state = await readTool(db, id, OPERATOR)
+  if (state === undefined) throw new Refusal(`there is no tool ${id}`)
+  const {
+    headers,
+    manageable: _,
+    recent: __,
+    read_at_ms: ___,
+    received_ms: ____,
+    field_versions: _____,
+    ...shown
+  } = state
+  const text = (await readToolUse(db, id)).definition
+  return {
+    ...shown,
+    custom_headers: shownHeaders(headers),
+    definition: text === null ? null : (JSON.parse(text) as unknown),
+  }
+}
+
+/** The definition of a tool as text, the names of its headers, and the agents that use it. Throws `Refusal`. */
+export async function readToolUse(db: Kysely<Database>, id: number) {
+  const { rows } = await sql<{ definition: string | null; header_names: string[]; ids: number[]; others: number }>`
+    select d.content::text as definition, array(select name from tool_header where tool_id = t.id order by position) as header_names,
+      array(select p.id from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
+            where l.tool_id = t.id order by p.id) as ids, 0 as others
+    from tool t left join tool_definition d on d.hash = t.definition_hash where t.id = ${id}::integer`.execute(db)
+  const [row] = rows
+  if (row === undefined) throw new Refusal(`there is no tool ${id}`)
+  return row
+}
+
+export interface NewTool {
+  name: string
+  display_name?: string
+  description?: string
+  definition: unknown
+  headers: { key: string; value: string }[]
+  passthrough_auth: boolean
+  owner?: string
+}
+
+/**
+ * Makes a custom tool by the rules of the update operation. Answers the id. Throws `Refusal`, and `InvalidDocument` with every
+ * fault; those of the definition start with `definition`.
+ */
+export async function createTool(database: Pick<ServiceDatabase, 'db'>, vault: Vault, tool: NewTool): Promise<number> {
+  const checked = checkedDefinition(
+    tool.definition,
+    tool.headers.map(header => header.key),
+    ['definition'],
+  )
+  return await inTransaction(database, { rollback: false }, async trx => {
+    const { rows } = await sql<{
+      id: number
+    }>`select nextval(pg_get_serial_sequence('tool', 'id'))::integer as id`.execute(trx)
+    const id = rows[0]?.id ?? 0
+    const fields = {
+      name: tool.name,
+      ...(tool.display_name !== undefined && { display_name: tool.display_name }),
+      description: tool.description ?? '',
+      custom_headers: tool.headers,
+      passthrough_auth: tool.passthrough_auth,
+      ...('definition' in checked && { definition: checked.definition }),
+    }
+    const columns = tool.owner === undefined ? {} : { user_id: await userId(trx, tool.owner) }
+    const given = { fields, columns, definitionFaults: 'faults' in checked ? checked.faults : [] }
+    const decision = decidedOrFaults(() => decideTool(blankTool(id), given, vault))
+    await insertTools(trx, [{ id, decision, changes: decision.changes }], operatorActor())
+    return id
+  })
+}
+
+function decidedOrFaults<Decision>(decide: () => Decision): Decision {
+  try {
+    return decide()
+  } catch (error) {
+    if (!(error instanceof InvalidRequest)) throw error
+    throw new InvalidDocument(
+      error.faults.map(fault => ({ ...fault, loc: fault.loc[0] === 'body' ? fault.loc.slice(1) : fault.loc })),
+    )
+  }
+}

@@ -1,0 +1,154 @@
+import type { Transaction } from 'kysely'
+import type { Database } from '../db/tables.js'
+import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { InvalidRequest } from '../errors.js'
+import { changedFields, contentOf, idsOf, RELATIONS, type Relation } from '../persona/plan.js'
+import type { PersonaContent, PersonaState } from '../persona/state.js'
+import { readReferences } from '../persona/statements.js'
+import { lockPersona, writePersona } from '../persona/store.js'
+import type { Vault } from '../secrets/vault.js'
+import type { ToolState } from '../tool/state.js'
+import { lockTool, OPERATOR } from '../tool/store.js'
+import { changeTool, checkedDefinition, decideTool, type GivenTool, type OperatorColumns } from './apply/tools.js'
+import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from './history.js'
+import { operatorActor } from './operator.js'
+import { InvalidDocument, Refusal } from './refusal.js'
+
+/** What a rollback did: the new version, the fields it set back, and those it left. */
+export interface Rollback {
+  version: number
+  fields: string[]
+  /** Fields that differ and are not set back: secrets are never rolled back. */
+  left: string[]
+}
+
+/**
+ * Makes a new version of an agent with the content of an old one, with the same checks and audit row as any change.
+ * Throws `Refusal` when the version is not kept, the agent is built in, or something that it referred to is gone.
+ */
+export async function rollbackPersona(
+  database: Pick<ServiceDatabase, 'db'>,
+  id: number,
+  version: number,
+): Promise<Rollback> {
+  return await inTransaction(database, { rollback: false }, async trx => {
+    const state = await lockPersona(trx, id, null)
+    if (state === undefined) throw new Refusal(`there is no agent ${id}`)
+    if (state.builtin_persona) throw new Refusal('this agent is built in')
+    const differences = differenceBetween(await readHistory(trx, 'persona', id), state.version, version)
+    const content: PersonaContent = {
+      ...contentOf(state),
+      ...Object.fromEntries(differences.map(({ field, to }) => [field, to])),
+    }
+    await requireReferences(trx, state, content)
+    const changes = changedFields(state, content)
+    const written = await writePersona(trx, state, { content, changes }, operatorActor())
+    return { version: written, fields: changes.map(change => change.field), left: [] }
+  })
+}
+
+/** What the old content attaches must still be there, and tools be enabled, as for any update. */
+async function requireReferences(
+  trx: Transaction<Database>,
+  state: PersonaState,
+  content: PersonaContent,
+): Promise<void> {
+  const attached = Object.fromEntries(
+    RELATIONS.map(relation => {
+      const had = new Set(idsOf(state, relation))
+      return [relation, idsOf(content, relation).filter(id => !had.has(id))]
+    }),
+  ) as Record<Relation, (number | string)[]> // one entry for each relation
+  const operator = { user: null, manages_all: true, is_admin: true, managed_groups: [] }
+  const [row] = await readReferences.run(trx, { ...operator, ...attached })
+  const found = row?.references
+  const gone = RELATIONS.flatMap(relation => {
+    const usable: (number | string)[] =
+      relation === 'tool_ids'
+        ? (found?.tool_ids ?? []).filter(tool => tool.enabled).map(tool => tool.id)
+        : (found?.[relation] ?? [])
+    return attached[relation].filter(id => !usable.includes(id)).map(id => `${relation} ${id}`)
+  })
+  if (content.owner_id !== null && content.owner_id !== state.owner_id) {
+    const owner = await trx
+      .selectFrom('user_account')
+      .select('id')
+      .where('id', '=', content.owner_id)
+      .executeTakeFirst()
+    if (owner === undefined) gone.push(`owner ${content.owner_id}`)
+  }
+  if (gone.length > 0) throw new Refusal(`what that version refers to is gone or disabled: ${gone.join(', ')}`)
+}
+
+/**
+ * Makes a new version of a tool with the content of an old one; the definition comes back text for text and is checked again.
+ * Secrets are not rolled back: the headers stay as they are now. Throws `Refusal`, `InvalidDocument` when it breaks a rule of today.
+ */
+export async function rollbackTool(
+  database: Pick<ServiceDatabase, 'db'>,
+  vault: Vault,
+  id: number,
+  version: number,
+): Promise<Rollback> {
+  return await inTransaction(database, { rollback: false }, async trx => {
+    const state = await lockTool(trx, id, OPERATOR)
+    if (state === undefined) throw new Refusal(`there is no tool ${id}`)
+    const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
+    const given = await givenByHistory(trx, state, differences)
+    const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
+    const result = await changeTool(trx, id, now => decideAgain(now, given, vault), operatorActor())
+    if (result === undefined) throw new Refusal(`there is no tool ${id}`)
+    return { version: result.version, fields: result.changes.map(change => change.field), left }
+  })
+}
+
+async function givenByHistory(
+  trx: Transaction<Database>,
+  state: ToolState,
+  differences: FieldDifference[],
+): Promise<GivenTool> {
+  const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
+  for (const { field, to } of differences) {
+    if (field === 'custom_headers') continue
+    if (field === 'definition') await giveDefinition(trx, state, given, to)
+    else if (PLAIN_FIELDS.has(field)) Object.assign(given.fields, { [field]: to })
+    else Object.assign(given.columns, { [field]: to } satisfies Partial<OperatorColumns> | Record<string, unknown>)
+  }
+  await requireOauthConfig(trx, given.fields.oauth_config_id)
+  return given
+}
+
+const PLAIN_FIELDS = new Set(['name', 'display_name', 'description', 'passthrough_auth', 'oauth_config_id'])
+
+async function giveDefinition(
+  trx: Transaction<Database>,
+  state: ToolState,
+  given: GivenTool,
+  hash: unknown,
+): Promise<void> {
+  const text = (await definitionTexts(trx, [hash])).get(String(hash))
+  if (text === undefined) throw new Refusal('the definition of that version is no longer kept, or it had none')
+  const checked = checkedDefinition(
+    JSON.parse(text),
+    state.headers.map(header => header.name),
+    ['body', 'definition'],
+  )
+  if ('faults' in checked) given.definitionFaults.push(...checked.faults)
+  // The stored text, not the one that was checked: nothing about it may change, not even how a number is written.
+  else given.fields.definition = { text, hash: String(hash) }
+}
+
+async function requireOauthConfig(trx: Transaction<Database>, id: number | null | undefined): Promise<void> {
+  if (id === null || id === undefined) return
+  const found = await trx.selectFrom('oauth_config').select('id').where('id', '=', id).executeTakeFirst()
+  if (found === undefined) throw new Refusal(`what that version refers to is gone: oauth_config_id ${id}`)
+}
+
+function decideAgain(state: ToolState, given: GivenTool, vault: Vault) {
+  try {
+    return decideTool(state, given, vault)
+  } catch (error) {
+    if (error instanceof InvalidRequest) throw new InvalidDocument(error.faults)
+    throw error
+  }
+}
