@@ -49,10 +49,8 @@ function countRequests(app: FastifyInstance): RequestsInWork {
       settle(request)
     }
     reply.raw.once('close', end)
-    // A pipelined request whose turn never came has no answer that could close; only the request itself says so.
-    request.raw.once('close', () => {
-      if (request.raw.socket.destroyed) end()
-    })
+    // A pipelined request whose turn never came has no answer that could close; only the request itself does.
+    request.raw.once('close', end)
   })
   app.addHook('preHandler', async request => {
     const now = inWork.get(request)

@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server } from 'node:http'
 import { BlockList, isIPv6, type Server as NetServer } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { Forbidden, type RateLimited } from '../errors.js'
@@ -11,6 +12,12 @@ import { operationOf } from './logging.js'
 
 /** Upper bounds of the time buckets, in seconds. */
 const DURATION_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+
+/**
+ * A database that hangs must not take the metrics with it: after so long they are shown with its last known state, and its
+ * next one when it is known. In ms.
+ */
+const STATE_WAIT_MS = 250
 
 /** One round trip to the database, as its connection reports it. */
 export interface DatabaseExchange {
@@ -118,10 +125,12 @@ export class Metrics {
       registers: [this.#registry],
     })
     this.#gauge('agents_ready', '1 when requests can be served.', [], async gauge => {
-      const found = await readiness()
-      gauge.set(found.status === 'unavailable' ? 0 : 1)
-      // A database that does not answer says nothing of keys: the last word stands.
-      if (found.status !== 'unavailable') missing.set(found.status === 'degraded' ? 1 : 0)
+      const asked = readiness().then(found => {
+        gauge.set(found.status === 'unavailable' ? 0 : 1)
+        // A database that does not answer says nothing of keys: the last word stands.
+        if (found.status !== 'unavailable') missing.set(found.status === 'degraded' ? 1 : 0)
+      })
+      await Promise.race([asked, sleep(STATE_WAIT_MS, undefined, { ref: false })])
     })
   }
 

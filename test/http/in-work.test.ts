@@ -1,0 +1,130 @@
+import t from 'tap'
+import { RawConnection, type Running, running } from './running.js'
+
+const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
+
+const request = ({ token }: Running, body = '{}', ...headers: string[]) =>
+  [
+    'PATCH /persona/1?dry_run=true&update_mask= HTTP/1.1',
+    'Host: localhost',
+    `Authorization: Bearer ${token}`,
+    'Content-Type: application/json',
+    `Content-Length: ${body.length}`,
+    ...headers,
+    '',
+    body,
+  ].join('\r\n')
+
+async function inWork({ metrics }: Running): Promise<number> {
+  const { body } = await metrics.text()
+  return Number(/agents_http_requests_in_work (\d+)/.exec(body)?.[1])
+}
+
+/** Waits until as many requests are in work for 200 ms on end: what was written to a connection may not have arrived yet. */
+async function settled(service: Running, wanted: number): Promise<void> {
+  const end = Date.now() + 8_000
+  for (let since = Date.now(); Date.now() - since < 200; await new Promise(resolve => setTimeout(resolve, 10))) {
+    const found = await inWork(service)
+    if (found !== wanted) since = Date.now()
+    if (Date.now() > end) throw new Error(`${found} requests are in work, not ${wanted}`)
+  }
+}
+
+/** Holds every statement that reads a token until `release` is called. */
+async function lockTokens({ database }: Running): Promise<{ release: () => Promise<void> }> {
+  let release = () => {}
+  const held = new Promise<void>(resolve => {
+    release = resolve
+  })
+  let locked = () => {}
+  const isLocked = new Promise<void>(resolve => {
+    locked = resolve
+  })
+  const done = database.db.transaction().execute(async trx => {
+    await trx.executeQuery({
+      sql: 'lock table token in access exclusive mode',
+      parameters: [],
+      query: { kind: 'RawNode' },
+    } as never)
+    locked()
+    await held
+  })
+  await isLocked
+  return {
+    release: async () => {
+      release()
+      await done
+    },
+  }
+}
+
+t.test('503 overloaded beyond CONCURRENT_REQUESTS_MAX; probes and pages go on; room comes back', async t => {
+  const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '3' }, { listen: true })
+  const lock = await lockTokens(service)
+  const held = Array.from({ length: 3 }, () => new RawConnection(service.port).write(request(service)))
+  await settled(service, 3)
+  const refused = new RawConnection(service.port).write(request(service))
+  await refused.until(/request_id/)
+  t.match(refused.text, /^HTTP\/1\.1 503 /)
+  t.match(refused.text, /retry-after: 1\r\n/)
+  t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', outcome: 'not_applied' })
+  const page = new RawConnection(service.port).write('GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n')
+  await page.until(/HTTP\/1\.1 200 /)
+  await lock.release()
+  await Promise.all(held.map(connection => connection.until(/HTTP\/1\.1 404 /)))
+  refused.text = ''
+  refused.write(request(service)) // on the connection that was refused: it stays usable
+  await refused.until(/HTTP\/1\.1 404 /)
+  t.equal(await inWork(service), 0)
+  for (const connection of [...held, refused, page]) connection.socket.destroy()
+})
+
+t.test(
+  'a client that hangs up frees its place: at the look-up, in the middle of a body, pipelined, when refused',
+  async t => {
+    const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '3' }, { listen: true })
+    const lock = await lockTokens(service)
+    const atLookUp = new RawConnection(service.port).write(request(service).repeat(3))
+    await settled(service, 3)
+    const refused = new RawConnection(service.port).write(request(service))
+    await refused.until(/503/)
+    atLookUp.socket.destroy()
+    refused.socket.destroy()
+    await settled(service, 0)
+    await lock.release()
+    const inBody = Array.from({ length: 3 }, () =>
+      new RawConnection(service.port).write(request(service, '{}').slice(0, -1)),
+    )
+    await settled(service, 3)
+    for (const connection of inBody) connection.socket.destroy()
+    await settled(service, 0)
+  },
+)
+
+t.test('200 requests cut at random times leave nothing in work', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const all = Array.from({ length: 200 }, (_, i) => {
+    const connection = new RawConnection(service.port).write(request(service).repeat(1 + (i % 3)))
+    setTimeout(() => connection.socket.destroy(), (i * 37) % 120)
+    return connection.closed
+  })
+  await Promise.all(all)
+  await settled(service, 0)
+  const after = new RawConnection(service.port).write(request(service))
+  await after.until(/HTTP\/1\.1 404 /)
+  after.socket.destroy()
+})
+
+t.test('a flood of readiness probes shares its statements', async t => {
+  const service = await running(t, OFF)
+  const before = service.database.counters.statements
+  const one = service.app.inject({ url: '/readyz' })
+  await one
+  const cost = service.database.counters.statements - before
+  const answers = await Promise.all(Array.from({ length: 100 }, () => service.app.inject({ url: '/readyz' })))
+  t.ok(answers.every(({ statusCode }) => statusCode === 200))
+  t.ok(
+    service.database.counters.statements - before <= cost * 5,
+    `${service.database.counters.statements - before} of ${cost}`,
+  )
+})
