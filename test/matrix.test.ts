@@ -1,0 +1,145 @@
+import type { LightMyRequestResponse } from 'fastify'
+import t from 'tap'
+import { applyOrganisation } from '../src/admin/apply.js'
+import { type WorldApp, worldApp } from './app.js'
+import { matchesGolden } from './golden.js'
+import { AGENT_IDS, DEFINITION, matrixCallers, matrixOrganisation, TOOL_IDS } from './matrix-organisation.js'
+
+interface Operation {
+  title: string
+  method: string
+  /** Address by what the address is to the callers. */
+  addresses: Map<string, string>
+  /** A body that changes the row each time it is sent. */
+  body: (count: number) => object
+}
+
+const OPERATIONS: Operation[] = [
+  {
+    title: 'PATCH /persona/{persona_id}',
+    method: 'PATCH',
+    addresses: addresses(AGENT_IDS, id => `/persona/${id}?update_mask=description`),
+    body: count => ({ description: `description ${count}` }),
+  },
+  {
+    title: 'PUT /admin/tool/custom/{tool_id}',
+    method: 'PUT',
+    addresses: addresses(TOOL_IDS, id => `/admin/tool/custom/${id}`),
+    body: count => ({ description: `description ${count}` }),
+  },
+  {
+    title: 'POST /admin/tool/custom/validate',
+    method: 'POST',
+    addresses: new Map([
+      ['no tool named', '/admin/tool/custom/validate'],
+      ...addresses(TOOL_IDS, id => `/admin/tool/custom/validate?tool_id=${id}`),
+    ]),
+    body: () => ({ definition: DEFINITION }),
+  },
+]
+
+function addresses(ids: Map<string, number | string>, path: (id: number | string) => string): Map<string, string> {
+  return new Map([...ids].map(([name, id]) => [name, path(id)]))
+}
+
+t.test('every kind of caller gets of every operation and resource what the decisions say', async t => {
+  const world = await matrixApp(t)
+  const callers = await matrixCallers(world)
+  const before = await auditRows(world)
+  const text: string[] = []
+  let count = 0
+  let written = 0
+  for (const { title, method, addresses, body } of OPERATIONS) {
+    text.push(title)
+    for (const [caller, authorization] of callers) {
+      const cells: [answer: string, resource: string][] = []
+      for (const [resource, url] of addresses) {
+        count += 1
+        const headers = authorization === undefined ? {} : { authorization }
+        const answer = await world.call(method, url, { headers, body: body(count) })
+        if (answer.statusCode === 200 && method !== 'POST') written += 1
+        t.ok(answer.statusCode < 500, `${caller} ${method} ${url}: ${answer.body}`)
+        cells.push([inWords(answer), resource])
+      }
+      text.push(`  ${caller}`, ...grouped(cells))
+    }
+  }
+  matchesGolden(t, 'test/golden/caller-matrix.txt', `${text.join('\n')}\n`)
+  t.equal((await auditRows(world)) - before, written, 'each 200 wrote once, nothing else wrote')
+})
+
+t.test('404: what the caller cannot see answers like what does not exist, to the last header', async t => {
+  const world = await matrixApp(t)
+  const callers = await matrixCallers(world)
+  const headersOf = (caller: string, more: object = {}) => {
+    return { authorization: callers.get(caller) ?? '', 'x-request-id': 'same', ...more }
+  }
+  const patch = async (caller: string, id: number | string | undefined, query: string, body: object, more = {}) => {
+    return whole(await world.call('PATCH', `/persona/${id}${query}`, { headers: headersOf(caller, more), body }))
+  }
+  const invisible = ['private', 'shared', 'shared, hidden', 'private built-in', 'shared, deleted'] as const
+  const requests: [string, object, object][] = [
+    ['?update_mask=description', { description: 'x' }, {}],
+    ['?update_mask=description', { description: 'x' }, { 'if-match': '"persona-100-1"' }],
+    ['?update_mask=&dry_run=true', {}, {}],
+    ['?update_mask=tool_ids', { tool_ids: [999_999] }, { prefer: 'handling=strict' }],
+    ['', { name: 1 }, {}],
+  ]
+  for (const caller of ['stranger', 'manage:actions by user', 'service account', "admin's token of scope basic"]) {
+    for (const [query, body, more] of requests) {
+      const absent = await patch(caller, 999_999, query, body, more)
+      for (const relation of invisible) {
+        const found = await patch(caller, AGENT_IDS.get(relation), query, body, more)
+        t.strictSame(found, absent, `${caller}, ${relation}, ${query} ${JSON.stringify(body)}`)
+      }
+    }
+  }
+})
+
+t.test('422: references to what the caller cannot see answer like references to what does not exist', async t => {
+  const world = await matrixApp(t)
+  const callers = await matrixCallers(world)
+  const patch = async (body: object) => {
+    const headers = { authorization: callers.get('editor by user') ?? '', 'x-request-id': 'same' }
+    const url = `/persona/${AGENT_IDS.get('shared')}?update_mask=${Object.keys(body).join(',')}`
+    return whole(await world.call('PATCH', url, { headers, body }))
+  }
+  const absent = await patch({ document_set_ids: [999_999], user_file_ids: ['nowhere'] })
+  t.equal(absent.status, 422)
+  t.strictSame(await patch({ document_set_ids: [2], user_file_ids: ['f0000000-0000-4000-8000-000000000001'] }), absent)
+})
+
+async function matrixApp(t: Parameters<typeof worldApp>[0]): Promise<WorldApp> {
+  const world = await worldApp(t)
+  await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
+  return world
+}
+
+function inWords(answer: LightMyRequestResponse): string {
+  if (answer.statusCode === 200) return '200'
+  const { error_code, detail } = answer.json()
+  return `${answer.statusCode} ${error_code ?? detail.map(({ type }: { type: string }) => type).join(' ')}`
+}
+
+/** One line for each answer, with the resources that got it in the order in which they were asked. */
+function grouped(cells: [answer: string, resource: string][]): string[] {
+  const answers = new Map<string, string[]>()
+  for (const [answer, resource] of cells) answers.set(answer, [...(answers.get(answer) ?? []), resource])
+  return [...answers].map(([answer, resources]) => {
+    return `    ${answer}: ${answers.size === 1 ? 'everything' : resources.join('; ')}`
+  })
+}
+
+/** Everything of an answer but the clock. */
+function whole({ statusCode, headers, body }: LightMyRequestResponse) {
+  const { date: _, ...others } = headers
+  return { status: statusCode, headers: others, body }
+}
+
+async function auditRows({ database }: WorldApp): Promise<number> {
+  const [row] = await database.db
+    .selectFrom('audit')
+    .select(eb => eb.cast<number>(eb.fn.countAll(), 'integer').as('count'))
+    .execute()
+  return row?.count ?? 0
+}
