@@ -314,7 +314,13 @@ function overwrittenFields(state: PersonaState, changes: Change[]): RecentChange
 }
 
 function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
-  return [...new Set(ids)].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0))
+  return [...new Set(ids)].sort(compareIds)
+}
+
+/** Numbers by size, texts by their UTF-8 bytes as the database does: JavaScript's own order is that of UTF-16. */
+function compareIds(a: string | number, b: string | number): number {
+  if (typeof a === 'number' && typeof b === 'number') return a - b
+  return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))
 }
 
 /** Equality of stored values: scalars by identity, lists and records by their JSON, whose key order is fixed here. */

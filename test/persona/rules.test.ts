@@ -1,0 +1,294 @@
+import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { type WorldApp, worldApp } from '../app.js'
+import { ALICE, BOB, CAROL, storedAgent } from './stored-agent.js'
+
+const BOB_FILE = 'f0000000-0000-4000-8000-000000000003'
+const ALICE_FILE = 'f0000000-0000-4000-8000-000000000001'
+
+/** Sends only these fields, by a mask. */
+async function patch(
+  { call }: WorldApp,
+  token: string,
+  id: number,
+  body: object,
+  headers: Record<string, string> = {},
+) {
+  const answer = await call('PATCH', `/persona/${id}?update_mask=${Object.keys(body).join(',')}`, {
+    token,
+    body,
+    headers,
+  })
+  return { status: answer.statusCode, body: answer.json(), warning: answer.headers.warning }
+}
+
+function faultsOf({ status, body }: { status: number; body: { detail: { loc: unknown; type: string }[] } }) {
+  return status === 422 ? body.detail.map(({ loc, type }) => ({ loc, type })) : `status ${status}`
+}
+
+t.test('403: only the owner or an administrator changes is_public and groups; the same value is fine', async t => {
+  const world = await worldApp(t)
+  // Curator manages Engineering, with which agent 13 of Alice is shared as editor.
+  const editor = await world.token('curator@example.com')
+  const owner = await world.token('alice@example.com')
+  const before = await storedAgent(world, 13)
+  for (const body of [{ is_public: true }, { groups: [] }, { groups: [1, 2] }]) {
+    const refused = await patch(world, editor, 13, body)
+    t.equal(refused.status, 403, JSON.stringify(body))
+    t.equal(refused.body.error_code, 'INSUFFICIENT_PERMISSIONS')
+  }
+  t.strictSame(await storedAgent(world, 13), before)
+  t.equal((await patch(world, editor, 13, { is_public: false, groups: [1, 1], name: 'By an editor' })).status, 200)
+  t.equal((await patch(world, editor, 13, { users: [CAROL] })).status, 200, 'users are not guarded')
+  t.equal((await patch(world, owner, 13, { is_public: true, groups: [2] })).status, 200)
+  t.match(await storedAgent(world, 13), {
+    name: 'By an editor',
+    is_public: true,
+    groups: [{ id: 2, level: 'viewer' }],
+    users: [{ id: CAROL, level: 'viewer' }],
+  })
+})
+
+t.test('422: a default agent must be public, judged on the merged state', async t => {
+  const world = await worldApp(t)
+  const admin = await world.token('admin@example.com')
+  const alice = await world.token('alice@example.com')
+  const at = (field: string) => [{ loc: ['body', field], type: 'default_persona_private' }]
+  t.strictSame(faultsOf(await patch(world, admin, 8, { is_public: false })), at('is_public'))
+  t.strictSame(faultsOf(await patch(world, alice, 16, { is_public: false })), at('is_public'))
+  t.strictSame(
+    faultsOf(await patch(world, alice, 16, { is_public: false, is_default_persona: false })),
+    at('is_public'),
+  )
+  t.strictSame(faultsOf(await patch(world, admin, 1, { is_default_persona: true })), at('is_default_persona'))
+  t.equal((await patch(world, admin, 1, { is_default_persona: true, is_public: true })).status, 200)
+  t.equal((await patch(world, admin, 8, { is_default_persona: false, is_public: false })).status, 200)
+})
+
+t.test('200 with Warning: is_default_persona and display_priority are kept for who is no administrator', async t => {
+  const world = await worldApp(t)
+  const alice = await world.token('alice@example.com')
+  const basic = await world.token('admin@example.com', { scopes: ['basic'] })
+  const kept = (field: string) => `299 - "field ${field} was kept: changing it takes an administrator"`
+
+  const isDefault = await patch(world, alice, 2, { is_default_persona: true, name: 'Renamed' })
+  t.match(isDefault, {
+    status: 200,
+    warning: kept('is_default_persona'),
+    body: { is_default_persona: false, name: 'Renamed' },
+  })
+  t.equal((await patch(world, alice, 2, { is_default_persona: false })).warning, undefined, 'the same value is no wish')
+
+  t.match(await patch(world, alice, 1, { display_priority: 4 }), { status: 200, warning: undefined })
+  t.match(await patch(world, alice, 1, { display_priority: 4 }), { status: 200, warning: undefined })
+  t.match(await patch(world, alice, 1, { display_priority: 5 }), {
+    status: 200,
+    warning: kept('display_priority'),
+    body: { display_priority: 4 },
+  })
+  t.match(await patch(world, alice, 1, { display_priority: null }), { status: 200, warning: kept('display_priority') })
+  t.match(await patch(world, basic, 8, { display_priority: 5 }), { status: 200, warning: kept('display_priority') })
+  t.match(await storedAgent(world, 1), { display_priority: 4, version: 2 })
+
+  const strict = await patch(
+    world,
+    alice,
+    1,
+    { display_priority: 5, name: 'Not stored' },
+    { prefer: 'handling=strict' },
+  )
+  t.match(strict, { status: 403, body: { error_code: 'INSUFFICIENT_PERMISSIONS' } })
+  t.match(await storedAgent(world, 1), { name: 'Alice Private', version: 2 })
+})
+
+t.test('422: only what is newly attached is checked for access', async t => {
+  const world = await worldApp(t)
+  const alice = await world.token('alice@example.com')
+  const carol = await world.token('carol@example.com')
+  const admin = await world.token('admin@example.com')
+  await world.database.db.insertInto('persona_user').values({ persona_id: 11, user_id: EXT, level: 'editor' }).execute()
+  const stranger = await world.token('ext@example.com')
+
+  // Agent 11 holds a private document set and two files of Alice: an editor without access re-sends them.
+  const resent = { document_set_ids: [2, 1], user_file_ids: [ALICE_FILE, ALICE_FILE], tool_ids: [10, 1] }
+  t.equal((await patch(world, stranger, 11, resent)).status, 200)
+  t.equal((await patch(world, stranger, 11, { document_set_ids: [1] })).status, 200, 'and may take them away')
+  t.strictSame(faultsOf(await patch(world, stranger, 11, { document_set_ids: [3, 2] })), [
+    { loc: ['body', 'document_set_ids', 1], type: 'not_found' },
+  ])
+
+  await world.database.db
+    .insertInto('persona_user')
+    .values({ persona_id: 1, user_id: CAROL, level: 'editor' })
+    .execute()
+  t.strictSame(faultsOf(await patch(world, carol, 1, { document_set_ids: [2, 1] })), [
+    { loc: ['body', 'document_set_ids', 0], type: 'not_found' },
+  ])
+  t.equal((await patch(world, alice, 1, { document_set_ids: [2] })).status, 200, 'shared with Alice herself')
+  t.equal((await patch(world, admin, 3, { document_set_ids: [2] })).status, 200, 'an administrator attaches any')
+
+  t.strictSame(faultsOf(await patch(world, alice, 1, { user_file_ids: [ALICE_FILE, BOB_FILE] })), [
+    { loc: ['body', 'user_file_ids', 1], type: 'not_found' },
+  ])
+  t.equal((await patch(world, admin, 1, { user_file_ids: [BOB_FILE] })).status, 200)
+  t.equal(
+    (await patch(world, alice, 1, { user_file_ids: [BOB_FILE, ALICE_FILE] })).status,
+    200,
+    'attached by the admin',
+  )
+  t.equal((await patch(world, alice, 1, { label_ids: [3], users: [BOB], groups: [2] })).status, 200, 'any of these')
+})
+
+t.test('200: a document set that is shared with a group of the caller can be attached', async t => {
+  const world = await worldApp(t)
+  const curator = await world.token('curator@example.com')
+  t.equal((await patch(world, curator, 9, { document_set_ids: [2] })).status, 200)
+})
+
+t.test('422: a tool that is disabled, or of an MCP server that the caller may not manage, is not attached', async t => {
+  const world = await worldApp(t)
+  const alice = await world.token('alice@example.com')
+  const actions = await world.token('gcurator@example.com')
+  const curator = await world.token('curator@example.com')
+  t.strictSame(faultsOf(await patch(world, alice, 1, { tool_ids: [10, 16, 14, 999, 16] })), [
+    { loc: ['body', 'tool_ids', 1], type: 'tool_disabled' },
+    { loc: ['body', 'tool_ids', 2], type: 'tool_forbidden' },
+    { loc: ['body', 'tool_ids', 3], type: 'not_found' },
+    { loc: ['body', 'tool_ids', 4], type: 'tool_disabled' },
+  ])
+  // Agent 5 holds the disabled tool: who edits it may re-send it, and not bring it back once it is gone.
+  t.equal((await patch(world, curator, 5, { tool_ids: [16, 10] })).status, 200)
+  t.equal((await patch(world, curator, 5, { tool_ids: [10] })).status, 200)
+  t.strictSame(faultsOf(await patch(world, curator, 5, { tool_ids: [10, 16] })), [
+    { loc: ['body', 'tool_ids', 1], type: 'tool_disabled' },
+  ])
+  t.equal((await patch(world, actions, 5, { tool_ids: [14] })).status, 200, 'manage:actions manages every MCP server')
+  t.equal((await patch(world, curator, 5, { tool_ids: [14, 10] })).status, 200, 'attached already')
+  const owning = { version: 1, mcp_servers: [{ name: 'Docs MCP', owner: 'alice@example.com' }] }
+  await applyOrganisation(world.database, owning, { vault: world.vault, env: {} })
+  t.equal((await patch(world, alice, 1, { tool_ids: [14] })).status, 200, 'the owner of the server')
+})
+
+t.test('422: the faults of all references come together, in the declared order', async t => {
+  const world = await worldApp(t)
+  const admin = await world.token('admin@example.com')
+  const nobody = 'a0000000-0000-4000-8000-00000000ffff'
+  const body = {
+    user_file_ids: ['x'],
+    label_ids: [1, 99],
+    groups: [98],
+    users: [nobody],
+    tool_ids: [97, 1],
+    document_set_ids: [1, 96, 95],
+  }
+  const locs = faultsOf(await patch(world, admin, 1, body))
+  t.strictSame(locs, [
+    { loc: ['body', 'document_set_ids', 1], type: 'not_found' },
+    { loc: ['body', 'document_set_ids', 2], type: 'not_found' },
+    { loc: ['body', 'tool_ids', 0], type: 'not_found' },
+    { loc: ['body', 'users', 0], type: 'not_found' },
+    { loc: ['body', 'groups', 0], type: 'not_found' },
+    { loc: ['body', 'label_ids', 1], type: 'not_found' },
+    { loc: ['body', 'user_file_ids', 0], type: 'not_found' },
+  ])
+})
+
+t.test('200: an image that is sent wins over remove_image', async t => {
+  const world = await worldApp(t)
+  const alice = await world.token('alice@example.com')
+  const send = async (body: object) => {
+    const { status } = await patch(world, alice, 11, body)
+    return [status, (await storedAgent(world, 11)).uploaded_image_id]
+  }
+  t.strictSame(await send({ remove_image: true, uploaded_image_id: 'img-2' }), [200, 'img-2'])
+  t.strictSame(await send({ remove_image: false, uploaded_image_id: 'img-3' }), [200, 'img-3'])
+  t.strictSame(await send({ remove_image: null }), [200, 'img-3'])
+  t.strictSame(await send({ remove_image: true, uploaded_image_id: null }), [200, null])
+})
+
+t.test('200: the lists of the answer are in the order of ids, users in the order of their emails', async t => {
+  const world = await worldApp(t)
+  const admin = await world.token('admin@example.com')
+  const answer = await patch(world, admin, 1, {
+    tool_ids: [13, 16, 10, 1].filter(id => id !== 16),
+    document_set_ids: [3, 1],
+    label_ids: [3, 1, 2],
+    groups: [3, 1],
+    users: [CAROL, EXT, BOB],
+  })
+  const idsOf = (rows: { id: unknown }[]) => rows.map(row => row.id)
+  t.strictSame(idsOf(answer.body.tools), [1, 10, 13])
+  t.strictSame(idsOf(answer.body.document_sets), [1, 3])
+  t.strictSame(idsOf(answer.body.labels), [1, 2, 3])
+  t.strictSame(answer.body.groups, [1, 3])
+  t.strictSame(
+    answer.body.users.map((user: { email: string }) => user.email),
+    ['bob@example.com', 'carol@example.com', 'ext@example.com'],
+  )
+})
+
+t.test('Warning: unknown fields are named, at most five; with strict handling they are 422', async t => {
+  const world = await worldApp(t)
+  const alice = await world.token('alice@example.com')
+  const send = async (body: object, headers: Record<string, string> = {}) => {
+    return await world.call('PATCH', '/persona/1?update_mask=name', { token: alice, body, headers })
+  }
+  const one = await send({ name: 'A', system_promt: 'x' })
+  t.equal(one.headers.warning, '299 - "unknown field system_promt ignored"')
+  const outside = await send({ name: 'A', system_prompt: 'x' })
+  t.equal(outside.headers.warning, '299 - "field system_prompt is outside the update_mask and was ignored"')
+  const many = await send({ name: 'A', a: 1, b: 2, c: 3, d: 4, e: 5, f: 6 })
+  t.equal(String(many.headers.warning).split(', 299').length, 5)
+  t.match(many.headers.warning, /and 2 more warnings/)
+  const hostile = await send({ name: 'A', 'x"\r\nSet-Cookie: a=b\u{1f600}': 1 })
+  t.equal(hostile.statusCode, 200)
+  t.notOk(hostile.headers['set-cookie'])
+  const strict = await send({ name: 'B', zebra: 1, ape: 2 }, { prefer: 'handling=strict' })
+  t.equal(strict.statusCode, 422)
+  t.strictSame(
+    strict.json().detail.map((fault: { loc: unknown; type: string }) => [fault.loc, fault.type]),
+    [
+      [['body', 'zebra'], 'extra_forbidden'],
+      [['body', 'ape'], 'extra_forbidden'],
+    ],
+  )
+  const fine = await send({ name: 'B' }, { prefer: 'handling=strict' })
+  t.match(fine.headers, { 'preference-applied': 'handling=strict' })
+})
+
+t.test('400: a built-in agent, also for its owner and as a dry run', async t => {
+  const world = await worldApp(t)
+  const admin = await world.token('admin@example.com')
+  await world.database.db.updateTable('persona').set({ builtin_persona: true }).where('id', '=', 2).execute()
+  for (const [token, query] of [
+    [admin, ''],
+    [await world.token('alice@example.com'), '&dry_run=true'],
+  ] as const) {
+    const answer = await world.call('PATCH', `/persona/2?update_mask=name${query}`, { token, body: { name: 'x' } })
+    t.match(answer.json(), { error_code: 'BUILTIN_READ_ONLY' })
+    t.equal(answer.statusCode, 400)
+  }
+})
+
+t.test('200: ids of files sort by code point, as the database does, so re-sending them changes nothing', async t => {
+  const world = await worldApp(t)
+  const alice = await world.token('alice@example.com')
+  const ids = ['file-\u{1f600}', 'file-\uff5e', 'file-a']
+  const user_files = ids.map(id => ({ id, name: 'file', owner: 'alice@example.com' }))
+  await applyOrganisation(world.database, { version: 1, user_files }, { vault: world.vault, env: {} })
+  const first = await patch(world, alice, 1, { user_file_ids: ids })
+  t.strictSame(first.body.user_file_ids, ['file-a', 'file-\uff5e', 'file-\u{1f600}'])
+  const again = await patch(world, alice, 1, { user_file_ids: ids })
+  t.strictSame(again.body.user_file_ids, first.body.user_file_ids)
+  t.equal((await storedAgent(world, 1)).version, 2)
+})
+
+t.test('an agent without owner: any user can be shared with, Alice too', async t => {
+  const world = await worldApp(t)
+  const admin = await world.token('admin@example.com')
+  t.match(await patch(world, admin, 6, { users: [ALICE, ALICE] }), { status: 200, body: { owner: null } })
+  t.match(await storedAgent(world, 6), { users: [{ id: ALICE, level: 'viewer' }] })
+})
+
+/** ext@example.com, who has nothing. */
+const EXT = 'a0000000-0000-4000-8000-000000000009'
