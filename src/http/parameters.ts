@@ -30,10 +30,19 @@ export function parseQueryFlag(text: string, name: string): Parsed<boolean> {
  */
 export function parseUpdateMask(text: string, schema: TObject): Parsed<string[]> {
   if (text.trim() === '') return { value: [] }
-  const named = new Set(text.split(',').map(name => name.trim()))
-  const unknown = [...named].filter(name => !Object.hasOwn(schema.properties, name))
+  const unknown = [...namesIn(text)].filter(name => !Object.hasOwn(schema.properties, name))
   if (unknown.length > 0) return { faults: unknown.map(unknownName) }
-  return { value: Object.keys(schema.properties).filter(name => named.has(name)) }
+  return { value: fieldsNamedIn(text, schema) }
+}
+
+/** The fields that a mask names, whatever else it holds, in the order in which the schema declares them. */
+export function fieldsNamedIn(mask: string, schema: TObject): string[] {
+  const named = namesIn(mask)
+  return Object.keys(schema.properties).filter(name => named.has(name))
+}
+
+function namesIn(mask: string): Set<string> {
+  return new Set(mask.split(',').map(name => name.trim()))
 }
 
 function unknownName(name: string): Fault {

@@ -1,10 +1,10 @@
 import type { TObject } from '@sinclair/typebox'
 import type { FastifyRequest } from 'fastify'
-import { type Fault, InvalidRequest } from '../errors.js'
+import { type Fault, InvalidRequest, type Loc } from '../errors.js'
 import type { Precondition } from '../revisions/tag.js'
 import { type CompiledBody, fault, faultsOfMasked, unknownFields } from './faults.js'
 import { exceedsDepth, type ParsedBody, tooDeep } from './json-body.js'
-import { type Parsed, parsePathId, parseQueryFlag, parseUpdateMask } from './parameters.js'
+import { fieldsNamedIn, type Parsed, parsePathId, parseQueryFlag, parseUpdateMask } from './parameters.js'
 import { parseIfMatch, prefersStrict } from './preconditions.js'
 import { requestFaults } from './request-faults.js'
 
@@ -57,7 +57,7 @@ export function readRequest(request: FastifyRequest, shape: RequestShape): Reque
     precondition: 'fault' in ifMatch ? { kind: 'none' } : ifMatch,
     strict,
     body,
-    unknown: unknownFields(shape.body.schema, body).map(loc => loc.join('.')),
+    unknown: unknownIn(body, shape.body.schema, query.mask).map(loc => loc.join('.')),
   }
 }
 
@@ -74,8 +74,14 @@ function refuseDeep(body: ParsedBody, { body: { deepKey } }: RequestShape): Pars
 
 function bodyFaults(value: unknown, { body }: RequestShape, mask: string[] | undefined, strict: boolean): Fault[] {
   const faults = mask === undefined ? body.compiled.faults(value) : faultsOfMasked(body.schema, value, mask)
-  const unknown = strict ? unknownFields(body.schema, value) : []
+  const unknown = strict ? unknownIn(value, body.schema, mask) : []
   return [...faults, ...unknown.map(loc => fault('extra_forbidden', ['body', ...loc]))]
+}
+
+/** The places of unknown fields, the body's own and those inside its fields; what a mask leaves out is not looked at. */
+function unknownIn(body: unknown, schema: TObject, mask: string[] | undefined): Loc[] {
+  const places = unknownFields(schema, body)
+  return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
 }
 
 function readQuery(request: FastifyRequest, shape: RequestShape) {
@@ -93,10 +99,14 @@ function readQuery(request: FastifyRequest, shape: RequestShape) {
   }
   for (const [name, text] of Object.entries(given)) {
     const kind = Object.hasOwn(shape.query, name) ? shape.query[name] : undefined
+    // Also a mask that is refused says which fields the body is about: the others are not missing.
+    if (kind === 'mask') read.mask = fieldsNamedIn(String(text), shape.body.schema)
     if (kind === undefined || typeof text !== 'string') read.faults.push(fault('extra_forbidden', ['query', name]))
     else if (kind === 'flag') keep(parseQueryFlag(text, name), value => Object.assign(read.flags, { [name]: value }))
     else if (kind === 'mask')
-      keep(parseUpdateMask(text, shape.body.schema), value => Object.assign(read, { mask: value }))
+      keep(parseUpdateMask(text, shape.body.schema), value => {
+        read.mask = value
+      })
     else if (kind === 'id')
       keep(inQuery(parsePathId(text, name)), value => Object.assign(read.queryIds, { [name]: value }))
     else if (text === 'full') read.texts[name] = text
