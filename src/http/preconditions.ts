@@ -1,10 +1,9 @@
 import type { Fault } from '../errors.js'
 import type { Precondition } from '../revisions/tag.js'
 
-const ENTITY_TAG = /^(W\/)?"[\x21\x23-\x7e\x80-\xff]*"$/
-
-/** Where a quoted tag may end a list item: commas inside the quotes do not. */
-const LIST_ITEM = /(?:W\/)?"[^"]*"|[^,"]+/g
+const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
+/** Elements of a list may be empty (RFC 9110, section 5.6.1), but between two tags there is a comma. */
+const LIST_OF_TAGS = new RegExp(String.raw`^[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*$`)
 
 /**
  * Reads an `If-Match` header (RFC 9110, section 13.1.1): `*`, or a list of entity tags. Weak tags are allowed and never
@@ -13,9 +12,7 @@ const LIST_ITEM = /(?:W\/)?"[^"]*"|[^,"]+/g
 export function parseIfMatch(header: string | undefined): Precondition | { fault: Fault } {
   if (header === undefined) return { kind: 'none' }
   if (header.trim() === '*') return { kind: 'any' }
-  const items = (header.match(LIST_ITEM) ?? []).map(item => item.trim()).filter(item => item !== '')
-  const rest = header.replaceAll(LIST_ITEM, '').replaceAll(/[\s,]/g, '')
-  if (items.length === 0 || rest !== '' || !items.every(item => ENTITY_TAG.test(item))) {
+  if (!LIST_OF_TAGS.test(header)) {
     return {
       fault: {
         loc: ['header', 'if-match'],
@@ -24,7 +21,8 @@ export function parseIfMatch(header: string | undefined): Precondition | { fault
       },
     }
   }
-  return { kind: 'tags', tags: items.filter(item => !item.startsWith('W/')) }
+  const tags = header.match(new RegExp(ENTITY_TAG, 'g')) ?? []
+  return { kind: 'tags', tags: tags.filter(tag => !tag.startsWith('W/')) }
 }
 
 /** Whether a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */

@@ -302,7 +302,9 @@ export function contentOf(state: PersonaContent): PersonaContent {
 }
 
 function preconditionState(state: PersonaState, update: PersonaUpdate, changes: Change[]): PersonaPlan['precondition'] {
-  if (update.precondition.kind === 'none' && update.preconditionDemanded) return 'demanded'
+  // A request that names no field is a read: where If-Match is demanded, it is how a client learns the tag.
+  const asks = Object.keys(update.fields).length > 0
+  if (asks && update.precondition.kind === 'none' && update.preconditionDemanded) return 'demanded'
   // A retry after a lost answer finds its own change already stored: that is success, not a conflict.
   if (changes.length === 0) return 'holds'
   return preconditionHolds(update.precondition, entityTag('persona', state.id, state.version)) ? 'holds' : 'failed'

@@ -254,7 +254,7 @@ async function requirePrecondition(
 ): Promise<void> {
   if (plan.precondition === 'demanded') throw new PreconditionRequired()
   if (plan.precondition === 'holds') return
-  const since = versionInTags(request.update.precondition, 'persona', state.id)
+  const since = versionInTags(request.update.precondition, 'persona', state.id, state.version)
   const changed = await changesSince(trx, 'persona', state.id, since, state.version)
   throw new PreconditionFailed(entityTag('persona', state.id, state.version), changed)
 }

@@ -14,14 +14,20 @@ export function preconditionHolds(precondition: Precondition, currentTag: string
 }
 
 /**
- * The newest version of this resource among the tags of a failed precondition, to tell what changed since then.
- * Undefined when no tag is one of this resource's.
+ * The newest version of this resource before `current` among the tags of a failed precondition, to tell what changed
+ * since then. Undefined when no tag is one of this resource's past.
  */
-export function versionInTags(precondition: Precondition, kind: ResourceKind, id: number): number | undefined {
+export function versionInTags(
+  precondition: Precondition,
+  kind: ResourceKind,
+  id: number,
+  current: number,
+): number | undefined {
   if (precondition.kind !== 'tags') return undefined
   const versions = precondition.tags
-    .map(tag => new RegExp(`^"${kind}-${id}-([0-9]{1,10})"$`).exec(tag)?.[1])
+    .map(tag => new RegExp(`^"${kind}-${id}-([1-9][0-9]{0,9})"$`).exec(tag)?.[1])
     .filter(text => text !== undefined)
     .map(Number)
+    .filter(version => version < current)
   return versions.length === 0 ? undefined : Math.max(...versions)
 }

@@ -221,7 +221,9 @@ export function shownHeaders(headers: { name: string; fingerprint: string }[]): 
 }
 
 function preconditionState(state: ToolState, update: ToolUpdate, changes: Change[]): ToolPlan['precondition'] {
-  if (update.precondition.kind === 'none' && update.preconditionDemanded) return 'demanded'
+  // A request that names no field is a read: where If-Match is demanded, it is how a client learns the tag.
+  const asks = Object.keys(update.fields).length > 0
+  if (asks && update.precondition.kind === 'none' && update.preconditionDemanded) return 'demanded'
   if (changes.length === 0) return 'holds'
   return preconditionHolds(update.precondition, entityTag('tool', state.id, state.version)) ? 'holds' : 'failed'
 }

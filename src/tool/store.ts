@@ -218,7 +218,7 @@ async function requirePrecondition(
 ): Promise<void> {
   if (plan.precondition === 'demanded') throw new PreconditionRequired()
   if (plan.precondition === 'holds') return
-  const since = versionInTags(request.update.precondition, 'tool', state.id)
+  const since = versionInTags(request.update.precondition, 'tool', state.id, state.version)
   const changed = await changesSince(trx, 'tool', state.id, since, state.version)
   throw new PreconditionFailed(entityTag('tool', state.id, state.version), changed)
 }

@@ -1,0 +1,242 @@
+import t from 'tap'
+import { worldApp } from '../app.js'
+import { auditRows, storedAgent, versionOf } from './stored-state.js'
+
+const READ = '/persona/1?update_mask=&dry_run=true'
+
+t.test('If-Match on an agent', async t => {
+  const { call, token, database } = await worldApp(t)
+  const alice = await token('alice@example.com')
+  const admin = await token('admin@example.com')
+  const rename = (name: string, ifMatch?: string, as = alice) =>
+    call('PATCH', '/persona/1?update_mask=name', {
+      token: as,
+      body: { name },
+      headers: ifMatch === undefined ? {} : { 'if-match': ifMatch },
+    })
+  const current = async () => String((await call('PATCH', READ, { token: alice, body: {} })).headers.etag)
+
+  t.test('200 the current tag, `*`, and a list that holds the current tag', async t => {
+    const tag = await current()
+    t.match(tag, /^"persona-1-[0-9]+"$/)
+    const first = await rename('one', tag)
+    t.equal(first.statusCode, 200)
+    t.equal(first.headers.etag, `"persona-1-${Number(/-(\d+)"$/.exec(tag)?.[1]) + 1}"`)
+    t.equal((await rename('two', '*')).statusCode, 200)
+    t.equal((await rename('three', ' * ')).statusCode, 200)
+    t.equal((await rename('four', `"x", W/"weak,comma" , ${await current()},`)).statusCode, 200)
+    t.equal((await rename('five', `"a,b",\t${await current()}`)).statusCode, 200)
+    t.equal((await rename('six', `,, ${await current()} ,,`)).statusCode, 200, 'RFC 9110 allows empty elements')
+  })
+  for (const [what, tag] of [
+    ['a weak tag, though it is the current one', (now: string) => `W/${now}`],
+    ["another resource's tag of the same version", (now: string) => now.replace('persona-1', 'persona-2')],
+    ["another kind's tag", (now: string) => now.replace('persona', 'tool')],
+    ['a tag of another form', () => '"abc"'],
+    ['the empty tag', () => '""'],
+    ['a version to come', (now: string) => now.replace(/-(\d+)"$/, '-99999"')],
+    ['a version with a leading zero', (now: string) => now.replace(/-(\d+)"$/, '-0$1"')],
+  ] as const) {
+    t.test(`412 ${what}`, async t => {
+      const now = await current()
+      const answer = await rename('refused', tag(now))
+      t.equal(answer.statusCode, 412, answer.body)
+      t.match(answer.json(), {
+        error_code: 'PRECONDITION_FAILED',
+        current_etag: now,
+        changed: null,
+        request_id: answer.headers['x-request-id'],
+      })
+      t.equal(await current(), now)
+    })
+  }
+  for (const malformed of [
+    'persona-1-1',
+    '"persona-1-1',
+    'persona-1-1"',
+    "'persona-1-1'",
+    '*, "x"',
+    '"x", *',
+    '**',
+    'w/"x"',
+    'W/ "x"',
+    'W/x',
+    '"a" "b"',
+    '"a""b"',
+    '"a"; "b"',
+    '"a b"',
+    '"a" b',
+    ',',
+    '',
+    ' ',
+    'null',
+  ]) {
+    t.test(`422 malformed: ${JSON.stringify(malformed)}`, async t => {
+      const answer = await rename('refused', malformed)
+      t.equal(answer.statusCode, 422, answer.body)
+      t.same(
+        answer.json().detail.map(({ loc }: { loc: unknown }) => loc),
+        [['header', 'if-match']],
+      )
+      t.not((await storedAgent(database.db, 1)).name, 'refused')
+    })
+  }
+  t.test('200 stale, but what it asks for is stored already: the current tag, and no further version', async t => {
+    const before = await current()
+    const done = await rename('wanted', before)
+    const rows = await auditRows(database.db, 'persona', 1)
+    for (const tag of [before, '"persona-1-1"', 'W/"x"', '"persona-2-1"']) {
+      const again = await rename('wanted', tag)
+      t.equal(again.statusCode, 200, tag)
+      t.equal(again.headers.etag, done.headers.etag)
+      t.equal(again.json().name, 'wanted')
+    }
+    t.equal((await auditRows(database.db, 'persona', 1)).length, rows.length)
+  })
+  t.test('412 names each field that changed since the tag, once, by whom and when last', async t => {
+    const stale = await current()
+    const since = Number(/-(\d+)"$/.exec(stale)?.[1])
+    const edit = (fields: Record<string, unknown>, as: string) =>
+      call('PATCH', `/persona/1?update_mask=${Object.keys(fields).join(',')}`, { token: as, body: fields })
+    await edit({ task_prompt: 'a', name: 'first' }, alice)
+    await edit({ name: 'second' }, admin)
+    await edit({ label_ids: [2] }, admin)
+    await edit({ task_prompt: 'b' }, admin)
+    await edit({ task_prompt: 'c' }, alice)
+    const answer = await rename('third', stale)
+    t.equal(answer.statusCode, 412)
+    const rows = await auditRows(database.db, 'persona', 1)
+    const atOf = (version: number) => rows.find(row => row.version_after === version)?.at
+    const changed: { field: string; by: string; at: string }[] = answer.json().changed
+    t.same(
+      [...changed].sort((a, b) => (a.field < b.field ? -1 : 1)),
+      [
+        { field: 'label_ids', by: 'admin@example.com', at: atOf(since + 3) },
+        { field: 'name', by: 'admin@example.com', at: atOf(since + 2) },
+        { field: 'task_prompt', by: 'alice@example.com', at: atOf(since + 5) },
+      ],
+    )
+    t.equal(answer.json().current_etag, await current())
+    t.notOk('etag' in answer.headers, 'the tag of the refused request is in the body')
+    const one = await rename('third', `"persona-1-${since + 4}", "persona-1-${since}", "zzz"`)
+    t.same(
+      one.json().changed.map(({ field }: { field: string }) => field),
+      ['task_prompt'],
+      'of several tags the newest counts',
+    )
+    const future = await rename('third', `"persona-1-${since + 4}", "persona-1-${since + 1000}"`)
+    t.same(
+      future.json().changed?.map(({ field }: { field: string }) => field),
+      ['task_prompt'],
+      'and a version that is yet to come is none of them',
+    )
+  })
+  t.test('412 beyond what is kept of the audit trail `changed` is null', async t => {
+    const stale = await current()
+    const since = Number(/-(\d+)"$/.exec(stale)?.[1])
+    await rename('kept 1')
+    await rename('kept 2')
+    await database.db
+      .deleteFrom('audit')
+      .where('resource_kind', '=', 'persona')
+      .where('resource_id', '=', 1)
+      .where('version_after', '<=', since + 1)
+      .execute()
+    t.equal((await rename('x', stale)).json().changed, null)
+    t.equal((await rename('x', `"persona-1-${since + 1}"`)).json().changed.length, 1)
+  })
+  t.test('412 and 200 with hundreds of tags', async t => {
+    const many = Array.from({ length: 500 }, (_, i) => `"persona-2-${i}"`).join(', ')
+    t.equal((await rename('many', many)).statusCode, 412)
+    t.equal((await rename('many', `${many}, ${await current()}`)).statusCode, 200)
+    const quotes = '"'.repeat(8_001)
+    const started = performance.now()
+    t.equal((await rename('many', quotes)).statusCode, 422)
+    t.ok(performance.now() - started < 1_000)
+  })
+  t.test('the order of checks: 403, 422, then 412; a dry run as the real one', async t => {
+    const carol = await token('carol@example.com')
+    const headers = { 'if-match': '"persona-1-0"' }
+    for (const query of ['', '&dry_run=true']) {
+      const url = `/persona/1?update_mask=name,tool_ids${query}`
+      const ask = (as: string, body: unknown) => call('PATCH', url, { token: as, body, headers })
+      t.equal((await ask(carol, { name: 'x', tool_ids: [] })).statusCode, 404)
+      t.equal((await ask(alice, { name: 5, tool_ids: [] })).statusCode, 422)
+      t.equal((await ask(alice, { name: 'x', tool_ids: [424242] })).statusCode, 422)
+      t.equal((await ask(alice, { name: 'x', tool_ids: [10] })).statusCode, 412)
+    }
+  })
+})
+
+t.test('If-Match on a tool', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const put = (body: unknown, ifMatch?: string) =>
+    call('PUT', '/admin/tool/custom/10', {
+      token: admin,
+      body,
+      headers: ifMatch === undefined ? {} : { 'if-match': ifMatch },
+    })
+  const read = await put({})
+  const stale = String(read.headers.etag)
+  const version = versionOf(read)
+  t.equal(stale, `"tool-10-${version}"`)
+  const secret = { custom_headers: [{ key: 'X-Key', value: 's3cret' }] }
+  const done = await put(secret, stale)
+  t.equal(done.statusCode, 200)
+  t.equal((await put(secret, stale)).headers.etag, done.headers.etag, '200 stale, but stored already, secrets included')
+  const failed = await put({ description: 'x' }, stale)
+  t.equal(failed.statusCode, 412)
+  t.match(failed.json(), {
+    current_etag: `"tool-10-${version + 1}"`,
+    changed: [{ field: 'custom_headers', by: 'admin@example.com', at: /^\d{4}-.*Z$/ }],
+  })
+  t.notMatch(failed.body, /s3cret/)
+  t.equal((await put({ description: 'x' }, stale.replace('tool', 'persona'))).json().changed, null)
+  t.equal((await put({ description: 'x' }, '*')).statusCode, 200)
+  t.equal((await put({ description: 'y' }, 'tool-10-1')).statusCode, 422)
+})
+
+t.test('428 where the server demands If-Match', async t => {
+  const { call, token } = await worldApp(t, { REQUIRE_IF_MATCH: 'on' })
+  const admin = await token('admin@example.com')
+  await t.test('a change without it is refused, a dry run of it too', async t => {
+    for (const [method, url, body] of [
+      ['PATCH', '/persona/1?update_mask=name', { name: 'x' }],
+      ['PUT', '/admin/tool/custom/10', { name: 'x' }],
+    ] as const) {
+      for (const query of ['', `${url.includes('?') ? '&' : '?'}dry_run=true`]) {
+        const answer = await call(method, url + query, { token: admin, body })
+        t.equal(answer.statusCode, 428, `${method} ${query}`)
+        t.match(answer.json(), { error_code: 'PRECONDITION_REQUIRED', detail: /If-Match/ })
+      }
+    }
+  })
+  await t.test('200 the read that its text names answers the tag with which the change is made', async t => {
+    const persona = await call('PATCH', READ, { token: admin, body: {} })
+    t.equal(persona.statusCode, 200, persona.body)
+    const headers = { 'if-match': String(persona.headers.etag) }
+    const changed = await call('PATCH', '/persona/1?update_mask=name', { token: admin, body: { name: 'x' }, headers })
+    t.equal(changed.statusCode, 200)
+    const tool = await call('PUT', '/admin/tool/custom/10?dry_run=true', { token: admin, body: {} })
+    t.equal(tool.statusCode, 200, tool.body)
+    const put = { token: admin, body: { name: 'x' }, headers: { 'if-match': String(tool.headers.etag) } }
+    t.equal((await call('PUT', '/admin/tool/custom/10', put)).statusCode, 200)
+  })
+  await t.test('422 comes before 428', async t => {
+    const body = { name: 'x', tool_ids: [424242] }
+    t.equal((await call('PATCH', '/persona/1?update_mask=name,tool_ids', { token: admin, body })).statusCode, 422)
+  })
+})
+
+t.test('428 where the token demands If-Match, and only there', async t => {
+  const { call, token } = await worldApp(t)
+  const careful = await token('admin@example.com', { requireIfMatch: true })
+  const plain = await token('admin@example.com')
+  const rename = (as: string, headers = {}) =>
+    call('PATCH', '/persona/1?update_mask=name', { token: as, body: { name: 'y' }, headers })
+  t.equal((await rename(careful)).statusCode, 428)
+  t.equal((await rename(careful, { 'if-match': '*' })).statusCode, 200)
+  t.equal((await rename(plain)).statusCode, 200)
+  t.equal((await call('PATCH', READ, { token: careful, body: {} })).statusCode, 200)
+})
