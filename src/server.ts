@@ -11,12 +11,15 @@ import { EmbeddedUnavailable } from './db/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
+import { pruneHistory } from './revisions/prune.js'
 import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { isEmpty, Service } from './service.js'
 import { VERSION } from './version.js'
 
 /** sysexits.h: the configuration is not usable. */
 const EXIT_CONFIGURATION = 78
+
+const PRUNE_INTERVAL_MS = 3_600_000
 
 /**
  * The process: configuration, database (external, or embedded and then migrated), listen, ordered close.
@@ -43,7 +46,22 @@ async function main(): Promise<void> {
   await showMetrics(metrics, config)
   await app.listen({ host: config.HOST, port: config.PORT })
   log.info({ database: opened.description, version: VERSION }, 'listening')
-  if (await service.start()) await welcome(app, service, opened, config)
+  if (!(await service.start())) return
+  pruneRegularly(opened, config, log)
+  await welcome(app, service, opened, config)
+}
+
+/** Takes away history beyond its retention, outside of requests. Several instances may do it at once. */
+function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logger): void {
+  const prune = async () => {
+    try {
+      const pruned = await pruneHistory(database.db, config)
+      if (Object.values(pruned).some(count => count > 0)) log.info(pruned, 'history beyond its retention was removed')
+    } catch (error) {
+      log.warn({ err: error }, 'history could not be pruned; trying again later')
+    }
+  }
+  setInterval(prune, PRUNE_INTERVAL_MS).unref() // holds up no shutdown
 }
 
 /** Opens the port of the metrics, if they have one of their own. It ends with the process and holds up no shutdown. */
