@@ -175,11 +175,14 @@ class Connections<DB> implements OpenDatabase<DB> {
       connectionTimeoutMillis: url.connectTimeoutMs ?? connectTimeoutMs,
       idleTimeoutMillis: idleTimeoutMs,
       types: TYPE_PARSERS,
-      Client: hostClient(this.#hosts, clientConfig(this.#options)),
+      Client: hostClient(this.#hosts, clientConfig(this.#options), this.#settings),
       // Awaited by the pool before it hands the connection out, though its declaration says void.
       onConnect: client => this.#checkWritable(client),
     })
-    pool.on('connect', client => this.#sessions.set(client, new Session(client, nameOf(client), this.#settings)))
+    pool.on('connect', client => {
+      const session = sessionOf.get(client)
+      if (session !== undefined) this.#sessions.set(client, session)
+    })
     pool.on('remove', client => this.#sessions.delete(client))
     pool.on('error', error => {
       if (!pool.ending) this.#options.onError?.(error)
@@ -268,12 +271,8 @@ const NAME_BYTES_MAX = 63
 /** Which host of the list a client was made for. */
 const placeOf = new WeakMap<pg.Client, number>()
 
-/** The name under which the server lists a client. */
-const names = new WeakMap<pg.PoolClient | pg.Client, string>()
-
-function nameOf(client: pg.PoolClient): string {
-  return names.get(client) ?? ''
-}
+/** Each client's session, made with it: one made later would not hear of a connection lost meanwhile. */
+const sessionOf = new WeakMap<pg.ClientBase, Session>()
 
 /** A name that no other connection has: by it a lost one is found on the server, whatever process id it had. */
 function connectionName(base: string): string {
@@ -288,14 +287,18 @@ function connectionName(base: string): string {
 type ConnectCallback = (error: Error | null, client?: pg.Client) => void
 
 /** A client class for the pool: each new client goes to the host that is current, and says when it cannot be reached. */
-function hostClient(hosts: HostList<DatabaseHost>, config: pg.ClientConfig): new () => pg.Client {
+function hostClient(
+  hosts: HostList<DatabaseHost>,
+  config: pg.ClientConfig,
+  settings: SessionSettings,
+): new () => pg.Client {
   return class HostClient extends pg.Client {
     constructor() {
       const place = hosts.current
       const name = connectionName(config.application_name ?? '')
       super({ ...config, ...hosts.at(place), application_name: name })
       placeOf.set(this, place)
-      names.set(this, name)
+      sessionOf.set(this, new Session(this, name, settings))
     }
 
     override connect(): Promise<pg.Client>

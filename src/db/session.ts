@@ -53,7 +53,7 @@ const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
  * of each, and turns the loss of the connection into `ConnectionLost` or `CommitUnknown`.
  */
 export class Session {
-  readonly #client: pg.PoolClient
+  readonly #client: pg.Client
   readonly #settings: SessionSettings
   /** The name under which the server lists this connection, and no other (`application_name`). */
   readonly name: string
@@ -63,7 +63,7 @@ export class Session {
   #isStale = false
   #isUnreplicated = false
 
-  constructor(client: pg.PoolClient, name: string, settings: SessionSettings) {
+  constructor(client: pg.Client, name: string, settings: SessionSettings) {
     this.#client = client
     this.name = name
     this.#settings = settings
@@ -83,7 +83,7 @@ export class Session {
   /** The server's process id, as the server or a pooler before it says; Kysely reads it under this name to cancel queries. */
   get processID(): number | undefined {
     // Set by pg from the server's BackendKeyData; missing in its declarations.
-    return (this.#client as pg.PoolClient & { processID?: number }).processID
+    return (this.#client as pg.Client & { processID?: number }).processID
   }
 
   /** Whether the connection may be used again. */
@@ -135,7 +135,9 @@ export class Session {
 
   /** Gives the connection back to the pool, or closes it when it is lost, stale or to be destroyed. */
   release(destroy = false): void {
-    this.#client.release(destroy || !this.isUsable)
+    // The pool adds this method when it hands the client out.
+    const { release } = this.#client as pg.Client & Pick<pg.PoolClient, 'release'>
+    release.call(this.#client, destroy || !this.isUsable)
   }
 
   /** What is not sent cannot have been applied, be it a commit. */

@@ -1,0 +1,90 @@
+/**
+ * The fault campaign: every fault twenty times, a killed service a hundred times. Results are kept after every run in
+ * `test/faults/results.json`, so that a campaign that was broken off goes on where it was; delete the file to begin anew.
+ *
+ *     npm run test:campaign -- [fault ...]
+ */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { FAULTS } from './faults.js'
+import { type Run, Trial } from './trial.js'
+
+interface Total extends Omit<Run, 'faults' | 'firstSuccessMs' | 'recoveryMs'> {
+  runs: number
+  failedRuns: number
+  firstSuccessMs: number[]
+  recoveryMs: number[]
+}
+
+type Results = Record<string, Total>
+
+const RESULTS = fileURLToPath(new URL('../../../test/faults/results.json', import.meta.url))
+const RUNS = 20
+const KILLED_RUNS = 100
+
+const asked = process.argv.slice(2)
+const results: Results = existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, 'utf8')) as Results) : {}
+let hasFailed = false
+for (const name of asked.length > 0 ? asked : Object.keys(FAULTS)) await strikeAll(name)
+process.exitCode = hasFailed ? 1 : 0
+
+async function strikeAll(name: string): Promise<void> {
+  const wanted = name === 'service_killed' ? KILLED_RUNS : RUNS
+  const done = results[name]?.runs ?? 0
+  if (done >= wanted) return
+  const trial = await Trial.open(name, done)
+  try {
+    for (let run = done; run < wanted; run++) report(name, run, await trial.run(), trial)
+  } finally {
+    await trial.close()
+  }
+}
+
+function report(name: string, run: number, seen: Run, trial: Trial): void {
+  results[name] = added(results[name], seen)
+  const text = JSON.stringify(results, (_, value) => (isNumbers(value) ? `[${value.join(', ')}]` : value), 2)
+  writeFileSync(RESULTS, `${text.replace(/"(\[[\d, ]*\])"/g, '$1')}\n`)
+  const { faults, byReason, ...numbers } = seen
+  console.log(`${name} ${run + 1}: ${JSON.stringify({ ...numbers, ...byReason })}`)
+  if (faults.length === 0) return
+  hasFailed = true
+  console.log(faults.slice(0, 20).join('\n'))
+  console.log(trial.serviceLog.slice(-3_000))
+}
+
+function isNumbers(value: unknown): value is number[] {
+  return Array.isArray(value)
+}
+
+function added(total: Total | undefined, { faults, firstSuccessMs, recoveryMs, byReason, longestAnswerMs, ...counts }: Run): Total {
+  const before = total ?? { ...NOTHING, byReason: {}, firstSuccessMs: [], recoveryMs: [] }
+  const reasons = Object.keys({ ...before.byReason, ...byReason })
+  return {
+    runs: before.runs + 1,
+    failedRuns: before.failedRuns + (faults.length > 0 ? 1 : 0),
+    requests: before.requests + counts.requests,
+    acknowledged: before.acknowledged + counts.acknowledged,
+    stale: before.stale + counts.stale,
+    notApplied: before.notApplied + counts.notApplied,
+    unknown: before.unknown + counts.unknown,
+    unknownApplied: before.unknownApplied + counts.unknownApplied,
+    connectionErrors: before.connectionErrors + counts.connectionErrors,
+    byReason: Object.fromEntries(reasons.map(key => [key, (before.byReason[key] ?? 0) + (byReason[key] ?? 0)])),
+    longestAnswerMs: Math.max(before.longestAnswerMs, longestAnswerMs),
+    firstSuccessMs: [...before.firstSuccessMs, firstSuccessMs],
+    recoveryMs: [...before.recoveryMs, recoveryMs],
+  }
+}
+
+const NOTHING = {
+  runs: 0,
+  failedRuns: 0,
+  requests: 0,
+  acknowledged: 0,
+  stale: 0,
+  notApplied: 0,
+  unknown: 0,
+  unknownApplied: 0,
+  connectionErrors: 0,
+  longestAnswerMs: 0,
+}

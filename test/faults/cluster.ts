@@ -1,0 +1,257 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { chownSync, cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { type Account, identity, preferredAccount, runAs, serverEnvironment } from '../../src/db/embedded-account.js'
+import { type Binaries, findBinaries } from '../../src/db/embedded-binaries.js'
+
+export interface ClusterOptions {
+  /** Settings of the server, `postgres -c name=value`. */
+  settings?: Record<string, string>
+  /** The size of a file system of its own, in memory, for the tables of the database `world`; only root can make one. */
+  tablesMib?: number
+}
+
+const START_LIMIT_MS = 30_000
+
+/**
+ * A PostgreSQL server that a test breaks: on a port of its own, with fsync as in production. It is stopped and its folder
+ * removed by `remove`.
+ */
+export class Cluster {
+  readonly port: number
+  readonly folder: string
+  readonly #account: Account
+  readonly #binaries: Binaries
+  readonly #settings: Record<string, string>
+  #server: ChildProcess | undefined
+  #mount: string | undefined
+
+  private constructor(folder: string, port: number, account: Account, binaries: Binaries, options: ClusterOptions) {
+    this.folder = folder
+    this.port = port
+    this.#account = account
+    this.#binaries = binaries
+    this.#settings = options.settings ?? {}
+  }
+
+  /** Makes a cluster with the empty database `world`, and starts it. */
+  static async create(options: ClusterOptions = {}): Promise<Cluster> {
+    const cluster = await Cluster.#empty(options)
+    const { major } = cluster.#binaries
+    const locale = major >= 17 ? ['--locale-provider=builtin', '--locale=C.UTF-8'] : ['--locale=C.UTF-8']
+    const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale]
+    const made = await runAs(cluster.#account, join(cluster.#binaries.dir, 'initdb'), initdb)
+    if (made.code !== 0) throw new Error(`initdb: ${made.stderr}`)
+    writeFileSync(join(cluster.#data, 'pg_hba.conf'), 'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n')
+    await cluster.start()
+    await cluster.#makeWorld(options.tablesMib)
+    return cluster
+  }
+
+  /** A standby made from a copy of a stopped primary; not started. `name` is how it calls itself to its primary. */
+  static async copyOf(primary: Cluster, name: string, settings: Record<string, string> = {}): Promise<Cluster> {
+    const standby = await Cluster.#empty({ settings: { ...settings, cluster_name: name } })
+    cpSync(primary.#data, standby.#data, { recursive: true })
+    writeFileSync(join(standby.#data, 'standby.signal'), '')
+    const source = `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`
+    standby.#settings['primary_conninfo'] = source
+    execFileSync('chown', ['-R', `${standby.#account.uid}:${standby.#account.gid}`, standby.#data])
+    return standby
+  }
+
+  static async #empty(options: ClusterOptions): Promise<Cluster> {
+    const account = preferredAccount()
+    const { PG_BIN_DIR: binDir } = process.env
+    const binaries = await findBinaries(account, binDir)
+    const folder = mkdtempSync(join(tmpdir(), 'agents-faults-'))
+    const cluster = new Cluster(folder, await freePort(), account, binaries, options)
+    for (const path of [folder, cluster.#data]) {
+      mkdirSync(path, { recursive: true, mode: 0o700 })
+      chownSync(path, account.uid, account.gid)
+    }
+    return cluster
+  }
+
+  url(database = 'world', user = 'postgres'): string {
+    return `postgresql://${user}@127.0.0.1:${this.port}/${database}`
+  }
+
+  get log(): string {
+    return readFileSync(join(this.folder, 'log'), 'utf8')
+  }
+
+  get #data(): string {
+    return join(this.folder, 'data')
+  }
+
+  /** Starts the server and waits until it accepts connections. */
+  async start(): Promise<void> {
+    this.launch()
+    await this.ready()
+  }
+
+  /** Starts the server without waiting. */
+  launch(): void {
+    const settings: Record<string, string> = {
+      listen_addresses: '127.0.0.1',
+      port: String(this.port),
+      unix_socket_directories: this.folder,
+      deadlock_timeout: '100ms',
+      max_connections: '100',
+      ...this.#settings,
+    }
+    const given = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+    this.#server = spawn('/bin/sh', ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', join(this.#binaries.dir, 'postgres'), '-D', this.#data, ...given], {
+      ...identity(this.#account),
+      cwd: this.folder,
+      env: { ...serverEnvironment(), LOG: join(this.folder, 'log') },
+      stdio: 'ignore',
+    })
+  }
+
+  async ready(): Promise<void> {
+    const deadline = Date.now() + START_LIMIT_MS
+    for (;;) {
+      try {
+        await this.query('select 1', [], 'postgres')
+        return
+      } catch (error) {
+        if (Date.now() > deadline) throw new Error(`the server does not start: ${this.log.slice(-2_000)}`, { cause: error })
+      }
+      await sleep(20)
+    }
+  }
+
+  /** Stops the server: `fast` ends its sessions and checkpoints, `immediate` is a crash that recovers at the next start. */
+  async stop(how: 'fast' | 'immediate' = 'fast'): Promise<void> {
+    await this.#end(how === 'fast' ? 'SIGINT' : 'SIGQUIT')
+  }
+
+  /** Kills every process of the server at once, as a power cut does. */
+  async kill(): Promise<void> {
+    const server = this.#server
+    const ids = this.processes()
+    for (const pid of ids) signal(pid, 'SIGKILL')
+    if (server !== undefined) await ended(server)
+    this.#server = undefined
+  }
+
+  /** Stops every process in its tracks; sockets stay open and silent. */
+  freeze(): void {
+    // The postmaster first, so that it starts no further process meanwhile.
+    for (const pid of this.processes()) signal(pid, 'SIGSTOP')
+  }
+
+  thaw(): void {
+    for (const pid of this.processes().reverse()) signal(pid, 'SIGCONT')
+  }
+
+  /** The server's process ids, the postmaster's first. */
+  processes(): number[] {
+    const postmaster = this.#server?.pid
+    return postmaster === undefined ? [] : [postmaster, ...childrenOf(postmaster)]
+  }
+
+  /** Runs statements on a connection of its own. */
+  async query<R extends pg.QueryResultRow>(text: string, values: unknown[] = [], database = 'world'): Promise<R[]> {
+    const client = await this.connect(database)
+    try {
+      const { rows } = await client.query<R>(text, values)
+      return rows
+    } finally {
+      await client.end().catch(() => {})
+    }
+  }
+
+  async connect(database = 'world'): Promise<pg.Client> {
+    const client = new pg.Client({ connectionString: this.url(database), connectionTimeoutMillis: 5_000 })
+    client.on('error', () => {})
+    await client.connect()
+    return client
+  }
+
+  /** Fills the file system of the tables; returns what makes room again. */
+  fillTables(): () => void {
+    if (this.#mount === undefined) throw new Error('the tables have no file system of their own')
+    const ballast = join(this.#mount, 'ballast')
+    try {
+      const block = Buffer.alloc(1024 * 1024)
+      for (;;) writeFileSync(ballast, block, { flag: 'a' })
+    } catch {
+      // Full.
+    }
+    return () => rmSync(ballast)
+  }
+
+  async remove(): Promise<void> {
+    this.thaw()
+    await this.#end('SIGQUIT')
+    if (this.#mount !== undefined) execFileSync('umount', [this.#mount])
+    rmSync(this.folder, { recursive: true, force: true })
+  }
+
+  async #makeWorld(tablesMib: number | undefined): Promise<void> {
+    if (tablesMib === undefined) {
+      await this.query('create database world', [], 'postgres')
+      return
+    }
+    const mount = join(this.folder, 'tables')
+    mkdirSync(mount)
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${tablesMib}m`, 'tmpfs', mount])
+    this.#mount = mount
+    const space = join(mount, 'space')
+    mkdirSync(space, { mode: 0o700 })
+    chownSync(space, this.#account.uid, this.#account.gid)
+    await this.query(`create tablespace small location '${space}'`, [], 'postgres')
+    await this.query('create database world tablespace small', [], 'postgres')
+  }
+
+  async #end(how: NodeJS.Signals): Promise<void> {
+    const server = this.#server
+    this.#server = undefined
+    if (server?.pid === undefined || server.exitCode !== null || server.signalCode !== null) return
+    signal(server.pid, how)
+    await ended(server)
+  }
+}
+
+/** A port that nothing listens on at the moment. */
+export async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  await new Promise(resolve => server.close(resolve))
+  if (address === null || typeof address === 'string') throw new Error('no free port')
+  return address.port
+}
+
+export function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name)
+  } catch {
+    // It ended meanwhile.
+  }
+}
+
+/** Resolves when the process has ended. */
+export async function ended(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  await new Promise(resolve => child.once('exit', resolve))
+}
+
+function childrenOf(parent: number): number[] {
+  const ids = readdirSync('/proc').map(Number).filter(Number.isInteger)
+  return ids.filter(pid => {
+    try {
+      // The name in parentheses may hold anything; state and parent follow its end.
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent
+    } catch {
+      return false // ended meanwhile
+    }
+  })
+}

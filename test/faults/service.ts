@@ -1,0 +1,86 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { ended, freePort } from './cluster.js'
+
+/** `http` answers of a whole, with its time. */
+export interface Readiness {
+  status: number
+  reason?: string
+}
+
+const READY_LIMIT_MS = 20_000
+
+/** The real service in a process of its own, on a free port. */
+export class ServiceProcess {
+  readonly port: number
+  readonly #env: Record<string, string>
+  #child: ChildProcess | undefined
+  #log = ''
+
+  constructor(port: number, env: Record<string, string>) {
+    this.port = port
+    this.#env = env
+  }
+
+  /** Starts the service with these settings and waits until it can serve. */
+  static async start(env: Record<string, string>): Promise<ServiceProcess> {
+    const service = new ServiceProcess(await freePort(), env)
+    service.launch()
+    await service.ready()
+    return service
+  }
+
+  get log(): string {
+    return this.#log
+  }
+
+  get pid(): number {
+    return this.#child?.pid ?? 0
+  }
+
+  /** Starts the process without waiting. */
+  launch(): void {
+    const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))
+    const { PATH = '' } = process.env
+    const child = spawn(process.execPath, [program], {
+      env: { PATH, HOST: '127.0.0.1', PORT: String(this.port), RATE_LIMIT_PER_MINUTE: '0', DEMO: 'off', ...this.#env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    const keep = (text: Buffer) => {
+      this.#log = (this.#log + text.toString()).slice(-4_000_000)
+    }
+    child.stdout.on('data', keep)
+    child.stderr.on('data', keep)
+    this.#child = child
+  }
+
+  /** Waits until the readiness probe succeeds. */
+  async ready(): Promise<void> {
+    const deadline = Date.now() + READY_LIMIT_MS
+    while ((await this.readiness()).status !== 200) {
+      if (Date.now() > deadline) throw new Error(`the service does not get ready: ${this.#log.slice(-3_000)}`)
+      await sleep(20)
+    }
+  }
+
+  /** What the readiness probe answers; status 0 when nobody answers. */
+  async readiness(): Promise<Readiness> {
+    try {
+      const response = await fetch(`http://127.0.0.1:${this.port}/readyz`, { signal: AbortSignal.timeout(5_000) })
+      const body = (await response.json()) as { reason?: string }
+      return { status: response.status, ...(body.reason !== undefined && { reason: body.reason }) }
+    } catch {
+      return { status: 0 }
+    }
+  }
+
+  /** Ends the process; resolves to its exit code, null when a signal ended it. */
+  async stop(how: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
+    const child = this.#child
+    if (child === undefined) return null
+    child.kill(how)
+    await ended(child)
+    return child.exitCode
+  }
+}

@@ -1,0 +1,168 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { generateKey } from '../../src/secrets/key-ring.js'
+import { Cluster } from './cluster.js'
+import { type Fault, FAULTS } from './faults.js'
+import { type Findings, findings } from './findings.js'
+import { Load, type Sent } from './load.js'
+import { ServiceProcess } from './service.js'
+import { makeWorld } from './world.js'
+
+/** What one run of a fault showed. Times in milliseconds, from the end of the fault. */
+export interface Run {
+  faults: string[]
+  requests: number
+  acknowledged: number
+  stale: number
+  notApplied: number
+  unknown: number
+  /** Of the unknown: how many turned out to be there. */
+  unknownApplied: number
+  connectionErrors: number
+  byReason: Record<string, number>
+  /** Until the first update was acknowledged. */
+  firstSuccessMs: number
+  /** Until the last answer that was not 200 or 412. */
+  recoveryMs: number
+  longestAnswerMs: number
+}
+
+/** Short waits, so that every one of them comes to its end while the fault lasts. */
+const SETTINGS = {
+  DATABASE_POOL_SIZE: '12',
+  DATABASE_CONNECT_TIMEOUT_MS: '1000',
+  STATEMENT_TIMEOUT_MS: '1500',
+  LOCK_TIMEOUT_MS: '700',
+  IDLE_IN_TRANSACTION_TIMEOUT_MS: '2000',
+}
+
+const BEFORE_MS = 250
+/** The longest recovery that is waited for; the rule allows 5 seconds. */
+const RECOVERY_LIMIT_MS = 8_000
+const CALM_MS = 700
+
+/** A service and its database, which one fault strikes again and again. */
+export class Trial {
+  readonly #fault: Fault
+  readonly #cluster: Cluster
+  readonly #service: ServiceProcess
+  readonly #token: string
+  #count: number
+
+  private constructor(fault: Fault, cluster: Cluster, service: ServiceProcess, token: string, count: number) {
+    this.#fault = fault
+    this.#cluster = cluster
+    this.#service = service
+    this.#token = token
+    this.#count = count
+  }
+
+  /** Starts database and service for the fault of this name; `count` runs of it were made before. */
+  static async open(name: string, count = 0): Promise<Trial> {
+    const fault = FAULTS[name]
+    if (fault === undefined) throw new Error(`there is no fault ${name}`)
+    const cluster = await Cluster.create(fault.cluster)
+    try {
+      const token = await makeWorld(cluster.url())
+      const env = { ...SETTINGS, DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
+      return new Trial(fault, cluster, await ServiceProcess.start(env), token, count)
+    } catch (error) {
+      await cluster.remove()
+      throw error
+    }
+  }
+
+  get serviceLog(): string {
+    return this.#service.log
+  }
+
+  /** Strikes once under load, and compares what the clients were told with what is stored. */
+  async run(): Promise<Run> {
+    const load = new Load(() => this.#service.port, this.#token)
+    load.start()
+    try {
+      await sleep(BEFORE_MS)
+      const broken = { cluster: this.#cluster, service: this.#service, run: this.#count++ }
+      const mend = await this.#fault.strike(broken)
+      await sleep(this.#fault.holdMs(broken.run))
+      await mend()
+      const mendedAt = performance.now()
+      await calm(load.sent, mendedAt)
+      await load.stop()
+      const found = await findings(this.#cluster, load.sent, this.#fault.mayLose ?? false)
+      const repeats = await this.#repeatUnknown(load, found)
+      return summary(load.sent, found, repeats, mendedAt)
+    } finally {
+      await load.stop()
+      load.close()
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#service.stop('SIGKILL')
+    await this.#cluster.remove()
+  }
+
+  /** Repeating an update of unknown outcome with the same precondition must not apply it a second time. */
+  async #repeatUnknown(load: Load, found: Findings): Promise<string[]> {
+    const doubtful = load.sent.filter(sent => isUnknown(sent) && sent.ifMatch !== undefined)
+    const again: Sent[] = []
+    for (const sent of doubtful) again.push(await load.repeat(sent))
+    if (again.length === 0) return []
+    const after = await findings(this.#cluster, again, false)
+    const lost = again.filter(sent => sent.status === 412 && !found.rowsByMarker.has(sent.marker) && isCurrent(sent))
+    return [...after.faults.filter(fault => !fault.endsWith('refused with 412 and there')), ...lost.map(sent => `${sent.marker}: could not be repeated`)]
+  }
+}
+
+/** Whether the tag that a 412 names is the one that was sent: then it should have been a write. */
+function isCurrent(sent: Sent): boolean {
+  return (JSON.parse(sent.text) as { current_etag?: string }).current_etag === sent.ifMatch
+}
+
+function isUnknown({ status, outcome, dryRun }: Sent): boolean {
+  return !dryRun && (status === 0 || outcome === 'unknown')
+}
+
+/** Waits until every client has been answered well for a while. */
+async function calm(sent: readonly Sent[], mendedAt: number): Promise<void> {
+  while (performance.now() < mendedAt + RECOVERY_LIMIT_MS) {
+    const trouble = Math.max(mendedAt, ...sent.filter(isTrouble).map(({ endedAt }) => endedAt))
+    const successes = sent.filter(({ status, endedAt }) => status === 200 && endedAt > trouble).length
+    if (performance.now() > trouble + CALM_MS && successes > 50) return
+    await sleep(50)
+  }
+}
+
+/** An unanswered request counts from when it ends. */
+function isTrouble({ status, endedAt }: Sent): boolean {
+  return endedAt > 0 && status !== 200 && status !== 412
+}
+
+function summary(sent: readonly Sent[], found: Findings, repeats: string[], mendedAt: number): Run {
+  const updates = sent.filter(({ dryRun }) => !dryRun)
+  const after = (times: number[]) => times.filter(time => time > mendedAt).map(time => time - mendedAt)
+  const unknown = updates.filter(({ outcome }) => outcome === 'unknown')
+  const firstSuccessMs = Math.min(...after(updates.filter(({ status }) => status === 200).map(({ endedAt }) => endedAt)))
+  const recoveryMs = Math.max(0, ...after(sent.filter(isTrouble).map(({ endedAt }) => endedAt)))
+  const slow = recoveryMs > 5_000 ? [`recovered only after ${Math.round(recoveryMs)} ms`] : []
+  return {
+    faults: [...found.faults, ...repeats, ...slow],
+    requests: sent.length,
+    acknowledged: updates.filter(({ status }) => status === 200).length,
+    stale: updates.filter(({ status }) => status === 412).length,
+    notApplied: updates.filter(({ outcome }) => outcome === 'not_applied').length,
+    unknown: unknown.length,
+    unknownApplied: unknown.filter(({ marker }) => found.rowsByMarker.has(marker)).length,
+    connectionErrors: sent.filter(({ status }) => status === 0).length,
+    byReason: countBy(sent.flatMap(({ reason }) => reason ?? [])),
+    firstSuccessMs: Math.round(firstSuccessMs),
+    recoveryMs: Math.round(recoveryMs),
+    longestAnswerMs: Math.round(Math.max(...sent.map(({ durationMs }) => durationMs))),
+  }
+}
+
+function countBy(keys: string[]): Record<string, number> {
+  const counts: Record<string, number> = {}
+  for (const key of keys) counts[key] = (counts[key] ?? 0) + 1
+  return counts
+}
