@@ -105,6 +105,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #hosts: HostList<DatabaseHost>
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
+  #renewedAt = Number.NEGATIVE_INFINITY
   #closed: Promise<void> | undefined
 
   constructor(options: DatabaseOptions) {
@@ -162,10 +163,15 @@ class Connections<DB> implements OpenDatabase<DB> {
         this.counters.roundTrips += 1
         options.onStatement?.(exchange)
       },
-      onStale: () => {
-        for (const session of this.#sessions.values()) session.markStale()
-      },
+      onStale: () => this.#renew(),
     }
+  }
+
+  /** Leaves all connections; not again and again where new ones are no better. */
+  #renew(): void {
+    if (performance.now() < this.#renewedAt + RENEW_PAUSE_MS) return
+    this.#renewedAt = performance.now()
+    for (const session of this.#sessions.values()) session.markStale()
   }
 
   #makePool(): pg.Pool {
@@ -264,6 +270,8 @@ function isConnectFault(error: unknown): boolean {
 
 /** How long an update waits at most to learn what became of it. */
 const SETTLE_WITHIN_MS = 2_500
+
+const RENEW_PAUSE_MS = 500
 
 /** PostgreSQL cuts an `application_name` behind so many bytes. */
 const NAME_BYTES_MAX = 63

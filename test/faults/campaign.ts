@@ -32,9 +32,11 @@ async function strikeAll(name: string): Promise<void> {
   const wanted = name === 'service_killed' ? KILLED_RUNS : RUNS
   const done = results[name]?.runs ?? 0
   if (done >= wanted) return
-  const trial = await Trial.open(name, done)
+  const fault = FAULTS[name]
+  if (fault === undefined) throw new Error(`there is no fault ${name}`)
+  const trial = await Trial.open(fault.cluster)
   try {
-    for (let run = done; run < wanted; run++) report(name, run, await trial.run(), trial)
+    for (let run = done; run < wanted; run++) report(name, run, await trial.strike(fault, run), trial)
   } finally {
     await trial.close()
   }
@@ -56,7 +58,10 @@ function isNumbers(value: unknown): value is number[] {
   return Array.isArray(value)
 }
 
-function added(total: Total | undefined, { faults, firstSuccessMs, recoveryMs, byReason, longestAnswerMs, ...counts }: Run): Total {
+function added(
+  total: Total | undefined,
+  { faults, firstSuccessMs, recoveryMs, byReason, longestAnswerMs, ...counts }: Run,
+): Total {
   const before = total ?? { ...NOTHING, byReason: {}, firstSuccessMs: [], recoveryMs: [] }
   const reasons = Object.keys({ ...before.byReason, ...byReason })
   return {

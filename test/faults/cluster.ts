@@ -46,7 +46,10 @@ export class Cluster {
     const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale]
     const made = await runAs(cluster.#account, join(cluster.#binaries.dir, 'initdb'), initdb)
     if (made.code !== 0) throw new Error(`initdb: ${made.stderr}`)
-    writeFileSync(join(cluster.#data, 'pg_hba.conf'), 'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n')
+    writeFileSync(
+      join(cluster.#data, 'pg_hba.conf'),
+      'local all all trust\nhost all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n',
+    )
     await cluster.start()
     await cluster.#makeWorld(options.tablesMib)
     return cluster
@@ -96,6 +99,11 @@ export class Cluster {
 
   /** Starts the server without waiting. */
   launch(): void {
+    this.#server = this.#spawn()
+    endWithUs(this.#server)
+  }
+
+  #spawn(): ChildProcess {
     const settings: Record<string, string> = {
       listen_addresses: '127.0.0.1',
       port: String(this.port),
@@ -105,12 +113,16 @@ export class Cluster {
       ...this.#settings,
     }
     const given = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-    this.#server = spawn('/bin/sh', ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', join(this.#binaries.dir, 'postgres'), '-D', this.#data, ...given], {
-      ...identity(this.#account),
-      cwd: this.folder,
-      env: { ...serverEnvironment(), LOG: join(this.folder, 'log') },
-      stdio: 'ignore',
-    })
+    return spawn(
+      '/bin/sh',
+      ['-c', 'exec "$0" "$@" >>"$LOG" 2>&1', join(this.#binaries.dir, 'postgres'), '-D', this.#data, ...given],
+      {
+        ...identity(this.#account),
+        cwd: this.folder,
+        env: { ...serverEnvironment(), LOG: join(this.folder, 'log') },
+        stdio: 'ignore',
+      },
+    )
   }
 
   async ready(): Promise<void> {
@@ -120,7 +132,8 @@ export class Cluster {
         await this.query('select 1', [], 'postgres')
         return
       } catch (error) {
-        if (Date.now() > deadline) throw new Error(`the server does not start: ${this.log.slice(-2_000)}`, { cause: error })
+        if (Date.now() > deadline)
+          throw new Error(`the server does not start: ${this.log.slice(-2_000)}`, { cause: error })
       }
       await sleep(20)
     }
@@ -219,6 +232,20 @@ export class Cluster {
   }
 }
 
+const children = new Set<ChildProcess>()
+
+/** Kills the child when this process ends, however that comes: a test that is given up must leave nothing running. */
+export function endWithUs(child: ChildProcess): void {
+  if (children.size === 0) {
+    process.once('exit', () => {
+      for (const running of children) signal(running.pid ?? 0, 'SIGKILL')
+    })
+    for (const name of ['SIGTERM', 'SIGINT', 'SIGALRM', 'SIGHUP'] as const) process.once(name, () => process.exit(1))
+  }
+  children.add(child)
+  child.once('exit', () => children.delete(child))
+}
+
 /** A port that nothing listens on at the moment. */
 export async function freePort(): Promise<number> {
   const server = createServer()
@@ -230,6 +257,7 @@ export async function freePort(): Promise<number> {
 }
 
 export function signal(pid: number, name: NodeJS.Signals): void {
+  if (pid <= 0) return
   try {
     process.kill(pid, name)
   } catch {

@@ -74,13 +74,16 @@ function chainFaults(resource: ResourceRow, rows: readonly AuditRow[]): string[]
   const faults: string[] = []
   let previous = { version_after: 1, hash: '0'.repeat(64) }
   for (const row of own) {
-    if (row.version_before !== previous.version_after) faults.push(`${name}: audit row ${row.version_after} skips a version`)
+    if (row.version_before !== previous.version_after)
+      faults.push(`${name}: audit row ${row.version_after} skips a version`)
     if (row.previous_hash !== previous.hash) faults.push(`${name}: the chain breaks at ${row.version_after}`)
     previous = row
   }
-  if (resource.version !== previous.version_after) faults.push(`${name}: version ${resource.version} without its audit row`)
+  if (resource.version !== previous.version_after)
+    faults.push(`${name}: version ${resource.version} without its audit row`)
   if (resource.audit_head !== previous.hash) faults.push(`${name}: the head is not the last audit row's`)
-  if (resource.audit_count !== own.length) faults.push(`${name}: ${own.length} audit rows, ${resource.audit_count} counted`)
+  if (resource.audit_count !== own.length)
+    faults.push(`${name}: ${own.length} audit rows, ${resource.audit_count} counted`)
   return faults
 }
 

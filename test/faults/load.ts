@@ -109,7 +109,12 @@ export class Load {
     })
   }
 
-  #exchange({ method, path, body, ifMatch }: Sent): Promise<{ status: number; headers: Record<string, unknown>; text: string }> {
+  #exchange({
+    method,
+    path,
+    body,
+    ifMatch,
+  }: Sent): Promise<{ status: number; headers: Record<string, unknown>; text: string }> {
     const headers = {
       authorization: `Bearer ${this.#token}`,
       'content-type': 'application/json',
@@ -151,7 +156,11 @@ function agentUpdate(id: number, marker: string) {
   const body = relations
     ? { description: marker, tool_ids: someOf(TOOL_COUNT), label_ids: someOf(LABEL_COUNT) }
     : { description: marker }
-  return { method: 'PATCH', path: `/persona/${id}?update_mask=${Object.keys(body).join(',')}`, body: JSON.stringify(body) }
+  return {
+    method: 'PATCH',
+    path: `/persona/${id}?update_mask=${Object.keys(body).join(',')}`,
+    body: JSON.stringify(body),
+  }
 }
 
 /** One in three also replaces the secret headers, another the definition. */
@@ -173,7 +182,12 @@ function validation(marker: string): Sent {
 
 function definition(title: string) {
   const operation = { operationId: 'find', summary: 'Find', responses: { 200: { description: 'Found' } } }
-  return { openapi: '3.1.0', info: { title, version: '1' }, servers: [{ url: 'https://api.example.com' }], paths: { '/find': { get: operation } } }
+  return {
+    openapi: '3.1.0',
+    info: { title, version: '1' },
+    servers: [{ url: 'https://api.example.com' }],
+    paths: { '/find': { get: operation } },
+  }
 }
 
 function someOf(count: number): number[] {

@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ended, freePort } from './cluster.js'
+import { fileURLToPath } from 'node:url'
+import { ended, endWithUs, freePort } from './cluster.js'
 
-/** `http` answers of a whole, with its time. */
+/** What the readiness probe answered. */
 export interface Readiness {
   status: number
   reason?: string
@@ -11,12 +11,18 @@ export interface Readiness {
 
 const READY_LIMIT_MS = 20_000
 
+/** Characters of the log's end that are kept, to show what happened. */
+const LOG_KEPT = 1_000_000
+
 /** The real service in a process of its own, on a free port. */
 export class ServiceProcess {
   readonly port: number
   readonly #env: Record<string, string>
   #child: ChildProcess | undefined
   #log = ''
+  #line = ''
+  /** How many answers of 503 the service has written into its log, each with the cause. */
+  refusalsLogged = 0
 
   constructor(port: number, env: Record<string, string>) {
     this.port = port
@@ -47,12 +53,17 @@ export class ServiceProcess {
       env: { PATH, HOST: '127.0.0.1', PORT: String(this.port), RATE_LIMIT_PER_MINUTE: '0', DEMO: 'off', ...this.#env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
-    const keep = (text: Buffer) => {
-      this.#log = (this.#log + text.toString()).slice(-4_000_000)
-    }
-    child.stdout.on('data', keep)
-    child.stderr.on('data', keep)
+    child.stdout.on('data', text => this.#keep(String(text)))
+    child.stderr.on('data', text => this.#keep(String(text)))
     this.#child = child
+    endWithUs(child)
+  }
+
+  #keep(text: string): void {
+    this.#log = (this.#log + text).slice(-LOG_KEPT)
+    const lines = (this.#line + text).split('\n')
+    this.#line = lines.pop() ?? ''
+    this.refusalsLogged += lines.filter(line => line.includes('"error_code":"SERVICE_UNAVAILABLE"')).length
   }
 
   /** Waits until the readiness probe succeeds. */

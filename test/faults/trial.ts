@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { generateKey } from '../../src/secrets/key-ring.js'
-import { Cluster } from './cluster.js'
-import { type Fault, FAULTS } from './faults.js'
+import { Cluster, type ClusterOptions } from './cluster.js'
+import type { Fault } from './faults.js'
 import { type Findings, findings } from './findings.js'
 import { Load, type Sent } from './load.js'
 import { ServiceProcess } from './service.js'
@@ -40,31 +40,25 @@ const BEFORE_MS = 250
 const RECOVERY_LIMIT_MS = 8_000
 const CALM_MS = 700
 
-/** A service and its database, which one fault strikes again and again. */
+/** A service and its database, which faults strike again and again. */
 export class Trial {
-  readonly #fault: Fault
   readonly #cluster: Cluster
   readonly #service: ServiceProcess
   readonly #token: string
-  #count: number
 
-  private constructor(fault: Fault, cluster: Cluster, service: ServiceProcess, token: string, count: number) {
-    this.#fault = fault
+  private constructor(cluster: Cluster, service: ServiceProcess, token: string) {
     this.#cluster = cluster
     this.#service = service
     this.#token = token
-    this.#count = count
   }
 
-  /** Starts database and service for the fault of this name; `count` runs of it were made before. */
-  static async open(name: string, count = 0): Promise<Trial> {
-    const fault = FAULTS[name]
-    if (fault === undefined) throw new Error(`there is no fault ${name}`)
-    const cluster = await Cluster.create(fault.cluster)
+  /** Starts database and service. */
+  static async open(options: ClusterOptions = {}): Promise<Trial> {
+    const cluster = await Cluster.create(options)
     try {
       const token = await makeWorld(cluster.url())
       const env = { ...SETTINGS, DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
-      return new Trial(fault, cluster, await ServiceProcess.start(env), token, count)
+      return new Trial(cluster, await ServiceProcess.start(env), token)
     } catch (error) {
       await cluster.remove()
       throw error
@@ -75,20 +69,26 @@ export class Trial {
     return this.#service.log
   }
 
-  /** Strikes once under load, and compares what the clients were told with what is stored. */
-  async run(): Promise<Run> {
+  /**
+   * Strikes once under load, and compares what the clients were told with what is stored. `count` says how often this
+   * fault struck before.
+   */
+  async strike(fault: Fault, count: number): Promise<Run> {
+    const mayLose = fault.mayLose ?? false
     const load = new Load(() => this.#service.port, this.#token)
+    const loggedBefore = this.#service.refusalsLogged
     load.start()
     try {
       await sleep(BEFORE_MS)
-      const broken = { cluster: this.#cluster, service: this.#service, run: this.#count++ }
-      const mend = await this.#fault.strike(broken)
-      await sleep(this.#fault.holdMs(broken.run))
+      const mend = await fault.strike({ cluster: this.#cluster, service: this.#service, run: count })
+      await sleep(fault.holdMs(count))
       await mend()
       const mendedAt = performance.now()
       await calm(load.sent, mendedAt)
       await load.stop()
-      const found = await findings(this.#cluster, load.sent, this.#fault.mayLose ?? false)
+      const found = await findings(this.#cluster, load.sent, mayLose)
+      // A killed service takes its last lines with it.
+      if (!mayLose) found.faults.push(...this.#logFaults(load, loggedBefore))
       const repeats = await this.#repeatUnknown(load, found)
       return summary(load.sent, found, repeats, mendedAt)
     } finally {
@@ -102,6 +102,13 @@ export class Trial {
     await this.#cluster.remove()
   }
 
+  /** Every 503 has a line with its cause. */
+  #logFaults({ sent }: Load, before: number): string[] {
+    const answered = sent.filter(({ status }) => status === 503).length
+    const logged = this.#service.refusalsLogged - before
+    return logged === answered ? [] : [`${answered} answers of 503 and ${logged} lines in the log`]
+  }
+
   /** Repeating an update of unknown outcome with the same precondition must not apply it a second time. */
   async #repeatUnknown(load: Load, found: Findings): Promise<string[]> {
     const doubtful = load.sent.filter(sent => isUnknown(sent) && sent.ifMatch !== undefined)
@@ -110,7 +117,10 @@ export class Trial {
     if (again.length === 0) return []
     const after = await findings(this.#cluster, again, false)
     const lost = again.filter(sent => sent.status === 412 && !found.rowsByMarker.has(sent.marker) && isCurrent(sent))
-    return [...after.faults.filter(fault => !fault.endsWith('refused with 412 and there')), ...lost.map(sent => `${sent.marker}: could not be repeated`)]
+    return [
+      ...after.faults.filter(fault => !fault.endsWith('refused with 412 and there')),
+      ...lost.map(sent => `${sent.marker}: could not be repeated`),
+    ]
   }
 }
 
@@ -142,7 +152,9 @@ function summary(sent: readonly Sent[], found: Findings, repeats: string[], mend
   const updates = sent.filter(({ dryRun }) => !dryRun)
   const after = (times: number[]) => times.filter(time => time > mendedAt).map(time => time - mendedAt)
   const unknown = updates.filter(({ outcome }) => outcome === 'unknown')
-  const firstSuccessMs = Math.min(...after(updates.filter(({ status }) => status === 200).map(({ endedAt }) => endedAt)))
+  const firstSuccessMs = Math.min(
+    ...after(updates.filter(({ status }) => status === 200).map(({ endedAt }) => endedAt)),
+  )
   const recoveryMs = Math.max(0, ...after(sent.filter(isTrouble).map(({ endedAt }) => endedAt)))
   const slow = recoveryMs > 5_000 ? [`recovered only after ${Math.round(recoveryMs)} ms`] : []
   return {

@@ -19,7 +19,10 @@ export async function makeWorld(url: string): Promise<string> {
     .returning('id')
     .executeTakeFirstOrThrow()
   await db.insertInto('token').values({ hash, user_id: user.id }).execute()
-  await db.insertInto('label').values(range(LABEL_COUNT).map(n => ({ name: `label ${n}` }))).execute()
+  await db
+    .insertInto('label')
+    .values(range(LABEL_COUNT).map(n => ({ name: `label ${n}` })))
+    .execute()
   await db
     .insertInto('tool')
     .values(range(TOOL_COUNT).map(n => ({ name: `tool ${n}`, user_id: user.id })))
