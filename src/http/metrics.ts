@@ -119,19 +119,21 @@ export class Metrics {
   }
 
   #watchState(readiness: () => Promise<Readiness>): void {
-    const missing = new Gauge({
-      name: 'agents_key_missing',
-      help: '1 while stored secrets need a key that the ring lacks; agentctl keys status names it.',
-      registers: [this.#registry],
-    })
-    this.#gauge('agents_ready', '1 when requests can be served.', [], async gauge => {
-      const asked = readiness().then(found => {
-        gauge.set(found.status === 'unavailable' ? 0 : 1)
-        // A database that does not answer says nothing of keys: the last word stands.
-        if (found.status !== 'unavailable') missing.set(found.status === 'degraded' ? 1 : 0)
+    const show = (name: string, help: string, read: (found: Readiness) => boolean | undefined) => {
+      this.#gauge(name, help, [], async gauge => {
+        const asked = readiness().then(found => {
+          const value = read(found)
+          if (value !== undefined) gauge.set(Number(value))
+        })
+        await Promise.race([asked, sleep(STATE_WAIT_MS, undefined, { ref: false })])
       })
-      await Promise.race([asked, sleep(STATE_WAIT_MS, undefined, { ref: false })])
-    })
+    }
+    show('agents_ready', '1 when requests can be served.', found => found.status !== 'unavailable')
+    const help = '1 while stored secrets need a key that the ring lacks; agentctl keys status names it.'
+    // A database that does not answer says nothing of keys: the last word stands.
+    show('agents_key_missing', help, found =>
+      found.status === 'unavailable' ? undefined : found.status === 'degraded',
+    )
   }
 
   #counter<Label extends string>(name: string, help: string, labelNames: Label[]): Counter<Label> {

@@ -39,13 +39,12 @@ interface WithTeardown {
 export async function running(
   t: WithTeardown,
   settings: Record<string, string> = {},
-  { listen = false }: { listen?: boolean } = {},
+  { listen = false, metrics = new Metrics() }: { listen?: boolean; metrics?: Metrics } = {},
 ): Promise<Running> {
   const { url } = await testDatabase(t)
   const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', DATABASE_POOL_SIZE: '4', ...settings })
   const log: string[] = []
   const logger = makeLogger(config.LOG_LEVEL, { write: line => log.push(line) })
-  const metrics = new Metrics()
   const database = openUrl(url, config, { onStatement: exchange => metrics.databaseExchange(exchange) })
   const ring = parseKeyRing(generateKey())
   const service = new Service({ config, version: VERSION, database, ring, migrates: true, log: logger })

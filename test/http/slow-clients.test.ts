@@ -98,7 +98,7 @@ t.test('connections beyond CONNECTIONS_MAX are closed at once, and there is room
 t.test('pipelined requests are each answered, in order', async t => {
   const service = await running(t, QUICK, { listen: true })
   const connection = new RawConnection(service.port)
-  const ask = (id: string) => head(service, 'Content-Length: 2', `X-Request-ID: ${id}`) + '{}'
+  const ask = (id: string) => `${head(service, 'Content-Length: 2', `X-Request-ID: ${id}`)}{}`
   const ids = Array.from({ length: 50 }, (_, i) => `request-${i}`)
   connection.write(ids.map(ask).join(''))
   await connection.until(/"request_id":"request-49"/)

@@ -1,0 +1,155 @@
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { listenForMetrics, Metrics } from '../../src/http/metrics.js'
+import { type Running, running } from './running.js'
+
+const SECRET = 'a-metrics-token-of-some-length'
+
+const patch = ({ app }: Running, token: string | undefined, payload = '{}', url = '/persona/1?dry_run=true') =>
+  app.inject({
+    method: 'PATCH',
+    url,
+    headers: { 'content-type': 'application/json', ...(token !== undefined && { authorization: `Bearer ${token}` }) },
+    payload,
+  })
+
+/** The value of a metric, by its whole name with labels as Prometheus writes them; undefined when it is not there. */
+function metricIn(text: string, name: string): number | undefined {
+  const line = text.split('\n').find(line => line.startsWith(`${name} `))
+  return line === undefined ? undefined : Number(line.slice(name.length))
+}
+
+t.test('200 /metrics counts requests, refusals, statements, pool and state', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '3' })
+  await patch(service, undefined)
+  await patch(service, service.token, '{', '/persona/1')
+  await patch(service, service.token, '{}', '/persona/1?update_mask=')
+  await patch(service, service.token, '{}', '/persona/nonsense')
+  await patch(service, service.token)
+  await service.app.inject({ url: `/no/such/${'place'.repeat(20)}` })
+  const { statusCode, headers, body } = await service.app.inject({ url: '/metrics' })
+  t.equal(statusCode, 200)
+  t.match(headers['content-type'], /^text\/plain; version=0\.0\.4/)
+  const count = (operation: string, status: number) =>
+    metricIn(body, `agents_http_request_duration_seconds_count{operation="${operation}",status="${status}"}`)
+  t.equal(count('update_persona', 401), 1)
+  t.equal(count('update_persona', 422), 2)
+  t.equal(count('update_persona', 404), 1)
+  t.equal(count('update_persona', 429), 1)
+  t.equal(count('none', 404), 1)
+  for (const [reason, wanted] of Object.entries({
+    UNAUTHENTICATED: 1,
+    INVALID_REQUEST: 2,
+    PERSONA_NOT_FOUND: 1,
+    RATE_LIMITED: 1,
+    NOT_FOUND: 1,
+  })) {
+    t.equal(metricIn(body, `agents_http_refusals_total{reason="${reason}"}`), wanted, reason)
+  }
+  t.equal(metricIn(body, 'agents_rate_limited_total{limit="token"}'), 1)
+  t.ok(Number(metricIn(body, 'agents_database_statements_total')) > 5)
+  t.ok(Number(metricIn(body, 'agents_database_round_trip_duration_seconds_count{outcome="ok"}')) > 3)
+  t.equal(metricIn(body, 'agents_database_pool_size_max'), 4)
+  t.ok(Number(metricIn(body, 'agents_database_pool_connections{state="idle"}')) >= 1)
+  t.equal(metricIn(body, 'agents_database_pool_waiting'), 0)
+  t.equal(metricIn(body, 'agents_http_requests_in_work'), 0)
+  t.equal(metricIn(body, 'agents_ready'), 1)
+  t.equal(metricIn(body, 'agents_key_missing'), 0)
+})
+
+t.test('labels hold nothing that a caller makes up, and two applications share nothing', async t => {
+  const service = await running(t)
+  const other = await running(t)
+  for (let i = 0; i < 50; i++) {
+    await service.app.inject({ url: `/made-up-${i}`, headers: { 'x-request-id': `made-up-${i}` } })
+    await patch(service, service.token, '{}', `/persona/${i}?made-up-${i}=1`)
+    await service.app.inject({ method: i % 2 ? 'GET' : 'OPTIONS', url: '/persona/1' })
+  }
+  const { body } = await service.app.inject({ url: '/metrics' })
+  t.notMatch(body, /made-up/)
+  const labels = new Set(body.split('\n').flatMap(line => /^agents_http_\w+_count\{(.*)\}/.exec(line)?.[1] ?? []))
+  t.strictSame([...labels].sort(), [
+    'operation="none",status="404"',
+    'operation="none",status="405"',
+    'operation="update_persona",status="422"',
+  ])
+  t.notMatch((await other.app.inject({ url: '/metrics' })).body, /status="405"/)
+})
+
+t.test('agents_key_missing is 1 while a stored secret needs a key that the ring lacks', async t => {
+  const service = await running(t)
+  await service.database.db.updateTable('deployment_key').set({ key_id: 'lost' }).execute()
+  const { body } = await service.app.inject({ url: '/metrics' })
+  t.equal(metricIn(body, 'agents_key_missing'), 1)
+  t.equal(metricIn(body, 'agents_ready'), 1)
+})
+
+t.test('403 /metrics for other than loopback peers, whatever a proxy says, unless METRICS_TOKEN is sent', async t => {
+  const service = await running(t, { METRICS_TOKEN: SECRET, TRUST_PROXY: '192.0.2.1' })
+  const ask = async (remoteAddress: string, headers = {}) =>
+    (await service.app.inject({ url: '/metrics', remoteAddress, headers })).statusCode
+  t.equal(await ask('127.0.0.1'), 200)
+  t.equal(await ask('127.8.8.8'), 200)
+  t.equal(await ask('::1'), 200)
+  t.equal(await ask('::ffff:127.0.0.1'), 200)
+  t.equal(await ask('192.0.2.9'), 403)
+  t.equal(await ask('2001:db8::1'), 403)
+  t.equal(await ask('192.0.2.1', { 'x-forwarded-for': '127.0.0.1' }), 403)
+  t.equal(await ask('127.0.0.1', { 'x-forwarded-for': '203.0.113.7' }), 403, 'a proxy on this machine asks for others')
+  t.equal(await ask('127.0.0.1', { forwarded: 'for=127.0.0.1' }), 403)
+  t.equal(await ask('192.0.2.9', { authorization: `Bearer ${SECRET}` }), 200)
+  t.equal(await ask('192.0.2.9', { authorization: `Bearer ${SECRET}x` }), 403)
+  t.equal(await ask('192.0.2.9', { authorization: `Bearer ${service.token}` }), 403)
+  const refused = await service.app.inject({ url: '/metrics', remoteAddress: '192.0.2.9' })
+  t.match(refused.json(), { error_code: 'INSUFFICIENT_PERMISSIONS', request_id: refused.headers['x-request-id'] })
+  const without = await running(t)
+  const sent = { authorization: 'Bearer undefined' }
+  t.equal((await without.app.inject({ url: '/metrics', remoteAddress: '192.0.2.9', headers: sent })).statusCode, 403)
+})
+
+t.test('404 /metrics when they have a port of their own, and there is nothing else there', async t => {
+  const service = await running(t, { METRICS_PORT: '0' })
+  t.equal((await service.app.inject({ url: '/metrics' })).statusCode, 404)
+  const server = await listenForMetrics(service.metrics, { host: '127.0.0.1', port: 0, token: undefined })
+  t.teardown(() => server.close())
+  const address = server.address()
+  const base = `http://127.0.0.1:${address !== null && typeof address === 'object' ? address.port : 0}`
+  const shown = await fetch(`${base}/metrics`)
+  t.equal(shown.status, 200)
+  t.match(await shown.text(), /agents_ready 1\n/)
+  t.equal((await fetch(`${base}/healthz`)).status, 404)
+  t.equal((await fetch(`${base}/metrics`, { method: 'POST' })).status, 405)
+  const guarded = await listenForMetrics(service.metrics, { host: '127.0.0.1', port: 0, token: SECRET })
+  t.teardown(() => guarded.close())
+  const guardedAddress = guarded.address()
+  const port = guardedAddress !== null && typeof guardedAddress === 'object' ? guardedAddress.port : 0
+  const asProxy = { 'x-forwarded-for': '203.0.113.7' }
+  t.equal((await fetch(`http://127.0.0.1:${port}/metrics`, { headers: asProxy })).status, 403)
+  const headers = { ...asProxy, authorization: `Bearer ${SECRET}` }
+  t.equal((await fetch(`http://127.0.0.1:${port}/metrics`, { headers })).status, 200)
+})
+
+t.test('each metric of the dashboard exists, with the labels that it asks for', async t => {
+  const metrics = new Metrics()
+  metrics.collectProcess()
+  const service = await running(t, {}, { metrics })
+  await patch(service, undefined)
+  const { body } = await service.app.inject({ url: '/metrics' })
+  const file = fileURLToPath(new URL('../../../ops/grafana-dashboard.json', import.meta.url))
+  const dashboard = JSON.parse(readFileSync(file, 'utf8'))
+  const queries: string[] = dashboard.panels.flatMap((panel: { targets?: { expr: string }[] }) =>
+    (panel.targets ?? []).map(target => target.expr),
+  )
+  t.ok(queries.length > 10)
+  const known = new Set(body.split('\n').flatMap(line => /^# TYPE (\S+)/.exec(line)?.[1] ?? []))
+  const asked = queries.flatMap(query => query.match(/\b(?:agents|nodejs|process)_\w+/g) ?? [])
+  for (const name of new Set(asked)) {
+    t.ok(known.has(name) || known.has(name.replace(/_(?:bucket|count|sum)$/, '')), name)
+  }
+  t.ok(
+    [...known]
+      .filter(name => name.startsWith('agents_'))
+      .every(name => asked.some(one => one.startsWith(name)) || name === 'agents_build_info'),
+  )
+})
