@@ -4,6 +4,9 @@ import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from './client-address.js'
 
+/** Names of what carries secrets, wherever an object that has one is handed to the log. */
+const SECRET_BEARING = ['authorization', 'headers', 'body', 'custom_headers', 'parameters']
+
 /**
  * The service's log: one JSON line an event. What a request carries is never logged: no body, no header. The redaction
  * is a second net, for an error object that brings one along. Lines go to standard output unless `destination` is given.
@@ -15,7 +18,7 @@ export function makeLogger(level: string, destination?: DestinationStream): Logg
     timestamp: pino.stdTimeFunctions.isoTime,
     serializers: { err: describeError },
     redact: {
-      paths: ['*.authorization', '*.headers', '*.body', '*.custom_headers', '*.parameters'],
+      paths: SECRET_BEARING.flatMap(name => [name, `*.${name}`]),
       censor: '[redacted]',
     },
   }

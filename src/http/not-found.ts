@@ -17,7 +17,8 @@ export function registerNotFound(app: FastifyInstance): void {
     const allowed = [...known.values()]
       .filter(({ pattern }) => pattern.test(path))
       .flatMap(({ methods }) => [...methods])
-    if (allowed.length === 0) {
+    // A route that takes the method and found nothing, such as a file that is not there.
+    if (allowed.length === 0 || allowed.includes(request.method)) {
       return sendError(request, reply, { status: 404, code: 'NOT_FOUND', detail: 'There is nothing at this address.' })
     }
     const allow = [...new Set(allowed)].sort().join(', ')

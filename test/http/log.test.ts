@@ -1,0 +1,185 @@
+import pg from 'pg'
+import t from 'tap'
+import { mintToken } from '../../src/auth/token.js'
+import { makeLogger } from '../../src/http/logging.js'
+import { RawConnection, type Running, running } from './running.js'
+
+const SECRET = 'planted-secret'
+const TRACE = '0af7651916cd43dd8448eb211c80319c'
+
+/** A request that carries secrets in every part that may hold one. */
+function ask(
+  { app }: Running,
+  options: { method?: 'PATCH' | 'PUT' | 'POST'; url: string; token?: string; payload?: string; type?: string },
+) {
+  const { method = 'PUT', url, token, payload = '{}', type = 'application/json' } = options
+  return app.inject({
+    method,
+    url,
+    headers: {
+      'content-type': type,
+      'x-secret': SECRET,
+      cookie: `session=${SECRET}`,
+      traceparent: `00-${TRACE}-b7ad6b7169203331-01`,
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+    },
+    payload,
+  })
+}
+
+const lines = ({ log }: Running) => log.map(line => JSON.parse(line))
+
+const HEADERS = JSON.stringify({ custom_headers: [{ key: 'Authorization', value: SECRET }] })
+
+t.test('no line holds a body, a token or a header value, at any level, whatever fails', async t => {
+  const service = await running(t, {}, { listen: true })
+  const { token, inactiveToken } = service
+  const strange = mintToken('person').token
+  await ask(service, { url: '/admin/tool/custom/1', token, payload: HEADERS })
+  await ask(service, { url: '/admin/tool/custom/1', payload: HEADERS })
+  for (const bad of [inactiveToken, strange, SECRET]) await ask(service, { url: '/admin/tool/custom/1', token: bad })
+  for (const payload of [
+    `{"name":"${SECRET}`,
+    `{"name":{"${SECRET}":1}}`,
+    `"${SECRET}"`,
+    `{"__proto__":"${SECRET}"}`,
+  ]) {
+    await ask(service, { url: '/admin/tool/custom/1', token, payload })
+    await ask(service, {
+      method: 'POST',
+      url: '/admin/tool/custom/validate',
+      token,
+      payload: `{"definition":${payload}}`,
+    })
+  }
+  await ask(service, { url: '/admin/tool/custom/1', token, payload: SECRET, type: 'text/plain' })
+  await ask(service, { url: '/nowhere', token, payload: HEADERS })
+  await ask(service, { method: 'POST', url: '/admin/tool/custom/1', token, payload: HEADERS })
+  const raw = new RawConnection(service.port)
+  raw.write(`GET / HTTP/1.1\r\nAuthorization: Bearer ${token}\r\nX-Secret: ${SECRET}\x00\r\n\r\n`)
+  await raw.closed
+  const cut = new RawConnection(service.port)
+  cut.write(`PUT /admin/tool/custom/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\nContent-Length: 99\r\n`)
+  cut.write(`Content-Type: application/json\r\n\r\n${SECRET}`)
+  await new Promise(resolve => setTimeout(resolve, 100))
+  cut.socket.destroy()
+  await cut.closed
+  await service.database.close()
+  const { statusCode } = await ask(service, { url: '/admin/tool/custom/1', token, payload: HEADERS })
+  t.equal(statusCode, 503)
+  const text = service.log.join('')
+  t.ok(service.log.length > 15)
+  for (const secret of [SECRET, token, inactiveToken, strange]) {
+    t.notOk(text.includes(secret))
+    t.notOk(text.includes(Buffer.from(secret).toString('base64').replace(/=+$/, '')))
+  }
+})
+
+t.test('one line an answer: request id, operation, caller, status, refusal, duration, trace', async t => {
+  const service = await running(t)
+  service.log.length = 0
+  const { headers } = await ask(service, { url: '/admin/tool/custom/1', token: service.token })
+  const answered = lines(service).filter(line => line.msg === 'request answered')
+  t.equal(answered.length, 1)
+  const { caller, duration_ms, time, ...rest } = answered[0]
+  t.match(caller, /^[0-9a-f-]{36}$/)
+  t.type(duration_ms, 'number')
+  t.ok(Date.parse(time) > 0)
+  t.strictSame(rest, {
+    level: 30,
+    name: 'agents',
+    request_id: headers['x-request-id'],
+    trace_id: TRACE,
+    operation: 'update_custom_tool',
+    token: 1,
+    status: 404,
+    refusal: 'NOT_FOUND',
+    client: '127.0.0.1',
+    msg: 'request answered',
+  })
+})
+
+t.test('each refusal is logged with its reason, and each line of a request with its trace', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '1' })
+  service.log.length = 0
+  await ask(service, { url: '/admin/tool/custom/1' })
+  await ask(service, { url: '/admin/tool/custom/1', token: service.token, payload: '{' })
+  await ask(service, { url: '/admin/tool/custom/1', token: service.token })
+  await service.database.close()
+  await ask(service, { url: '/admin/tool/custom/1', token: mintToken('person').token })
+  const found = lines(service)
+  t.strictSame(
+    found.filter(line => line.msg === 'request answered').map(line => [line.status, line.refusal]),
+    [
+      [401, 'UNAUTHENTICATED'],
+      [422, 'INVALID_REQUEST'],
+      [429, 'RATE_LIMITED'],
+      [503, 'database_unreachable'],
+    ],
+  )
+  const failed = found.find(line => line.msg === 'the request failed')
+  t.match(failed, { level: 50, trace_id: TRACE, err: { type: 'DatabaseClosed' } })
+})
+
+t.test('a traceparent that the recommendation does not allow is not logged', async t => {
+  const service = await running(t)
+  for (const traceparent of [
+    `ff-${TRACE}-b7ad6b7169203331-01`,
+    `00-${'0'.repeat(32)}-b7ad6b7169203331-01`,
+    `00-${TRACE.toUpperCase()}-b7ad6b7169203331-01`,
+    `00-${TRACE}-b7ad6b7169203331`,
+    `00-${TRACE}-b7ad6b7169203331-01evil`,
+    `00-${TRACE}\\",\\"level\\":60`,
+  ]) {
+    service.log.length = 0
+    await service.app.inject({ url: '/healthz', headers: { traceparent } })
+    t.equal(lines(service).length, 1)
+    t.equal(lines(service)[0].trace_id, undefined, traceparent)
+  }
+})
+
+t.test('an error of the database is logged without the values that it repeats', async t => {
+  const { database } = await running(t)
+  const log: string[] = []
+  const logger = makeLogger('trace', { write: line => log.push(line) })
+  const provoke = async (sql: string, parameters: unknown[]) => {
+    const error = await database.pool.query(sql, parameters).then(
+      () => undefined,
+      error => error,
+    )
+    t.ok(error instanceof pg.DatabaseError)
+    logger.error({ err: error }, 'failed')
+    logger.error({ err: new Error('outer', { cause: error }) }, 'failed')
+    logger.error({ err: new AggregateError([error], 'all') }, 'failed')
+  }
+  await provoke('select $1::uuid', [SECRET])
+  await provoke('select $1::text::integer', [SECRET])
+  await provoke("insert into user_account (email, kind, permissions) values ($1, 'person', '{}')", [
+    'alice@example.com',
+  ])
+  await provoke('insert into user_account (email, kind, permissions) values ($1, $1, $2)', [SECRET, '{}'])
+  await provoke(`select '${SECRET}'::json`, [])
+  try {
+    JSON.parse(`{"a": ${SECRET}}`)
+  } catch (error) {
+    logger.error({ err: error }, 'failed')
+  }
+  t.equal(log.length, 16)
+  t.notOk(log.join('').includes(SECRET))
+  t.notOk(log.join('').includes('alice@example.com'))
+  t.match(JSON.parse(log[6] ?? ''), { err: { code: '23505', constraint: /./, stack: /^ +at / } })
+})
+
+t.test('what is named like a secret is redacted even when it is handed to the log', async t => {
+  const log: string[] = []
+  const logger = makeLogger('trace', { write: line => log.push(line) })
+  const carrier = {
+    authorization: SECRET,
+    headers: { a: SECRET },
+    body: SECRET,
+    custom_headers: [SECRET],
+    parameters: [SECRET],
+  }
+  logger.info({ carrier, ...carrier, req: carrier, err: Object.assign(new Error('x'), carrier) }, 'handed over')
+  t.notOk(log.join('').includes(SECRET))
+})
