@@ -42,19 +42,17 @@ export function difference(before: Stored, after: Stored): Stored {
   )
 }
 
-/** A hash over every row of every table; a token's last use aside, which any request may write. */
-export async function hashOfEverything(db: Kysely<Database>): Promise<string> {
+/** A hash over every row of every table, by table; a token's last use aside, which any request may write. */
+export async function hashOfEverything(db: Kysely<Database>): Promise<Record<string, string>> {
   const { rows: tables } = await sql<{ name: string }>`
     select table_name as name from information_schema.tables
     where table_schema = current_schema() and table_type = 'BASE TABLE' order by 1`.execute(db)
   const parts = tables.map(
-    ({ name }) => sql`select string_agg(content, '' order by content) as content from (
-      select md5((to_jsonb(r) - 'last_used_at')::text) as content from ${sql.table(name)} r) hashed`,
+    ({ name }) => sql`select ${sql.lit(name)} as name, coalesce(md5(string_agg(content, '' order by content)), '') as hash
+      from (select md5((to_jsonb(r) - 'last_used_at')::text) as content from ${sql.table(name)} r) hashed`,
   )
-  const { rows } = await sql<{ hash: string }>`
-    select md5(string_agg(coalesce(content, '-'), ',')) as hash
-    from (${sql.join(parts, sql` union all `)}) tables`.execute(db)
-  return only(rows).hash
+  const { rows } = await sql<{ name: string; hash: string }>`${sql.join(parts, sql` union all `)}`.execute(db)
+  return Object.fromEntries(rows.map(({ name, hash }) => [name, hash]))
 }
 
 /** The audit rows of a resource, oldest first. */

@@ -1,0 +1,131 @@
+import type { LightMyRequestResponse } from 'fastify'
+import t from 'tap'
+import { worldApp } from '../app.js'
+import { auditRows, repetitions, storedAgent, versionOf, warningsOf } from './stored-state.js'
+
+const WRITERS = 50
+
+t.test('one 200 and 49 times 412, naming the winner, for 50 writers with one tag', async t => {
+  const { call, token, database } = await worldApp(t)
+  const tokens = [await token('alice@example.com'), await token('admin@example.com')]
+  const read = await call('PATCH', '/persona/1?update_mask=&dry_run=true', { token: tokens[0] as string, body: {} })
+  const tag = String(read.headers.etag)
+  const rows = await auditRows(database.db, 'persona', 1)
+  const answers = await Promise.all(
+    Array.from({ length: WRITERS }, (_, i) =>
+      call('PATCH', '/persona/1?update_mask=name', {
+        token: tokens[i % 2] as string,
+        body: { name: `writer ${i}` },
+        headers: { 'if-match': tag },
+      }),
+    ),
+  )
+  const won = answers.filter(answer => answer.statusCode === 200)
+  t.equal(won.length, 1)
+  const [winner] = won as [LightMyRequestResponse]
+  const number = answers.indexOf(winner)
+  t.equal((await storedAgent(database.db, 1)).name, `writer ${number}`)
+  const added = (await auditRows(database.db, 'persona', 1)).slice(rows.length)
+  t.equal(added.length, 1)
+  const by = number % 2 === 0 ? 'alice@example.com' : 'admin@example.com'
+  t.match(added[0], { actor: by, fields: ['name'] })
+  for (const answer of answers.filter(other => other !== winner)) {
+    t.equal(answer.statusCode, 412)
+    t.equal(answer.json().current_etag, winner.headers.etag)
+    t.same(answer.json().changed, [{ field: 'name', by, at: added[0]?.at }])
+  }
+})
+
+t.test('200 for 50 writers of two persons without a tag, and a notice whenever one replaced the other', async t => {
+  const { call, token, database } = await worldApp(t)
+  const people = ['alice@example.com', 'admin@example.com'] as const
+  const tokens = await Promise.all(people.map(email => token(email)))
+  const bodies = Array.from({ length: WRITERS }, (_, i) =>
+    i % 3 === 0
+      ? { name: `writer ${i}`, tool_ids: [10 + (i % 4)], description: `by ${i}` }
+      : { name: `writer ${i}`, description: `by ${i}` },
+  )
+  const rowsBefore = (await auditRows(database.db, 'persona', 1)).length
+  const answers = await Promise.all(
+    bodies.map((body, i) =>
+      call('PATCH', `/persona/1?update_mask=${Object.keys(body).join(',')}`, { token: tokens[i % 2] as string, body }),
+    ),
+  )
+  t.same(
+    answers.map(answer => answer.statusCode),
+    Array.from({ length: WRITERS }, () => 200),
+  )
+  const rows = await auditRows(database.db, 'persona', 1)
+  t.equal(rows.length, rowsBefore + WRITERS)
+  const stored = await storedAgent(database.db, 1)
+  const last = answers.findIndex(answer => versionOf(answer) === rows.at(-1)?.version_after)
+  t.match(stored, { name: `writer ${last}`, description: `by ${last}` }, 'the state is that of one request')
+  t.equal(new Set(answers.map(versionOf)).size, WRITERS)
+  const lastWriter = new Map<string, string>()
+  for (const row of rows) {
+    const answer = answers.find(other => versionOf(other) === row.version_after)
+    if (answer !== undefined) {
+      const replaced = row.fields.filter(field => {
+        const by = lastWriter.get(field)
+        return by !== undefined && by !== row.actor
+      })
+      const told = warningsOf(answer).map(
+        text => /^field (\S+) replaces a change by (\S+@example\.com) \d+ seconds ago$/.exec(text)?.slice(1) ?? text,
+      )
+      t.same(
+        told.sort(),
+        replaced.map(field => [field, lastWriter.get(field)]).sort(),
+        `version ${row.version_after} by ${row.actor}`,
+      )
+      t.equal(row.actor, people[answers.indexOf(answer) % 2])
+      for (const field of row.fields) lastWriter.set(field, row.actor)
+    }
+  }
+})
+
+/** One field for each of the clients; a value is made of the round and the client, so that it differs each time. */
+const EDITS: [field: string, value: (n: number) => unknown][] = [
+  ['name', n => `name ${n}`],
+  ['description', n => `description ${n}`],
+  ['num_chunks', n => n],
+  ['label_ids', n => [1, 2, 3].filter(id => (n >> id) % 2 === 0)],
+  ['tool_ids', n => [10, 11, 12, 13].filter(id => (n >> (id - 10)) % 2 === 0)],
+  ['starter_messages', n => [{ name: `${n}`, message: 'm' }]],
+  ['icon_name', n => `icon ${n}`],
+  ['groups', n => [1, 2, 3].filter(id => (n >> id) % 2 === 1)],
+]
+
+t.test('200 random interleavings of masked edits of different fields by 8 clients lose none', async t => {
+  const { call, token, database } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const alice = await token('alice@example.com')
+  const rounds = repetitions({ few: 30, full: 1_000 })
+  let n = 1
+  let wrong = 0
+  const wanted: Record<string, unknown> = {}
+  for (let round = 0; round < rounds; round++) {
+    await Promise.all(
+      EDITS.map(async ([field, value], client) => {
+        for (let edit = 0; edit < 1 + Math.floor(Math.random() * 2); edit++) {
+          await new Promise(resolve => setTimeout(resolve, Math.random() * 4))
+          const body = { [field]: value(n++) }
+          wanted[field] = body[field]
+          const url = `/persona/1?update_mask=${field}`
+          const answer = await call('PATCH', url, { token: client % 2 === 0 ? admin : alice, body })
+          if (answer.statusCode !== 200) t.fail(answer.body)
+        }
+      }),
+    )
+    const stored = await storedAgent(database.db, 1)
+    const groups = (stored.groups as string[]).map(group => Number.parseInt(group, 10))
+    for (const [field] of EDITS) {
+      const found = field === 'groups' ? groups : stored[field]
+      if (JSON.stringify(found) !== JSON.stringify(wanted[field])) {
+        wrong++
+        t.same(found, wanted[field], `${field} in round ${round}`)
+      }
+    }
+  }
+  t.equal(wrong, 0, `${rounds} interleavings, ${n - 1} edits`)
+  t.comment(`${rounds} interleavings, ${n - 1} edits`)
+})
