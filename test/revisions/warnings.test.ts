@@ -1,0 +1,221 @@
+import { type Kysely, sql } from 'kysely'
+import t from 'tap'
+import type { Database } from '../../src/db/tables.js'
+import { REQUIRED_FIELDS, worldApp } from '../app.js'
+import { auditRows, hashOfEverything, storedAgent, versionOf, warningsOf } from './stored-state.js'
+
+/** Moves the newest audit row of an agent into the past. */
+async function ageLastChange(db: Kysely<Database>, id: number, seconds: number): Promise<void> {
+  await sql`
+    update audit set at = clock_timestamp() - make_interval(secs => ${seconds}::float8)
+    where resource_kind = 'persona' and resource_id = ${id}
+      and version_after = (select version from persona where id = ${id})`.execute(db)
+}
+
+t.test('the overwrite notice', async t => {
+  const { call, token, database } = await worldApp(t)
+  const alice = await token('alice@example.com')
+  const alsoAlice = await token('alice@example.com')
+  const admin = await token('admin@example.com')
+  let n = 0
+  const rename = (as: string, query = '', headers = {}) =>
+    call('PATCH', `/persona/1?update_mask=name${query}`, { token: as, body: { name: `name ${n++}` }, headers })
+
+  await t.test('names field, person and seconds', async t => {
+    await rename(alice)
+    await ageLastChange(database.db, 1, 42)
+    const [notice, ...others] = warningsOf(await rename(admin))
+    t.match(notice, /^field name replaces a change by alice@example\.com 4[2-9] seconds ago$/)
+    t.same(others, [])
+  })
+  await t.test("not for the person's own changes, with whatever token", async t => {
+    await rename(alice)
+    t.same(warningsOf(await rename(alsoAlice)), [])
+  })
+  await t.test('within 15 minutes, not beyond', async t => {
+    await rename(alice)
+    await ageLastChange(database.db, 1, 890)
+    t.match(warningsOf(await rename(admin)), [/^field name replaces a change by alice@example\.com 89\d seconds ago$/])
+    await ageLastChange(database.db, 1, 901)
+    t.same(warningsOf(await rename(alice)), [])
+  })
+  await t.test('only for what the request replaces', async t => {
+    await rename(alice)
+    const other = await call('PATCH', '/persona/1?update_mask=description', {
+      token: admin,
+      body: { description: `another ${n}` },
+    })
+    t.same(warningsOf(other), [])
+    const { name } = await storedAgent(database.db, 1)
+    const same = await call('PATCH', '/persona/1?update_mask=name', { token: admin, body: { name } })
+    t.same(warningsOf(same), [], 'the same value replaces nothing')
+  })
+  await t.test('not where If-Match says that the caller has seen it', async t => {
+    await rename(alice)
+    t.same(warningsOf(await rename(admin, '', { 'if-match': '*' })), [])
+  })
+  await t.test('in a dry run as in the real one', async t => {
+    await rename(alice)
+    t.match(warningsOf(await rename(admin, '&dry_run=true')), [/^field name replaces a change by alice/])
+    t.match(warningsOf(await rename(admin)), [/^field name replaces a change by alice/])
+  })
+  await t.test('at most five warnings; the last says how many more', async t => {
+    const fields = ['name', 'description', 'system_prompt', 'task_prompt', 'icon_name', 'llm_model_provider_override']
+    const edit = (as: string, count: number) =>
+      call('PATCH', `/persona/1?update_mask=${fields.slice(0, count).join(',')}`, {
+        token: as,
+        body: Object.fromEntries(fields.map(field => [field, `value ${n++}`])),
+      })
+    await edit(alice, 5)
+    const five = warningsOf(
+      await call('PATCH', `/persona/1?update_mask=${fields.slice(0, 5).join(',')}`, {
+        token: admin,
+        body: Object.fromEntries(fields.slice(0, 5).map(field => [field, `value ${n++}`])),
+      }),
+    )
+    t.equal(five.length, 5)
+    t.notMatch(five[4], /more/)
+    await edit(alice, 6)
+    const six = warningsOf(await edit(admin, 6))
+    t.equal(six.length, 5)
+    t.equal(six[4], 'and 2 more warnings')
+  })
+  await t.test('on a tool, also by the name of a definition or of headers', async t => {
+    const put = (as: string, value: string) =>
+      call('PUT', '/admin/tool/custom/10', { token: as, body: { custom_headers: [{ key: 'X-A', value }] } })
+    await put(await token('gcurator@example.com'), '1')
+    const answer = await put(admin, '2')
+    t.match(warningsOf(answer), [/^field custom_headers replaces a change by gcurator@example\.com \d+ seconds ago$/])
+  })
+})
+
+t.test('fields that are ignored or kept', async t => {
+  const { call, token, database } = await worldApp(t)
+  const alice = await token('alice@example.com')
+  const admin = await token('admin@example.com')
+  const hashed = await hashOfEverything(database.db)
+  const dry = (body: object, headers = {}, as = alice) =>
+    call('PATCH', '/persona/11?dry_run=true', {
+      token: as,
+      body: { ...REQUIRED_FIELDS, document_set_ids: [1, 2], ...body },
+      headers,
+    })
+  const strict = { prefer: 'handling=strict' }
+
+  t.test('200 an unknown field is named in a Warning', async t => {
+    const answer = await dry({ system_promt: 'typo' })
+    t.equal(answer.statusCode, 200, answer.body)
+    t.equal(answer.headers.warning, '299 - "unknown field system_promt ignored"')
+    t.notOk('preference-applied' in answer.headers)
+  })
+  t.test('200 what a name holds cannot break the header', async t => {
+    const names = ['é\r\nX-Evil: 1', 'a"b\\c', '名前', 'x'.repeat(500), '\u0001', '']
+    for (const name of names) {
+      const answer = await dry({ [name]: 1 })
+      t.equal(answer.statusCode, 200, answer.body)
+      const header = String(answer.headers.warning)
+      t.match(header, /^299 - "unknown field [\x20-\x21\x23-\x5b\x5d-\x7e]* ignored"$/, header)
+      t.ok(header.length < 120)
+      t.notOk('x-evil' in answer.headers)
+    }
+  })
+  t.test('200 at most five of thousands', async t => {
+    const many = Object.fromEntries(Array.from({ length: 3_000 }, (_, i) => [`unknown${i}`, i]))
+    const told = warningsOf(await dry(many))
+    t.equal(told.length, 5)
+    t.equal(told[4], 'and 2996 more warnings')
+  })
+  t.test('200 unknown fields inside records are named with their place', async t => {
+    const body = { starter_messages: [{ name: 'a', message: 'b', extra: 1 }] }
+    t.same(warningsOf(await dry(body)), ['unknown field starter_messages.0.extra ignored'])
+    const headers = { custom_headers: [{ key: 'X-A', value: '1', extra: 1 }] }
+    const tool = await call('PUT', '/admin/tool/custom/10?dry_run=true', { token: admin, body: headers })
+    t.same(warningsOf(tool), ['unknown field custom_headers.0.extra ignored'])
+  })
+  t.test('200 a field that the caller may not change is kept, and a Warning says so', async t => {
+    const told = warningsOf(await dry({ is_default_persona: true, display_priority: 1 }))
+    t.same(told.sort(), [
+      'field display_priority was kept: changing it takes an administrator',
+      'field is_default_persona was kept: changing it takes an administrator',
+    ])
+    t.same(warningsOf(await dry({ is_default_persona: false, display_priority: 5 })), [], 'the same values are fine')
+    const masked = await call('PATCH', '/persona/11?dry_run=true&update_mask=display_priority', {
+      token: alice,
+      body: { display_priority: null },
+    })
+    t.same(warningsOf(masked), ['field display_priority was kept: changing it takes an administrator'])
+    t.equal(masked.json().display_priority, 5)
+  })
+  t.test('422 strict handling refuses unknown fields, nested ones too', async t => {
+    const answer = await dry({ system_promt: 1, starter_messages: [{ name: 'a', message: 'b', extra: 1 }] }, strict)
+    t.equal(answer.statusCode, 422)
+    t.same(
+      answer.json().detail.map(({ loc, type }: { loc: unknown; type: string }) => [loc, type]),
+      [
+        [['body', 'system_promt'], 'extra_forbidden'],
+        [['body', 'starter_messages', 0, 'extra'], 'extra_forbidden'],
+      ],
+    )
+    const body = { custom_headers: [{ key: 'X-A', value: '1', extra: 1 }], nam: 'x' }
+    const tool = await call('PUT', '/admin/tool/custom/10', { token: admin, body, headers: strict })
+    t.equal(tool.statusCode, 422)
+    t.same(
+      tool.json().detail.map(({ loc }: { loc: unknown }) => loc),
+      [
+        ['body', 'custom_headers', 0, 'extra'],
+        ['body', 'nam'],
+      ],
+    )
+  })
+  t.test('403 strict handling refuses kept fields', async t => {
+    const answer = await dry({ is_default_persona: true }, strict)
+    t.equal(answer.statusCode, 403)
+    t.match(answer.json(), { error_code: 'INSUFFICIENT_PERMISSIONS', detail: /is_default_persona/ })
+    t.equal((await dry({ display_priority: 1 }, strict)).statusCode, 403)
+    t.equal((await dry({ display_priority: 1, is_public: true, is_default_persona: true }, strict, admin)).statusCode, 200)
+  })
+  t.test('200 Preference-Applied answers what was applied, in every spelling', async t => {
+    for (const prefer of ['handling=strict', 'Handling = "Strict"', 'respond-async, handling=strict; x=1']) {
+      const answer = await dry({}, { prefer })
+      t.equal(answer.headers['preference-applied'], 'handling=strict', prefer)
+    }
+    for (const prefer of ['handling=lenient', 'handling=stricter', 'strict', 'x="handling=strict"']) {
+      const answer = await dry({ unknown: 1 }, { prefer })
+      t.equal(answer.statusCode, 200, prefer)
+      t.notOk('preference-applied' in answer.headers, prefer)
+    }
+    const put = { token: admin, body: {}, headers: strict }
+    t.equal((await call('PUT', '/admin/tool/custom/10', put)).headers['preference-applied'], 'handling=strict')
+  })
+  t.test('nothing of all this was stored', async t => {
+    t.same(await hashOfEverything(database.db), hashed)
+  })
+})
+
+t.test('what a change leaves, and what none leaves', async t => {
+  const { call, token, database } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  await t.test('200 a write that changes nothing keeps version and tag and leaves no audit row', async t => {
+    const first = await call('PATCH', '/persona/11', {
+      token: admin,
+      body: { ...REQUIRED_FIELDS, tool_ids: [13, 10, 13], name: ' Agent ' },
+    })
+    const rows = (await auditRows(database.db, 'persona', 11)).length
+    const again = await call('PATCH', '/persona/11', { token: admin, body: { ...REQUIRED_FIELDS, tool_ids: [10, 13] } })
+    t.equal(again.statusCode, 200)
+    t.equal(again.headers.etag, first.headers.etag)
+    t.equal(again.body, first.body)
+    t.equal((await auditRows(database.db, 'persona', 11)).length, rows)
+  })
+  await t.test('200 what an agent references does not move the agent', async t => {
+    const before = await call('PATCH', '/persona/11?update_mask=', { token: admin, body: {} })
+    const rename = await call('PUT', '/admin/tool/custom/10', { token: admin, body: { name: 'renamed tool' } })
+    t.equal(versionOf(rename), versionOf(await call('PUT', '/admin/tool/custom/10', { token: admin, body: {} })))
+    const after = await call('PATCH', '/persona/11?update_mask=', { token: admin, body: {} })
+    t.equal(after.headers.etag, before.headers.etag)
+    t.match(after.body, /renamed tool/)
+    const body = { name: 'next' }
+    const headers = { 'if-match': String(before.headers.etag) }
+    t.equal((await call('PATCH', '/persona/11?update_mask=name', { token: admin, body, headers })).statusCode, 200)
+  })
+})
