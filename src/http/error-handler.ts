@@ -128,6 +128,7 @@ function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return { status: 400, code: 'BAD_REQUEST', detail: 'The body is not as long as Content-Length says.' }
     case 'FST_ERR_BAD_URL':
+    case 'FST_ERR_MAX_PARAM_LENGTH': // no id is that long
       return { status: 404, code: 'NOT_FOUND', detail: 'There is nothing at this address.' }
   }
   if (statusCode === 400) return { status: 400, code: 'BAD_REQUEST', detail: 'The request could not be read.' }
