@@ -4,7 +4,7 @@ import { type Caller, isAdmin } from '../auth/caller.js'
 import { statement } from '../db/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound } from '../errors.js'
-import { compareDefinitions, type DefinitionChange } from './definition/index.js'
+import { compareDefinitionsInSlices, type DefinitionChange } from './definition/index.js'
 import { requireManageable } from './plan.js'
 import { readTool, viewerParameters } from './store.js'
 
@@ -47,9 +47,10 @@ export async function readToolUse(database: ServiceDatabase, caller: Caller, id:
 }
 
 /** What a definition would change in a tool that is used like this. */
-export function impactOf(use: ToolUse, definition: unknown): Impact {
+export async function impactOf(use: ToolUse, definition: unknown): Promise<Impact> {
   const before: unknown = use.definition === null ? NO_OPERATIONS : JSON.parse(use.definition)
-  return { changes: compareDefinitions(before, definition).changes, agents: { ids: use.ids, others: use.others } }
+  const { changes } = await compareDefinitionsInSlices(before, definition)
+  return { changes, agents: { ids: use.ids, others: use.others } }
 }
 
 /** A token bound to resources learns nothing of others; the path of validation names none, so it is checked here. */

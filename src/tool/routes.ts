@@ -157,7 +157,7 @@ function registerValidation(app: FastifyInstance, { database, bodyLimitBytes }: 
       const answer = {
         methods: checked.methods,
         ...(full && { warnings: checked.warnings }),
-        ...(use && { impact: impactOf(use, definition) }),
+        ...(use && { impact: await impactOf(use, definition) }),
       }
       return reply.type('application/json').send(JSON.stringify(answer))
     },

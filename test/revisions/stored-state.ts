@@ -48,7 +48,9 @@ export async function hashOfEverything(db: Kysely<Database>): Promise<Record<str
     select table_name as name from information_schema.tables
     where table_schema = current_schema() and table_type = 'BASE TABLE' order by 1`.execute(db)
   const parts = tables.map(
-    ({ name }) => sql`select ${sql.lit(name)} as name, coalesce(md5(string_agg(content, '' order by content)), '') as hash
+    ({
+      name,
+    }) => sql`select ${sql.lit(name)} as name, coalesce(md5(string_agg(content, '' order by content)), '') as hash
       from (select md5((to_jsonb(r) - 'last_used_at')::text) as content from ${sql.table(name)} r) hashed`,
   )
   const { rows } = await sql<{ name: string; hash: string }>`${sql.join(parts, sql` union all `)}`.execute(db)

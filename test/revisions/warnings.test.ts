@@ -172,7 +172,10 @@ t.test('fields that are ignored or kept', async t => {
     t.equal(answer.statusCode, 403)
     t.match(answer.json(), { error_code: 'INSUFFICIENT_PERMISSIONS', detail: /is_default_persona/ })
     t.equal((await dry({ display_priority: 1 }, strict)).statusCode, 403)
-    t.equal((await dry({ display_priority: 1, is_public: true, is_default_persona: true }, strict, admin)).statusCode, 200)
+    t.equal(
+      (await dry({ display_priority: 1, is_public: true, is_default_persona: true }, strict, admin)).statusCode,
+      200,
+    )
   })
   t.test('200 Preference-Applied answers what was applied, in every spelling', async t => {
     for (const prefer of ['handling=strict', 'Handling = "Strict"', 'respond-async, handling=strict; x=1']) {

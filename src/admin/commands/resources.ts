@@ -3,7 +3,7 @@ import type { ShareLevel } from '../../db/tables.js'
 import type { Loc } from '../../errors.js'
 import { isJsonObject } from '../../http/typebox.js'
 import { checkDefinition, toFunctions } from '../../tool/definition/index.js'
-import { impactOf } from '../../tool/impact.js'
+import { type Impact, impactOf } from '../../tool/impact.js'
 import { InvalidDocument, placeText, Refusal } from '../refusal.js'
 import { createTool, listAgents, listTools, readToolUse, shareAgent, showAgent, showTool } from '../resources.js'
 import { readSource } from '../source.js'
@@ -251,7 +251,7 @@ async function validateCommand(call: Call): Promise<number | undefined> {
   })
   const faults = check.ok ? [] : check.faults.map(located)
   const warnings = check.warnings.map(located)
-  const impact = use && check.ok ? impactOf(use, source.value) : undefined
+  const impact = use && check.ok ? await impactOf(use, source.value) : undefined
   if (call.json) {
     call.printJson({
       ok: check.ok,
@@ -295,7 +295,7 @@ function printMethods(
 
 const CLASS_COLOUR = { breaking: 'red', unknown: 'yellow', safe: 'green' } as const
 
-function printImpact(call: Call, { changes, agents }: ReturnType<typeof impactOf>): void {
+function printImpact(call: Call, { changes, agents }: Impact): void {
   if (changes.length === 0) call.print('No change for a model.')
   for (const change of changes) {
     const word = coloured(call.output, CLASS_COLOUR[change.class], change.class.padEnd(8))

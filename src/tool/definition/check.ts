@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises'
 import type { Fault, Loc } from '../../errors.js'
 import { BudgetWalk } from './budget.js'
 import { type Finding, Findings, type Place, placeOf, placeUnder } from './findings.js'
@@ -7,6 +6,7 @@ import { type MethodRecord, type OperationInput, OperationRules } from './operat
 import { isObject, References } from './references.js'
 import { SchemaWalk } from './schemas.js'
 import { checkServers } from './servers.js'
+import { inOneGo, inSlices } from './slices.js'
 
 export interface CheckOptions {
   /** Defaults: `DEFAULT_DEFINITION_LIMITS`. */
@@ -33,7 +33,6 @@ export interface Inspection {
 const DEFAULT_AT: Loc = ['body', 'definition']
 /** Members visited between two looks at the clock: some hundred microseconds. */
 const STEP_MEMBERS = 4000
-const DEFAULT_SLICE_MS = 5
 
 /**
  * Answers one question: can the operations of this definition be turned into tools without losing anything?
@@ -58,30 +57,16 @@ export async function checkDefinitionInSlices(
   definition: unknown,
   options: CheckOptions & { sliceMs?: number } = {},
 ): Promise<DefinitionCheck> {
-  const sliceMs = options.sliceMs ?? DEFAULT_SLICE_MS
-  const run = inspection(definition, options, false)
-  let started = performance.now()
-  for (;;) {
-    const step = run.next()
-    if (step.done) return step.value.check
-    if (performance.now() - started >= sliceMs) {
-      await setImmediate()
-      started = performance.now()
-    }
-  }
+  return (await inSlices(inspection(definition, options, false), options.sliceMs)).check
 }
 
 /** The check in one go; with `collect` also what each operation takes in. */
 export function inspect(definition: unknown, options: CheckOptions, collect: boolean): Inspection {
-  const run = inspection(definition, options, collect)
-  for (;;) {
-    const step = run.next()
-    if (step.done) return step.value
-  }
+  return inOneGo(inspection(definition, options, collect))
 }
 
 /** The one implementation: a sequence of short steps. */
-function* inspection(definition: unknown, options: CheckOptions, collect: boolean): Generator<void, Inspection> {
+export function* inspection(definition: unknown, options: CheckOptions, collect: boolean): Generator<void, Inspection> {
   const limits =
     options.limits === undefined ? DEFAULT_DEFINITION_LIMITS : { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const root = placeOf(options.at ?? DEFAULT_AT)

@@ -1,11 +1,12 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Loc } from '../../errors.js'
-import { type CheckOptions, type Inspection, inspect } from './check.js'
+import { type CheckOptions, type Inspection, inspection } from './check.js'
 import { locOf, quote } from './findings.js'
 import { InputSchemas } from './functions.js'
 import type { JsonSchema, SchemaConverter } from './json-schema.js'
 import type { OperationInput, ParameterInput } from './operations.js'
 import { isObject } from './references.js'
+import { inOneGo, inSlices } from './slices.js'
 
 /**
  * What a change means for those who call the tool as it was: `breaking` if a call that was right can now be wrong or impossible,
@@ -87,6 +88,8 @@ const SCHEMA_MAPS = new Set(['patternProperties', 'dependentSchemas'])
 const ALL_TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']
 /** Differences told of one schema; a rewritten one is not explained in thousands of lines. */
 const MOST_DIFFERENCES = 50
+/** Pairs of schemas compared between two looks at the clock. */
+const PAIRS_A_STEP = 64
 /** Pairs of schemas compared in one call; beyond it what is left is `unknown`. */
 const MOST_PAIRS = 100_000
 
@@ -105,8 +108,21 @@ const MOST_PAIRS = 100_000
  * version) gives the one change `definition_unreadable`.
  */
 export function compareDefinitions(before: unknown, after: unknown, options: CheckOptions = {}): DefinitionImpact {
-  const old = inspect(before, options, true)
-  const young = inspect(after, options, true)
+  return inOneGo(comparison(before, after, options))
+}
+
+/** `compareDefinitions` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed. */
+export async function compareDefinitionsInSlices(
+  before: unknown,
+  after: unknown,
+  options: CheckOptions & { sliceMs?: number } = {},
+): Promise<DefinitionImpact> {
+  return await inSlices(comparison(before, after, options), options.sliceMs)
+}
+
+function* comparison(before: unknown, after: unknown, options: CheckOptions): Generator<void, DefinitionImpact> {
+  const old = yield* inspection(before, options, true)
+  const young = yield* inspection(after, options, true)
   const oldSide = sideOf(old)
   const youngSide = sideOf(young)
   if (oldSide === undefined || youngSide === undefined) {
@@ -116,8 +132,8 @@ export function compareDefinitions(before: unknown, after: unknown, options: Che
   }
   // Both were walked and nest no deeper than the limit, so that comparing them as they stand is safe.
   if (isDeepStrictEqual(before, after)) return { changes: [] }
-  const changes = [...serverChanges(before, after, options), ...new Comparison(oldSide, youngSide).run()]
-  return { changes }
+  const inOperations = yield* new Comparison(oldSide, youngSide).run()
+  return { changes: [...serverChanges(before, after, options), ...inOperations] }
 }
 
 function sideOf({ operations, references, document }: Inspection): Side | undefined {
@@ -148,7 +164,7 @@ class Comparison {
     private readonly young: Side,
   ) {}
 
-  run(): DefinitionChange[] {
+  *run(): Generator<void, DefinitionChange[]> {
     const byId = new Map(this.young.operations.map(each => [each.record.name, each]))
     const oldIds = new Set(this.old.operations.map(each => each.record.name))
     const newcomers = new Map(
@@ -157,8 +173,8 @@ class Comparison {
     for (const operation of this.old.operations) {
       const same = byId.get(operation.record.name)
       const renamed = same === undefined ? newcomers.get(targetOf(operation)) : undefined
-      if (same !== undefined) this.compareMoved(operation, same)
-      else if (renamed !== undefined) this.compareRenamed(operation, renamed, newcomers)
+      if (same !== undefined) yield* this.compareMoved(operation, same)
+      else if (renamed !== undefined) yield* this.compareRenamed(operation, renamed, newcomers)
       else this.add('breaking', 'operation_removed', operation, undefined, 'the operation is gone')
     }
     for (const operation of newcomers.values()) {
@@ -167,27 +183,31 @@ class Comparison {
     return this.changes
   }
 
-  private compareMoved(old: OperationInput, young: OperationInput): void {
+  private *compareMoved(old: OperationInput, young: OperationInput): Generator<void> {
     if (targetOf(old) !== targetOf(young)) {
       const msg = `the operation is ${quote(targetOf(young))} instead of ${quote(targetOf(old))}`
       this.add('unknown', 'operation_moved', old, locOf(young.place), msg)
     }
-    this.compareInputs(old, young)
+    yield* this.compareInputs(old, young)
   }
 
-  private compareRenamed(old: OperationInput, young: OperationInput, newcomers: Map<string, OperationInput>): void {
+  private *compareRenamed(
+    old: OperationInput,
+    young: OperationInput,
+    newcomers: Map<string, OperationInput>,
+  ): Generator<void> {
     newcomers.delete(targetOf(young))
     const msg = `the operation is called ${quote(young.record.name)} now`
     this.add('breaking', 'operation_renamed', old, locOf(young.place, ['operationId']), msg)
-    this.compareInputs(old, young)
+    yield* this.compareInputs(old, young)
   }
 
-  private compareInputs(old: OperationInput, young: OperationInput): void {
+  private *compareInputs(old: OperationInput, young: OperationInput): Generator<void> {
     const youngByKey = new Map(young.parameters.map(each => [keyOf(each), each]))
     for (const parameter of old.parameters) {
       const same = youngByKey.get(keyOf(parameter))
       youngByKey.delete(keyOf(parameter))
-      if (same !== undefined) this.compareParameter(old, parameter, same)
+      if (same !== undefined) yield* this.compareParameter(old, parameter, same)
       else this.add('breaking', 'parameter_removed', old, undefined, `the ${nameOf(parameter)} is gone`)
     }
     for (const parameter of youngByKey.values()) {
@@ -201,10 +221,10 @@ class Comparison {
         msg,
       )
     }
-    this.compareBody(old, young)
+    yield* this.compareBody(old, young)
   }
 
-  private compareParameter(operation: OperationInput, old: ParameterInput, young: ParameterInput): void {
+  private *compareParameter(operation: OperationInput, old: ParameterInput, young: ParameterInput): Generator<void> {
     if (isRequired(young) !== isRequired(old)) {
       const [kind, how] = isRequired(young)
         ? (['parameter_required', 'required'] as const)
@@ -217,7 +237,7 @@ class Comparison {
         `the ${nameOf(young)} is now ${how}`,
       )
     }
-    const differences = this.compareSchemas(
+    const differences = yield* this.compareSchemas(
       this.old.schemas.parameterSchema(old, new Set()),
       this.young.schemas.parameterSchema(young, new Set()),
     )
@@ -227,13 +247,13 @@ class Comparison {
     }
   }
 
-  private compareSchemas(old: JsonSchema, young: JsonSchema): Difference[] {
+  private *compareSchemas(old: JsonSchema, young: JsonSchema): Generator<void, Difference[]> {
     const comparison = new SchemaComparison(this.old.schemas.converter, this.young.schemas.converter, this.ledger)
-    comparison.run(old, young)
+    yield* comparison.run(old, young)
     return comparison.differences
   }
 
-  private compareBody(old: OperationInput, young: OperationInput): void {
+  private *compareBody(old: OperationInput, young: OperationInput): Generator<void> {
     const loc = young.body === undefined ? undefined : locOf(young.body.place)
     if (old.body === undefined || young.body === undefined) {
       if (old.body !== undefined) this.add('breaking', 'body_removed', old, undefined, 'the request body is gone')
@@ -248,7 +268,7 @@ class Comparison {
       const msg = `the request body is now ${isNowRequired ? 'required' : 'optional'}`
       this.add(isNowRequired ? 'breaking' : 'safe', isNowRequired ? 'body_required' : 'body_optional', old, loc, msg)
     }
-    const differences = this.compareSchemas(
+    const differences = yield* this.compareSchemas(
       this.old.schemas.bodySchema(old.body, new Set()),
       this.young.schemas.bodySchema(young.body, new Set()),
     )
@@ -308,7 +328,7 @@ class SchemaComparison {
     private readonly ledger: Ledger,
   ) {}
 
-  run(old: JsonSchema, young: JsonSchema): void {
+  *run(old: JsonSchema, young: JsonSchema): Generator<void> {
     this.pending.push({ old, young, at: '' })
     for (let i = 0; i < this.pending.length && this.differences.length < MOST_DIFFERENCES; i++) {
       const pair = this.pending[i]
@@ -318,6 +338,7 @@ class SchemaComparison {
         return
       }
       this.compare(pair.old, pair.young, pair.at)
+      if (i % PAIRS_A_STEP === 0) yield
     }
     if (this.differences.length > 0) return
     for (const pair of this.compared) this.ledger.equal.add(pair)

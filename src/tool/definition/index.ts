@@ -3,6 +3,7 @@ export {
   type ChangeClass,
   type ChangeKind,
   compareDefinitions,
+  compareDefinitionsInSlices,
   type DefinitionChange,
   type DefinitionImpact,
 } from './compare.js'
