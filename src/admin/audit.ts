@@ -176,6 +176,7 @@ function chainFindings(
   const [first] = rows
   let version = resource?.audit_anchor_version ?? first?.version_before ?? 0
   let head = resource?.audit_anchor ?? first?.previous_hash ?? GENESIS_HASH
+  let followsWhole = true
   for (const row of rows) {
     const isWhole = rowIsWhole(row)
     if (!isWhole) note(row.version_after, 'edited', 'the row does not have the content that its hash was made of')
@@ -186,9 +187,14 @@ function chainFindings(
         'deleted',
         `${gone === 1 ? 'a row is' : `${gone} rows are`} missing before version ${row.version_after}`,
       )
-    } else if (row.previous_hash !== head && isWhole) {
-      note(row.version_after, 'reordered', 'the row does not follow the one before it')
+    } else if (row.previous_hash !== head && isWhole && followsWhole) {
+      note(
+        row.version_after,
+        'reordered',
+        'the row does not follow the one before it: one of the two was replaced or moved',
+      )
     }
+    followsWhole = isWhole
     version = row.version_after
     head = row.hash
   }

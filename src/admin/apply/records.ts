@@ -90,7 +90,7 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
     if (match.stored === undefined) made.push({ id: match.id, ...shape.defaults, ...values })
     else if (fields.length > 0) changed.push({ id: match.id, columns: values })
     const action = match.stored === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
-    outcomes.push({ section, id: match.id, name: String(match.entry[TABLES[section].named]), action, fields })
+    outcomes.push({ section, id: match.id, name: String(match.entry.name ?? match.entry.email), action, fields })
   }
   const links = await Promise.all((shape.links ?? []).map(link => planLink(db, section, link, catalogue, outcomes)))
   return {

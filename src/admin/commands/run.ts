@@ -69,9 +69,9 @@ function commandOf(args: readonly string[]): { command: Command; rest: readonly 
 
 function overview(args: readonly string[], output: Output): number {
   const words = args.filter(word => !word.startsWith('-'))
-  const group = COMMANDS.filter(command => words.length > 0 && command.name.startsWith(`${words.join(' ')} `))
+  const group = COMMANDS.filter(command => command.name.startsWith(`${words[0]} `))
   const asksHelp = words.length < args.length || args.length === 0
-  const isKnown = words.length === 0 || group.length > 0
+  const isKnown = words.length === 0 || COMMANDS.some(command => command.name.startsWith(`${words.join(' ')} `))
   const shown = group.length > 0 ? group : COMMANDS
   const lines = [
     'Usage: agentctl COMMAND [arguments] [--help]',

@@ -1,0 +1,188 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { verifyAudit } from '../../src/admin/audit.js'
+import { differenceBetween, readHistory } from '../../src/admin/history.js'
+import { Refusal } from '../../src/admin/refusal.js'
+import { rollbackPersona, rollbackTool } from '../../src/admin/rollback.js'
+import { readConfig } from '../../src/config.js'
+import { openUrl } from '../../src/db/open.js'
+import { contentOf } from '../../src/persona/plan.js'
+import { readPersona } from '../../src/persona/store.js'
+import { pruneHistory } from '../../src/revisions/prune.js'
+import { worldDatabase } from '../world.js'
+
+const { database, vault, url } = await worldDatabase(t)
+const { db } = database
+const options = { vault, env: {} }
+
+const KEEP_ALL = { AUDIT_RETENTION_DAYS: 400, HISTORY_VERSIONS_MAX: 100, HISTORY_BYTES_MAX: 2 ** 26 }
+
+/** A definition whose keys stand in no usual order, with a number that only its own text keeps. */
+function definition(round: number) {
+  const get = { summary: `Round ${round}`, operationId: `op_${round}`, responses: { 200: { description: 'ok' } } }
+  return {
+    paths: { '/a': { get } },
+    servers: [{ url: 'https://api.example.com' }],
+    info: { title: 't' },
+    openapi: '3.1.0',
+  }
+}
+
+async function storedDefinition(id: number): Promise<string | undefined> {
+  const { rows } = await sql<{ text: string }>`
+    select d.content::text as text from tool t join tool_definition d on d.hash = t.definition_hash where t.id = ${id}`.execute(
+    db,
+  )
+  return rows[0]?.text
+}
+
+async function changeTool(id: number, fields: object): Promise<void> {
+  const { name } = await db.selectFrom('tool').select('name').where('id', '=', id).executeTakeFirstOrThrow()
+  await applyOrganisation(database, { version: 1, tools: [{ id, name, ...fields }] }, options)
+}
+
+async function changeAgent(id: number, fields: object): Promise<void> {
+  const { name } = await db.selectFrom('persona').select('name').where('id', '=', id).executeTakeFirstOrThrow()
+  await applyOrganisation(database, { version: 1, agents: [{ id, name, ...fields }] }, options)
+}
+
+t.test('a rollback gives the definition of any version text for text, as a new version', async t => {
+  const texts = [await storedDefinition(10)]
+  for (let round = 2; round <= 21; round++) {
+    await changeTool(10, { definition: definition(round), description: `round ${round}` })
+    texts.push(await storedDefinition(10))
+  }
+  for (const version of [1, 7, 20, 3]) {
+    const before = await db.selectFrom('tool').select('version').where('id', '=', 10).executeTakeFirstOrThrow()
+    const result = await rollbackTool(database, vault, 10, version)
+    t.equal(result.version, before.version + 1)
+    t.equal(await storedDefinition(10), texts[version - 1])
+  }
+})
+
+t.test('a rollback leaves secrets as they are now and says so', async t => {
+  await changeTool(16, { custom_headers: [{ key: 'X-New', value: 'secret' }], description: 'changed' })
+  t.same(await rollbackTool(database, vault, 16, 1), { version: 3, fields: ['description'], left: ['custom_headers'] })
+  const headers = await db.selectFrom('tool_header').select('name').where('tool_id', '=', 16).execute()
+  t.same(headers, [{ name: 'X-New' }])
+})
+
+t.test('a rollback of an agent gives every field and relation of the version back', async t => {
+  const stored = async () => {
+    const state = await readPersona(db, 11, null)
+    return state && contentOf(state)
+  }
+  const first = await stored()
+  await changeAgent(11, {
+    name: 'Full',
+    tools: [],
+    users: [],
+    labels: ['beta'],
+    system_prompt: 'Other',
+    search_start_date: null,
+  })
+  await changeAgent(11, { groups: [], starter_messages: null })
+  const { version } = await rollbackPersona(database, 11, 1)
+  t.equal(version, 4)
+  t.same(await stored(), first)
+  const history = await readHistory(db, 'persona', 11)
+  t.same(differenceBetween(history, 1, 4), [])
+  t.same(
+    differenceBetween(history, 1, 3)
+      .map(change => change.field)
+      .sort(),
+    ['groups', 'label_ids', 'search_start_date', 'starter_messages', 'system_prompt', 'tool_ids', 'users'],
+  )
+})
+
+t.test('a rollback to what is gone or not kept is refused', async t => {
+  await changeAgent(4, { tools: ['items'] })
+  await changeAgent(4, { tools: [] })
+  await changeTool(10, { enabled: false })
+  await t.rejects(
+    rollbackPersona(database, 4, 2),
+    new Refusal('what that version refers to is gone or disabled: tool_ids 10'),
+  )
+  await t.rejects(rollbackPersona(database, 4, 9), new Refusal('agent 4 has the versions 1 to 3, not 9'))
+  await changeTool(10, { enabled: true })
+})
+
+t.test('old contents are pruned by number and size, rows by age; the chains still verify', async t => {
+  t.same(await pruneHistory(db, KEEP_ALL), { auditRows: 0, differences: 0, definitions: 0 })
+  const pruned = await pruneHistory(db, { ...KEEP_ALL, HISTORY_VERSIONS_MAX: 5 })
+  t.ok(pruned.differences >= 20)
+  t.ok(pruned.definitions > 0)
+  const tool = await readHistory(db, 'tool', 10)
+  t.equal(tool.kept_from, tool.current - 5)
+  t.equal((await rollbackTool(database, vault, 10, tool.kept_from)).version, tool.current + 1)
+  await t.rejects(rollbackTool(database, vault, 10, tool.kept_from - 1), /kept from version/)
+  t.same((await verifyAudit(db)).findings, [])
+
+  const bySize = await pruneHistory(db, { ...KEEP_ALL, HISTORY_BYTES_MAX: 1024 })
+  t.ok(bySize.differences > 0)
+  const newest = await db
+    .selectFrom('audit')
+    .select('difference')
+    .where('resource_kind', '=', 'tool')
+    .where('resource_id', '=', 10)
+    .orderBy('version_after', 'desc')
+    .executeTakeFirst()
+  t.ok(newest?.difference)
+
+  await sql`update audit set at = at - interval '401 days' where resource_kind = 'persona' and resource_id = 4 and version_after < 3`.execute(
+    db,
+  )
+  const { auditRows } = await pruneHistory(db, KEEP_ALL)
+  t.equal(auditRows, 2)
+  const agent = await db
+    .selectFrom('persona')
+    .select(['audit_anchor_version', 'audit_count'])
+    .where('id', '=', 4)
+    .executeTakeFirst()
+  t.same(agent, { audit_anchor_version: 2, audit_count: 3 })
+  t.same((await verifyAudit(db)).findings, [])
+  await changeAgent(4, { description: 'after' })
+  t.same((await verifyAudit(db, { kind: 'persona', id: 4 })).findings, [])
+})
+
+t.test('verification says which row was edited, deleted or moved', async t => {
+  for (const description of ['a', 'b', 'c']) await changeAgent(2, { description })
+  // One connection, as the copies to repair from are temporary tables.
+  const single = openUrl(url, readConfig({ DATABASE_POOL_SIZE: '1' }))
+  t.teardown(() => single.close())
+  const one = single.db
+  const found = async (change: ReturnType<typeof sql>) => {
+    await sql`create temporary table kept_audit as select * from audit; create temporary table kept_persona as
+      select id, audit_head from persona where id = 2`.execute(one)
+    await change.execute(one)
+    const { findings } = await verifyAudit(one, { kind: 'persona', id: 2 })
+    await sql`delete from audit; insert into audit select * from kept_audit; update persona p set audit_head = k.audit_head
+      from kept_persona k where k.id = p.id; drop table kept_audit; drop table kept_persona`.execute(one)
+    return findings.map(({ problem, version }) => [problem, version])
+  }
+  const row = (version: number) => sql`resource_kind = 'persona' and resource_id = 2 and version_after = ${version}`
+  t.same(await found(sql`update audit set actor = 'bob@example.com' where ${row(2)}`), [['edited', 2]])
+  t.same(await found(sql`update audit set difference = '{"name":{"from":1,"to":2}}' where ${row(3)}`), [['edited', 3]])
+  t.same(await found(sql`delete from audit where ${row(2)}`), [['deleted', 2]])
+  t.same(await found(sql`delete from audit where ${row(4)}`), [['deleted', 4]])
+  t.same(await found(sql`delete from audit where resource_kind = 'persona' and resource_id = 2`), [['deleted', 1]])
+  const swapped = sql`update audit a set previous_hash = b.previous_hash, hash = b.hash, actor = b.actor, at = b.at,
+    difference = b.difference, difference_hash = b.difference_hash, request_id = b.request_id
+    from audit b where a.resource_kind = 'persona' and a.resource_id = 2 and b.resource_kind = 'persona' and b.resource_id = 2
+      and a.version_after in (2, 3) and b.version_after = 5 - a.version_after`
+  t.same(
+    (await found(swapped)).map(([, version]) => version),
+    [2, 3],
+  )
+  t.same(await found(sql`update persona set audit_head = decode(repeat('11', 32), 'hex') where id = 2`), [
+    ['head_mismatch', 4],
+  ])
+})
+
+t.test('the head of a chain stays until the resource changes', async t => {
+  const before = await verifyAudit(db, { kind: 'tool', id: 17 })
+  t.equal((await verifyAudit(db, { kind: 'tool', id: 17 })).head, before.head)
+  await changeTool(17, { description: 'other' })
+  t.not((await verifyAudit(db, { kind: 'tool', id: 17 })).head, before.head)
+})

@@ -1,0 +1,95 @@
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { exportOrganisation } from '../../src/admin/export.js'
+import { addKeyToFile, keyStatus, rotateKeys } from '../../src/admin/keys.js'
+import { decryptSecret } from '../../src/secrets/cipher.js'
+import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
+import { openVault } from '../../src/secrets/vault.js'
+import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
+
+const { database, vault } = await worldDatabase(t)
+const { db } = database
+
+t.test('an export without secrets applies to its own database with an empty plan', async t => {
+  const document = await exportOrganisation(db)
+  t.notMatch(JSON.stringify(document), /Bearer abc/)
+  t.match(JSON.stringify(document), 'TOOL_16_AUTHORIZATION')
+  const report = await applyOrganisation(database, document, { vault, env: {}, plan: true, prune: true })
+  t.same(countOutcomes(report), { created: 0, changed: 0, unchanged: 68, removed: 0, kept: 0, only_here: 0 })
+})
+
+t.test('a variable of an export that is set replaces the stored secret', async t => {
+  const document = await exportOrganisation(db)
+  const env = { TOOL_16_AUTHORIZATION: 'Bearer other' }
+  const report = await applyOrganisation(database, document, { vault, env, plan: true })
+  const changed = report.outcomes.filter(outcome => outcome.action === 'changed')
+  t.same(
+    changed.map(({ section, id, fields }) => [section, id, fields.map(change => change.field)]),
+    [['tools', 16, ['custom_headers']]],
+  )
+  t.notMatch(JSON.stringify(report), /Bearer other/)
+})
+
+t.test('rotation seals every value anew, leaves what lacks its key, and needs the old key no more', async t => {
+  const fresh = generateKey('fresh')
+  const both = parseKeyRing(`${fresh} ${TEST_SECRET_KEYS}`)
+  const masks = await db
+    .selectFrom('tool_header')
+    .select('fingerprint')
+    .orderBy('tool_id')
+    .orderBy('position')
+    .execute()
+
+  const alone = await keyStatus(db, parseKeyRing(fresh))
+  t.same(
+    alone.tools_without_key.map(tool => tool.id),
+    [16, 17],
+  )
+  t.same(
+    alone.keys.find(key => key.id === 'test'),
+    { id: 'test', in_ring: false, current: false, values: 4, deployment_key: true },
+  )
+
+  const steps: number[] = []
+  const rotation = await rotateKeys(db, both, done => steps.push(done))
+  t.same(rotation, { values: 4, tools: 3, deployment_key: true, skipped_tools: [] })
+  t.same(await rotateKeys(db, both, () => undefined), { values: 0, tools: 0, deployment_key: false, skipped_tools: [] })
+
+  const ring = parseKeyRing(fresh)
+  t.ok((await openVault(db, ring)).deploymentKey)
+  const {
+    key_id: keyId,
+    nonce,
+    ciphertext,
+  } = await db
+    .selectFrom('tool_header')
+    .selectAll()
+    .where('tool_id', '=', 16)
+    .where('position', '=', 0)
+    .executeTakeFirstOrThrow()
+  t.equal(decryptSecret(ring, { keyId, nonce, ciphertext }, { toolId: 16, headerName: 'Authorization' }), 'Bearer abc')
+  t.same(
+    await db.selectFrom('tool_header').select('fingerprint').orderBy('tool_id').orderBy('position').execute(),
+    masks,
+  )
+  t.same(
+    await db.selectFrom('tool').select(['version', 'secrets_generation']).where('id', '=', 16).executeTakeFirst(),
+    {
+      version: 1,
+      secrets_generation: 1,
+    },
+  )
+})
+
+t.test('a new key goes first into a key file that only its owner reads', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'keys-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const file = join(folder, 'ring')
+  const first = addKeyToFile(file)
+  const second = addKeyToFile(file)
+  t.same(parseKeyRing(readFileSync(file, 'utf8')).ids, [second, first])
+  t.equal(statSync(file).mode & 0o777, 0o600)
+})
