@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { COMMANDS } from '../../src/admin/commands/run.js'
+import { COMMANDS, run } from '../../src/admin/commands/run.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
 
@@ -28,21 +28,37 @@ function file(name: string, text: string): string {
   return path
 }
 
-function agentctl(args: string[], options: { env?: Record<string, string>; input?: string } = {}) {
+interface Answer {
+  status: number | null
+  stdout: string
+  stderr: string
+}
+
+/** Runs a command line in this process, or, with something on its standard input, in one of its own. */
+async function agentctl(
+  args: string[],
+  options: { env?: Record<string, string>; input?: string } = {},
+): Promise<Answer> {
   const env = { PATH: process.env.PATH ?? '', DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, ...options.env }
-  const { status, stdout, stderr } = spawnSync(process.execPath, [CLI, ...args], {
-    env,
-    encoding: 'utf8',
-    ...(options.input !== undefined && { input: options.input }),
-  })
-  return { status, stdout, stderr, json: () => JSON.parse(stdout) }
+  if (options.input !== undefined) {
+    return spawnSync(process.execPath, [CLI, ...args], { env, encoding: 'utf8', input: options.input })
+  }
+  const answer = { status: 0, stdout: '', stderr: '' }
+  const print = (text: string) => {
+    answer.stdout += `${text}\n`
+  }
+  const remark = (text: string) => {
+    answer.stderr += `${text}\n`
+  }
+  answer.status = await run(args, env, { print, remark, colours: false })
+  return answer
 }
 
 t.test('0: every command has help that needs no database', async t => {
   const nowhere = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' }
-  t.equal(agentctl(['--help'], { env: nowhere }).status, 0)
+  t.equal((await agentctl(['--help'], { env: nowhere })).status, 0)
   for (const name of ['apply', 'token create', 'group member add', 'audit verify']) {
-    const { status, stdout } = agentctl([...name.split(' '), '--help'], { env: nowhere })
+    const { status, stdout } = await agentctl([...name.split(' '), '--help'], { env: nowhere })
     t.equal(status, 0, name)
     t.match(stdout, `Usage: agentctl ${name}`)
   }
@@ -63,21 +79,23 @@ t.test('2: what is no command line of ours', async t => {
     ['user', 'list', '--unknown'],
     ['agent', 'share', '1', '--user', 'bob@example.com', '--level', 'owner'],
   ]) {
-    const { status, stderr } = agentctl(args)
+    const { status, stderr } = await agentctl(args)
     t.equal(status, args.length === 0 ? 0 : 2, args.join(' '))
     t.notMatch(stderr, /\n\s+at /)
   }
 })
 
 t.test('69: the database cannot be reached', async t => {
-  const { status, stderr } = agentctl(['user', 'list'], { env: { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' } })
+  const { status, stderr } = await agentctl(['user', 'list'], {
+    env: { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' },
+  })
   t.equal(status, 69)
   t.match(stderr, 'the database cannot be reached')
 })
 
 t.test('78: the configuration is not usable', async t => {
-  t.equal(agentctl(['user', 'list'], { env: { PORT: 'x' } }).status, 78)
-  t.equal(agentctl(['status'], { env: { SECRET_KEYS: '' } }).status, 78)
+  t.equal((await agentctl(['user', 'list'], { env: { PORT: 'x' } })).status, 78)
+  t.equal((await agentctl(['status'], { env: { SECRET_KEYS: '' } })).status, 78)
 })
 
 t.test('token create prints id, token and expiry as JSON; the token works until it is revoked', async t => {
@@ -94,61 +112,64 @@ t.test('token create prints id, token and expiry as JSON; the token works until 
     '12h',
     '--json',
   ]
-  const { id, token, expires_at } = agentctl(args).json()
+  const { id, token, expires_at } = JSON.parse((await agentctl(args)).stdout)
   t.match(expires_at, /^\d{4}-/)
   const { caller } = await authenticate(database.db, `Bearer ${token}`, undefined)
   t.match(caller, { email: 'alice@example.com', token: { personaIds: [2] } })
-  const rotated = agentctl(['token', 'rotate', String(id), '--overlap', '1h', '--json']).json()
+  const rotated = JSON.parse((await agentctl(['token', 'rotate', String(id), '--overlap', '1h', '--json'])).stdout)
   t.match(await authenticate(database.db, `Bearer ${rotated.token}`, undefined), {
     caller: { token: { personaIds: [2] } },
   })
-  t.equal(agentctl(['token', 'revoke', String(id)]).status, 0)
+  t.equal((await agentctl(['token', 'revoke', String(id)])).status, 0)
   await t.rejects(authenticate(database.db, `Bearer ${token}`, undefined), { code: 'INVALID_TOKEN' })
-  t.equal(agentctl(['token', 'create', '--for', 'nobody@example.com']).status, 1)
+  t.equal((await agentctl(['token', 'create', '--for', 'nobody@example.com'])).status, 1)
 })
 
 t.test('people: made, granted, listed, shut out', async t => {
-  t.equal(agentctl(['user', 'create', 'dora@example.com']).status, 0)
-  t.equal(agentctl(['user', 'create', 'DORA@example.com']).status, 1)
-  t.equal(agentctl(['user', 'grant', 'dora@example.com', 'manage:actions']).status, 0)
-  t.equal(agentctl(['group', 'create', 'Night shift']).status, 0)
-  t.equal(agentctl(['group', 'manager', 'add', 'Night shift', 'dora@example.com']).status, 0)
-  t.equal(agentctl(['group', 'member', 'add', 'Night shift', 'dora@example.com']).status, 0)
-  t.match(agentctl(['group', 'list', '--json']).json().at(-1), {
+  t.equal((await agentctl(['user', 'create', 'dora@example.com'])).status, 0)
+  t.equal((await agentctl(['user', 'create', 'DORA@example.com'])).status, 1)
+  t.equal((await agentctl(['user', 'grant', 'dora@example.com', 'manage:actions'])).status, 0)
+  t.equal((await agentctl(['group', 'create', 'Night shift'])).status, 0)
+  t.equal((await agentctl(['group', 'manager', 'add', 'Night shift', 'dora@example.com'])).status, 0)
+  t.equal((await agentctl(['group', 'member', 'add', 'Night shift', 'dora@example.com'])).status, 0)
+  t.match(JSON.parse((await agentctl(['group', 'list', '--json'])).stdout).at(-1), {
     name: 'Night shift',
     members: [],
     managers: ['dora@example.com'],
   })
-  t.equal(agentctl(['user', 'deactivate', 'dora@example.com']).status, 0)
-  const dora = agentctl(['user', 'list', '--json'])
-    .json()
-    .find((user: { email: string }) => user.email === 'dora@example.com')
+  t.equal((await agentctl(['user', 'deactivate', 'dora@example.com'])).status, 0)
+  const users: { email: string }[] = JSON.parse((await agentctl(['user', 'list', '--json'])).stdout)
+  const dora = users.find(user => user.email === 'dora@example.com')
   t.match(dora, { active: false, permissions: ['manage:actions'], groups: ['Night shift'] })
 })
 
 t.test('an agent is shared and unshared, each a version of its own', async t => {
   t.match(
-    agentctl(['agent', 'share', '1', '--user', 'bob@example.com', '--group', 'Sales', '--level', 'editor']).stdout,
+    (await agentctl(['agent', 'share', '1', '--user', 'bob@example.com', '--group', 'Sales', '--level', 'editor']))
+      .stdout,
     'version 2',
   )
-  t.match(agentctl(['agent', 'show', '1', '--json']).json(), {
+  t.match(JSON.parse((await agentctl(['agent', 'show', '1', '--json'])).stdout), {
     users: [{ email: 'bob@example.com', level: 'editor' }],
     groups: [{ name: 'Sales', level: 'editor' }],
   })
-  t.match(agentctl(['agent', 'unshare', '1', '--user', 'bob@example.com', '--group', 'Sales']).stdout, 'version 3')
-  t.match(agentctl(['diff', 'persona', '1', '1', '3']).stdout, 'same content')
-  t.equal(agentctl(['agent', 'share', '1', '--user', 'alice@example.com']).status, 1)
+  t.match(
+    (await agentctl(['agent', 'unshare', '1', '--user', 'bob@example.com', '--group', 'Sales'])).stdout,
+    'version 3',
+  )
+  t.match((await agentctl(['diff', 'persona', '1', '1', '3'])).stdout, 'same content')
+  t.equal((await agentctl(['agent', 'share', '1', '--user', 'alice@example.com'])).status, 1)
 })
 
 t.test('a tool is made with secrets from standard input, which nothing prints', async t => {
   const args = ['tool', 'create', '--definition', file('good.yaml', GOOD), '--headers-stdin', '--json']
-  const { id, name } = agentctl(args, { input: '# for the maps\nX-Api-Key: very secret\n' }).json()
+  const { id, name } = JSON.parse((await agentctl(args, { input: '# for the maps\nX-Api-Key: very secret\n' })).stdout)
   t.equal(name, 'Maps')
-  const shown = agentctl(['tool', 'show', String(id)]).stdout
+  const shown = (await agentctl(['tool', 'show', String(id)])).stdout
   t.match(shown, /X-Api-Key.*\*{4}#/)
   t.notMatch(shown, 'very secret')
-  t.match(agentctl(['tool', 'show', String(id), '--as-functions']).json(), [{ name: 'get_route' }])
-  const refused = agentctl(['tool', 'create', '--definition', file('bad.yaml', BAD), '--headers-stdin'], {
+  t.match(JSON.parse((await agentctl(['tool', 'show', String(id), '--as-functions'])).stdout), [{ name: 'get_route' }])
+  const refused = await agentctl(['tool', 'create', '--definition', file('bad.yaml', BAD), '--headers-stdin'], {
     input: 'no colon, secret',
   })
   t.equal(refused.status, 1)
@@ -156,17 +177,21 @@ t.test('a tool is made with secrets from standard input, which nothing prints', 
 })
 
 t.test('validate: 0 with the methods, 1 with the faults at their lines', async t => {
-  const good = agentctl(['validate', '-', '--json'], {
+  const good = await agentctl(['validate', '-', '--json'], {
     input: GOOD,
     env: { DATABASE_URL: '', DATA_DIR: '/nonexistent' },
   })
   t.equal(good.status, 0)
-  t.match(good.json(), { ok: true, methods: [{ name: 'get_route', method: 'get', path: '/route' }], faults: [] })
-  const bad = agentctl(['validate', file('bad.yaml', BAD), '--json'])
+  t.match(JSON.parse(good.stdout), {
+    ok: true,
+    methods: [{ name: 'get_route', method: 'get', path: '/route' }],
+    faults: [],
+  })
+  const bad = await agentctl(['validate', file('bad.yaml', BAD), '--json'])
   t.equal(bad.status, 1)
-  t.match(bad.json(), { ok: false, faults: [{ line: 7, loc: ['paths', '/route', 'get', 'operationId'] }] })
-  t.match(agentctl(['validate', file('broken.json', '{"a": ]')]).stderr, /line 1/)
-  const against = agentctl(['validate', file('good.yaml', GOOD), '--against', 'tool:10'])
+  t.match(JSON.parse(bad.stdout), { ok: false, faults: [{ line: 7, loc: ['paths', '/route', 'get', 'operationId'] }] })
+  t.match((await agentctl(['validate', file('broken.json', '{"a": ]')])).stderr, /line 1/)
+  const against = await agentctl(['validate', file('good.yaml', GOOD), '--against', 'tool:10'])
   t.equal(against.status, 0)
   t.match(against.stdout, /breaking/)
   t.match(against.stdout, 'agents 8, 11')
@@ -177,27 +202,27 @@ t.test('apply: a document with faults names the lines and exits with 1', async t
     'faults.yaml',
     'version: 1\nlabels:\n  - name: x\n  - nam: y\nagents:\n  - name: z\n    tools:\n      - nothing\n',
   )
-  const shape = agentctl(['apply', path, '--json'])
+  const shape = await agentctl(['apply', path, '--json'])
   t.equal(shape.status, 1)
   t.same(
-    shape.json().faults.map((fault: { line: number; type: string }) => [fault.line, fault.type]),
+    JSON.parse(shape.stdout).faults.map((fault: { line: number; type: string }) => [fault.line, fault.type]),
     [
       [4, 'missing'],
       [4, 'extra_forbidden'],
     ],
   )
   const again = file('faults2.yaml', 'version: 1\nagents:\n  - name: z\n    tools:\n      - nothing\n')
-  t.match(agentctl(['apply', again]).stdout, /line 5.*agents\[0\]\.tools\[0\].*not found/)
-  t.match(agentctl(['apply', worldFile(), '--plan']).stdout, 'a plan: nothing was stored')
+  t.match((await agentctl(['apply', again])).stdout, /line 5.*agents\[0\]\.tools\[0\].*not found/)
+  t.match((await agentctl(['apply', worldFile(), '--plan'])).stdout, 'a plan: nothing was stored')
 })
 
 t.test('audit verify: 0 and the head; 1 when the head is not the expected one', async t => {
-  const { status, stdout } = agentctl(['audit', 'verify', '--json'])
+  const { status, stdout } = await agentctl(['audit', 'verify', '--json'])
   t.equal(status, 0, stdout)
   const { head } = JSON.parse(stdout)
-  t.equal(agentctl(['audit', 'verify', '--expect-head', head]).status, 0)
-  t.equal(agentctl(['audit', 'verify', '--expect-head', '00']).status, 1)
-  t.match(agentctl(['audit', 'list', '--resource', 'persona:1', '--json']).json(), [
+  t.equal((await agentctl(['audit', 'verify', '--expect-head', head])).status, 0)
+  t.equal((await agentctl(['audit', 'verify', '--expect-head', '00'])).status, 1)
+  t.match(JSON.parse((await agentctl(['audit', 'list', '--resource', 'persona:1', '--json'])).stdout), [
     { version_after: 3 },
     {},
     { version_after: 1 },
@@ -205,8 +230,11 @@ t.test('audit verify: 0 and the head; 1 when the head is not the expected one', 
 })
 
 t.test('status, config and migrate answer', async t => {
-  t.match(agentctl(['status', '--json']).json(), { schema: { kind: 'current' }, keys: { current: 'test' } })
-  t.match(agentctl(['status']).stdout, 'recent changes')
-  t.match(agentctl(['config']).stdout, 'DATABASE_POOL_SIZE')
-  t.same(agentctl(['migrate', '--plan', '--json']).json(), { pending: [] })
+  t.match(JSON.parse((await agentctl(['status', '--json'])).stdout), {
+    schema: { kind: 'current' },
+    keys: { current: 'test' },
+  })
+  t.match((await agentctl(['status'])).stdout, 'recent changes')
+  t.match((await agentctl(['config'])).stdout, 'DATABASE_POOL_SIZE')
+  t.same(JSON.parse((await agentctl(['migrate', '--plan', '--json'])).stdout), { pending: [] })
 })
