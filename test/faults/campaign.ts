@@ -22,6 +22,19 @@ const RESULTS = fileURLToPath(new URL('../../../test/faults/results.json', impor
 const RUNS = 20
 const KILLED_RUNS = 100
 
+const NOTHING = {
+  runs: 0,
+  failedRuns: 0,
+  requests: 0,
+  acknowledged: 0,
+  stale: 0,
+  notApplied: 0,
+  unknown: 0,
+  unknownApplied: 0,
+  connectionErrors: 0,
+  longestAnswerMs: 0,
+}
+
 const asked = process.argv.slice(2)
 const results: Results = existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, 'utf8')) as Results) : {}
 let hasFailed = false
@@ -79,17 +92,4 @@ function added(
     firstSuccessMs: [...before.firstSuccessMs, firstSuccessMs],
     recoveryMs: [...before.recoveryMs, recoveryMs],
   }
-}
-
-const NOTHING = {
-  runs: 0,
-  failedRuns: 0,
-  requests: 0,
-  acknowledged: 0,
-  stale: 0,
-  notApplied: 0,
-  unknown: 0,
-  unknownApplied: 0,
-  connectionErrors: 0,
-  longestAnswerMs: 0,
 }

@@ -83,6 +83,11 @@ export class Cluster {
     return `postgresql://${user}@127.0.0.1:${this.port}/${database}`
   }
 
+  /** Sets a setting of the server for its next start. */
+  configure(name: string, value: string): void {
+    this.#settings[name] = value
+  }
+
   get log(): string {
     return readFileSync(join(this.folder, 'log'), 'utf8')
   }

@@ -1,0 +1,95 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { generateKey } from '../../src/secrets/key-ring.js'
+import { Cluster } from './cluster.js'
+import { findings } from './findings.js'
+import { Load } from './load.js'
+import { ServiceProcess } from './service.js'
+import { makeWorld } from './world.js'
+
+const PATIENCE_MS = 20_000
+
+t.setTimeout(120_000)
+
+t.test(
+  'no acknowledged update is lost when the standby hangs, and when the primary dies and the standby takes over',
+  async t => {
+    const { primary, standby, token } = await pair()
+    t.teardown(() => Promise.all([primary.remove(), standby.remove()]))
+    const service = await ServiceProcess.start({
+      DATABASE_URL: `postgresql://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/world?target_session_attrs=read-write`,
+      SECRET_KEYS: generateKey(),
+      DATABASE_CONNECT_TIMEOUT_MS: '1000',
+      STATEMENT_TIMEOUT_MS: '1500',
+      LOCK_TIMEOUT_MS: '700',
+    })
+    t.teardown(() => service.stop('SIGKILL'))
+    const load = new Load(() => service.port, token)
+    t.teardown(() => load.close())
+    load.start()
+    await sleep(500)
+
+    standby.freeze()
+    await sleep(7_000)
+    standby.thaw()
+    const unconfirmed = load.sent.filter(({ outcome }) => outcome === 'unknown').length
+    t.comment(`standby hung for 7 s: ${unconfirmed} answers of unknown outcome`)
+    await success(load, performance.now())
+    await sleep(500)
+
+    const killedAt = performance.now()
+    await primary.kill()
+    await sleep(300)
+    await standby.query('select pg_promote()', [], 'postgres')
+    const promotedAt = performance.now()
+    const first = await success(load, killedAt)
+    await sleep(1_000)
+    await load.stop()
+    const acknowledged = load.sent.filter(({ status, dryRun }) => status === 200 && !dryRun).length
+    t.comment(
+      `time to first success: ${Math.round(first - killedAt)} ms after the primary died, ` +
+        `${Math.round(first - promotedAt)} ms after the promotion; ${acknowledged} updates acknowledged`,
+    )
+
+    const { faults } = await findings(standby, load.sent, false)
+    t.strictSame(faults, [])
+    t.ok(acknowledged > 20)
+    t.ok(first - promotedAt < 5_000)
+    t.ok(Math.max(...load.sent.map(({ durationMs }) => durationMs)) < 10_000)
+  },
+)
+
+/** A primary that commits only what its standby has, and that standby. */
+async function pair() {
+  const primary = await Cluster.create()
+  const token = await makeWorld(primary.url())
+  await primary.stop()
+  const standby = await Cluster.copyOf(primary, 'second')
+  primary.configure('synchronous_standby_names', 'second')
+  await primary.start()
+  standby.launch()
+  await standby.ready()
+  const deadline = Date.now() + PATIENCE_MS
+  while (!(await isReplicated(primary))) {
+    if (Date.now() > deadline) throw new Error(`the standby does not follow: ${standby.log.slice(-2_000)}`)
+    await sleep(50)
+  }
+  return { primary, standby, token }
+}
+
+async function isReplicated(primary: Cluster): Promise<boolean> {
+  const rows = await primary.query(`select from pg_stat_replication where sync_state = 'sync'`, [], 'postgres')
+  return rows.length > 0
+}
+
+/** When the first update that was sent after a moment was acknowledged. */
+async function success(load: Load, after: number): Promise<number> {
+  const deadline = performance.now() + PATIENCE_MS
+  while (performance.now() < deadline) {
+    const acknowledged = load.sent.filter(({ status, dryRun }) => status === 200 && !dryRun)
+    const times = acknowledged.filter(({ endedAt, durationMs }) => endedAt - durationMs > after)
+    if (times.length > 0) return Math.min(...times.map(({ endedAt }) => endedAt))
+    await sleep(10)
+  }
+  throw new Error('no update was acknowledged any more')
+}
