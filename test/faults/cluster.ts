@@ -61,7 +61,7 @@ export class Cluster {
     cpSync(primary.#data, standby.#data, { recursive: true })
     writeFileSync(join(standby.#data, 'standby.signal'), '')
     const source = `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`
-    standby.#settings['primary_conninfo'] = source
+    standby.#settings.primary_conninfo = source
     execFileSync('chown', ['-R', `${standby.#account.uid}:${standby.#account.gid}`, standby.#data])
     return standby
   }

@@ -101,7 +101,7 @@ export class Load {
       status,
       endedAt: performance.now(),
       durationMs: performance.now() - startedAt,
-      etag: headers['etag'],
+      etag: headers.etag,
       retryAfter: headers['retry-after'],
       outcome: refusal.outcome,
       reason: refusal.reason,
