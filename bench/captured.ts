@@ -1,0 +1,128 @@
+import type { CompiledQuery } from 'kysely'
+import { authenticate, callerStatements, type Look } from '../src/auth/authenticate.js'
+import type { ServiceDatabase } from '../src/db/transaction.js'
+import * as persona from '../src/persona/statements.js'
+import { updatePersona } from '../src/persona/store.js'
+import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
+import * as tool from '../src/tool/statements.js'
+import { updateTool } from '../src/tool/store.js'
+import { createHash } from 'node:crypto'
+import type { CapturedStatement } from './pgbench.js'
+import { agentBody, TOOL_DEFINITIONS, toolFields } from './requests.js'
+import { agentFields, type World } from './world.js'
+
+/** The statements that one request of each case sends, in their order, with the values of a real request. */
+export interface Captured {
+  agentUpdate: CapturedStatement[]
+  agentUnchanged: CapturedStatement[]
+  toolUpdate: CapturedStatement[][]
+  caller: CapturedStatement[]
+}
+
+/**
+ * Runs one request of each case here, over the service's own functions, and keeps what they send to the database. Ids and
+ * versions become the variables `id`, `version` and `next`, so that pgbench can repeat them on other rows.
+ */
+export async function captureStatements(database: ServiceDatabase, world: World): Promise<Captured> {
+  const [agentId = 0] = world.agentIds
+  const [toolId = 0] = world.toolIds
+  const description = agentFields(agentId).description
+  await captureAgent(database, world, agentId, description)
+  return {
+    agentUnchanged: await captureAgent(database, world, agentId, description),
+    agentUpdate: await captureAgent(database, world, agentId, 'captured 000000000001'),
+    toolUpdate: [
+      await captureTool(database, world, toolId, 0),
+      await captureTool(database, world, toolId, 1),
+      await captureTool(database, world, toolId, 0),
+    ].slice(1),
+    caller: await captureCaller(database, world),
+  }
+}
+
+async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
+  return await capture(database, async recording => {
+    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.ownerToken}`, { kind: 'persona', id })
+    const { remove_image: _, uploaded_image_id: __, ...fields } = agentBody(world, id, description)
+    await updatePersona(recording, {
+      id,
+      caller,
+      actor: ACTOR,
+      seen: seen.persona ?? null,
+      update: { fields, masked: false, strict: false, precondition: { kind: 'none' }, preconditionDemanded: false },
+      dryRun: false,
+    })
+  })
+}
+
+async function captureTool(database: ServiceDatabase, world: World, id: number, edition: number) {
+  const text = JSON.stringify(TOOL_DEFINITIONS[edition])
+  const definition = { text, hash: createHash('sha256').update(text).digest('hex') }
+  return await capture(database, async recording => {
+    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.toolToken}`, { kind: 'tool', id })
+    await updateTool(recording, {
+      id,
+      caller,
+      actor: ACTOR,
+      seen: seen.tool ?? null,
+      update: {
+        fields: { ...toolFields({}), definition },
+        definitionFaults: [],
+        precondition: { kind: 'none' },
+        preconditionDemanded: false,
+      },
+      vault: { ring: UNUSED_KEYS, deploymentKey: null },
+      dryRun: false,
+    })
+  })
+}
+
+async function captureCaller(database: ServiceDatabase, world: World) {
+  const look: Look = { kind: 'nothing' }
+  return await capture(database, async recording => {
+    await authenticate(recording.db, `Bearer ${world.toolToken}`, look)
+  })
+}
+
+const ACTOR = { id: null, name: 'alice@example.com', tokenId: 1, requestId: 'bench', clientAddress: '127.0.0.1' }
+// The captured update names no header, so nothing is sealed.
+const UNUSED_KEYS = parseKeyRing(generateKey())
+
+async function capture(database: ServiceDatabase, work: (recording: ServiceDatabase) => Promise<void>) {
+  const sent: CapturedStatement[] = []
+  const db = {
+    executeQuery: async (query: CompiledQuery) => {
+      sent.push({ sql: query.sql, values: [...query.parameters], variables: variablesOf(query.sql) })
+      return await database.db.executeQuery(query)
+    },
+  }
+  // The two functions under capture use nothing else of a database when nobody else is at work on the row.
+  await work({ db } as unknown as ServiceDatabase)
+  return sent
+}
+
+/** Which positions of one of the service's statements hold the resource's id and versions. */
+function variablesOf(sql: string): Record<number, string> {
+  const names = known().find(statement => statement.sql === sql)?.parameterNames ?? []
+  const entries = names.flatMap((name, position) => (name in VARIABLES ? [[position, VARIABLES[name]] as const] : []))
+  return Object.fromEntries(entries) as Record<number, string>
+}
+
+const VARIABLES: Record<string, string> = {
+  resource: 'id',
+  id: 'id',
+  resource_id: 'id',
+  version: 'version',
+  version_before: 'version',
+  version_after: 'next',
+}
+
+function known(): { sql: string; parameterNames: readonly string[] }[] {
+  return [
+    ...callerStatements,
+    persona.readSnapshot,
+    persona.writeStatement([], []),
+    tool.readRow,
+    tool.writeStatement({ definition: true, headers: false }),
+  ]
+}

@@ -1,0 +1,68 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import type { ControlPorts } from './controls.js'
+import type { ServiceCounts } from './service.js'
+
+/** A process of the benchmark: the service, or the controls beside it. */
+export interface Running<Ports> {
+  pid: number
+  ports: Ports
+  /** From the start of the process to the first request that it can serve. */
+  startMs: number
+  counts(): Promise<ServiceCounts>
+  collectGarbage(): void
+  end(): Promise<void>
+}
+
+/** Starts the service on a free port as a process of its own: limits off, logging warnings only. */
+export function startService(url: string, keys: string, poolSize?: number): Promise<Running<{ port: number }>> {
+  return start('service.js', {
+    DATABASE_URL: url,
+    SECRET_KEYS: keys,
+    PORT: '0',
+    HOST: '127.0.0.1',
+    LOG_LEVEL: 'warn',
+    RATE_LIMIT_PER_MINUTE: '0',
+    FAILED_AUTH_LIMIT_PER_MINUTE: '0',
+    ...(poolSize === undefined ? {} : { DATABASE_POOL_SIZE: String(poolSize) }),
+  })
+}
+
+/** Starts the three controls, each on a port of its own. */
+export function startControls(url: string): Promise<Running<ControlPorts>> {
+  return start('controls.js', { DATABASE_URL: url })
+}
+
+async function start<Ports>(file: string, env: Record<string, string>): Promise<Running<Ports>> {
+  const began = performance.now()
+  const path = fileURLToPath(new URL(file, import.meta.url))
+  const { PATH } = process.env
+  const execArgv = (process.env['BENCH_NODE_OPTIONS'] ?? '').split(' ').filter(option => option !== '')
+  const child = fork(path, { env: { ...(PATH === undefined ? {} : { PATH }), ...env }, execArgv })
+  const ports = (await answer(child)) as Ports // the child sends them when it listens
+  return {
+    pid: child.pid ?? 0,
+    ports,
+    startMs: performance.now() - began,
+    counts: async () => {
+      child.send('counts')
+      return (await answer(child)) as ServiceCounts // the child answers a question with this alone
+    },
+    collectGarbage: () => void child.send('collect'),
+    end: async () => {
+      const ended = once(child, 'exit')
+      child.send('end')
+      await ended
+    },
+  }
+}
+
+async function answer(child: ChildProcess): Promise<unknown> {
+  const ended = once(child, 'exit').then(([code]) => {
+    throw new Error(`a process of the benchmark ended with ${code}`)
+  })
+  ended.catch(() => undefined)
+  const [message] = await Promise.race([once(child, 'message'), ended])
+  return message
+}

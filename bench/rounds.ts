@@ -1,0 +1,190 @@
+import type { Case, DatabaseControl } from './cases.js'
+import { BENCH_FOLDER, type BenchDatabase } from './database.js'
+import { load, type RequestSource } from './load.js'
+import { familyProcessorMs, median, percentile, processorMs } from './measure.js'
+import { hasPgbench, pgbench } from './pgbench.js'
+import { type Running, startControls, startService } from './processes.js'
+import type { ControlPorts } from './controls.js'
+
+/** How long everything takes. The figures are medians over the rounds. */
+export interface Durations {
+  rounds: number
+  slotMs: number
+  warmUpMs: number
+  pgbenchSeconds: number
+}
+
+/** What one measurement of the service shows; processor times and counts are for each request. */
+export interface Slot {
+  perSecond: number
+  p50Ms: number
+  p99Ms: number
+  serviceMs: number | null
+  databaseMs: number | null
+  statements: number
+  roundTrips: number
+}
+
+/** A case of the report: the median of each figure over the rounds, and the median of each round's ratio to a control. */
+export interface CaseFigures extends Record<keyof Slot, number | null> {
+  name: string
+  p99OverP50: number | null
+  controls: { name: ControlName; perSecond: number | null; ratio: number | null }[]
+}
+
+export type ControlName = 'pgbench' | 'echo' | 'lookup' | 'eleven'
+
+export interface SweepFigures {
+  connections: number
+  processes: number
+  perSecond: number | null
+  p50Ms: number | null
+  p99Ms: number | null
+}
+
+const CONNECTIONS = 16
+const SWEEP = [1, 16, 64, 256]
+
+/** The processes of one run, and the measurements that they take part in. */
+export class Bench {
+  readonly connections = CONNECTIONS
+
+  constructor(
+    readonly database: BenchDatabase,
+    readonly service: Running<{ port: number }>,
+    readonly controls: Running<ControlPorts>,
+    readonly durations: Durations,
+    readonly say: (line: string) => void,
+  ) {}
+
+  static async start(database: BenchDatabase, keys: string, durations: Durations, say: (line: string) => void): Promise<Bench> {
+    const service = await startService(database.url, keys)
+    return new Bench(database, service, await startControls(database.url), durations, say)
+  }
+
+  async end(): Promise<void> {
+    await this.service.end()
+    await this.controls.end()
+  }
+
+  /** Measures the cases and their controls in turn, round by round, after one round that warms everything up. */
+  async measure(cases: readonly Case[]): Promise<CaseFigures[]> {
+    const { rounds, warmUpMs, slotMs } = this.durations
+    await this.#round(cases, warmUpMs, false)
+    const measured: Round[] = []
+    for (let round = 1; round <= rounds; round++) {
+      measured.push(await this.#round(cases, slotMs, true))
+      this.say(`round ${round} of ${rounds}: ${summary(measured.at(-1))}`)
+    }
+    return cases.map(found => figuresOf(found, measured))
+  }
+
+  /** One case at several numbers of connections, and over two processes of the service. */
+  async sweep(found: Case): Promise<SweepFigures[]> {
+    const slots = SWEEP.map(connections => ({ connections, processes: 1, slots: [] as Slot[] }))
+    for (let round = 0; round < this.durations.rounds; round++) {
+      for (const { connections, slots: measured } of slots) {
+        measured.push(await this.#slot(found.requests, found.status, this.durations.slotMs, connections))
+      }
+    }
+    return slots.map(({ connections, processes, slots: measured }) => ({
+      connections,
+      processes,
+      perSecond: median(measured.map(slot => slot.perSecond)),
+      p50Ms: median(measured.map(slot => slot.p50Ms)),
+      p99Ms: median(measured.map(slot => slot.p99Ms)),
+    }))
+  }
+
+  async #round(cases: readonly Case[], durationMs: number, withDatabase: boolean): Promise<Round> {
+    const round: Round = { cases: new Map(), controls: new Map() }
+    for (const found of cases) {
+      round.cases.set(found.name, await this.#slot(found.requests, found.status, durationMs))
+      for (const name of ['echo', 'lookup', 'eleven'] as const) {
+        const control = found[name]
+        if (control === undefined || round.controls.has(control.key)) continue
+        const options = { connections: CONNECTIONS, durationMs, status: control.status }
+        const { requests, seconds } = await load({ port: this.controls.ports[name] }, control.requests, options)
+        round.controls.set(control.key, requests / seconds)
+      }
+      const { database } = found
+      if (withDatabase && database !== undefined && !round.controls.has(database.key)) {
+        round.controls.set(database.key, await this.#databaseAlone(database))
+      }
+    }
+    return round
+  }
+
+  async #slot(requests: RequestSource, status: number, durationMs: number, connections = CONNECTIONS): Promise<Slot> {
+    const before = await this.#counts()
+    const result = await load(this.service.ports, requests, { connections, durationMs, status })
+    const after = await this.#counts()
+    const each = (name: keyof typeof after) => {
+      const [start, end] = [before[name], after[name]]
+      return start === null || end === null ? null : (end - start) / result.answered
+    }
+    return {
+      perSecond: result.requests / result.seconds,
+      p50Ms: percentile(result.latenciesMs, 0.5),
+      p99Ms: percentile(result.latenciesMs, 0.99),
+      serviceMs: each('serviceMs'),
+      databaseMs: each('databaseMs'),
+      statements: each('statements') ?? 0,
+      roundTrips: each('roundTrips') ?? 0,
+    }
+  }
+
+  async #counts() {
+    const { statements, roundTrips } = await this.service.counts()
+    const { serverPid } = this.database
+    const databaseMs = serverPid === null ? null : familyProcessorMs(serverPid)
+    return { statements, roundTrips, serviceMs: processorMs(this.service.pid), databaseMs }
+  }
+
+  async #databaseAlone({ script, prepare }: DatabaseControl): Promise<number> {
+    const options = { connections: CONNECTIONS, seconds: this.durations.pgbenchSeconds, set: await prepare(CONNECTIONS) }
+    return await pgbench(BENCH_FOLDER, this.database.url, script, options)
+  }
+}
+
+interface Round {
+  cases: Map<string, Slot>
+  /** Requests or transactions a second, by the key of the control. */
+  controls: Map<string, number>
+}
+
+function figuresOf(found: Case, rounds: readonly Round[]): CaseFigures {
+  const slots = rounds.map(round => round.cases.get(found.name)).filter(slot => slot !== undefined)
+  const over = (figure: (slot: Slot) => number | null) => median(slots.map(figure))
+  return {
+    name: found.name,
+    perSecond: over(slot => slot.perSecond),
+    p50Ms: over(slot => slot.p50Ms),
+    p99Ms: over(slot => slot.p99Ms),
+    p99OverP50: over(slot => slot.p99Ms / slot.p50Ms),
+    serviceMs: over(slot => slot.serviceMs),
+    databaseMs: over(slot => slot.databaseMs),
+    statements: over(slot => slot.statements),
+    roundTrips: over(slot => slot.roundTrips),
+    controls: controlsOf(found, rounds),
+  }
+}
+
+function controlsOf(found: Case, rounds: readonly Round[]): CaseFigures['controls'] {
+  const given = { pgbench: found.database, echo: found.echo, lookup: found.lookup, eleven: found.eleven }
+  return Object.entries(given).flatMap(([name, control]) => {
+    if (control === undefined) return []
+    const perSecond = rounds.map(round => round.controls.get(control.key) ?? null)
+    const ratios = rounds.map((round, i) => {
+      const [own, other] = [round.cases.get(found.name)?.perSecond, perSecond[i]]
+      return own === undefined || !other ? null : own / other
+    })
+    return [{ name: name as ControlName, perSecond: median(perSecond), ratio: median(ratios) }]
+  })
+}
+
+function summary(round: Round | undefined): string {
+  return [...(round?.cases ?? [])].map(([name, slot]) => `${name} ${Math.round(slot.perSecond)}/s`).join(', ')
+}
+
+export { hasPgbench }
