@@ -22,6 +22,9 @@ export function hasPgbench(): boolean {
 
 const run = promisify(execFile)
 
+/** The planner's settings of the service's own sessions. */
+const SESSION_OPTIONS = '-c plan_cache_mode=force_generic_plan -c jit=off'
+
 /**
  * Runs a script of captured statements with pgbench, prepared, and answers the transactions of a second.
  * `set` are numbers that the script starts with.
@@ -38,7 +41,8 @@ export async function pgbench(
   const variables = [...definitions, ...Object.entries(options.set)].flatMap(([name, value]) => ['-D', `${name}=${value}`])
   const { connections, seconds } = options
   const clients = ['-c', String(connections), '-j', '2', '-T', String(Math.max(1, Math.round(seconds)))]
-  const { stdout } = await run('pgbench', ['-n', '-M', 'prepared', ...clients, ...variables, '-f', file, url])
+  const given = ['-n', '-M', 'prepared', ...clients, ...variables, '-f', file, url]
+  const { stdout } = await run('pgbench', given, { env: { ...process.env, PGOPTIONS: SESSION_OPTIONS } })
   const failed = /number of failed transactions: (\d+)/.exec(stdout)?.[1]
   const tps = /^tps = ([\d.]+)/m.exec(stdout)?.[1]
   if (tps === undefined || (failed !== undefined && failed !== '0')) throw new Error(`pgbench failed:\n${stdout}`)
