@@ -48,17 +48,12 @@ const MEANING = {
   413: 'The body is larger than this operation allows.',
   415: 'The body is not application/json.',
   428: 'This server, or this token, demands If-Match.',
-  429: 'Too many requests; Retry-After says when to come back.',
+  429:
+    'Too many requests of this token (600 a minute unless set otherwise), or too many without a valid token from this ' +
+    'address (20 a minute); Retry-After says when to come back.',
   500: 'A fault of the service.',
   503: 'Not possible now; `reason` says why, Retry-After when to try again.',
 } as const
-
-/** The error answers of an operation, by status. */
-export function errorResponses(...statuses: (keyof typeof MEANING)[]) {
-  return Object.fromEntries(
-    statuses.map(status => [status, { ...reference(ErrorAnswer), description: MEANING[status] }]),
-  )
-}
 
 const QUERY = {
   update_mask: Type.String({
@@ -99,14 +94,53 @@ export function updateParameters(pathId: string | undefined, query: (keyof typeo
   }
 }
 
-const text = (description: string) => ({ description, schema: { type: 'string' } })
+/** A header as the document's plugin takes it: a schema, whose description becomes the header's. */
+const text = (description: string) => ({ description, type: 'string' })
+
+/** What every answer carries. */
+const everyAnswer = { 'x-request-id': text('The id of this request, in every answer and every log line.') }
+
+/** In the form of draft-ietf-httpapi-ratelimit-headers; absent where a limit is switched off. */
+const rateLimitHeaders = {
+  'ratelimit-policy': text('The quota that this request counted against, such as `"token";q=600;w=60`: 600 in 60 s.'),
+  ratelimit: text('What is left of it, and the seconds until it is whole again: `"token";r=599;t=60`.'),
+}
+
+const retryAfter = {
+  'retry-after': { description: 'Seconds to wait before another attempt.', type: 'integer', minimum: 1 },
+}
+
+const challenge = { 'www-authenticate': text('The bearer challenge, with what is wrong.') }
+
+/** The headers of a 200 of the validation. */
+export const answerHeaders = {
+  warning: text('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
+  'preference-applied': text('`handling=strict` when it was asked for.'),
+  'token-expires-at': text('When the token expires, if it does.'),
+  ...rateLimitHeaders,
+  ...everyAnswer,
+}
 
 /** The headers of a 200 of an update. */
 export const updateHeaders = {
   etag: text('The strong entity tag of the stored state.'),
-  warning: text('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
   'dry-run': text('`true` when nothing was stored because the request was a dry run.'),
-  'preference-applied': text('`handling=strict` when it was asked for.'),
-  'token-expires-at': text('When the token expires, if it does.'),
-  'x-request-id': text('The id of this request, in every answer and every log line.'),
+  ...answerHeaders,
+}
+
+const ERROR_HEADERS: { [status in keyof typeof MEANING]?: object } = {
+  401: { ...challenge, ...rateLimitHeaders },
+  403: challenge,
+  429: { ...retryAfter, ...rateLimitHeaders },
+  503: retryAfter,
+}
+
+/** The error answers of an operation, by status. */
+export function errorResponses(...statuses: (keyof typeof MEANING)[]) {
+  return Object.fromEntries(
+    statuses.map(status => {
+      const headers = { ...ERROR_HEADERS[status], ...everyAnswer }
+      return [status, { ...reference(ErrorAnswer), description: MEANING[status], headers }]
+    }),
+  )
 }

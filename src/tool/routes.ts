@@ -5,7 +5,7 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, ResourceNotFound } from '../errors.js'
 import { sendUpdate } from '../http/answer.js'
 import { compileBody, HTTPValidationError } from '../http/faults.js'
-import { errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
+import { answerHeaders, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
 import { type RequestParts, readRequest } from '../http/request-parts.js'
 import { reference } from '../http/typebox.js'
 import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
@@ -134,7 +134,11 @@ function registerValidation(app: FastifyInstance, { database, bodyLimitBytes }: 
         ...updateParameters(undefined, ['report', 'tool_id']),
         body: reference(ValidateToolRequest),
         response: {
-          200: { ...reference(ValidateToolResponse), description: 'The methods that the definition gives a model.' },
+          200: {
+            ...reference(ValidateToolResponse),
+            description: 'The methods that the definition gives a model.',
+            headers: answerHeaders,
+          },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the definition.' },
           ...errorResponses(400, 401, 403, 404, 413, 415, 429, 500, 503),
         },
