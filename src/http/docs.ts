@@ -39,7 +39,10 @@ export async function registerDocs(app: FastifyInstance, version: string): Promi
     })
     await pages.register(swaggerUi, {
       routePrefix: '/docs',
-      uiConfig: { persistAuthorization: false, tryItOutEnabled: true },
+      // Without the bar on top: it offers to load other documents, which the policy forbids, and shows the framework's logo.
+      uiConfig: { layout: 'BaseLayout', persistAuthorization: false, tryItOutEnabled: true },
+      logo: { type: 'image/svg+xml', content: '' },
+      theme: { title: 'Agent and Custom Tool Management' },
       staticCSP: PAGE_CONTENT_POLICY,
     })
   })

@@ -55,6 +55,7 @@ t.test('/docs works under its policy: nothing inline, nothing from elsewhere, ev
   const policy = String(page.headers['content-security-policy'])
   t.match(policy, /default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:/)
   t.notMatch(policy, /unsafe|https?:|upgrade-insecure-requests/)
+  t.notMatch(page.body, /Swagger UI|fastify/)
   t.notMatch(page.body, /<style|\bstyle=|\bon\w+=|javascript:/i)
   for (const [, attributes = '', content = ''] of page.body.matchAll(/<script([^>]*)>([^<]*)</g)) {
     t.match(attributes, /src=/)
