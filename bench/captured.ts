@@ -1,9 +1,11 @@
 import type { CompiledQuery } from 'kysely'
-import { authenticate, callerStatements, type Look } from '../src/auth/authenticate.js'
+import { authenticate, callerOnly } from '../src/auth/authenticate.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
+import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
 import { updatePersona } from '../src/persona/store.js'
 import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
+import { callerAndTool, type ToolState } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
 import { updateTool } from '../src/tool/store.js'
 import { createHash } from 'node:crypto'
@@ -42,13 +44,13 @@ export async function captureStatements(database: ServiceDatabase, world: World)
 
 async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.ownerToken}`, { kind: 'persona', id })
+    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.ownerToken}`, { statement: callerAndPersona, id })
     const { remove_image: _, uploaded_image_id: __, ...fields } = agentBody(world, id, description)
     await updatePersona(recording, {
       id,
       caller,
       actor: ACTOR,
-      seen: seen.persona ?? null,
+      seen: seen as PersonaState | null,
       update: { fields, masked: false, strict: false, precondition: { kind: 'none' }, preconditionDemanded: false },
       dryRun: false,
     })
@@ -59,12 +61,12 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: createHash('sha256').update(text).digest('hex') }
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.toolToken}`, { kind: 'tool', id })
+    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.toolToken}`, { statement: callerAndTool, id })
     await updateTool(recording, {
       id,
       caller,
       actor: ACTOR,
-      seen: seen.tool ?? null,
+      seen: seen as ToolState | null,
       update: {
         fields: { ...toolFields({}), definition },
         definitionFaults: [],
@@ -78,9 +80,8 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
 }
 
 async function captureCaller(database: ServiceDatabase, world: World) {
-  const look: Look = { kind: 'nothing' }
   return await capture(database, async recording => {
-    await authenticate(recording.db, `Bearer ${world.toolToken}`, look)
+    await authenticate(recording.db, `Bearer ${world.toolToken}`, undefined)
   })
 }
 
@@ -119,7 +120,9 @@ const VARIABLES: Record<string, string> = {
 
 function known(): { sql: string; parameterNames: readonly string[] }[] {
   return [
-    ...callerStatements,
+    callerOnly,
+    callerAndPersona,
+    callerAndTool,
     persona.readSnapshot,
     persona.writeStatement([], []),
     tool.readRow,

@@ -8,6 +8,7 @@ import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { openConfiguredDatabase } from '../src/db/open.js'
 import { makeLogger } from '../src/http/logging.js'
+import { Metrics } from '../src/http/metrics.js'
 import { configuredKeyRing } from '../src/secrets/configured-ring.js'
 import { Service } from '../src/service.js'
 import { VERSION } from '../src/version.js'
@@ -23,7 +24,13 @@ export interface ServiceCounts {
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const log = makeLogger(config.LOG_LEVEL)
-  const opened = await openConfiguredDatabase(config, {}, line => log.info(line))
+  const metrics = new Metrics()
+  metrics.collectProcess()
+  const opened = await openConfiguredDatabase(
+    config,
+    { onStatement: exchange => metrics.databaseExchange(exchange) },
+    line => log.info(line),
+  )
   const { database } = opened
   const service = new Service({
     config,
@@ -33,7 +40,7 @@ async function main(): Promise<void> {
     migrates: true,
     log,
   })
-  const app = await buildApp({ config, version: VERSION, database, service, logger: log })
+  const app = await buildApp({ config, version: VERSION, database, service, logger: log, metrics })
   await app.listen({ host: config.HOST, port: config.PORT })
   await service.start()
   const delay = monitorEventLoopDelay({ resolution: 10 })

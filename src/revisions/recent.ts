@@ -11,7 +11,10 @@ export interface RecentChange {
 /** How far an overwrite notice looks back (DECISIONS section 8). */
 const LOOK_BACK = sql.lit('15 minutes')
 
-/** SQL: the fields of a resource row whose last change is young and somebody else's than the user's, as JSON. */
+/**
+ * SQL: the fields of a resource row whose last change is young and somebody else's than the user's, as JSON. `offset 0`
+ * keeps the look-up of each change by its version: joined freely, the planner reads the resource's whole history.
+ */
 export function recentChanges(
   kind: ResourceKind,
   row: RawBuilder<unknown>,
@@ -22,7 +25,9 @@ export function recentChanges(
       'field', last_change.key, 'by', a.actor,
       'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
     from jsonb_each_text(${row}.field_versions) last_change
-    join audit a on a.resource_kind = ${sql.lit(kind)} and a.resource_id = ${row}.id
-      and a.version_after = last_change.value::integer
+    cross join lateral (
+      select actor, actor_id, at from audit
+      where resource_kind = ${sql.lit(kind)} and resource_id = ${row}.id and version_after = last_change.value::integer
+      offset 0) a
     where a.at > clock_timestamp() - ${LOOK_BACK}::interval and a.actor_id is distinct from ${user}), '[]')`
 }
