@@ -18,11 +18,11 @@ export async function storedAgent({ database }: Pick<WorldApp, 'database'>, id: 
     select to_jsonb(p) - array['created_at', 'field_versions', 'audit_head', 'audit_count', 'audit_anchor',
         'audit_anchor_version'] || jsonb_build_object(
       'search_start_date', to_char(p.search_start_date at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-      'document_set_ids', (select coalesce(jsonb_agg(document_set_id order by 1), '[]') from persona_document_set
+      'document_set_ids', (select coalesce(jsonb_agg(document_set_id order by document_set_id), '[]') from persona_document_set
                            where persona_id = p.id),
-      'tool_ids', (select coalesce(jsonb_agg(tool_id order by 1), '[]') from persona_tool where persona_id = p.id),
-      'label_ids', (select coalesce(jsonb_agg(label_id order by 1), '[]') from persona_label where persona_id = p.id),
-      'user_file_ids', (select coalesce(jsonb_agg(user_file_id order by 1), '[]') from persona_user_file
+      'tool_ids', (select coalesce(jsonb_agg(tool_id order by tool_id), '[]') from persona_tool where persona_id = p.id),
+      'label_ids', (select coalesce(jsonb_agg(label_id order by label_id), '[]') from persona_label where persona_id = p.id),
+      'user_file_ids', (select coalesce(jsonb_agg(user_file_id order by user_file_id), '[]') from persona_user_file
                         where persona_id = p.id),
       'users', (select coalesce(jsonb_agg(jsonb_build_object('id', user_id, 'level', level) order by user_id), '[]')
                 from persona_user where persona_id = p.id),

@@ -1,0 +1,206 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { sql, type Transaction } from 'kysely'
+import t from 'tap'
+import type { Database } from '../../src/db/tables.js'
+import { type WorldApp, worldApp } from '../app.js'
+import { ADMIN, BOB, CAROL, storedAgent } from './stored-agent.js'
+
+const WRITERS = 50
+
+/** Some of a set, by the bits of a number. */
+function some<Item>(items: Item[], bits: number): Item[] {
+  return items.filter((_, index) => (bits >> index) & 1)
+}
+
+/** A whole update that no other number gives: what belongs together can be told apart afterwards. */
+function variant(number: number) {
+  return {
+    name: `agent ${number}`,
+    description: `description ${number}`,
+    document_set_ids: some([1, 2, 3], number),
+    num_chunks: number,
+    is_public: number % 2 === 0,
+    recency_bias: 'auto',
+    llm_filter_extraction: true,
+    llm_relevance_filter: false,
+    tool_ids: some([1, 2, 10, 11, 13, 20], number + 1),
+    system_prompt: 's',
+    task_prompt: 't',
+    datetime_aware: true,
+    starter_messages: [{ name: 'n', message: String(number) }],
+    users: some([ADMIN, BOB, CAROL], number * 3),
+    groups: some([1, 2, 3], number * 5),
+    label_ids: some([1, 2, 3], number * 7),
+    user_file_ids: some(['f0000000-0000-4000-8000-000000000001', 'f0000000-0000-4000-8000-000000000003'], number),
+  }
+}
+
+/** What of a stored agent the variant decides, in the same form. */
+function asVariant(stored: Record<string, unknown>) {
+  const ids = (shares: unknown) => (shares as { id: unknown }[]).map(share => share.id)
+  const fields = Object.keys(variant(0)).map(name => [name, stored[name]])
+  return { ...Object.fromEntries(fields), users: ids(stored.users), groups: ids(stored.groups) }
+}
+
+t.test('one organisation', async t => {
+  const world = await worldApp(t)
+  const admin = await world.token('admin@example.com')
+  const { call, database } = world
+
+  t.test('200: fifty updates of one agent at once leave exactly the state of one of them', async t => {
+    const before = await storedAgent(world, 11)
+    const numbers = Array.from({ length: WRITERS }, (_, index) => index + 1)
+    const answers = await Promise.all(
+      numbers.map(number => call('PATCH', '/persona/11', { token: admin, body: variant(number) })),
+    )
+    t.strictSame(
+      answers.map(answer => answer.statusCode),
+      numbers.map(() => 200),
+    )
+    t.strictSame(
+      answers.map(answer => answer.json().name),
+      numbers.map(number => `agent ${number}`),
+      'each is answered its own state',
+    )
+    const after = await storedAgent(world, 11)
+    t.strictSame(asVariant(after), variant(Number(after.num_chunks)))
+    t.equal(after.version, before.version + WRITERS)
+    t.equal(new Set(answers.map(answer => answer.headers.etag)).size, WRITERS, 'each wrote a version of its own')
+    t.equal(await brokenLinks(world), 0, 'the audit rows are one chain')
+  })
+
+  t.test('200: updates of agents and of the tools that they attach, at once', async t => {
+    const requests = Array.from({ length: WRITERS }, (_, number) => {
+      if (number % 5 === 0) {
+        return call('PUT', '/admin/tool/custom/13', { token: admin, body: { description: `d${number}` } })
+      }
+      const definition = { openapi: '3.1.0', info: { title: 'T' }, servers: [{ url: '/' }], paths: paths(number % 2) }
+      if (number % 5 === 1) return call('PUT', '/admin/tool/custom/10', { token: admin, body: { definition } })
+      // Two agents attach and release the same tools, users and groups in opposite orders.
+      const body = variant(number)
+      const turned = { ...body, tool_ids: body.tool_ids.reverse(), users: body.users.reverse() }
+      return call('PATCH', `/persona/${number % 2 === 0 ? 1 : 2}`, {
+        token: admin,
+        body: number % 2 === 0 ? body : turned,
+      })
+    })
+    const answers = await Promise.all(requests)
+    t.strictSame(
+      answers.map(answer => answer.statusCode),
+      answers.map(() => 200),
+    )
+    for (const id of [1, 2]) {
+      const after = await storedAgent(world, id)
+      t.strictSame(asVariant(after), variant(Number(after.num_chunks)))
+    }
+    t.equal(await brokenLinks(world), 0)
+  })
+
+  t.test('412 for all but one of the updates that name the same version', async t => {
+    const etag = `"persona-12-${(await storedAgent(world, 12)).version}"`
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, number) => {
+        const headers = { 'if-match': etag }
+        return call('PATCH', '/persona/12?update_mask=name', { token: admin, headers, body: { name: `n${number}` } })
+      }),
+    )
+    const statuses = answers.map(answer => answer.statusCode).sort()
+    t.strictSame(statuses, [200, ...new Array(19).fill(412)])
+  })
+
+  t.test('the right to edit is read under the lock of the row', async t => {
+    const curator = await world.token('curator@example.com') // edits agent 13 through Engineering
+    const rename = () => call('PATCH', '/persona/13?update_mask=name', { token: curator, body: { name: 'Renamed' } })
+    const viewing = await meanwhile(world, rename, async trx => {
+      await sql`update persona_group set level = 'viewer' where persona_id = 13`.execute(trx)
+      await sql`update persona set version = version + 1 where id = 13`.execute(trx)
+    })
+    t.equal(viewing.statusCode, 403)
+    await sql`update persona_group set level = 'editor' where persona_id = 13`.execute(database.db)
+    const unseen = await meanwhile(world, rename, async trx => {
+      await sql`delete from persona_group where persona_id = 13`.execute(trx)
+      await sql`update persona set version = version + 1 where id = 13`.execute(trx)
+    })
+    t.equal(unseen.statusCode, 404)
+    const update = () => call('PATCH', '/persona/13?update_mask=name', { token: admin, body: { name: 'Renamed' } })
+    const deleted = await meanwhile(world, update, async trx => {
+      await sql`update persona set deleted = true, version = version + 1 where id = 13`.execute(trx)
+    })
+    t.equal(deleted.statusCode, 404)
+    t.equal((await storedAgent(world, 13)).name, 'Alice In Eng')
+  })
+
+  t.test('422: what is removed while it is being attached is not found', async t => {
+    await sql`
+      insert into label (id, name) values (90, 'short-lived');
+      insert into user_group (id, name) values (90, 'short-lived');
+      insert into document_set (id, name) values (90, 'short-lived');
+      insert into user_file (id, name, owner_id) values ('short-lived', 'f', ${sql.lit(ADMIN)});
+      insert into oauth_config (id, name) values (90, 'short-lived');
+    `.execute(database.db)
+    const removals: [field: string, ids: (number | string)[], table: string][] = [
+      ['label_ids', [1, 90], 'label'],
+      ['groups', [1, 90], 'user_group'],
+      ['document_set_ids', [1, 90], 'document_set'],
+      ['user_file_ids', ['f0000000-0000-4000-8000-000000000004', 'short-lived'], 'user_file'],
+    ]
+    for (const [field, ids, table] of removals) {
+      const attach = () => {
+        return call('PATCH', `/persona/5?update_mask=${field}`, { token: admin, body: { [field]: ids } })
+      }
+      const answer = await meanwhile(world, attach, async trx => {
+        await sql`delete from ${sql.table(table)} where id = ${ids[1]}`.execute(trx)
+      })
+      t.equal(answer.statusCode, 422, `${field}: ${answer.body}`)
+      t.match(answer.json(), { detail: [{ loc: ['body', field, 1], type: 'not_found' }] })
+    }
+    const link = () => call('PUT', '/admin/tool/custom/11', { token: admin, body: { oauth_config_id: 90 } })
+    const answer = await meanwhile(world, link, async trx => {
+      await sql`delete from oauth_config where id = 90`.execute(trx)
+    })
+    t.equal(answer.statusCode, 422, answer.body)
+    t.match(answer.json(), { detail: [{ loc: ['body', 'oauth_config_id'], type: 'not_found' }] })
+  })
+})
+
+/** Sends a request while a transaction that did `work` is open, and commits it once the request waits for it. */
+async function meanwhile<Answer>(
+  { database }: WorldApp,
+  request: () => Promise<Answer>,
+  work: (trx: Transaction<Database>) => Promise<void>,
+): Promise<Answer> {
+  const { answer } = await database.db.transaction().execute(async trx => {
+    await work(trx)
+    const answer = request()
+    await waitsForLock(database)
+    return { answer }
+  })
+  return await answer
+}
+
+async function waitsForLock({ db }: WorldApp['database']): Promise<void> {
+  for (let tries = 0; tries < 500; tries++) {
+    const { rows } = await sql`
+      select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`.execute(db)
+    if (rows.length > 0) return
+    await sleep(10)
+  }
+  throw new Error('the request did not wait for the transaction')
+}
+
+/** How many audit rows do not continue the one before, or do not end where their resource stands. */
+async function brokenLinks({ database }: WorldApp): Promise<number> {
+  const { rows } = await sql<{ broken: number }>`
+    select count(*)::integer as broken from (
+      select a.previous_hash is distinct from lag(a.hash) over same and lag(a.hash) over same is not null as broken
+      from audit a window same as (partition by resource_kind, resource_id order by version_after)
+      union all
+      select p.audit_head <> a.hash from persona p
+      join audit a on a.resource_kind = 'persona' and a.resource_id = p.id and a.version_after = p.version
+    ) links where broken`.execute(database.db)
+  return rows[0]?.broken ?? -1
+}
+
+function paths(number: number): object {
+  return { '/x': { get: { operationId: `x${number}`, summary: 's' } } }
+}
