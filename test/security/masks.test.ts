@@ -1,0 +1,329 @@
+import t from 'tap'
+import { decryptSecret, generateDeploymentKey, sealDeploymentKey } from '../../src/secrets/cipher.js'
+import { fingerprint } from '../../src/secrets/mask.js'
+import { REQUIRED_FIELDS, type WorldApp, worldApp } from '../app.js'
+
+interface Header {
+  key: string
+  value: string
+}
+
+const SECRETS: Header[] = [
+  { key: 'X-First', value: 'first secret, with , comma and "quotes"' },
+  { key: 'X-Second', value: 'zweites Geheimnis: äöü €' },
+  { key: 'X-Third', value: '' },
+  { key: 'X-Fourth', value: 'first secret, with , comma and "quotes"' },
+]
+
+/** What is stored of a tool's headers, opened with the ring: names and secrets in their order. */
+async function storedSecrets({ database, vault }: WorldApp, toolId: number): Promise<Header[]> {
+  const rows = await database.db
+    .selectFrom('tool_header')
+    .select(['name', 'key_id', 'nonce', 'ciphertext'])
+    .where('tool_id', '=', toolId)
+    .orderBy('position')
+    .execute()
+  return rows.map(({ name, key_id: keyId, nonce, ciphertext }) => {
+    const place = { toolId, headerName: name }
+    return { key: name, value: decryptSecret(vault.ring, { keyId, nonce, ciphertext }, place) }
+  })
+}
+
+async function ciphertexts({ database }: WorldApp, toolId: number): Promise<string[]> {
+  const rows = await database.db
+    .selectFrom('tool_header')
+    .select(['nonce', 'ciphertext'])
+    .where('tool_id', '=', toolId)
+    .orderBy('position')
+    .execute()
+  return rows.map(row => Buffer.concat([row.nonce, row.ciphertext]).toString('hex'))
+}
+
+const shared = await worldApp(t)
+
+/** Gives a tool the secrets and answers the masks that the snapshot shows, with the caller's own requests. */
+async function withSecrets(world: WorldApp, toolId = 10, secrets = SECRETS) {
+  const admin = await world.token('admin@example.com')
+  const put = (body: unknown, id = toolId, headers: Record<string, string> = {}) =>
+    world.call('PUT', `/admin/tool/custom/${id}`, { token: admin, body, headers })
+  const made = await put({ custom_headers: secrets, passthrough_auth: false })
+  return { ...world, admin, put, masks: made.json().custom_headers as Header[], made }
+}
+
+const mismatchAt = (index: number) => ({
+  detail: [
+    {
+      loc: ['body', 'custom_headers', index, 'value'],
+      msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself',
+      type: 'mask_mismatch',
+    },
+  ],
+})
+
+t.test("200: a snapshot's masked headers sent back keep every secret, byte by byte, and change nothing", async t => {
+  const world = await withSecrets(shared)
+  t.match(
+    world.masks.map(mask => mask.value),
+    SECRETS.map(() => /^\*{4}#[0-9a-f]{12}$/),
+  )
+  t.equal(new Set(world.masks.map(mask => mask.value)).size, SECRETS.length, 'equal values under two names differ')
+  const before = await ciphertexts(world, 10)
+  const again = await world.put({ custom_headers: world.masks })
+  t.equal(again.statusCode, 200)
+  t.equal(again.headers.etag, world.made.headers.etag)
+  t.strictSame(again.json(), world.made.json())
+  t.strictSame(await storedSecrets(world, 10), SECRETS)
+  t.strictSame(await ciphertexts(world, 10), before)
+})
+
+t.test('200: the whole snapshot sent back as an update keeps every secret', async t => {
+  const world = await withSecrets(shared)
+  const again = await world.put(world.made.json())
+  t.equal(again.statusCode, 200)
+  t.equal(again.headers.etag, world.made.headers.etag)
+  t.strictSame(await storedSecrets(world, 10), SECRETS)
+})
+
+t.test('200: the same plaintext sent again changes nothing, not even the ciphertext', async t => {
+  const world = await withSecrets(shared)
+  const before = await ciphertexts(world, 10)
+  const again = await world.put({ custom_headers: SECRETS })
+  t.equal(again.headers.etag, world.made.headers.etag)
+  t.strictSame(await ciphertexts(world, 10), before)
+})
+
+t.test('200: masks keep their secrets when headers are reordered, dropped, added, or renamed in case only', async t => {
+  const world = await withSecrets(shared)
+  const [first, second, third, fourth] = world.masks as [Header, Header, Header, Header]
+  const reordered = await world.put({ custom_headers: [fourth, second, first, third] })
+  t.equal(reordered.statusCode, 200)
+  t.strictSame(
+    await storedSecrets(world, 10),
+    [3, 1, 0, 2].map(index => SECRETS[index]),
+  )
+  const renamed = await world.put({ custom_headers: [{ ...first, key: 'x-FIRST' }, fourth] })
+  t.equal(renamed.statusCode, 200)
+  t.strictSame(renamed.json().custom_headers, [{ key: 'x-FIRST', value: first.value }, fourth])
+  t.strictSame(await storedSecrets(world, 10), [{ ...SECRETS[0], key: 'x-FIRST' }, SECRETS[3]])
+  const added = await world.put({
+    custom_headers: [{ key: 'X-New', value: 'new' }, fourth, { ...first, key: 'X-First' }],
+  })
+  t.equal(added.statusCode, 200)
+  t.strictSame(await storedSecrets(world, 10), [{ key: 'X-New', value: 'new' }, SECRETS[3], SECRETS[0]])
+})
+
+t.test('200: two values swapped as plaintext are stored swapped; as masks they are refused', async t => {
+  const world = await withSecrets(shared, 10, SECRETS.slice(0, 2))
+  const [first, second] = world.masks as [Header, Header]
+  const [one, two] = SECRETS as [Header, Header]
+  const swappedMasks = await world.put({
+    custom_headers: [
+      { key: first.key, value: second.value },
+      { key: second.key, value: first.value },
+    ],
+  })
+  t.equal(swappedMasks.statusCode, 422)
+  t.strictSame(swappedMasks.json(), { detail: [...mismatchAt(0).detail, ...mismatchAt(1).detail] })
+  t.strictSame(await storedSecrets(world, 10), SECRETS.slice(0, 2))
+  const swapped = [
+    { key: one.key, value: two.value },
+    { key: two.key, value: one.value },
+  ]
+  t.equal((await world.put({ custom_headers: swapped })).statusCode, 200)
+  t.strictSame(await storedSecrets(world, 10), swapped)
+})
+
+t.test('422 mask_mismatch: a mask moved to another header, tool or deployment', async t => {
+  const world = await withSecrets(shared)
+  const [first] = world.masks as [Header]
+  const otherHeader = await world.put({ custom_headers: [{ key: 'X-Other', value: first.value }] })
+  t.equal(otherHeader.statusCode, 422)
+  t.strictSame(otherHeader.json(), mismatchAt(0))
+  await world.put({ custom_headers: SECRETS }, 13)
+  const otherTool = await world.put({ custom_headers: [first] }, 13)
+  t.equal(otherTool.statusCode, 422)
+  t.strictSame(otherTool.json(), mismatchAt(0))
+  t.strictSame(await storedSecrets(world, 13), SECRETS)
+})
+
+t.test('422 mask_mismatch: a mask of the same tool, name and value in another deployment', async t => {
+  const one = await withSecrets(shared)
+  const other = await withSecrets(await worldApp(t))
+  // Both copies of the template share its deployment key: the other gets one of its own, as a new deployment would.
+  const key = generateDeploymentKey()
+  const sealed = sealDeploymentKey(other.vault.ring, key)
+  const { db } = other.database
+  await db.updateTable('deployment_key').set({ nonce: sealed.nonce, ciphertext: sealed.ciphertext }).execute()
+  for (const [position, secret] of SECRETS.entries()) {
+    const mark = fingerprint(key, 10, secret.key, secret.value)
+    await db
+      .updateTable('tool_header')
+      .set({ fingerprint: mark })
+      .where('tool_id', '=', 10)
+      .where('position', '=', position)
+      .execute()
+  }
+  const answer = await other.put({ custom_headers: one.masks.slice(0, 1) })
+  t.equal(answer.statusCode, 422)
+  t.strictSame(answer.json(), mismatchAt(0))
+})
+
+t.test('422 mask_mismatch: damaged masks are never stored as secrets', async t => {
+  const world = await withSecrets(shared)
+  const [{ key, value }] = world.masks as [Header]
+  const damaged = [
+    `${value.slice(0, -1)}${value.endsWith('0') ? '1' : '0'}`,
+    value.slice(0, -1),
+    `${value}0`,
+    value.toUpperCase(),
+    ` ${value}`,
+    `${value} `,
+    `${value}\t`,
+    '****#',
+    '****#000000000000',
+    `****#${'0'.repeat(64)}`,
+  ].filter(text => text !== value)
+  for (const text of damaged) {
+    const answer = await world.put({ custom_headers: [{ key, value: text }] })
+    t.equal(answer.statusCode, 422, JSON.stringify(text))
+    t.strictSame(answer.json(), mismatchAt(0), JSON.stringify(text))
+  }
+  t.strictSame(await storedSecrets(world, 10), SECRETS)
+})
+
+t.test('422: a mask of a header that was removed or whose secret was replaced since', async t => {
+  const world = await withSecrets(shared)
+  const [first] = world.masks as [Header]
+  await world.put({ custom_headers: [{ key: first.key, value: 'a newer secret' }] })
+  const stale = await world.put({ custom_headers: [first] })
+  t.equal(stale.statusCode, 422)
+  t.strictSame(stale.json(), mismatchAt(0))
+  t.strictSame(await storedSecrets(world, 10), [{ key: first.key, value: 'a newer secret' }])
+  await world.put({ custom_headers: [] })
+  t.equal((await world.put({ custom_headers: [first] })).statusCode, 422)
+  t.strictSame(await storedSecrets(world, 10), [])
+})
+
+t.test('422: a dry run judges masks like the real request and stores nothing', async t => {
+  const world = await withSecrets(shared)
+  const before = await ciphertexts(world, 10)
+  const dry = await world.call('PUT', '/admin/tool/custom/10?dry_run=true', {
+    token: world.admin,
+    body: { custom_headers: [{ key: 'X-First', value: 'never stored' }] },
+  })
+  t.equal(dry.statusCode, 200)
+  t.equal(dry.headers.etag, world.made.headers.etag)
+  t.strictSame(await ciphertexts(world, 10), before)
+  const shown = dry.json().custom_headers as Header[]
+  const replayed = await world.put({ custom_headers: shown })
+  t.equal(replayed.statusCode, 422, 'the mask that a dry run showed stands for nothing stored')
+})
+
+t.test(
+  '422 passthrough_auth_conflict: with an Authorization header that is sent, kept by mask, or kept by omission',
+  async t => {
+    const world = await withSecrets(shared, 10, [{ key: 'authorization', value: 'Bearer secret' }])
+    const conflict = (loc: (string | number)[]) => ({
+      detail: [
+        {
+          loc,
+          msg: 'passthrough_auth and an Authorization header exclude each other',
+          type: 'passthrough_auth_conflict',
+        },
+      ],
+    })
+    for (const body of [{ passthrough_auth: true }, { passthrough_auth: true, custom_headers: world.masks }]) {
+      const answer = await world.put(body)
+      t.equal(answer.statusCode, 422)
+      t.strictSame(answer.json(), conflict(['body', 'passthrough_auth']))
+    }
+    t.equal((await world.put({ passthrough_auth: true, custom_headers: [] })).statusCode, 200)
+    const later = await world.put({ custom_headers: [{ key: 'AUTHORIZATION', value: 'x' }] })
+    t.strictSame(later.json(), conflict(['body', 'custom_headers', 0, 'key']))
+    t.strictSame(await storedSecrets(world, 10), [])
+  },
+)
+
+t.test(
+  'custom_headers is null in the tools of an agent for whoever may not manage them, masks for whoever may',
+  async t => {
+    const world = await withSecrets(shared, 10, SECRETS.slice(0, 1))
+    const { call, token, masks } = world
+    const headersSeenBy = async (email: string, agent: number) => {
+      const answer = await call('PATCH', `/persona/${agent}?update_mask=&dry_run=true`, {
+        token: await token(email),
+        body: {},
+      })
+      t.equal(answer.statusCode, 200, `${email} reads agent ${agent}`)
+      const tools = answer.json().tools as { id: number; custom_headers: unknown }[]
+      return tools.map(tool => [tool.id, tool.custom_headers])
+    }
+    const attach = (agent: number, tools: number[]) =>
+      call('PATCH', `/persona/${agent}?update_mask=tool_ids`, { token: world.admin, body: { tool_ids: tools } })
+    // Agent 13: owned by alice, shared with Engineering, whose manager is curator.
+    t.equal((await attach(8, [])).statusCode, 200)
+    t.equal((await attach(11, [])).statusCode, 200)
+    t.equal((await attach(13, [1, 10])).statusCode, 200)
+    t.strictSame(
+      await headersSeenBy('alice@example.com', 13),
+      [
+        [1, null],
+        [10, null],
+      ],
+      'the owner of the agent',
+    )
+    t.strictSame(
+      await headersSeenBy('curator@example.com', 13),
+      [
+        [1, null],
+        [10, masks],
+      ],
+      'the manager of its only group',
+    )
+    t.strictSame(
+      await headersSeenBy('gcurator@example.com', 13),
+      [
+        [1, null],
+        [10, masks],
+      ],
+      'manage:actions',
+    )
+    t.strictSame(
+      await headersSeenBy('admin@example.com', 13),
+      [
+        [1, null],
+        [10, masks],
+      ],
+      'an administrator',
+    )
+    t.equal((await attach(14, [10])).statusCode, 200, 'another group uses the tool too')
+    t.strictSame(
+      await headersSeenBy('curator@example.com', 13),
+      [
+        [1, null],
+        [10, null],
+      ],
+      'now out of scope',
+    )
+    const scoped = await token('admin@example.com', { scopes: ['basic'] })
+    const answer = await call('PATCH', '/persona/13?update_mask=&dry_run=true', { token: scoped, body: {} })
+    t.equal(answer.statusCode, 404, "an administrator's basic token sees by share only")
+    const actions = await token('gcurator@example.com', { scopes: ['basic'] })
+    const seen = await call('PATCH', '/persona/13?update_mask=&dry_run=true', { token: actions, body: {} })
+    t.strictSame(
+      seen.json().tools.map((tool: { custom_headers: unknown }) => tool.custom_headers),
+      [null, null],
+    )
+  },
+)
+
+t.test('an answer to a real update of an agent masks its tools as the read does', async t => {
+  const world = await withSecrets(shared, 10, SECRETS.slice(0, 1))
+  const alice = await world.token('alice@example.com')
+  const answer = await world.call('PATCH', '/persona/1', { token: alice, body: { ...REQUIRED_FIELDS, name: 'Mine' } })
+  t.equal(answer.statusCode, 200)
+  t.strictSame(
+    answer.json().tools.map((tool: { custom_headers: unknown }) => tool.custom_headers),
+    [null],
+  )
+})

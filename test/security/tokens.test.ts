@@ -1,0 +1,390 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { sql } from 'kysely'
+import t from 'tap'
+import { revokeToken, rotateToken } from '../../src/admin/tokens.js'
+import { hashToken, mintToken } from '../../src/auth/token.js'
+import { REQUIRED_FIELDS } from '../app.js'
+import { comparable, type Observed, observedWorld } from './observed.js'
+
+const READ = '/persona/1?update_mask=&dry_run=true'
+const INVALID = 'This token is not valid. Make one with: agentctl token create.'
+const EXPIRED = 'This token has expired. Make or rotate one with agentctl.'
+
+const idOf = async ({ database }: Observed, token: string): Promise<number> => {
+  const row = await database.db
+    .selectFrom('token')
+    .select('id')
+    .where('hash', '=', hashToken(token))
+    .executeTakeFirstOrThrow()
+  return row.id
+}
+
+/** The statement that writes a token's last use; nobody waits for it, so it may be an earlier request's. */
+const isUseRecord = (text: string) => /^update "?token"?/.test(text)
+
+const read = (world: Observed, token: string) => world.call('PATCH', READ, { token, body: {} })
+
+const world = await observedWorld(t)
+const port = await world.listen()
+
+t.test('401 without a single statement: no header, another scheme, another form, a wrong checksum', async t => {
+  const token = await world.token('alice@example.com')
+  const refused = {
+    UNAUTHENTICATED: [
+      undefined,
+      '',
+      'Bearer',
+      'Bearer ',
+      `Basic ${token}`,
+      token,
+      `Bearer ${token} x`,
+      `Bearer\t${token}`,
+    ],
+    INVALID_TOKEN: [
+      'Bearer x',
+      `Bearer ${token.slice(0, -1)}`,
+      `Bearer ${token}0`,
+      `Bearer ${token.slice(0, -1)}${token.endsWith('0') ? '1' : '0'}`,
+      `Bearer sa_${token.slice(4)}`,
+      `Bearer ${token.toLowerCase()}`,
+      `Bearer ${'A'.repeat(10_000)}`,
+    ],
+  }
+  world.statements.length = 0
+  for (const [code, values] of Object.entries(refused)) {
+    for (const value of values) {
+      const headers = value === undefined ? {} : { authorization: value }
+      const answer = await world.call('PATCH', READ, { body: {}, headers })
+      t.equal(answer.statusCode, 401, String(value))
+      t.equal(answer.json().error_code, code, String(value))
+    }
+  }
+  t.strictSame(world.statements, [])
+})
+
+t.test('401: bodies and WWW-Authenticate, exactly', async t => {
+  const expired = await world.token('alice@example.com', { expiresInS: 1 })
+  const { db } = world.database
+  await db
+    .updateTable('token')
+    .set({ expires_at: sql<string>`now() - interval '1 second'` })
+    .where('hash', '=', hashToken(expired))
+    .execute()
+  const cases = [
+    [{}, 'UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.', ''],
+    [
+      { authorization: 'Basic YTpi' },
+      'UNAUTHENTICATED',
+      'The Authorization header must have the form: Bearer <token>.',
+      '',
+    ],
+    [
+      { authorization: 'Bearer x' },
+      'INVALID_TOKEN',
+      INVALID,
+      `, error="invalid_token", error_description="${INVALID}"`,
+    ],
+    [
+      { authorization: `Bearer ${mintToken('person').token}` },
+      'INVALID_TOKEN',
+      INVALID,
+      `, error="invalid_token", error_description="${INVALID}"`,
+    ],
+    [
+      { authorization: `Bearer ${expired}` },
+      'TOKEN_EXPIRED',
+      EXPIRED,
+      `, error="invalid_token", error_description="${EXPIRED}"`,
+    ],
+  ] as const
+  for (const [headers, code, detail, challenge] of cases) {
+    const answer = await world.call('PATCH', READ, { body: {}, headers })
+    t.equal(answer.statusCode, 401)
+    t.strictSame(answer.json(), { error_code: code, detail, request_id: answer.headers['x-request-id'] })
+    t.equal(answer.headers['www-authenticate'], `Bearer realm="agents"${challenge}`)
+    t.equal(answer.headers['token-expires-at'], undefined)
+  }
+})
+
+t.test('401 alike, after the same statement: unknown, revoked, of an inactive user', async t => {
+  const revoked = await world.token('alice@example.com')
+  await revokeToken(world.database.db, await idOf(world, revoked))
+  const inactive = await world.token('inactive@example.com')
+  const unknown = mintToken('person').token
+  const answers: unknown[] = []
+  const texts: string[][] = []
+  for (const token of [unknown, revoked, inactive]) {
+    world.statements.length = 0
+    answers.push(comparable(await read(world, token)))
+    texts.push(world.statements.filter(text => !isUseRecord(text)))
+  }
+  t.strictSame(answers[1], answers[0])
+  t.strictSame(answers[2], answers[0])
+  world.statements.length = 0
+  t.equal((await read(world, await world.token('alice@example.com'))).statusCode, 200)
+  const [first] = world.statements.filter(text => !isUseRecord(text))
+  t.strictSame(texts, [[first], [first], [first]], 'one statement, the one that a valid token is looked up with')
+})
+
+t.test('401 wins over 404, 405-like bodies and 422: nothing is said before the caller is known', async t => {
+  const token = mintToken('person').token
+  for (const url of [READ, '/persona/999999', '/persona/x', '/persona/1?nonsense=1', '/persona/99999999999']) {
+    for (const body of ['{}', '{"name":', '']) {
+      const answer = await world.call('PATCH', url, { token, body, headers: { 'if-match': 'broken' } })
+      t.equal(answer.statusCode, 401, `${url} ${body}`)
+    }
+  }
+})
+
+t.test('401 TOKEN_EXPIRED: from the very second on; 401 INVALID_TOKEN when it was also revoked', async t => {
+  const token = await world.token('alice@example.com', { expiresInS: 1 })
+  const first = await read(world, token)
+  t.equal(first.statusCode, 200)
+  const expiresAt = Date.parse(String(first.headers['token-expires-at']))
+  t.ok(expiresAt - Date.now() <= 1_000)
+  await sleep(1_200)
+  const later = await read(world, token)
+  t.equal(later.statusCode, 401)
+  t.equal(later.json().error_code, 'TOKEN_EXPIRED')
+  await revokeToken(world.database.db, await idOf(world, token))
+  t.equal((await read(world, token)).json().error_code, 'INVALID_TOKEN')
+})
+
+t.test('401 on the next request: a user made inactive; 200 again once active', async t => {
+  const token = await world.token('alice@example.com')
+  const setActive = (active: boolean) =>
+    world.database.db.updateTable('user_account').set({ active }).where('email', '=', 'alice@example.com').execute()
+  t.equal((await read(world, token)).statusCode, 200)
+  await setActive(false)
+  t.equal((await read(world, token)).statusCode, 401)
+  await setActive(true)
+  t.equal((await read(world, token)).statusCode, 200)
+})
+
+t.test('no request that starts after the revocation returned is served: 16 connections using the token', async t => {
+  const token = await world.token('alice@example.com')
+  const id = await idOf(world, token)
+  let done = false
+  const outcomes: { startedAt: number; status: number }[] = []
+  const use = async () => {
+    while (!done) {
+      const startedAt = performance.now()
+      const answer = await fetch(`http://127.0.0.1:${port}${READ}`, {
+        method: 'PATCH',
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        body: '{}',
+      })
+      await answer.arrayBuffer()
+      outcomes.push({ startedAt, status: answer.status })
+    }
+  }
+  const users = Array.from({ length: 16 }, use)
+  while (outcomes.length < 200) await sleep(5)
+  t.equal(await revokeToken(world.database.db, id), true)
+  const revokedAt = performance.now()
+  const after = () => outcomes.filter(({ startedAt }) => startedAt >= revokedAt)
+  while (after().length < 200) await sleep(5)
+  done = true
+  await Promise.all(users)
+  t.ok(outcomes.filter(({ status }) => status === 200).length >= 150, 'it was served before')
+  t.strictSame(
+    after().filter(({ status }) => status !== 401),
+    [],
+  )
+})
+
+t.test('403: scopes narrow what the user may do, each including the ones before', async t => {
+  const tool = (token: string) => world.call('PUT', '/admin/tool/custom/10?dry_run=true', { token, body: {} })
+  const agent = (token: string) => world.call('PATCH', '/persona/3?update_mask=&dry_run=true', { token, body: {} })
+  const validate = (token: string) =>
+    world.call('POST', '/admin/tool/custom/validate', { token, body: { definition: {} } })
+  const expected = {
+    basic: [403, 404, 403],
+    'manage:actions': [200, 404, 422],
+    admin: [200, 200, 422],
+  } as const
+  for (const [scope, statuses] of Object.entries(expected)) {
+    const scopes = [scope as keyof typeof expected] // a key of the table above
+    const token = await world.token('admin@example.com', { scopes })
+    const answers = [await tool(token), await agent(token), await validate(token)]
+    t.strictSame(
+      answers.map(answer => answer.statusCode),
+      [...statuses],
+      scope,
+    )
+  }
+  const wide = await world.token('alice@example.com', { scopes: ['admin'] })
+  const refused = await tool(wide)
+  t.equal(refused.statusCode, 403, 'a scope grants nothing that the user does not hold')
+  t.strictSame(refused.json(), {
+    error_code: 'INSUFFICIENT_PERMISSIONS',
+    detail: 'This operation takes the permission manage:actions.',
+    request_id: refused.headers['x-request-id'],
+  })
+  t.equal(
+    refused.headers['www-authenticate'],
+    'Bearer realm="agents", error="insufficient_scope", scope="manage:actions"',
+  )
+  const manager = await world.token('curator@example.com', { scopes: ['basic'] })
+  t.equal((await world.call('PUT', '/admin/tool/custom/11?dry_run=true', { token: manager, body: {} })).statusCode, 403)
+  const managing = await world.token('curator@example.com', { scopes: ['manage:actions'] })
+  t.equal(
+    (await world.call('PUT', '/admin/tool/custom/11?dry_run=true', { token: managing, body: {} })).statusCode,
+    200,
+  )
+  t.equal((await tool(managing)).statusCode, 403, 'the scope gives a group manager no more than the groups do')
+})
+
+t.test('403: a bound token reaches its resources only, and learns nothing of others', async t => {
+  const token = await world.token('admin@example.com', { personaIds: [1, 3] })
+  const patch = (id: number | string) =>
+    world.call('PATCH', `/persona/${id}?update_mask=&dry_run=true`, { token, body: {} })
+  t.strictSame([(await patch(1)).statusCode, (await patch(3)).statusCode], [200, 200])
+  const others = await Promise.all([2, 7, 999, 2_147_483_648, 'x'].map(patch))
+  for (const other of others) t.strictSame(comparable(other), comparable(others[0] ?? other), 'there or not: alike')
+  t.equal(others[0]?.statusCode, 403)
+  const asTool = await world.call('PUT', '/admin/tool/custom/1', { token, body: {} })
+  t.equal(asTool.statusCode, 403, 'bound to agents only: no tool operation, whatever the id')
+  const definition = { definition: {} }
+  t.equal((await world.call('POST', '/admin/tool/custom/validate', { token, body: definition })).statusCode, 403)
+  const bound = await world.token('admin@example.com', { toolIds: [10] })
+  const validate = (query: string) =>
+    world.call('POST', `/admin/tool/custom/validate${query}`, { token: bound, body: definition })
+  t.equal((await validate('')).statusCode, 422, 'validation names no tool')
+  t.strictSame([(await validate('?tool_id=10')).statusCode, (await validate('?tool_id=11')).statusCode], [422, 403])
+  t.strictSame(comparable(await validate('?tool_id=11')), comparable(await validate('?tool_id=999')))
+  t.equal((await world.call('PATCH', '/persona/1', { token: bound, body: REQUIRED_FIELDS })).statusCode, 403)
+})
+
+t.test(
+  'Token-Expires-At on every answer to a token that expires, refusals included; never for one that does not',
+  async t => {
+    const token = await world.token('alice@example.com', { expiresInS: 3_600 })
+    const forever = await world.token('alice@example.com', { expiresInS: null })
+    const stored = await world.database.db
+      .selectFrom('token')
+      .select('expires_at')
+      .where('hash', '=', hashToken(token))
+      .executeTakeFirstOrThrow()
+    const seconds = new Date(Math.floor(Date.parse(String(stored.expires_at)) / 1000) * 1000)
+    const wanted = seconds.toISOString().replace('.000Z', 'Z')
+    for (const [method, url, body, status] of [
+      ['PATCH', READ, '{}', 200],
+      ['PATCH', '/persona/3', '{}', 422],
+      ['PATCH', '/persona/999?update_mask=', '{}', 404],
+      ['PATCH', '/persona/1', '{', 422],
+      ['PUT', '/admin/tool/custom/10', '{}', 403],
+    ] as const) {
+      const answer = await world.call(method, url, { token, body })
+      t.equal(answer.statusCode, status, url)
+      t.equal(answer.headers['token-expires-at'], wanted, url)
+      t.equal((await world.call(method, url, { token: forever, body })).headers['token-expires-at'], undefined, url)
+    }
+  },
+)
+
+t.test('last_used_at is written at most once a minute, and nobody waits for it', async t => {
+  const token = await world.token('alice@example.com')
+  await sleep(100)
+  const earlier = world.statements.filter(isUseRecord).length
+  const usedAt = async () =>
+    (
+      await world.database.db
+        .selectFrom('token')
+        .select('last_used_at')
+        .where('hash', '=', hashToken(token))
+        .executeTakeFirstOrThrow()
+    ).last_used_at
+  const writes = () => world.statements.filter(isUseRecord).length - earlier
+  t.equal(await usedAt(), null)
+  await read(world, token)
+  for (let tries = 0; (await usedAt()) === null && tries < 100; tries++) await sleep(20)
+  const first = await usedAt()
+  t.not(first, null)
+  t.equal(writes(), 1)
+  await Promise.all(Array.from({ length: 30 }, () => read(world, token)))
+  await sleep(100)
+  t.equal(await usedAt(), first)
+  t.equal(writes(), 1, 'thirty more uses within the minute write nothing')
+  const { db } = world.database
+  await db
+    .updateTable('token')
+    .set({ last_used_at: sql<string>`now() - interval '61 seconds'` })
+    .where('hash', '=', hashToken(token))
+    .execute()
+  await read(world, token)
+  for (let tries = 0; writes() < 2 && tries < 100; tries++) await sleep(20)
+  t.equal(writes(), 2)
+  const refused = await world.token('inactive@example.com')
+  await read(world, refused)
+  await sleep(100)
+  t.equal(writes(), 2, 'a use that was refused is none')
+})
+
+t.test('428: a token that demands If-Match, on both updates; 412 and 200 once it is there', async t => {
+  const token = await world.token('admin@example.com', { requireIfMatch: true })
+  for (const [method, url, body] of [
+    ['PATCH', '/persona/1', { ...REQUIRED_FIELDS, name: 'Guarded' }],
+    ['PUT', '/admin/tool/custom/10', { name: 'guarded' }],
+  ] as const) {
+    const missing = await world.call(method, url, { token, body })
+    t.equal(missing.statusCode, 428)
+    t.equal(missing.json().error_code, 'PRECONDITION_REQUIRED')
+    const tag = String(
+      (await world.call(method, `${url}?dry_run=true`, { token, body, headers: { 'if-match': '*' } })).headers.etag,
+    )
+    const stale = await world.call(method, url, { token, body, headers: { 'if-match': tag.replace(/-1"$/, '-99"') } })
+    t.equal(stale.statusCode, 412)
+    t.equal((await world.call(method, url, { token, body, headers: { 'if-match': tag } })).statusCode, 200)
+  }
+})
+
+t.test('rotation lets both tokens live for the overlap, with the same rights', async t => {
+  const old = await world.token('admin@example.com', { personaIds: [1], scopes: ['basic', 'admin'] })
+  const fresh = await rotateToken(world.database.db, await idOf(world, old), 1)
+  const statuses = async () => [(await read(world, old)).statusCode, (await read(world, fresh.token)).statusCode]
+  t.strictSame(await statuses(), [200, 200])
+  const other = await world.call('PATCH', '/persona/2', { token: fresh.token, body: {} })
+  t.equal(other.statusCode, 403, 'the binding went along')
+  await sleep(1_200)
+  t.strictSame(await statuses(), [401, 200])
+})
+
+t.test('a token is in no log line, no error and no answer, wherever a client puts it', async t => {
+  const token = await world.token('alice@example.com')
+  const unknown = mintToken('person').token
+  for (const one of [token, unknown]) {
+    const misplaced = [
+      ['PATCH', READ, { token: one, body: {} }],
+      ['PATCH', `/persona/${one}`, { token: one, body: {} }],
+      ['PATCH', `/persona/1?token=${one}`, { token: one, body: {} }],
+      ['PATCH', `/persona/1?update_mask=&access_token=${one}`, { body: {} }],
+      ['GET', `/${one}`, {}],
+      ['GET', `/docs/${one}`, {}],
+      ['PATCH', '/persona/1', { token: one, body: `{"a": ${one}` }],
+      ['PATCH', '/persona/1', { token: one, body: {}, headers: { cookie: `token=${one}`, 'x-api-key': one } }],
+      ['PATCH', '/persona/1', { body: {}, headers: { authorization: `Basic ${one}` } }],
+      ['PATCH', '/persona/1', { body: {}, headers: { authorization: `Bearer ${one}${one}` } }],
+      ['PATCH', '/persona/1', { token: one, body: {}, headers: { 'if-match': one, prefer: one, traceparent: one } }],
+      ['PATCH', '/persona/1', { token: one, body: {}, headers: { 'content-type': one } }],
+      ['PATCH', '/persona/1', { token: one, body: { name: one, tool_ids: [one] } }],
+    ] as const
+    for (const [method, url, call] of misplaced) await world.call(method, url, call)
+    await fetch(`http://127.0.0.1:${port}/persona/%zz${one}`, { headers: { authorization: `Bearer ${one}` } })
+  }
+  t.ok(world.log.length > 20, 'there was a log')
+  for (const one of [token, unknown]) {
+    t.strictSame(
+      world.log.filter(line => line.includes(one.slice(4))),
+      [],
+    )
+    t.strictSame(
+      world.answers.filter(answer => answer.includes(one.slice(4))),
+      [],
+    )
+    t.strictSame(
+      world.statements.filter(text => text.includes(one.slice(4))),
+      [],
+    )
+  }
+})
