@@ -7,6 +7,7 @@ import { collectFaults } from '../http/faults.js'
 import { isJsonObject } from '../http/typebox.js'
 import type { Vault } from '../secrets/vault.js'
 import { type Catalogue, matchDocument, readCatalogue, reserveForPlan, reserveInDatabase } from './apply/catalogue.js'
+import { nameAuthors } from './apply/drift.js'
 import { planPersonas } from './apply/personas.js'
 import { planPruning } from './apply/pruning.js'
 import { planRecords, RECORD_SECTIONS, type RecordsPlan } from './apply/records.js'
@@ -50,7 +51,8 @@ export async function applyOrganisation(
     requireNoFaults(catalogue)
     const { outcomes, write } = await planAll(trx, catalogue, wanted, options)
     requireNoFaults(catalogue)
-    if (!options.plan) await write(trx)
+    if (options.plan) await nameAuthors(trx, outcomes)
+    else await write(trx)
     return { planned: options.plan === true, outcomes }
   })
 }

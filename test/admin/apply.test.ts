@@ -3,6 +3,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { verifyAudit } from '../../src/admin/audit.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
@@ -64,7 +65,10 @@ t.test('a change of an agent or tool is a new version with one audit row; a plan
   const planned = await applyOrganisation(database, document, { ...options, plan: true })
   t.same((await db.selectFrom('persona').select('version').where('id', '=', 11).executeTakeFirst())?.version, 1)
   const report = await applyOrganisation(database, document, options)
-  t.same(report.outcomes, planned.outcomes)
+  t.same(
+    report.outcomes.map(({ id, action }) => [id, action]),
+    planned.outcomes.map(({ id, action }) => [id, action]),
+  )
   const [tool, agent] = report.outcomes.filter(outcome => outcome.action === 'changed')
   t.same(
     tool?.fields.map(change => change.field),
@@ -140,4 +144,57 @@ t.test('a token made for a user authenticates that user', async t => {
   const text = await token('alice@example.com', { scopes: ['basic'], requireIfMatch: true })
   const { caller } = await authenticate(db, `Bearer ${text}`, undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'basic', token: { requiresIfMatch: true } })
+})
+
+t.test('a plan says who set what differs, and what is only in the database', async t => {
+  const document = { version: 1, groups: [{ name: 'Sales' }], agents: [{ id: 9, name: 'Other name' }] }
+  const { outcomes } = await applyOrganisation(database, document, { ...options, plan: true })
+  t.match(
+    outcomes.find(outcome => outcome.action === 'changed'),
+    {
+      id: 9,
+      fields: [{ field: 'name', from: 'Curator Own', to: 'Other name', changed_by: 'agentctl', changed_at: /Z$/ }],
+    },
+  )
+  const only = outcomes.filter(outcome => outcome.action === 'only_here')
+  t.same(
+    only.filter(outcome => outcome.section === 'groups').map(outcome => outcome.name),
+    ['Engineering', 'Empty'],
+  )
+  t.equal(only.filter(outcome => outcome.section === 'tools').length, 0)
+})
+
+t.test('pruning removes what the lists of the document do not name, and keeps what is still used', async t => {
+  const document = {
+    ...world(),
+    labels: [{ name: 'gamma' }],
+    tools: world().tools.filter((tool: { id: number }) => tool.id !== 13 && tool.id !== 16),
+    agents: world().agents.filter((agent: { id: number }) => agent.id !== 11),
+    users: world().users.filter((user: { email: string }) => user.email !== 'perf@example.com'),
+  }
+  const report = await applyOrganisation(database, document, { ...options, prune: true })
+  const fates = report.outcomes.filter(({ action }) => action === 'removed' || action === 'kept')
+  t.same(
+    fates.map(({ section, id, action, reason }) => [section, id, action, reason]),
+    [
+      ['agents', 11, 'removed', undefined],
+      ['tools', 13, 'removed', undefined],
+      ['tools', 16, 'kept', 'still used by agents 5'],
+      ['labels', 1, 'removed', undefined],
+      ['labels', 2, 'removed', undefined],
+      ['users', 'a0000000-0000-4000-8000-000000000014', 'removed', undefined],
+    ],
+  )
+  t.match(await db.selectFrom('persona').select(['deleted', 'version']).where('id', '=', 11).executeTakeFirst(), {
+    deleted: true,
+    version: 3,
+  })
+  t.match(
+    await db.selectFrom('user_account').select('active').where('email', '=', 'perf@example.com').executeTakeFirst(),
+    { active: false },
+  )
+  t.notOk(await db.selectFrom('tool').select('id').where('id', '=', 13).executeTakeFirst())
+  t.same((await verifyAudit(db)).findings, [])
+  const again = countOutcomes(await applyOrganisation(database, document, { ...options, prune: true }))
+  t.match(again, { created: 0, changed: 0, removed: 0, kept: 1 })
 })
