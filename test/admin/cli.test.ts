@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { COMMANDS, run } from '../../src/admin/commands/run.js'
 import { authenticate } from '../../src/auth/authenticate.js'
+import { testDatabase } from '../postgres.js'
 import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
 
 const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
@@ -237,4 +238,18 @@ t.test('status, config and migrate answer', async t => {
   t.match((await agentctl(['status'])).stdout, 'recent changes')
   t.match((await agentctl(['config'])).stdout, 'DATABASE_POOL_SIZE')
   t.same(JSON.parse((await agentctl(['migrate', '--plan', '--json'])).stdout), { pending: [] })
+})
+
+t.test('an external database is migrated by command: 78 until then, the plan names the locks', async t => {
+  const empty = await testDatabase(t)
+  const env = { DATABASE_URL: empty.url }
+  const refused = await agentctl(['user', 'list'], { env })
+  t.equal(refused.status, 78)
+  t.match(refused.stderr, 'run agentctl migrate')
+  t.match(JSON.parse((await agentctl(['migrate', '--plan', '--json'], { env })).stdout).pending[0], {
+    migration: '0001_organisation',
+    locks: [/\w/],
+  })
+  t.match((await agentctl(['migrate'], { env })).stdout, 'applied 0001_organisation')
+  t.equal((await agentctl(['user', 'list'], { env })).status, 0)
 })

@@ -50,6 +50,9 @@ export interface Output {
 /** The options of every subcommand that prints results. */
 export const JSON_OPTION = { json: { type: 'boolean', description: 'Print JSON.' } } as const
 
+/** Nobody waits for a command as for a request: a migration, a check of the whole audit trail or a large document may take minutes. */
+const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000', IDLE_IN_TRANSACTION_TIMEOUT_MS: '600000' }
+
 /** One call of a subcommand: its arguments, and the way to the database. */
 export class Call {
   readonly config: Config
@@ -64,7 +67,7 @@ export class Call {
     readonly output: Output,
   ) {
     this.#values = values
-    this.config = readConfig(env)
+    this.config = readConfig({ ...PATIENCE, ...env })
   }
 
   get json(): boolean {
