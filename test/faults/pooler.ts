@@ -1,0 +1,100 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { chownSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { identity, preferredAccount } from '../../src/db/embedded-account.js'
+import { ended, endWithUs, freePort } from './cluster.js'
+
+const PROGRAM = '/usr/sbin/pgbouncer'
+const START_LIMIT_MS = 10_000
+
+/** PgBouncer in transaction mode before a server, as Debian's package has it. Every database of the server goes by its own name. */
+export class Pooler {
+  readonly port: number
+  readonly #folder: string
+  #child: ChildProcess | undefined
+
+  private constructor(folder: string, port: number) {
+    this.#folder = folder
+    this.port = port
+  }
+
+  static isInstalled(): boolean {
+    return existsSync(PROGRAM)
+  }
+
+  /** Starts it before the server on this port of the loopback address, with few connections to each database. */
+  static async start(serverPort: number, connections = 6): Promise<Pooler> {
+    const account = preferredAccount()
+    const folder = mkdtempSync(join(tmpdir(), 'agents-pooler-'))
+    chownSync(folder, account.uid, account.gid)
+    const pooler = new Pooler(folder, await freePort())
+    const settings = [
+      '[databases]',
+      `* = host=127.0.0.1 port=${serverPort} user=postgres`,
+      '[pgbouncer]',
+      'listen_addr = 127.0.0.1',
+      `listen_port = ${pooler.port}`,
+      'unix_socket_dir =',
+      'auth_type = any',
+      'pool_mode = transaction',
+      `default_pool_size = ${connections}`,
+      'max_client_conn = 1000',
+      `logfile = ${join(folder, 'log')}`,
+    ]
+    writeFileSync(join(folder, 'ini'), `${settings.join('\n')}\n`)
+    await pooler.restart()
+    return pooler
+  }
+
+  url(database = 'world'): string {
+    return `postgresql://postgres@127.0.0.1:${this.port}/${database}`
+  }
+
+  get log(): string {
+    return readFileSync(join(this.#folder, 'log'), 'utf8')
+  }
+
+  /** Ends it with every connection, and starts it again. */
+  async restart(): Promise<void> {
+    await this.#end()
+    const child = spawn(PROGRAM, ['-q', join(this.#folder, 'ini')], {
+      ...identity(preferredAccount()),
+      cwd: '/',
+      stdio: 'ignore',
+    })
+    endWithUs(child)
+    this.#child = child
+    const deadline = Date.now() + START_LIMIT_MS
+    while (!(await this.#answers())) {
+      if (Date.now() > deadline) throw new Error(`PgBouncer does not start: ${this.log}`)
+      await sleep(20)
+    }
+  }
+
+  async stop(): Promise<void> {
+    await this.#end()
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
+
+  async #end(): Promise<void> {
+    if (this.#child === undefined) return
+    this.#child.kill('SIGTERM')
+    await ended(this.#child)
+  }
+
+  async #answers(): Promise<boolean> {
+    const client = new pg.Client({ connectionString: this.url('postgres') })
+    client.on('error', () => {})
+    try {
+      await client.connect()
+      return true
+    } catch {
+      return false
+    } finally {
+      await client.end().catch(() => {})
+    }
+  }
+}
