@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { type IncomingMessage, STATUS_CODES } from 'node:http'
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { plainAddress } from './client-address.js'
@@ -23,7 +23,7 @@ export type OnBroken = (code: string) => void
  * of every other error, with an id that stands in the log. What was sent is neither answered nor logged.
  */
 export class BrokenRequests {
-  readonly #unanswered = new WeakMap<Socket, Set<IncomingMessage>>()
+  readonly #open = new WeakMap<Socket, Map<IncomingMessage, ServerResponse>>()
   readonly #answered = new WeakSet<Socket>()
   readonly #onBroken: OnBroken
 
@@ -33,10 +33,10 @@ export class BrokenRequests {
 
   /** Takes note of the requests of each connection: what is answered must not be taken for the answer of another. */
   watch(app: FastifyInstance): void {
-    app.server.on('request', (request: IncomingMessage) => {
+    app.server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       const { socket } = request
-      const open = this.#unanswered.get(socket) ?? new Set()
-      this.#unanswered.set(socket, open.add(request))
+      const open = this.#open.get(socket) ?? new Map()
+      this.#open.set(socket, open.set(request, response))
       request.once('close', () => open.delete(request))
     })
     // Node answers `Expect: something else` by itself, without a body and without our hooks.
@@ -63,10 +63,10 @@ export class BrokenRequests {
     setTimeout(() => socket.destroy(), LINGER_MS).unref()
   }
 
-  /** Whether a client would take our answer for that of a request which is still in work. */
+  /** Whether a client would take our answer for that of a request which is still in work, or has its answer already. */
   #belongsToAnother(socket: Socket): boolean {
-    const open = [...(this.#unanswered.get(socket) ?? [])]
-    return open.length > 1 || open.some(request => request.complete)
+    const open = [...(this.#open.get(socket) ?? [])]
+    return open.length > 1 || open.some(([request, response]) => request.complete || response.headersSent)
   }
 }
 

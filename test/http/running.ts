@@ -106,7 +106,7 @@ export class RawConnection {
   }
 
   /** Resolves when what came in matches; rejects when it has not after `timeoutMs`. */
-  async until(pattern: RegExp, timeoutMs = 5_000): Promise<string> {
+  async until(pattern: RegExp, timeoutMs = 15_000): Promise<string> {
     const end = Date.now() + timeoutMs
     while (!pattern.test(this.text)) {
       if (Date.now() > end) throw new Error(`no ${pattern} in: ${this.text}`)

@@ -1,13 +1,15 @@
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { RawConnection, type Running, running } from './running.js'
 
+const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
+
+/** Only for what waits for them: on a busy machine an honest request may take a second. */
 const QUICK = {
-  HEADERS_TIMEOUT_MS: '600',
-  REQUEST_TIMEOUT_MS: '1200',
-  KEEP_ALIVE_TIMEOUT_MS: '500',
-  STALL_TIMEOUT_MS: '2500',
-  RATE_LIMIT_PER_MINUTE: '0',
-  FAILED_AUTH_LIMIT_PER_MINUTE: '0',
+  ...OFF,
+  HEADERS_TIMEOUT_MS: '1500',
+  REQUEST_TIMEOUT_MS: '3000',
+  KEEP_ALIVE_TIMEOUT_MS: '1000',
+  STALL_TIMEOUT_MS: '6000',
 }
 
 function head({ token }: Pick<Running, 'token'>, ...headers: string[]): string {
@@ -23,13 +25,12 @@ function head({ token }: Pick<Running, 'token'>, ...headers: string[]): string {
 
 const whole = (service: Running) => `${head(service, 'Content-Length: 2')}{}`
 
-/** How long an ordinary request of somebody else takes now, in ms; it must succeed (the agent is not there: 404). */
-async function elapsedForOthers(service: Running): Promise<number> {
-  const start = performance.now()
+/** An ordinary request of somebody else is answered (the agent is not there: 404) while all of these still wait. */
+async function servesOthers(t: Test, service: Running, waiting: RawConnection[] = []): Promise<void> {
   const connection = new RawConnection(service.port).write(whole(service))
   await connection.until(/HTTP\/1\.1 404 /)
+  t.ok(waiting.every(({ text, socket }) => text === '' && !socket.closed))
   connection.socket.destroy()
-  return performance.now() - start
 }
 
 function openedWith(service: Running, count: number, text = ''): RawConnection[] {
@@ -44,7 +45,7 @@ t.test('408 for headers that come byte by byte; others are served meanwhile', as
   const service = await running(t, QUICK, { listen: true })
   const slow = openedWith(service, 50, 'GET /healthz HTTP/1.1\r\nX-Slow: ')
   const drip = setInterval(() => slow.forEach(connection => void connection.write('a')), 50)
-  t.ok((await elapsedForOthers(service)) < 500)
+  await servesOthers(t, service, slow)
   await Promise.all(slow.map(connection => connection.until(/HTTP\/1\.1 408 /)))
   clearInterval(drip)
   await Promise.all(slow.map(connection => connection.closed))
@@ -62,14 +63,18 @@ t.test('408 for a body that never ends, with a length and in chunks; nothing sta
     ...openedWith(service, 25, `${head(service, 'Content-Length: 1000')}{"name":`),
     ...openedWith(service, 25, `${head(service, 'Transfer-Encoding: chunked')}2\r\n{"\r\n`),
   ]
-  t.ok((await elapsedForOthers(service)) < 500)
+  await servesOthers(t, service, slow)
   await Promise.all(slow.map(connection => connection.until(/HTTP\/1\.1 408 /)))
   await Promise.all(slow.map(connection => connection.closed))
   t.ok(
     slow.every(connection => connection.text.split('HTTP/1.1').length === 2),
     'one answer each',
   )
-  t.match((await service.metrics.text()).body, /agents_http_requests_in_work 0\n/)
+  for (let i = 0; i < 50; i++) {
+    if ((await service.metrics.text()).body.includes('agents_http_requests_in_work 0\n')) return
+    await new Promise(resolve => setTimeout(resolve, 20))
+  }
+  t.fail('requests stay in work')
 })
 
 t.test('1,000 idle connections are closed in time, and others are served meanwhile', async t => {
@@ -77,14 +82,14 @@ t.test('1,000 idle connections are closed in time, and others are served meanwhi
   const idle = openedWith(service, 1_000)
   const used = openedWith(service, 20, 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n')
   await Promise.all(used.map(connection => connection.until(/alive/)))
-  t.ok((await elapsedForOthers(service)) < 1_000)
+  await servesOthers(t, service, idle)
   const start = performance.now()
   await Promise.all([...idle, ...used].map(connection => connection.closed))
-  t.ok(performance.now() - start < 5_000)
+  t.ok(performance.now() - start < 10_000)
 })
 
 t.test('connections beyond CONNECTIONS_MAX are closed at once, and there is room again when others go', async t => {
-  const service = await running(t, { ...QUICK, CONNECTIONS_MAX: '10', HEADERS_TIMEOUT_MS: '1200' }, { listen: true })
+  const service = await running(t, { ...OFF, CONNECTIONS_MAX: '10' }, { listen: true })
   const held = openedWith(service, 10, 'GET /healthz HTTP/1.1\r\n')
   await new Promise(resolve => setTimeout(resolve, 100))
   const refused = new RawConnection(service.port)
@@ -92,11 +97,11 @@ t.test('connections beyond CONNECTIONS_MAX are closed at once, and there is room
   t.equal(refused.text, '')
   held[0]?.socket.destroy()
   await held[0]?.closed
-  t.ok((await elapsedForOthers(service)) < 500)
+  await servesOthers(t, service)
 })
 
 t.test('pipelined requests are each answered, in order', async t => {
-  const service = await running(t, QUICK, { listen: true })
+  const service = await running(t, OFF, { listen: true })
   const connection = new RawConnection(service.port)
   const ask = (id: string) => `${head(service, 'Content-Length: 2', `X-Request-ID: ${id}`)}{}`
   const ids = Array.from({ length: 50 }, (_, i) => `request-${i}`)
@@ -110,7 +115,7 @@ t.test('pipelined requests are each answered, in order', async t => {
 })
 
 t.test('pipelined garbage cuts the connection and is no answer to the request before it', async t => {
-  const service = await running(t, QUICK, { listen: true })
+  const service = await running(t, OFF, { listen: true })
   const connection = new RawConnection(service.port).write(`${whole(service)}\x00garbage\r\n\r\n`)
   await connection.closed
   t.notMatch(connection.text, /400/)
@@ -128,7 +133,7 @@ t.test('pipelined garbage cuts the connection and is no answer to the request be
 })
 
 t.test('431 for headers that are too large; the answer arrives although more is being sent', async t => {
-  const service = await running(t, QUICK, { listen: true })
+  const service = await running(t, OFF, { listen: true })
   for (const size of [20_000, 2_000_000]) {
     const connection = new RawConnection(service.port)
     connection.write(`GET /healthz HTTP/1.1\r\nHost: a\r\nX-Large: ${'x'.repeat(size)}\r\n\r\n`)
@@ -138,23 +143,26 @@ t.test('431 for headers that are too large; the answer arrives although more is 
   }
 })
 
-t.test('413 for a body over the limit, with a length and in chunks', async t => {
+t.test('413 for a body over the limit, with a length and in chunks, and the connection goes on', async t => {
   const service = await running(t, { ...QUICK, PERSONA_BODY_LIMIT_BYTES: '10000' }, { listen: true })
   const declared = new RawConnection(service.port)
-  declared.write(`${head(service, 'Content-Length: 20000')}${'x'.repeat(20_000)}`)
-  await declared.until(/HTTP\/1\.1 413 /)
-  await declared.until(/PAYLOAD_TOO_LARGE/)
+  declared.write(`${head(service, 'Content-Length: 20000')}${'x'.repeat(20_000)}${whole(service)}`)
+  await declared.until(/HTTP\/1\.1 413 [\s\S]*HTTP\/1\.1 404 /)
   const chunked = new RawConnection(service.port)
   chunked.write(head(service, 'Transfer-Encoding: chunked'))
   const chunk = `3e8\r\n${'x'.repeat(1_000)}\r\n`
   for (let i = 0; i < 11; i++) chunked.write(chunk)
   await chunked.until(/PAYLOAD_TOO_LARGE/)
-  await Promise.all([declared.closed, chunked.closed])
   t.match(chunked.json(), { error_code: 'PAYLOAD_TOO_LARGE', request_id: /./ })
+  const drip = setInterval(() => chunked.write(chunk), 20)
+  await chunked.closed // whoever never stops sending is cut at the request timeout, without another answer
+  clearInterval(drip)
+  t.equal(chunked.text.split('HTTP/1.1').length, 2)
+  declared.socket.destroy()
 })
 
 t.test('413 reaches a client that sends megabytes more', async t => {
-  const service = await running(t, { ...QUICK, PERSONA_BODY_LIMIT_BYTES: '10000' }, { listen: true })
+  const service = await running(t, { ...OFF, PERSONA_BODY_LIMIT_BYTES: '10000' }, { listen: true })
   const answers = await Promise.all(
     Array.from({ length: 10 }, () =>
       fetch(`http://127.0.0.1:${service.port}/persona/1`, {
@@ -208,7 +216,7 @@ t.test(
 )
 
 t.test('both a length and chunks, or two lengths, are refused: proxies read them differently', async t => {
-  const service = await running(t, QUICK, { listen: true })
+  const service = await running(t, OFF, { listen: true })
   for (const lines of [
     ['Content-Length: 2', 'Transfer-Encoding: chunked'],
     ['Content-Length: 2', 'Content-Length: 3'],
