@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import type { CompiledQuery } from 'kysely'
 import { authenticate, callerOnly } from '../src/auth/authenticate.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
@@ -8,7 +9,6 @@ import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
 import { updateTool } from '../src/tool/store.js'
-import { createHash } from 'node:crypto'
 import type { CapturedStatement } from './pgbench.js'
 import { agentBody, TOOL_DEFINITIONS, toolFields } from './requests.js'
 import { agentFields, type World } from './world.js'
@@ -44,7 +44,10 @@ export async function captureStatements(database: ServiceDatabase, world: World)
 
 async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.ownerToken}`, { statement: callerAndPersona, id })
+    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.ownerToken}`, {
+      statement: callerAndPersona,
+      id,
+    })
     const { remove_image: _, uploaded_image_id: __, ...fields } = agentBody(world, id, description)
     await updatePersona(recording, {
       id,
@@ -61,7 +64,10 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: createHash('sha256').update(text).digest('hex') }
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.toolToken}`, { statement: callerAndTool, id })
+    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.toolToken}`, {
+      statement: callerAndTool,
+      id,
+    })
     await updateTool(recording, {
       id,
       caller,

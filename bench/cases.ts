@@ -1,6 +1,6 @@
 import type pg from 'pg'
-import type { BenchDatabase } from './database.js'
 import type { Captured } from './captured.js'
+import type { BenchDatabase } from './database.js'
 import type { RequestSource } from './load.js'
 import type { CapturedStatement, ScriptPart } from './pgbench.js'
 import {

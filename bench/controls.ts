@@ -22,8 +22,8 @@ export interface ControlPorts {
 
 async function main(): Promise<void> {
   const pool = new pg.Pool({
-    connectionString: process.env['DATABASE_URL'],
-    max: Number(process.env['DATABASE_POOL_SIZE'] ?? 16),
+    connectionString: process.env.DATABASE_URL,
+    max: Number(process.env.DATABASE_POOL_SIZE ?? 16),
   })
   const apps = { echo: makeEcho(), lookup: makeLookup(pool), eleven: makeEleven(pool) }
   const ports: Record<string, number> = {}
@@ -64,7 +64,7 @@ function makeLookup(pool: pg.Pool): FastifyInstance {
 function makeEleven(pool: pg.Pool): FastifyInstance {
   const app = fastify({ logger: false, bodyLimit: BODY_LIMIT_BYTES })
   app.patch('/persona/:persona_id', async (request, reply) => {
-    const id = Number((request.params as Record<string, string>)['persona_id'])
+    const id = Number((request.params as Record<string, string>).persona_id)
     const snapshot = await elevenStatementUpdate(pool, bearer(request), id, request.body as never, request.ip)
     return reply.type('application/json').send(snapshot)
   })

@@ -28,7 +28,11 @@ export interface BenchDatabase {
  * Opens the database of one size on the server of `DATABASE_URL`, or else on an embedded one with the settings that the
  * service gives it. It is made and filled at the first run; later runs find it.
  */
-export async function openBenchDatabase(size: WorldSize, keyId: string, progress: (line: string) => void): Promise<BenchDatabase> {
+export async function openBenchDatabase(
+  size: WorldSize,
+  keyId: string,
+  progress: (line: string) => void,
+): Promise<BenchDatabase> {
   mkdirSync(BENCH_FOLDER, { recursive: true })
   const server = await openServer(progress)
   const name = `bench_${size.agents}_v1`
@@ -61,7 +65,13 @@ async function openServer(progress: (line: string) => void) {
 }
 
 /** Renamed only when it is whole: a run that was interrupted leaves a name that the next one drops. */
-async function makeDatabase(server: string, name: string, size: WorldSize, keyId: string, progress: (line: string) => void) {
+async function makeDatabase(
+  server: string,
+  name: string,
+  size: WorldSize,
+  keyId: string,
+  progress: (line: string) => void,
+) {
   const admin = new pg.Client({ connectionString: server })
   await admin.connect()
   try {
@@ -100,7 +110,7 @@ async function describe(client: pg.Client): Promise<string> {
      from pg_settings where name in ('fsync', 'synchronous_commit', 'full_page_writes')) as settings`,
   )
   const [row] = rows
-  return `PostgreSQL ${row?.version} (${process.env['DATABASE_URL'] ? 'given' : 'embedded'}; ${row?.settings})`
+  return `PostgreSQL ${row?.version} (${process.env.DATABASE_URL ? 'given' : 'embedded'}; ${row?.settings})`
 }
 
 /** The session's parent, if it is a process of this machine. */

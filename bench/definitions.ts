@@ -23,7 +23,12 @@ function operation(i: number): unknown {
     summary: `Operation ${i} on an order`,
     parameters: [
       { name: 'id', in: 'path', required: true, description: 'The number of the order', schema: { type: 'string' } },
-      { name: 'expand', in: 'query', description: 'What to include', schema: { type: 'array', items: { type: 'string' } } },
+      {
+        name: 'expand',
+        in: 'query',
+        description: 'What to include',
+        schema: { type: 'array', items: { type: 'string' } },
+      },
     ],
     ...(i % 4 === 1 || i % 4 === 2 ? { requestBody: { content: { 'application/json': { schema: BODY } } } } : {}),
     responses: { '200': { description: 'The order as it is now' } },

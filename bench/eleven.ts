@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import pg from 'pg'
+import type pg from 'pg'
 import { readSnapshot } from '../src/persona/statements.js'
 
 /** The fields of an agent update that the control stores. */
@@ -40,18 +40,23 @@ export async function elevenStatementUpdate(
     const caller = await run('e1', CALLER, [hash])
     if (caller === undefined) throw new Error('unknown token')
     await run('e2', 'begin')
-    const before = await run('e3', LOCK, [id, caller['user_id']])
+    const before = await run('e3', LOCK, [id, caller.user_id])
     if (before === undefined) throw new Error('not an editor')
-    const entry = createHash('sha256').update(JSON.stringify([before, body])).digest()
+    const entry = createHash('sha256')
+      .update(JSON.stringify([before, body]))
+      .digest()
     await run('e4', UPDATE, [id, ...SCALARS.map(field => body[field]), JSON.stringify(body.starter_messages), entry])
-    await run('e5', 'delete from persona_tool where persona_id = $1 and tool_id <> all($2::integer[])', [id, body.tool_ids])
+    await run('e5', 'delete from persona_tool where persona_id = $1 and tool_id <> all($2::integer[])', [
+      id,
+      body.tool_ids,
+    ])
     await run('e6', insertLinks('persona_tool', 'tool_id'), [id, body.tool_ids])
     await run('e7', replaceLinks('persona_document_set', 'document_set_id'), [id, body.document_set_ids])
     await run('e8', replaceLinks('persona_label', 'label_id'), [id, body.label_ids])
-    await run('e9', AUDIT, [id, before['version'], caller['user_id'], caller['email'], address, JSON.stringify(body), entry])
-    const snapshot = await run('e10', readSnapshot.sql, snapshotParameters(id, Number(before['version']) + 1, caller))
+    await run('e9', AUDIT, [id, before.version, caller.user_id, caller.email, address, JSON.stringify(body), entry])
+    const snapshot = await run('e10', readSnapshot.sql, snapshotParameters(id, Number(before.version) + 1, caller))
     await run('e11', 'commit')
-    return String(snapshot?.['snapshot'])
+    return String(snapshot?.snapshot)
   } catch (error) {
     await client.query('rollback')
     throw error
@@ -108,7 +113,7 @@ function snapshotParameters(id: number, version: number, caller: Record<string, 
     id,
     version,
     access: 'owner',
-    user: caller['user_id'],
+    user: caller.user_id,
     manages_all: false,
     is_admin: false,
     managed_groups: [],

@@ -1,9 +1,7 @@
 import { connect, type Socket } from 'node:net'
 
-/** Where requests go: a port on this machine. */
-export interface Target {
-  port: number
-}
+/** Where requests go: ports on this machine, over which the connections are spread. */
+export type Target = readonly number[]
 
 /** Answers the bytes of a connection's next request. It may be the same buffer each time, changed in place. */
 export type NextRequest = () => Buffer
@@ -15,8 +13,10 @@ export interface LoadOptions {
   connections: number
   /** How long to send. What is answered later does not count. */
   durationMs: number
-  /** Every other status is an error of the benchmark. */
-  status: number
+  /** The status that a connection's requests must have; every other is an error of the benchmark. */
+  status: number | ((connection: number) => number)
+  /** Ends earlier when so many are answered. */
+  requestsMax?: number
 }
 
 export interface LoadResult {
@@ -35,26 +35,29 @@ export interface LoadResult {
  * Throws at the first answer of another status.
  */
 export async function load(target: Target, source: RequestSource, options: LoadOptions): Promise<LoadResult> {
+  const { connections, status, durationMs, requestsMax = Number.POSITIVE_INFINITY } = options
   const latenciesMs: number[] = []
-  const lines = Array.from({ length: options.connections }, (_, i) => new Line(source(i, options.connections), options.status))
-  await Promise.all(lines.map(line => line.open(target)))
+  const lines = Array.from({ length: connections }, (_, i) => {
+    return new Line(source(i, connections), typeof status === 'number' ? status : status(i))
+  })
+  await Promise.all(lines.map((line, i) => line.open(target[i % target.length] ?? 0)))
   const start = performance.now()
-  const deadline = start + options.durationMs
-  await Promise.all(lines.map(line => line.run(deadline, latenciesMs)))
+  await Promise.all(lines.map(line => line.run(start + durationMs, latenciesMs, requestsMax)))
+  const end = performance.now()
   for (const line of lines) line.close()
   return {
     requests: latenciesMs.length,
     answered: latenciesMs.length + lines.length,
-    seconds: options.durationMs / 1000,
+    seconds: Math.min(durationMs, end - start) / 1000,
     latenciesMs: Float64Array.from(latenciesMs).sort(),
   }
 }
 
 /** Sends each request once over one connection, in order, and answers the bodies. */
-export async function sendAll(target: Target, requests: readonly Buffer[], status: number): Promise<string[]> {
+export async function sendAll(port: number, requests: readonly Buffer[], status: number): Promise<string[]> {
   let sent = 0
   const line = new Line(() => requests[sent++] ?? Buffer.alloc(0), status)
-  await line.open(target)
+  await line.open(port)
   const bodies: string[] = []
   while (sent < requests.length) bodies.push(await line.once())
   line.close()
@@ -76,7 +79,7 @@ class Line {
     this.#status = status
   }
 
-  async open({ port }: Target): Promise<void> {
+  async open(port: number): Promise<void> {
     const socket = connect({ port, host: '127.0.0.1', noDelay: true })
     this.#socket = socket
     await new Promise<void>((resolve, reject) => {
@@ -93,14 +96,14 @@ class Line {
     this.#socket?.destroy()
   }
 
-  /** Sends until the deadline and adds the latency of every answer that came before it. */
-  run(deadline: number, latenciesMs: number[]): Promise<void> {
+  /** Sends until the deadline, or until enough is answered, and adds the latency of every answer that came before it. */
+  run(deadline: number, latenciesMs: number[], requestsMax: number): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#failed = reject
       let sentAt = performance.now()
       this.#answered = () => {
         const now = performance.now()
-        if (now > deadline) return resolve()
+        if (now > deadline || latenciesMs.length >= requestsMax) return resolve()
         latenciesMs.push(now - sentAt)
         sentAt = now
         this.#send()

@@ -15,8 +15,11 @@ export function familyProcessorMs(pid: number): number | null {
   if (parent === null) return null
   const pids = readdirSync('/proc').map(Number).filter(Number.isInteger)
   const children = pids.map(readStat).filter(stat => stat !== null && stat.parent === pid)
-  const ticks = (parent.userTicks + parent.systemTicks + parent.reapedTicks)
-    + children.reduce((sum, child) => sum + (child ? child.userTicks + child.systemTicks : 0), 0)
+  const ticks =
+    parent.userTicks +
+    parent.systemTicks +
+    parent.reapedTicks +
+    children.reduce((sum, child) => sum + (child ? child.userTicks + child.systemTicks : 0), 0)
   return (ticks * 1000) / TICKS_PER_S
 }
 

@@ -38,7 +38,10 @@ export async function pgbench(
   const { script, definitions } = scriptOf(parts)
   const file = join(folder, 'script.sql')
   writeFileSync(file, script)
-  const variables = [...definitions, ...Object.entries(options.set)].flatMap(([name, value]) => ['-D', `${name}=${value}`])
+  const variables = [...definitions, ...Object.entries(options.set)].flatMap(([name, value]) => [
+    '-D',
+    `${name}=${value}`,
+  ])
   const { connections, seconds } = options
   const clients = ['-c', String(connections), '-j', '2', '-T', String(Math.max(1, Math.round(seconds)))]
   const given = ['-n', '-M', 'prepared', ...clients, ...variables, '-f', file, url]
@@ -72,7 +75,9 @@ function withVariables(part: CapturedStatement, index: number, definitions: [str
 
 /** pgbench takes a colon inside a literal for a variable; written as an escape it is the same literal. */
 function withoutColons(sql: string): string {
-  return sql.replaceAll(/'[^']*'/g, literal => (literal.includes(':') ? `E${literal.replaceAll(':', '\\x3a')}` : literal))
+  return sql.replaceAll(/'[^']*'/g, literal =>
+    literal.includes(':') ? `E${literal.replaceAll(':', '\\x3a')}` : literal,
+  )
 }
 
 function textOf(value: unknown): string | null {

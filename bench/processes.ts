@@ -11,7 +11,6 @@ export interface Running<Ports> {
   /** From the start of the process to the first request that it can serve. */
   startMs: number
   counts(): Promise<ServiceCounts>
-  collectGarbage(): void
   end(): Promise<void>
 }
 
@@ -38,7 +37,7 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
   const began = performance.now()
   const path = fileURLToPath(new URL(file, import.meta.url))
   const { PATH } = process.env
-  const execArgv = (process.env['BENCH_NODE_OPTIONS'] ?? '').split(' ').filter(option => option !== '')
+  const execArgv = (process.env.BENCH_NODE_OPTIONS ?? '').split(' ').filter(option => option !== '')
   const child = fork(path, { env: { ...(PATH === undefined ? {} : { PATH }), ...env }, execArgv })
   const ports = (await answer(child)) as Ports // the child sends them when it listens
   return {
@@ -49,7 +48,6 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
       child.send('counts')
       return (await answer(child)) as ServiceCounts // the child answers a question with this alone
     },
-    collectGarbage: () => void child.send('collect'),
     end: async () => {
       const ended = once(child, 'exit')
       child.send('end')
@@ -59,10 +57,12 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
 }
 
 async function answer(child: ChildProcess): Promise<unknown> {
-  const ended = once(child, 'exit').then(([code]) => {
-    throw new Error(`a process of the benchmark ended with ${code}`)
+  return await new Promise((resolve, reject) => {
+    const ended = (code: number | null) => reject(new Error(`a process of the benchmark ended with ${code}`))
+    child.once('exit', ended)
+    child.once('message', message => {
+      child.off('exit', ended)
+      resolve(message)
+    })
   })
-  ended.catch(() => undefined)
-  const [message] = await Promise.race([once(child, 'message'), ended])
-  return message
 }

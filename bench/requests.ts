@@ -49,7 +49,12 @@ export function agentBody(world: World, id: number, description: string) {
 /** Updates of agents, each with a description that was never sent before. */
 export function agentUpdates(world: World, query = '', ids = agentsFor(world, 'changed')): RequestSource {
   return cycling(ids, id =>
-    counted({ method: 'PATCH', path: `/persona/${id}${query}`, token: world.ownerToken, body: JSON.stringify(agentBody(world, id, MARK)) }),
+    counted({
+      method: 'PATCH',
+      path: `/persona/${id}${query}`,
+      token: world.ownerToken,
+      body: JSON.stringify(agentBody(world, id, MARK)),
+    }),
   )
 }
 
@@ -68,7 +73,9 @@ export function unchangedAgent(world: World, id: number): Buffer {
 export function faultyAgents(world: World): RequestSource {
   return cycling(agentsFor(world, 'same'), id => {
     const body = { ...agentBody(world, id, 'x'), num_chunks: 'many', is_public: 1, recency_bias: 'never' }
-    return fixed(bytesOf({ method: 'PATCH', path: `/persona/${id}`, token: world.ownerToken, body: JSON.stringify(body) }))
+    return fixed(
+      bytesOf({ method: 'PATCH', path: `/persona/${id}`, token: world.ownerToken, body: JSON.stringify(body) }),
+    )
   })
 }
 
@@ -112,7 +119,12 @@ export function unauthenticated(world: World, kind: 'missing' | 'malformed' | 'u
   const { token } = mintToken('person')
   const given = { missing: null, malformed: `${token.slice(0, -1)}_`, unknown: token }[kind]
   const [id = 1] = world.agentIds
-  const bytes = bytesOf({ method: 'PATCH', path: `/persona/${id}`, token: given, body: JSON.stringify(agentBody(world, id, 'x')) })
+  const bytes = bytesOf({
+    method: 'PATCH',
+    path: `/persona/${id}`,
+    token: given,
+    body: JSON.stringify(agentBody(world, id, 'x')),
+  })
   return () => fixed(bytes)
 }
 

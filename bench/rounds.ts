@@ -1,10 +1,11 @@
 import type { Case, DatabaseControl } from './cases.js'
+import type { ControlPorts } from './controls.js'
 import { BENCH_FOLDER, type BenchDatabase } from './database.js'
-import { load, type RequestSource } from './load.js'
+import { type LoadResult, load, type RequestSource } from './load.js'
 import { familyProcessorMs, median, percentile, processorMs } from './measure.js'
 import { hasPgbench, pgbench } from './pgbench.js'
 import { type Running, startControls, startService } from './processes.js'
-import type { ControlPorts } from './controls.js'
+import { rawLoop } from './raw-pg.js'
 
 /** How long everything takes. The figures are medians over the rounds. */
 export interface Durations {
@@ -12,6 +13,8 @@ export interface Durations {
   slotMs: number
   warmUpMs: number
   pgbenchSeconds: number
+  /** Requests of all kinds before the service's memory is read. */
+  mixedRequests: number
 }
 
 /** What one measurement of the service shows; processor times and counts are for each request. */
@@ -48,18 +51,25 @@ const SWEEP = [1, 16, 64, 256]
 /** The processes of one run, and the measurements that they take part in. */
 export class Bench {
   readonly connections = CONNECTIONS
+  readonly #pgbench = hasPgbench()
 
   constructor(
     readonly database: BenchDatabase,
     readonly service: Running<{ port: number }>,
     readonly controls: Running<ControlPorts>,
+    readonly keys: string,
     readonly durations: Durations,
     readonly say: (line: string) => void,
   ) {}
 
-  static async start(database: BenchDatabase, keys: string, durations: Durations, say: (line: string) => void): Promise<Bench> {
+  static async start(
+    database: BenchDatabase,
+    keys: string,
+    durations: Durations,
+    say: (line: string) => void,
+  ): Promise<Bench> {
     const service = await startService(database.url, keys)
-    return new Bench(database, service, await startControls(database.url), durations, say)
+    return new Bench(database, service, await startControls(database.url), keys, durations, say)
   }
 
   async end(): Promise<void> {
@@ -79,20 +89,25 @@ export class Bench {
     return cases.map(found => figuresOf(found, measured))
   }
 
-  /** One case at several numbers of connections, and over two processes of the service. */
+  /** One case at several numbers of connections, and over two processes of the service at once. */
   async sweep(found: Case): Promise<SweepFigures[]> {
-    const slots = SWEEP.map(connections => ({ connections, processes: 1, slots: [] as Slot[] }))
+    const second = await startService(this.database.url, this.keys)
+    const [one, two] = [[this.service.ports.port], [this.service.ports.port, second.ports.port]]
+    const places = [...SWEEP.map(connections => ({ connections, ports: one })), { connections: 64, ports: two }]
+    const measured = places.map(place => ({ ...place, results: [] as LoadResult[] }))
+    const durationMs = this.durations.slotMs
     for (let round = 0; round < this.durations.rounds; round++) {
-      for (const { connections, slots: measured } of slots) {
-        measured.push(await this.#slot(found.requests, found.status, this.durations.slotMs, connections))
+      for (const { connections, ports, results } of measured) {
+        results.push(await load(ports, found.requests, { connections, durationMs, status: found.status }))
       }
     }
-    return slots.map(({ connections, processes, slots: measured }) => ({
+    await second.end()
+    return measured.map(({ connections, ports, results }) => ({
       connections,
-      processes,
-      perSecond: median(measured.map(slot => slot.perSecond)),
-      p50Ms: median(measured.map(slot => slot.p50Ms)),
-      p99Ms: median(measured.map(slot => slot.p99Ms)),
+      processes: ports.length,
+      perSecond: median(results.map(({ requests, seconds }) => requests / seconds)),
+      p50Ms: median(results.map(result => percentile(result.latenciesMs, 0.5))),
+      p99Ms: median(results.map(result => percentile(result.latenciesMs, 0.99))),
     }))
   }
 
@@ -104,7 +119,7 @@ export class Bench {
         const control = found[name]
         if (control === undefined || round.controls.has(control.key)) continue
         const options = { connections: CONNECTIONS, durationMs, status: control.status }
-        const { requests, seconds } = await load({ port: this.controls.ports[name] }, control.requests, options)
+        const { requests, seconds } = await load([this.controls.ports[name]], control.requests, options)
         round.controls.set(control.key, requests / seconds)
       }
       const { database } = found
@@ -117,7 +132,7 @@ export class Bench {
 
   async #slot(requests: RequestSource, status: number, durationMs: number, connections = CONNECTIONS): Promise<Slot> {
     const before = await this.#counts()
-    const result = await load(this.service.ports, requests, { connections, durationMs, status })
+    const result = await load([this.service.ports.port], requests, { connections, durationMs, status })
     const after = await this.#counts()
     const each = (name: keyof typeof after) => {
       const [start, end] = [before[name], after[name]]
@@ -142,7 +157,12 @@ export class Bench {
   }
 
   async #databaseAlone({ script, prepare }: DatabaseControl): Promise<number> {
-    const options = { connections: CONNECTIONS, seconds: this.durations.pgbenchSeconds, set: await prepare(CONNECTIONS) }
+    const options = {
+      connections: CONNECTIONS,
+      seconds: this.durations.pgbenchSeconds,
+      set: await prepare(CONNECTIONS),
+    }
+    if (!this.#pgbench) return await rawLoop(this.database.url, script, options)
     return await pgbench(BENCH_FOLDER, this.database.url, script, options)
   }
 }
@@ -186,5 +206,3 @@ function controlsOf(found: Case, rounds: readonly Round[]): CaseFigures['control
 function summary(round: Round | undefined): string {
   return [...(round?.cases ?? [])].map(([name, slot]) => `${name} ${Math.round(slot.perSecond)}/s`).join(', ')
 }
-
-export { hasPgbench }

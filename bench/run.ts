@@ -6,26 +6,105 @@
  * `--quick` takes about a minute and shows whether something broke; `--scale` measures on a million agents, which it makes
  * at the first run; `--only` keeps the cases whose name holds the text; `--compare` shows the change since another
  * `results.json`. `DATABASE_URL` names a server on which databases may be created; without it an embedded one is used.
+ *
+ * Writes `bench/results.json` and `bench/RESULTS.md` (with `--scale` `results-scale.json` and `RESULTS-SCALE.md`) after a
+ * whole run; a quick or partial one only prints.
  */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { readConfig } from '../src/config.js'
 import { openUrl } from '../src/db/open.js'
 import { captureStatements } from './captured.js'
 import { casesOf } from './cases.js'
-import { openBenchDatabase } from './database.js'
+import { type BenchDatabase, openBenchDatabase } from './database.js'
 import { sendAll } from './load.js'
+import { hasPgbench } from './pgbench.js'
+import { measureProcess } from './process-figures.js'
+import { describeMachine, loadNow, markdownOf, markdownOfChange, type Report } from './report.js'
 import { agentsFor, unchangedAgent } from './requests.js'
 import { Bench, type Durations } from './rounds.js'
-import { LARGE, SMALL, type World } from './world.js'
+import { compareSizes } from './scale.js'
+import { LARGE, SMALL } from './world.js'
 
-const QUICK: Durations = { rounds: 5, slotMs: 400, warmUpMs: 200, pgbenchSeconds: 1 }
-const FULL: Durations = { rounds: 5, slotMs: 2_000, warmUpMs: 800, pgbenchSeconds: 2 }
+const QUICK: Durations = { rounds: 5, slotMs: 250, warmUpMs: 200, pgbenchSeconds: 1, mixedRequests: 2_000 }
+const FULL: Durations = { rounds: 5, slotMs: 2_000, warmUpMs: 1_000, pgbenchSeconds: 2, mixedRequests: 100_000 }
 
-/** The key of the benchmark's own databases; they hold nothing that is secret. */
-const KEYS = 'bench:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8='
+/** The key ring of the benchmark's own databases; they hold nothing that is secret. */
+const KEY_ID = 'bench'
+const KEYS = `${KEY_ID}:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=`
+
+interface Options {
+  quick: boolean
+  scale: boolean
+  only?: string
+  compare?: string
+}
 
 async function main(): Promise<void> {
-  const { values: options } = parseArgs({
+  const options = readOptions()
+  const before = options.compare === undefined ? undefined : readReport(options.compare)
+  const database = await openBenchDatabase(options.scale ? LARGE : SMALL, KEY_ID, say)
+  try {
+    const report = await measure(database, options)
+    const text = [markdownOf(report), ...(before ? [markdownOfChange(before, report)] : [])].join('\n\n')
+    process.stdout.write(`${text}\n`)
+    if (!options.quick && options.only === undefined) keep(report, text, options.scale ? '-scale' : '')
+  } finally {
+    await database.close()
+  }
+}
+
+async function measure(database: BenchDatabase, { quick, scale, only }: Options): Promise<Report> {
+  const durations = quick ? QUICK : FULL
+  const loadAtStart = loadNow()
+  const cases = await preparedCases(database)
+  const wanted = cases.filter(({ name }) => only === undefined || name.includes(only))
+  const bench = await Bench.start(database, KEYS, durations, say)
+  try {
+    const same = agentsFor(database.world, 'same').map(id => unchangedAgent(database.world, id))
+    await sendAll(bench.service.ports.port, same, 200)
+    const whole = only === undefined
+    const [agentUpdate] = cases
+    return {
+      at: new Date().toISOString(),
+      machine: describeMachine(),
+      loadAtStart,
+      database: database.description,
+      size: database.world.size,
+      rounds: durations.rounds,
+      connections: bench.connections,
+      databaseControl: hasPgbench() ? 'pgbench' : 'raw pg',
+      cases: await bench.measure(wanted),
+      sweep: whole && agentUpdate ? await bench.sweep(agentUpdate) : [],
+      process: whole ? await measureProcess(database, KEYS, durations.mixedRequests, durations.slotMs * 3) : null,
+      scale: scale ? await compareWithSmall(database, durations) : null,
+    }
+  } finally {
+    await bench.end()
+  }
+}
+
+async function preparedCases(database: BenchDatabase) {
+  const own = openUrl(database.url, readConfig({}))
+  try {
+    return casesOf(database, await captureStatements(own, database.world))
+  } finally {
+    await own.close()
+  }
+}
+
+async function compareWithSmall(large: BenchDatabase, durations: Durations) {
+  const small = await openBenchDatabase(SMALL, KEY_ID, say)
+  try {
+    return await compareSizes(small, large, KEYS, durations)
+  } finally {
+    await small.close()
+  }
+}
+
+function readOptions(): Options {
+  const { values } = parseArgs({
     options: {
       quick: { type: 'boolean', default: false },
       scale: { type: 'boolean', default: false },
@@ -33,25 +112,22 @@ async function main(): Promise<void> {
       compare: { type: 'string' },
     },
   })
-  const durations = options.quick ? QUICK : FULL
-  const say = (line: string) => process.stderr.write(`${line}\n`)
-  const database = await openBenchDatabase(options.scale ? LARGE : SMALL, 'bench', say)
-  const own = openUrl(database.url, readConfig({}))
-  const captured = await captureStatements(own, database.world)
-  await own.close()
-  const cases = casesOf(database, captured).filter(({ name }) => !options.only || name.includes(options.only))
-  const bench = await Bench.start(database, KEYS, durations, say)
-  try {
-    await makeUnchanged(bench.service.ports.port, database.world)
-    console.table((await bench.measure(cases)).map(({ controls, ...c }) => ({ ...c, ...Object.fromEntries(controls.map(k => [k.name, k.ratio])) , ...Object.fromEntries(controls.map(k => [k.name+'/s', k.perSecond]))})))
-  } finally {
-    await bench.end()
-    await database.close()
-  }
+  return values
 }
 
-async function makeUnchanged(port: number, world: World): Promise<void> {
-  await sendAll({ port }, agentsFor(world, 'same').map(id => unchangedAgent(world, id)), 200)
+function readReport(path: string): Report {
+  return JSON.parse(readFileSync(path, 'utf8')) as Report // what `keep` wrote
+}
+
+/** The text keeps what people wrote below its last generated line. */
+function keep(report: Report, text: string, suffix: string): void {
+  const folder = fileURLToPath(new URL('../../bench/', import.meta.url))
+  writeFileSync(`${folder}results${suffix}.json`, `${JSON.stringify(report, null, 2)}\n`)
+  writeFileSync(`${folder}RESULTS${suffix.toUpperCase()}.md`, `# What \`npm run bench\` measured\n\n${text}\n`)
+}
+
+function say(line: string): void {
+  process.stderr.write(`${line}\n`)
 }
 
 await main()

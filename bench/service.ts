@@ -46,8 +46,11 @@ async function main(): Promise<void> {
   const delay = monitorEventLoopDelay({ resolution: 10 })
   delay.enable()
   process.on('message', message => {
-    if (message === 'end') return void app.close().then(() => opened.close()).then(() => process.disconnect())
-    if (message === 'collect') return void globalThis.gc?.()
+    if (message === 'end')
+      return void app
+        .close()
+        .then(() => opened.close())
+        .then(() => process.disconnect())
     const counts: ServiceCounts = {
       ...database.counters,
       eventLoopDelayP99Ms: delay.percentile(99) / 1e6,

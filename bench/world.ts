@@ -89,7 +89,11 @@ export async function enterWorld(client: pg.Client, size: WorldSize): Promise<Wo
 
 async function insertToken(client: pg.Client, user: string, scopes: string[] | null): Promise<string> {
   const { token, hash } = mintToken('person')
-  await client.query('insert into token (hash, user_id, scopes, last_used_at) values ($1, $2, $3, now())', [hash, user, scopes])
+  await client.query('insert into token (hash, user_id, scopes, last_used_at) values ($1, $2, $3, now())', [
+    hash,
+    user,
+    scopes,
+  ])
   return token
 }
 
@@ -181,7 +185,11 @@ function steps(size: WorldSize, keyId: string): Step[] {
       rows: size.agents,
       sql: `insert into persona_document_set select n, 1 + n % ${DOCUMENT_SETS} from ${NUMBERS}`,
     },
-    { name: 'labels of agents', rows: size.agents, sql: `insert into persona_label select n, 1 + n % ${LABELS} from ${NUMBERS}` },
+    {
+      name: 'labels of agents',
+      rows: size.agents,
+      sql: `insert into persona_label select n, 1 + n % ${LABELS} from ${NUMBERS}`,
+    },
     {
       name: 'people of agents',
       rows: size.agents,
@@ -217,7 +225,8 @@ function steps(size: WorldSize, keyId: string): Step[] {
   ]
 }
 
-const SYSTEM_PROMPT = 'You answer questions about the handbook of the company. Cite the page. Be brief and friendly. '.repeat(6)
+const SYSTEM_PROMPT =
+  'You answer questions about the handbook of the company. Cite the page. Be brief and friendly. '.repeat(6)
 
 const NUMBERS = 'generate_series($1::integer, $2::integer) n'
 

@@ -1,0 +1,48 @@
+import pg from 'pg'
+import type { CapturedStatement, ScriptPart } from './pgbench.js'
+
+/**
+ * Stands in for pgbench where it is missing: runs the captured statements in a loop over plain pg connections, prepared by
+ * name, and answers the transactions of a second. Every client keeps to one row and repeats what the script says, without
+ * its conditions: a number to see, not to compare.
+ */
+export async function rawLoop(
+  url: string,
+  parts: readonly ScriptPart[],
+  options: { connections: number; seconds: number; set: Record<string, number> },
+): Promise<number> {
+  const statements = parts.filter(part => typeof part !== 'string').slice(0, 2)
+  const clients = await Promise.all(Array.from({ length: options.connections }, () => connected(url)))
+  const deadline = performance.now() + options.seconds * 1000
+  const counts = await Promise.all(clients.map((client, i) => repeat(client, statements, options.set, i, deadline)))
+  await Promise.all(clients.map(client => client.end()))
+  return counts.reduce((sum, count) => sum + count, 0) / options.seconds
+}
+
+async function connected(url: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: url, options: '-c plan_cache_mode=force_generic_plan -c jit=off' })
+  await client.connect()
+  return client
+}
+
+async function repeat(
+  client: pg.Client,
+  statements: readonly CapturedStatement[],
+  { first = 1, step = 1, base = 0 }: Record<string, number>,
+  number: number,
+  deadline: number,
+): Promise<number> {
+  let count = 0
+  for (; performance.now() < deadline; count++) {
+    const variables: Record<string, number> = {
+      id: first + step * number,
+      version: base + count,
+      next: base + count + 1,
+    }
+    for (const [index, { sql, values, variables: names }] of statements.entries()) {
+      const bound = values.map((value, position) => variables[names[position] ?? ''] ?? value)
+      await client.query({ name: `s${index}`, text: sql, values: bound })
+    }
+  }
+  return count
+}
