@@ -1,0 +1,144 @@
+import type { LightMyRequestResponse } from 'fastify'
+import { sql } from 'kysely'
+import t from 'tap'
+import { definitionOf } from '../../bench/definitions.js'
+import { mintToken } from '../../src/auth/token.js'
+import { REQUIRED_FIELDS, worldApp } from '../app.js'
+
+const ALICES_AGENT = 1
+const TOOL = 10
+const ITEMS = definitionOf(10)
+const VALIDATE = '/admin/tool/custom/validate'
+
+t.test('round trips to the database, authentication included, when nobody else is at the same row', async t => {
+  const { call, token, database } = await worldApp(t)
+  const alice = await token('alice@example.com')
+  const admin = await token('admin@example.com')
+  const updateAgent = (fields: object, query = '', as: string | undefined = alice) =>
+    call('PATCH', `/persona/${ALICES_AGENT}${query}`, {
+      ...(as !== undefined && { token: as }),
+      body: { ...REQUIRED_FIELDS, ...fields },
+    })
+  const updateTool = (fields: object, query = '') =>
+    call('PUT', `/admin/tool/custom/${TOOL}${query}`, { token: admin, body: fields })
+  const validate = (definition: unknown) => call('POST', VALIDATE, { token: admin, body: { definition } })
+
+  // The first use of a token is written down once a minute, beside the request.
+  await updateAgent({})
+  await updateTool({ definition: ITEMS, custom_headers: [{ key: 'X-Key', value: 'one' }] })
+  await validate(ITEMS)
+
+  const counted = async (answer: () => Promise<LightMyRequestResponse>) => {
+    const before = { ...database.counters }
+    const { statusCode } = await answer()
+    const { roundTrips, statements } = database.counters
+    return { statusCode, roundTrips: roundTrips - before.roundTrips, statements: statements - before.statements }
+  }
+  const cases: [string, () => Promise<LightMyRequestResponse>, Awaited<ReturnType<typeof counted>>][] = [
+    [
+      'an agent update that changes a column',
+      () => updateAgent({ description: 'two' }),
+      { statusCode: 200, roundTrips: 2, statements: 2 },
+    ],
+    [
+      'an agent update that changes relations',
+      () => updateAgent({ tool_ids: [10, 13], label_ids: [1, 2], document_set_ids: [], users: [] }),
+      { statusCode: 200, roundTrips: 2, statements: 2 },
+    ],
+    [
+      'an agent update that changes nothing',
+      () => updateAgent({ tool_ids: [10, 13], label_ids: [1, 2], document_set_ids: [], users: [] }),
+      { statusCode: 200, roundTrips: 2, statements: 2 },
+    ],
+    [
+      'a dry run',
+      () => updateAgent({ description: 'three' }, '?dry_run=true'),
+      { statusCode: 200, roundTrips: 2, statements: 4 },
+    ],
+    [
+      'a read: a dry run with an empty mask',
+      () => updateAgent({}, '?update_mask=&dry_run=true'),
+      { statusCode: 200, roundTrips: 2, statements: 2 },
+    ],
+    [
+      'a tool update with a new definition and headers',
+      () =>
+        updateTool({ definition: definitionOf(11), custom_headers: [{ key: 'X-Key', value: 'two' }], name: 'renamed' }),
+      { statusCode: 200, roundTrips: 2, statements: 2 },
+    ],
+    ['a tool update that changes nothing', () => updateTool({}), { statusCode: 200, roundTrips: 2, statements: 2 }],
+    ['a validation', () => validate(ITEMS), { statusCode: 200, roundTrips: 1, statements: 1 }],
+    [
+      'a faulty agent update',
+      () => updateAgent({ num_chunks: 'many' }),
+      { statusCode: 422, roundTrips: 1, statements: 1 },
+    ],
+    ['a faulty definition', () => validate({}), { statusCode: 422, roundTrips: 1, statements: 1 }],
+    [
+      'an unknown token',
+      () => updateAgent({}, '', mintToken('person').token),
+      { statusCode: 401, roundTrips: 1, statements: 1 },
+    ],
+    [
+      'a token whose checksum is wrong',
+      () => updateAgent({}, '', 'pat_0000000000000000000000000000'),
+      { statusCode: 401, roundTrips: 0, statements: 0 },
+    ],
+    [
+      'no token',
+      () => call('PATCH', `/persona/${ALICES_AGENT}`, { body: REQUIRED_FIELDS }),
+      { statusCode: 401, roundTrips: 0, statements: 0 },
+    ],
+  ]
+  for (const [what, request, expected] of cases) {
+    await t.test(`${expected.statusCode} ${what}: ${expected.roundTrips}`, async t => {
+      t.same(await counted(request), expected)
+    })
+  }
+})
+
+t.test('what an update does not change is not written', async t => {
+  const { call, token, database } = await worldApp(t)
+  const alice = await token('alice@example.com')
+  const admin = await token('admin@example.com')
+  const agent = { ...REQUIRED_FIELDS, tool_ids: [10, 13], label_ids: [1, 2] }
+  const tool = { definition: ITEMS, custom_headers: [{ key: 'X-Key', value: 'one' }] }
+  const updateAgent = (fields: object) =>
+    call('PATCH', `/persona/${ALICES_AGENT}`, { token: alice, body: { ...agent, ...fields } })
+  const updateTool = (fields: object) => call('PUT', `/admin/tool/custom/${TOOL}`, { token: admin, body: fields })
+  /** Where each row version lies and which transaction wrote it: any write, even of equal values, moves it. */
+  const places = async () => {
+    const list = (table: string, where: string) =>
+      sql.raw(`(select json_agg(ctid || ' ' || xmin order by ctid) from ${table} where ${where})`)
+    const { rows } = await sql<Record<string, unknown>>`select
+      ${list('persona', `id = ${ALICES_AGENT}`)} as agent,
+      ${list('persona_tool', `persona_id = ${ALICES_AGENT}`)} as tools,
+      ${list('persona_document_set', `persona_id = ${ALICES_AGENT}`)} as document_sets,
+      ${list('persona_label', `persona_id = ${ALICES_AGENT}`)} as labels,
+      ${list('tool', `id = ${TOOL}`)} as tool,
+      ${list('tool_header', `tool_id = ${TOOL}`)} as headers,
+      ${list('tool_definition', 'true')} as definitions,
+      ${list('audit', 'true')} as audit`.execute(database.db)
+    return rows[0] ?? {}
+  }
+  const movedBy = async (update: () => Promise<LightMyRequestResponse>) => {
+    const before = await places()
+    const { statusCode, body } = await update()
+    if (statusCode !== 200) throw new Error(body)
+    const after = await places()
+    return Object.keys(after).filter(name => JSON.stringify(after[name]) !== JSON.stringify(before[name]))
+  }
+  await updateAgent({})
+  await updateTool(tool)
+
+  t.same(await movedBy(() => updateAgent({})), [], 'an agent update that changes nothing')
+  t.same(await movedBy(() => updateTool(tool)), [], 'a tool update that changes nothing')
+  t.same(await movedBy(() => updateAgent({ description: 'two' })), ['agent', 'audit'], 'one column of an agent')
+  t.same(await movedBy(() => updateAgent({ description: 'two', label_ids: [2] })), ['agent', 'labels', 'audit'])
+  t.same(await movedBy(() => updateTool({ name: 'renamed' })), ['tool', 'audit'], 'one column of a tool')
+  t.same(
+    await movedBy(() => updateTool({ custom_headers: [{ key: 'X-Key', value: 'two' }] })),
+    ['tool', 'headers', 'audit'],
+    'the headers of a tool',
+  )
+})
