@@ -22,8 +22,10 @@ import { registerNotFound } from './http/not-found.js'
 import { requestIdOf } from './http/request-id.js'
 import { registerSecurityHeaders } from './http/security-headers.js'
 import { registerPersonaRoutes } from './persona/routes.js'
+import { personaComponents } from './persona/schema.js'
 import type { Service } from './service.js'
 import { registerToolRoutes } from './tool/routes.js'
+import { toolComponents } from './tool/schema.js'
 
 /** Everything that the application works with. Nothing is read from the environment or the disk behind its back. */
 export interface AppOptions {
@@ -91,7 +93,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     readiness,
     version: options.version,
   })
-  await registerDocs(app, options.version)
+  await registerDocs(app, options.version, [...toolComponents, ...personaComponents])
   registerHealth(app, readiness)
   registerMetrics(app, metrics, { token: config.METRICS_TOKEN, hasOwnPort: config.METRICS_PORT !== undefined })
   registerPersonaRoutes(app, {

@@ -1,8 +1,7 @@
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
+import type { TSchema } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { personaComponents } from '../persona/schema.js'
-import { toolComponents } from '../tool/schema.js'
 import { HTTPValidationError, ValidationError } from './faults.js'
 import { ErrorAnswer } from './openapi.js'
 import { PAGE_CONTENT_POLICY } from './security-headers.js'
@@ -10,10 +9,11 @@ import { component } from './typebox.js'
 
 /**
  * The OpenAPI document, made from the routes' own schemas: `GET /openapi.json`, and `GET /docs`, a page to read and try
- * it that needs no network. Register before the routes: only later ones are described.
+ * it that needs no network. `components` are the features' named records. Register before the routes: only later ones
+ * are described.
  */
-export async function registerDocs(app: FastifyInstance, version: string): Promise<void> {
-  for (const schema of [...toolComponents, ...personaComponents, ValidationError, HTTPValidationError, ErrorAnswer]) {
+export async function registerDocs(app: FastifyInstance, version: string, components: TSchema[]): Promise<void> {
+  for (const schema of [...components, ValidationError, HTTPValidationError, ErrorAnswer]) {
     app.addSchema(component(schema))
   }
   await app.register(swagger, {

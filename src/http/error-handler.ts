@@ -64,6 +64,18 @@ function answerFor(error: unknown, request: FastifyRequest): ErrorAnswer {
   return domainAnswer(error, request) ?? frameworkAnswer(error) ?? databaseAnswer(error, request) ?? INTERNAL_ERROR
 }
 
+/** The answer at an address that no route has. */
+export const NOTHING_HERE: ErrorAnswer = {
+  status: 404,
+  code: 'NOT_FOUND',
+  detail: 'There is nothing at this address.',
+}
+
+/** The answer at a known address to a method that it does not take; `allow` lists the ones that it does. */
+export function methodNotAllowed(allow: string): ErrorAnswer {
+  return { status: 405, code: 'METHOD_NOT_ALLOWED', detail: `This address takes ${allow}.`, headers: { allow } }
+}
+
 const INTERNAL_ERROR: ErrorAnswer = {
   status: 500,
   code: 'INTERNAL_ERROR',
@@ -129,7 +141,7 @@ function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
       return { status: 400, code: 'BAD_REQUEST', detail: 'The body is not as long as Content-Length says.' }
     case 'FST_ERR_BAD_URL':
     case 'FST_ERR_MAX_PARAM_LENGTH': // no id is that long
-      return { status: 404, code: 'NOT_FOUND', detail: 'There is nothing at this address.' }
+      return NOTHING_HERE
   }
   if (statusCode === 400) return { status: 400, code: 'BAD_REQUEST', detail: 'The request could not be read.' }
   return undefined

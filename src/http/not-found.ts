@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify'
-import { sendError } from './error-handler.js'
+import { methodNotAllowed, NOTHING_HERE, sendError } from './error-handler.js'
 
 /**
  * A known address asked with another method answers 405 and what it allows; everything else answers 404.
@@ -18,16 +18,8 @@ export function registerNotFound(app: FastifyInstance): void {
       .filter(({ pattern }) => pattern.test(path))
       .flatMap(({ methods }) => [...methods])
     // A route that takes the method and found nothing, such as a file that is not there.
-    if (allowed.length === 0 || allowed.includes(request.method)) {
-      return sendError(request, reply, { status: 404, code: 'NOT_FOUND', detail: 'There is nothing at this address.' })
-    }
-    const allow = [...new Set(allowed)].sort().join(', ')
-    return sendError(request, reply, {
-      status: 405,
-      code: 'METHOD_NOT_ALLOWED',
-      detail: `This address takes ${allow}.`,
-      headers: { allow },
-    })
+    if (allowed.length === 0 || allowed.includes(request.method)) return sendError(request, reply, NOTHING_HERE)
+    return sendError(request, reply, methodNotAllowed([...new Set(allowed)].sort().join(', ')))
   })
 }
 
