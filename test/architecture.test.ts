@@ -1,0 +1,177 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+
+const SOURCES = fileURLToPath(new URL('../../src', import.meta.url))
+
+interface SourceFile {
+  /** From `src`, such as `persona/store.ts`. */
+  path: string
+  /** Without comments. */
+  code: string
+  /** Other files of `src`, by path. */
+  files: string[]
+  packages: string[]
+}
+
+const files: SourceFile[] = readdirSync(SOURCES, { recursive: true })
+  .map(String)
+  .filter(path => path.endsWith('.ts'))
+  .map(readSource)
+
+function readSource(path: string): SourceFile {
+  const code = readFileSync(join(SOURCES, path), 'utf8')
+    .replaceAll(/\/\*[\s\S]*?\*\//g, '')
+    .replaceAll(/(^|\s)\/\/.*$/gm, '')
+  const named = [...code.matchAll(/\b(?:from|import)\s*\(?\s*'([^']+)'/g)].map(([, name]) => name ?? '')
+  return {
+    path,
+    code,
+    files: named
+      .filter(name => name.startsWith('.'))
+      .map(name => normalize(join(dirname(path), name)).replace(/\.js$/, '.ts'))
+      .filter(name => !name.startsWith('..')),
+    packages: named.filter(name => !name.startsWith('.')),
+  }
+}
+
+/** The layers, from the bottom; each names what it may import beside itself. Nothing imports upwards. */
+const LAYERS: Record<string, readonly string[]> = {
+  'errors.ts': [],
+  'version.ts': [],
+  'config.ts': [],
+  db: ['config.ts'],
+  revisions: ['errors.ts', 'config.ts', 'db'],
+  secrets: ['errors.ts', 'config.ts', 'db'],
+  http: ['errors.ts', 'config.ts', 'db', 'revisions'],
+  auth: ['errors.ts', 'db', 'revisions', 'http'],
+  'tool/definition': ['errors.ts'],
+  tool: ['errors.ts', 'db', 'revisions', 'secrets', 'http', 'auth', 'tool/definition'],
+  persona: ['errors.ts', 'db', 'revisions', 'http', 'auth', 'tool'],
+  admin: [
+    'errors.ts',
+    'version.ts',
+    'config.ts',
+    'db',
+    'revisions',
+    'secrets',
+    'http',
+    'auth',
+    'tool/definition',
+    'tool',
+    'persona',
+  ],
+  'service.ts': ['errors.ts', 'config.ts', 'db', 'secrets', 'http'],
+  'app.ts': ['errors.ts', 'version.ts', 'config.ts', 'db', 'http', 'auth', 'tool', 'persona', 'service.ts'],
+  'cli.ts': ['admin'],
+  'server.ts': ['version.ts', 'config.ts', 'db', 'revisions', 'secrets', 'http', 'admin', 'service.ts', 'app.ts'],
+}
+
+function layerOf(path: string): string {
+  if (path.startsWith('tool/definition/')) return 'tool/definition'
+  return path.includes('/') ? (path.split('/')[0] ?? '') : path
+}
+
+t.test('every import goes to a layer below', async t => {
+  for (const { path, files: imported } of files) {
+    const layer = layerOf(path)
+    const allowed = LAYERS[layer]
+    if (allowed === undefined)
+      t.fail(`${path} belongs to no layer: add it to this test, and to STYLE's map of the house`)
+    for (const target of imported) {
+      const below = layerOf(target)
+      t.ok(below === layer || allowed?.includes(below), `${path} may not import ${target}`)
+    }
+  }
+})
+
+t.test('the layers have an order: what one may import stands above it in the list', async t => {
+  const names = Object.keys(LAYERS)
+  for (const [layer, allowed] of Object.entries(LAYERS)) {
+    for (const below of allowed) t.ok(names.indexOf(below) < names.indexOf(layer), `${below} before ${layer}`)
+  }
+})
+
+t.test('no two files import each other, directly or around', async t => {
+  const graph = new Map(files.map(({ path, files }) => [path, files]))
+  const done = new Set<string>()
+  const visit = (path: string, trail: string[]): void => {
+    if (trail.includes(path)) t.fail([...trail, path].join(' -> '))
+    if (trail.includes(path) || done.has(path)) return
+    for (const next of graph.get(path) ?? []) visit(next, [...trail, path])
+    done.add(path)
+  }
+  for (const path of graph.keys()) visit(path, [])
+  t.equal(done.size, files.length)
+})
+
+t.test('features meet only where an agent shows its tools', async t => {
+  const meetings = files
+    .filter(({ path }) => path.startsWith('persona/'))
+    .flatMap(({ path, files }) => files.filter(name => name.startsWith('tool/')).map(name => `${path} -> ${name}`))
+  t.strictSame(meetings.sort(), ['persona/schema.ts -> tool/schema.ts', 'persona/snapshot.ts -> tool/snapshot.ts'])
+})
+
+const isDatabase = (name: string) => name === 'pg' || name.startsWith('kysely')
+const isWeb = (name: string) => name === 'fastify' || name.startsWith('@fastify/')
+
+t.test('only the web layer, the hook and the routes know Fastify', async t => {
+  const allowed = /^(http\/.*|auth\/(hook|actor)\.ts|\w+\/routes\.ts|app\.ts|server\.ts)$/
+  const knowing = files.filter(({ packages }) => packages.some(isWeb)).map(({ path }) => path)
+  t.strictSame(
+    knowing.filter(path => !allowed.test(path)),
+    [],
+  )
+})
+
+t.test('routes, schemas and the web layer hold no SQL; a plan decides without a database', async t => {
+  const without =
+    /^(http\/.*|\w+\/(routes|schema|plan)\.ts|tool\/(definition\/.*|headers\.ts)|app\.ts|cli\.ts|server\.ts)$/
+  for (const { path, packages, code } of files.filter(({ path }) => without.test(path))) {
+    // The log names the class of a database error, which is pg's own.
+    t.strictSame(
+      packages.filter(name => isDatabase(name) && `${path} ${name}` !== 'http/logging.ts pg'),
+      [],
+      path,
+    )
+    t.notMatch(code, /\bsql`|\b(?:select|insert into|update|delete from) \w+ (?:from|set|where|values)\b/, path)
+  }
+})
+
+t.test('the definition check knows neither database nor network nor files', async t => {
+  for (const { path, packages } of files.filter(({ path }) => path.startsWith('tool/definition/'))) {
+    t.strictSame(
+      packages.filter(name => !['node:timers/promises', 'node:timers', 'node:crypto', 'node:util'].includes(name)),
+      [],
+      path,
+    )
+  }
+})
+
+/** Beside the handler: bytes that are no request, a probe's answer, and the metrics' own port have no Fastify error. */
+const KNOWING_STATUSES = ['http/broken-requests.ts', 'http/error-handler.ts', 'http/health.ts', 'http/metrics.ts']
+
+t.test('only the error handler knows error statuses', async t => {
+  const status = /\.(?:code|status|writeHead)\(\s*[45]\d\d|status(?:Code)?\s*[:=]\s*[45]\d\d|return [45]\d\d\b/
+  const knowing = files.filter(({ code }) => status.test(code)).map(({ path }) => path)
+  t.strictSame(knowing.sort(), KNOWING_STATUSES)
+})
+
+t.test('names say what a thing is: no file is a manager, helper, util or data', async t => {
+  const vague = files.filter(({ path }) => /(manager|helper|util|data|info)s?\.ts$/.test(path))
+  t.strictSame(
+    vague.map(({ path }) => path),
+    [],
+  )
+  t.strictSame(
+    files.filter(({ path }) => !/^[a-z0-9/-]+\.ts$/.test(path)),
+    [],
+    'kebab-case',
+  )
+  t.strictSame(
+    files.filter(({ code }) => /^export default/m.test(code)),
+    [],
+    'named exports',
+  )
+})
