@@ -1,0 +1,138 @@
+import { execFile } from 'node:child_process'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { type Kysely, sql } from 'kysely'
+import pino from 'pino'
+import t from 'tap'
+import { buildApp } from '../src/app.js'
+import { readConfig } from '../src/config.js'
+import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/migrate.js'
+import { openUrl } from '../src/db/open.js'
+import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { Service } from '../src/service.js'
+import { testDatabase } from './postgres.js'
+import { TEST_SECRET_KEYS } from './world.js'
+
+const NAMES = Object.keys(MIGRATIONS)
+const MIGRATE_MODULE = fileURLToPath(new URL('../src/db/migrate.js', import.meta.url))
+const OPEN_MODULE = fileURLToPath(new URL('../src/db/open.js', import.meta.url))
+const CONFIG_MODULE = fileURLToPath(new URL('../src/config.js', import.meta.url))
+
+async function emptyDatabase(t: Parameters<typeof testDatabase>[0]) {
+  const { url } = await testDatabase(t)
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  return { url, database }
+}
+
+/** A migration that a later program would bring. */
+function later(oldestProgram: string): Record<string, SchemaStep> {
+  const up = async (db: Kysely<unknown>) => {
+    await sql`create table later (id integer constraint later_pk primary key)`.execute(db)
+  }
+  return { ...MIGRATIONS, '9000_later': { up, oldestProgram, locks: [] } }
+}
+
+t.test('four processes that migrate an empty database at once run each migration once', async t => {
+  const { url, database } = await emptyDatabase(t)
+  const program = `
+    const { migrate } = await import(${JSON.stringify(MIGRATE_MODULE)})
+    const { openUrl } = await import(${JSON.stringify(OPEN_MODULE)})
+    const { readConfig } = await import(${JSON.stringify(CONFIG_MODULE)})
+    const database = openUrl(process.env.MIGRATED_URL, readConfig({}))
+    console.log(JSON.stringify(await migrate(database.db)))
+    await database.close()`
+  const run = promisify(execFile)
+  const env = { ...process.env, MIGRATED_URL: url }
+  const runs = await Promise.all(
+    Array.from({ length: 4 }, () => run(process.execPath, ['--input-type=module', '-e', program], { env })),
+  )
+  const names = runs.flatMap(({ stdout }) => JSON.parse(stdout) as string[]) // the program above prints the names
+  t.strictSame(names.sort(), NAMES)
+  t.strictSame(await schemaState(database.db, '1.0.0'), { kind: 'current' })
+  t.strictSame(await migrate(database.db), [], 'again there is nothing to do')
+})
+
+t.test('a migration that fails leaves nothing of itself, and what ran before it', async t => {
+  const { database } = await emptyDatabase(t)
+  const up = async (db: Kysely<unknown>) => {
+    await sql`create table half (id integer)`.execute(db)
+    await sql`select 1 / 0`.execute(db)
+  }
+  const steps = { ...MIGRATIONS, '9000_broken': { up, oldestProgram: '1.0.0', locks: [] } }
+  await t.rejects(migrate(database.db, steps), { code: '22012' })
+  const { rows } = await sql`select to_regclass('half') as half`.execute(database.db)
+  t.strictSame(rows, [{ half: null }])
+  const found = await schemaState(database.db, '1.0.0')
+  const partial = found.kind === 'behind' ? found.pending : []
+  t.ok(found.kind === 'current' || partial.length === NAMES.length, 'all or nothing of the ones before')
+  await migrate(database.db)
+  t.strictSame(await schemaState(database.db, '1.0.0'), { kind: 'current' })
+})
+
+t.test('the state of a schema: behind, current, ahead only where the newer migration says so', async t => {
+  const { database } = await emptyDatabase(t)
+  const state = (version: string) => schemaState(database.db, version)
+  t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES })
+  const [first = ''] = NAMES
+  await migrate(database.db, { [first]: MIGRATIONS[first] as SchemaStep }) // it is one of the names
+  t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES.slice(1) })
+  await migrate(database.db)
+  t.strictSame(await state('1.0.0'), { kind: 'current' })
+
+  await migrate(database.db, later('1.9.0'))
+  t.strictSame(await state('1.8.9'), { kind: 'ahead', oldestProgram: '1.9.0' })
+  t.strictSame(await state('1.10.0'), { kind: 'current' }, 'numbers, not text')
+  t.strictSame(await state('2.0.0'), { kind: 'current' })
+  await sql`update schema_requirement set oldest_program = '1.0.0' where migration = '9000_later'`.execute(database.db)
+  t.strictSame(await state('1.0.0'), { kind: 'current' }, 'a newer migration that old programs can live with')
+  t.strictSame(await migrate(database.db), [], 'and the old program has nothing to migrate')
+})
+
+t.test('503 with the reason while the schema does not fit, and service once it does', async t => {
+  const { database } = await emptyDatabase(t)
+  const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' })
+  const version = '1.0.0'
+  const log = pino({ level: 'silent' })
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  const service = new Service({ config, version, database, ring, migrates: false, log })
+  const app = await buildApp({ config, version, database, service, logger: false })
+  t.teardown(() => app.close())
+  const answers = async () => {
+    const update = await app.inject({ method: 'PATCH', url: '/persona/1', payload: {} })
+    const ready = await app.inject({ url: '/readyz' })
+    const alive = await app.inject({ url: '/healthz' })
+    const reason = (answer: typeof ready) => answer.json().reason ?? answer.json().error_code ?? answer.json().status
+    return [update, ready, alive].map(answer => `${answer.statusCode} ${reason(answer)}`)
+  }
+  t.strictSame(await answers(), ['503 database_unreachable', '503 database_unreachable', '200 alive'], 'not started')
+
+  const started = service.start()
+  await seen(answers, '503 schema_behind')
+  t.strictSame(await answers(), ['503 schema_behind', '503 schema_behind', '200 alive'])
+  const update = await app.inject({ method: 'PATCH', url: '/persona/1', payload: {} })
+  t.match(update.headers, { 'retry-after': /^\d+$/, 'cache-control': 'no-store' })
+  t.match(update.json(), { error_code: 'SERVICE_UNAVAILABLE', outcome: 'not_applied' })
+
+  await migrate(database.db, later('1.0.1'))
+  await seen(answers, '503 schema_ahead')
+  t.strictSame(await answers(), ['503 schema_ahead', '503 schema_ahead', '200 alive'])
+
+  await sql`update schema_requirement set oldest_program = '1.0.0'`.execute(database.db)
+  t.equal(await started, true)
+  t.strictSame(await answers(), ['401 UNAUTHENTICATED', '200 ready', '200 alive'])
+
+  await sql`update schema_requirement set oldest_program = '3.0.0' where migration = '9000_later'`.execute(database.db)
+  t.match((await app.inject({ url: '/readyz' })).json(), { reason: 'schema_ahead' }, 'a probe asks each time')
+  service.drain()
+  t.match((await app.inject({ url: '/readyz' })).json(), { reason: 'draining' })
+})
+
+async function seen(answers: () => Promise<string[]>, first: string): Promise<void> {
+  for (let tries = 0; tries < 500; tries++) {
+    if ((await answers())[0] === first) return
+    await sleep(10)
+  }
+  throw new Error(`${first} was not seen`)
+}
