@@ -53,7 +53,9 @@ export async function hashOfEverything(db: Kysely<Database>): Promise<Record<str
     }) => sql`select ${sql.lit(name)} as name, coalesce(md5(string_agg(content, '' order by content)), '') as hash
       from (select md5((to_jsonb(r) - 'last_used_at')::text) as content from ${sql.table(name)} r) hashed`,
   )
-  const { rows } = await sql<{ name: string; hash: string }>`${sql.join(parts, sql` union all `)}`.execute(db)
+  const { rows } = await sql<{ name: string; hash: string }>`${sql.join(parts, sql` union all `)} order by 1`.execute(
+    db,
+  )
   return Object.fromEntries(rows.map(({ name, hash }) => [name, hash]))
 }
 
