@@ -57,8 +57,10 @@ select caller.*, (select json_build_object(
       'field', last_change.key, 'by', a.actor,
       'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
     from jsonb_each_text("p".field_versions) last_change
-    join audit a on a.resource_kind = 'persona' and a.resource_id = "p".id
-      and a.version_after = last_change.value::integer
+    cross join lateral (
+      select actor, actor_id, at from audit
+      where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
+      offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = $1::integer) as state
     from (
@@ -121,8 +123,10 @@ select caller.*, (select json_build_object(
       'field', last_change.key, 'by', a.actor,
       'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
     from jsonb_each_text("t".field_versions) last_change
-    join audit a on a.resource_kind = 'tool' and a.resource_id = "t".id
-      and a.version_after = last_change.value::integer
+    cross join lateral (
+      select actor, actor_id, at from audit
+      where resource_kind = 'tool' and resource_id = "t".id and version_after = last_change.value::integer
+      offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = $1::integer) as state
     from (
@@ -185,8 +189,10 @@ select json_build_object(
       'field', last_change.key, 'by', a.actor,
       'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
     from jsonb_each_text("p".field_versions) last_change
-    join audit a on a.resource_kind = 'persona' and a.resource_id = "p".id
-      and a.version_after = last_change.value::integer
+    cross join lateral (
+      select actor, actor_id, at from audit
+      where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
+      offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from $1::uuid), '[]'),
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000) as state from persona p where p.id = $2::integer;
 
@@ -614,8 +620,10 @@ select json_build_object(
       'field', last_change.key, 'by', a.actor,
       'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
     from jsonb_each_text("t".field_versions) last_change
-    join audit a on a.resource_kind = 'tool' and a.resource_id = "t".id
-      and a.version_after = last_change.value::integer
+    cross join lateral (
+      select actor, actor_id, at from audit
+      where resource_kind = 'tool' and resource_id = "t".id and version_after = last_change.value::integer
+      offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from $3::uuid), '[]'),
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000) as state from tool t where t.id = $4::integer;
 
