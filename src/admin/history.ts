@@ -41,7 +41,9 @@ export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: 
     .orderBy('version_after', 'desc')
     .execute()
   const pruned = rows.find(row => row.difference === null)?.version
-  const kept_from = pruned ?? Math.max(1, resource.audit_anchor_version)
+  // A tool that was removed and came back was made anew: what it was before is told, but is not content of this one.
+  const removed = rows.find(row => row.fields.includes('removed'))?.version ?? 0
+  const kept_from = Math.max(pruned ?? Math.max(1, resource.audit_anchor_version), removed + 1)
   return { kind, id, current: resource.version, kept_from, versions: rows }
 }
 

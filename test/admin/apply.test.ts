@@ -4,6 +4,7 @@ import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit.js'
+import { readHistory } from '../../src/admin/history.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
@@ -197,4 +198,13 @@ t.test('pruning removes what the lists of the document do not name, and keeps wh
   t.same((await verifyAudit(db)).findings, [])
   const again = countOutcomes(await applyOrganisation(database, document, { ...options, prune: true }))
   t.match(again, { created: 0, changed: 0, removed: 0, kept: 1 })
+})
+
+t.test('what was pruned and comes back under its id goes on with its audit trail', async t => {
+  const tools = world().tools.filter((tool: { id: number }) => tool.id === 13)
+  await applyOrganisation(database, { version: 1, tools }, options)
+  const tool = await db.selectFrom('tool').select(['version', 'audit_count']).where('id', '=', 13).executeTakeFirst()
+  t.same(tool, { version: 3, audit_count: 3 })
+  t.equal((await readHistory(db, 'tool', 13)).kept_from, 3)
+  t.same((await verifyAudit(db)).findings, [])
 })

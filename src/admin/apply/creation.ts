@@ -8,28 +8,53 @@ export interface Creation {
   changes: Change[]
 }
 
+/** What the row of a new agent or tool says of its version and audit trail. */
+export interface FirstVersion {
+  version: number
+  audit_count: number
+  audit_head: Buffer
+  audit_anchor: Buffer
+  audit_anchor_version: number
+}
+
+interface Past {
+  resource_id: number
+  last_version: number
+  last_hash: string
+  first_version: number
+  first_hash: string
+}
+
+const NO_PAST = { last_version: 0, last_hash: GENESIS_HASH, first_version: 0, first_hash: GENESIS_HASH }
+
 /**
- * The audit rows of new agents or tools, version 0 to 1, each the first of its chain. Answers the head of each chain, hex, in the
- * order given; the resource rows must be inserted with it, `version` 1 and `audit_count` 1.
+ * Stores the audit rows of new agents or tools, version 0 to 1, each the first of its chain, and answers what the resource rows
+ * must be inserted with, in the order given. An id that was pruned away before and comes back goes on with its old chain.
  */
 export async function auditCreations(
   db: Kysely<Database>,
   kind: ResourceKind,
   creations: readonly Creation[],
   actor: Actor,
-): Promise<string[]> {
+): Promise<FirstVersion[]> {
   if (creations.length === 0) return []
-  const { rows } = await sql<{
-    ms: number
-  }>`select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`.execute(db)
+  const { rows } = await sql<{ ms: number }>`
+    select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`.execute(db)
   const atMs = rows[0]?.ms ?? Date.now()
-  const entries = creations.map(({ id, changes }) =>
-    auditEntry({ kind, id, version: 0, audit_head: GENESIS_HASH }, changes, actor, atMs),
+  const pasts = await readPasts(
+    db,
+    kind,
+    creations.map(({ id }) => id),
   )
+  const made = creations.map(({ id, changes }) => {
+    const past = pasts.get(id) ?? NO_PAST
+    const end = { kind, id, version: past.last_version, audit_head: past.last_hash }
+    return { past, entry: auditEntry(end, changes, actor, atMs) }
+  })
   await db
     .insertInto('audit')
     .values(
-      entries.map(entry => ({
+      made.map(({ entry }) => ({
         ...entry,
         difference_bytes: Buffer.byteLength(entry.difference),
         difference_hash: Buffer.from(entry.difference_hash, 'hex'),
@@ -39,5 +64,21 @@ export async function auditCreations(
       })),
     )
     .execute()
-  return entries.map(entry => entry.hash)
+  return made.map(({ past, entry }) => ({
+    version: entry.version_after,
+    audit_count: entry.version_after,
+    audit_head: Buffer.from(entry.hash, 'hex'),
+    audit_anchor: Buffer.from(past.first_hash, 'hex'),
+    audit_anchor_version: past.first_version,
+  }))
+}
+
+async function readPasts(db: Kysely<Database>, kind: ResourceKind, ids: readonly number[]): Promise<Map<number, Past>> {
+  const { rows } = await sql<Past>`
+    select resource_id, max(version_after) as last_version, min(version_before) as first_version,
+      encode((array_agg(hash order by version_after desc))[1], 'hex') as last_hash,
+      encode((array_agg(previous_hash order by version_after))[1], 'hex') as first_hash
+    from audit where resource_kind = ${kind} and resource_id = any(${ids}::integer[])
+    group by resource_id`.execute(db)
+  return new Map(rows.map(row => [row.resource_id, row]))
 }

@@ -174,18 +174,13 @@ function sortedShares(shares: readonly { id: Id | null; level: ShareLevel }[]): 
 
 async function insertPersonas(trx: Transaction<Database>, created: readonly Planned[], actor: Actor): Promise<void> {
   for (const some of batches(created)) {
-    const heads = await auditCreations(trx, 'persona', some, actor)
+    const versions = await auditCreations(trx, 'persona', some, actor)
     await trx
       .insertInto('persona')
-      .values(some.map(({ id, content }, index) => ({ id, ...columnsOf(content), ...firstVersion(heads[index]) })))
+      .values(some.map(({ id, content }, index) => ({ id, ...columnsOf(content), ...versions[index] })))
       .execute()
   }
   await insertLinks(trx, created)
-}
-
-/** What a row of version 1 says of its audit trail. */
-export function firstVersion(head: string | undefined) {
-  return { version: 1, audit_count: 1, audit_head: Buffer.from(head ?? '', 'hex') }
 }
 
 function columnsOf(content: PersonaContent) {

@@ -15,7 +15,6 @@ import { readSource } from '../source.js'
 import { batches } from './batches.js'
 import type { Catalogue, Matched } from './catalogue.js'
 import { auditCreations } from './creation.js'
-import { firstVersion } from './personas.js'
 import { fillIn, headerVariables, placeholder } from './placeholders.js'
 import type { Outcome } from './report.js'
 
@@ -185,7 +184,7 @@ export async function insertTools(
       trx,
       some.map(({ decision }) => decision.plan.definition),
     )
-    const heads = await auditCreations(trx, 'tool', some, actor)
+    const versions = await auditCreations(trx, 'tool', some, actor)
     await trx
       .insertInto('tool')
       .values(
@@ -195,7 +194,7 @@ export async function insertTools(
           ...columns,
           definition_hash:
             plan.content.definition_hash === null ? null : Buffer.from(plan.content.definition_hash, 'hex'),
-          ...firstVersion(heads[index]),
+          ...versions[index],
         })),
       )
       .execute()
