@@ -63,23 +63,25 @@ const COMMIT_BEHIND = `select pg_logical_emit_message(true, 'agent-tool-manageme
 
 /**
  * A process that waits for the standby has committed here already: to end its wait would show a change that a failover
- * loses. `for` names the process of this very connection: a pooler answers another one than it has told at the start.
+ * loses. $2 is the process of this very connection, as it was told at the start: a pooler told of another one, and its
+ * server connections, which have the names of whoever used them last, are not ours to end.
  */
 const END = `
-  select pg_backend_pid() as own, pg_is_in_recovery() as recovering,
+  select pg_backend_pid() = $2::integer as direct, pg_is_in_recovery() as recovering,
     (select count(*) from (
-      select case when wait_event is distinct from 'SyncRep' then pg_terminate_backend(pid) end
+      select case when pg_backend_pid() = $2::integer and wait_event is distinct from 'SyncRep'
+        then pg_terminate_backend(pid) end
       from pg_stat_activity where application_name = $1 offset 0) found) as found`
 
 interface EndRow {
-  own: number
+  direct: boolean
   recovering: boolean
   found: number
 }
 
 /** Ends the server process of a lost connection. True when this server says for certain that there is none any more. */
 async function endServerProcess(session: Session, lost: string): Promise<boolean> {
-  const { rows } = await session.query(END, [lost])
+  const { rows } = await session.query(END, [lost, session.processID ?? 0])
   const [row] = rows as EndRow[] // the columns of the statement above
-  return row !== undefined && row.found === 0 && !row.recovering && row.own === session.processID
+  return row !== undefined && row.found === 0 && !row.recovering && row.direct
 }

@@ -238,10 +238,12 @@ export class Cluster {
 }
 
 const children = new Set<ChildProcess>()
+let isWatching = false
 
 /** Kills the child when this process ends, however that comes: a test that is given up must leave nothing running. */
 export function endWithUs(child: ChildProcess): void {
-  if (children.size === 0) {
+  if (!isWatching) {
+    isWatching = true
     process.once('exit', () => {
       for (const running of children) signal(running.pid ?? 0, 'SIGKILL')
     })

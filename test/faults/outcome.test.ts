@@ -1,0 +1,179 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { generateKey } from '../../src/secrets/key-ring.js'
+import { TcpProxy } from '../db/tcp-proxy.js'
+import { Cluster, signal } from './cluster.js'
+import { ServiceProcess } from './service.js'
+import { makeWorld } from './world.js'
+
+t.setTimeout(120_000)
+
+const cluster = await Cluster.create()
+t.teardown(() => cluster.remove())
+const token = await makeWorld(cluster.url())
+const proxy = await TcpProxy.open({ host: '127.0.0.1', port: cluster.port })
+t.teardown(() => proxy.close())
+const keys = generateKey()
+const service = await start(`postgresql://postgres@127.0.0.1:${proxy.port}/world`)
+const direct = await start(`${cluster.url()}?application_name=direct`)
+t.teardown(() => Promise.all([service.stop('SIGKILL'), direct.stop('SIGKILL')]))
+
+// One agent and one tool: the two updates settle by the same code and answer by their own.
+const AGENT = { method: 'PATCH', path: '/persona/1?update_mask=description', kind: 'persona' }
+const TOOL = { method: 'PUT', path: '/admin/tool/custom/1', kind: 'tool' }
+
+for (const target of [AGENT, TOOL]) {
+  t.test(`200 when the answer of the commit is lost, with one audit row: ${target.kind}`, async t => {
+    const tag = await currentTag(target)
+    loseAnswerTo(`lost ${target.kind}`)
+    const answer = await update(service, target, `lost ${target.kind}`, tag)
+    t.equal(answer.status, 200, JSON.stringify(answer.body))
+    t.equal(answer.body.description, `lost ${target.kind}`)
+    t.equal(answer.etag, await currentTag(target))
+    t.not(answer.etag, tag)
+    t.equal(await auditRows(`lost ${target.kind}`), 1)
+    passAll()
+  })
+
+  t.test(`503 not_applied when the statement never arrived, and again is safe: ${target.kind}`, async t => {
+    const tag = await currentTag(target)
+    const description = `cut ${target.kind}`
+    proxy.onForward = data => !data.includes(description)
+    const answer = await update(service, target, description, tag)
+    t.equal(answer.status, 503)
+    t.match(answer.body, { error_code: 'SERVICE_UNAVAILABLE', reason: 'database_unreachable', outcome: 'not_applied' })
+    t.equal(await auditRows(description), 0)
+    passAll()
+    t.equal((await update(service, target, description, tag)).status, 200)
+    t.equal(await auditRows(description), 1)
+  })
+
+  t.test(
+    `200 with the present state when somebody changed it before the answer was settled: ${target.kind}`,
+    async t => {
+      const description = `overtaken ${target.kind}`
+      loseAnswerTo(description, () => {
+        proxy.onForward = () => false
+      })
+      const answering = update(service, target, description, undefined)
+      await until(async () => (await auditRows(description)) === 1)
+      t.equal((await update(direct, target, `later ${target.kind}`, undefined)).status, 200)
+      passAll()
+      const answer = await answering
+      t.equal(answer.status, 200)
+      t.equal(answer.body.description, `later ${target.kind}`)
+      t.equal(answer.etag, await currentTag(target))
+      t.equal(await auditRows(description), 1)
+    },
+  )
+}
+
+t.test('503 unknown in bounded time when the server process hangs; the same If-Match is safe afterwards', async t => {
+  const tag = await currentTag(AGENT)
+  const pids = await servicePids()
+  proxy.onForward = data => {
+    if (data.includes('hung')) for (const pid of pids) signal(pid, 'SIGSTOP')
+    return true
+  }
+  const startedAt = performance.now()
+  const answer = await update(service, AGENT, 'hung', tag)
+  const tookMs = performance.now() - startedAt
+  passAll()
+  t.equal(answer.status, 503)
+  t.match(answer.body, { reason: 'database_unreachable', outcome: 'unknown' })
+  t.ok(tookMs < 8_000, `answered after ${Math.round(tookMs)} ms`)
+  for (const pid of pids) signal(pid, 'SIGCONT')
+  await until(async () => (await servicePids()).every(pid => !pids.includes(pid)))
+  const again = await update(service, AGENT, 'hung', tag)
+  t.equal(again.status, 200)
+  t.equal(await auditRows('hung'), 1)
+})
+
+t.test('422 not_found when a reference is deleted at the same moment', async t => {
+  const [label] = await cluster.query<{ id: number }>(`insert into label (name) values ('short-lived') returning id`)
+  const deleting = await cluster.connect()
+  t.teardown(() => deleting.end())
+  await deleting.query('begin')
+  await deleting.query('delete from label where id = $1', [label?.id])
+  const target = { ...AGENT, path: '/persona/1?update_mask=label_ids' }
+  const answering = send(service, target, { label_ids: [label?.id] }, undefined)
+  await until(async () => (await waiting()) > 0)
+  await deleting.query('commit')
+  const answer = await answering
+  t.equal(answer.status, 422)
+  t.match(answer.body, { detail: [{ loc: ['body', 'label_ids', 0], type: 'not_found' }] })
+})
+
+async function start(url: string): Promise<ServiceProcess> {
+  const timeouts = { STATEMENT_TIMEOUT_MS: '1500', LOCK_TIMEOUT_MS: '1500', DATABASE_CONNECT_TIMEOUT_MS: '2000' }
+  return await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: keys, DATABASE_POOL_SIZE: '2', ...timeouts })
+}
+
+type Target = typeof AGENT
+
+function update(by: ServiceProcess, target: Target, description: string, tag: string | undefined) {
+  return send(by, target, { description }, tag)
+}
+
+async function send(by: ServiceProcess, { method, path }: Target, body: unknown, tag: string | undefined) {
+  const response = await fetch(`http://127.0.0.1:${by.port}${path}`, {
+    method,
+    headers: {
+      authorization: `Bearer ${token}`,
+      'content-type': 'application/json',
+      ...(tag !== undefined && { 'if-match': tag }),
+    },
+    body: JSON.stringify(body),
+  })
+  const etag = response.headers.get('etag') ?? undefined
+  return { status: response.status, etag, body: (await response.json()) as Record<string, unknown> }
+}
+
+async function currentTag(target: Target): Promise<string> {
+  const read = target === TOOL ? TOOL : { ...AGENT, path: '/persona/1?update_mask=' }
+  return (await send(direct, read, {}, undefined)).etag ?? ''
+}
+
+/** Cuts the connections when the database answers a statement that carries this text. */
+function loseAnswerTo(text: string, then: () => void = () => {}): void {
+  proxy.onForward = data => {
+    if (data.includes(text)) {
+      proxy.onBackward = () => {
+        proxy.onBackward = () => true
+        then()
+        return false
+      }
+    }
+    return true
+  }
+}
+
+function passAll(): void {
+  proxy.onForward = () => true
+  proxy.onBackward = () => true
+}
+
+async function auditRows(description: string): Promise<number> {
+  const rows = await cluster.query(`select from audit where difference -> 'description' ->> 'to' = $1`, [description])
+  return rows.length
+}
+
+async function servicePids(): Promise<number[]> {
+  const rows = await cluster.query<{ pid: number }>(
+    `select pid from pg_stat_activity where application_name like 'agent-tool-management/%'`,
+  )
+  return rows.map(({ pid }) => pid)
+}
+
+async function waiting(): Promise<number> {
+  const rows = await cluster.query(`select from pg_stat_activity where wait_event_type = 'Lock'`)
+  return rows.length
+}
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + 10_000
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error('it did not come to pass')
+    await sleep(20)
+  }
+}
