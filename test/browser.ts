@@ -1,0 +1,131 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Readable, Writable } from 'node:stream'
+
+/** Debian's browser; where there is none, the tests that need one are skipped. */
+export const CHROMIUM = ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(path => existsSync(path))
+
+const FLAGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  '--disable-dev-shm-usage',
+  '--remote-debugging-pipe',
+  // Whatever is not this machine is not there: the page must live without the network.
+  '--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1',
+]
+
+interface Message {
+  id?: number
+  method?: string
+  params?: { request?: { url: string } }
+  result?: unknown
+  error?: { message: string }
+}
+
+/** One page of a headless browser, driven by the DevTools protocol over a pipe, so that no WebSocket is needed. */
+export class Page {
+  /** The address of every request that the page made. */
+  readonly requests: string[] = []
+  readonly #browser: ChildProcess
+  readonly #profile: string
+  readonly #waiting = new Map<number, (message: Message) => void>()
+  #session: string | undefined
+  #lastId = 0
+
+  private constructor(browser: ChildProcess, profile: string) {
+    this.#browser = browser
+    this.#profile = profile
+    let rest = ''
+    const answers = browser.stdio[4] as Readable // the fifth stream is a pipe from the browser: see `spawn`
+    answers.setEncoding('utf8').on('data', (text: string) => {
+      const messages = `${rest}${text}`.split('\0')
+      rest = messages.pop() ?? ''
+      for (const message of messages) this.#receive(JSON.parse(message) as Message) // the protocol's own shape
+    })
+  }
+
+  /** Starts a browser with a new profile and opens an empty page. */
+  static async open(executable: string): Promise<Page> {
+    const profile = await mkdtemp(join(tmpdir(), 'browser-'))
+    const browser = spawn(executable, [...FLAGS, `--user-data-dir=${profile}`], {
+      stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'],
+    })
+    const page = new Page(browser, profile)
+    const { targetId } = await page.#send<{ targetId: string }>('Target.createTarget', { url: 'about:blank' })
+    const attached = await page.#send<{ sessionId: string }>('Target.attachToTarget', { targetId, flatten: true })
+    page.#session = attached.sessionId
+    await page.#send('Network.enable')
+    await page.#send('Page.enable')
+    return page
+  }
+
+  async goTo(url: string): Promise<void> {
+    await this.#send('Page.navigate', { url })
+  }
+
+  /** Evaluates an expression in the page until its value is truthy, and answers it. Throws after 10 s. */
+  async until<Value>(expression: string): Promise<Value> {
+    for (const start = performance.now(); performance.now() - start < 10_000; ) {
+      const evaluated = await this.#send<{ result: { value?: Value } }>('Runtime.evaluate', {
+        expression: `(() => { try { return ${expression} } catch { return false } })()`,
+        returnByValue: true,
+      })
+      if (evaluated.result.value) return evaluated.result.value
+      await new Promise(resolve => setTimeout(resolve, 50))
+    }
+    throw new Error(`the page never came to: ${expression}`)
+  }
+
+  /** Waits for an element and clicks it. */
+  async click(selector: string): Promise<void> {
+    await this.until(`(document.querySelector(${JSON.stringify(selector)}).click(), true)`)
+  }
+
+  /** Waits for a field, types into it and leaves it, so that the page's own code notices. */
+  async type(selector: string, text: string): Promise<void> {
+    await this.until(`(() => {
+      const field = document.querySelector(${JSON.stringify(selector)})
+      field.focus()
+      Object.getOwnPropertyDescriptor(Object.getPrototypeOf(field), 'value').set.call(field, ${JSON.stringify(text)})
+      field.dispatchEvent(new Event('input', { bubbles: true }))
+      field.dispatchEvent(new Event('change', { bubbles: true }))
+      field.blur()
+      return true
+    })()`)
+  }
+
+  async close(): Promise<void> {
+    const ended = once(this.#browser, 'exit')
+    this.#browser.kill('SIGKILL')
+    await ended
+    await rm(this.#profile, { recursive: true, force: true, maxRetries: 5 })
+  }
+
+  async #send<Result>(method: string, params: object = {}): Promise<Result> {
+    this.#lastId += 1
+    const id = this.#lastId
+    const answered = new Promise<Message>(resolve => this.#waiting.set(id, resolve))
+    const session = this.#session === undefined ? {} : { sessionId: this.#session }
+    const commands = this.#browser.stdio[3] as Writable // the fourth stream is a pipe to the browser: see `spawn`
+    commands.write(`${JSON.stringify({ id, method, params, ...session })}\0`)
+    const { result, error } = await answered
+    if (error) throw new Error(`${method}: ${error.message}`)
+    return result as Result // the protocol's own shape
+  }
+
+  #receive(message: Message): void {
+    if (message.id !== undefined) this.#waiting.get(message.id)?.(message)
+    const url = message.method === 'Network.requestWillBeSent' ? message.params?.request?.url : undefined
+    if (url !== undefined) this.requests.push(url)
+  }
+}
