@@ -12,6 +12,7 @@ import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { pruneHistory } from './revisions/prune.js'
+import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { isEmpty, Service } from './service.js'
 import { VERSION } from './version.js'
@@ -110,6 +111,7 @@ function explain(error: unknown): { message: string; code: number } {
   if (
     error instanceof InvalidConfiguration ||
     error instanceof KeyRingMissing ||
+    error instanceof SecretCorrupt ||
     error instanceof EmbeddedUnavailable
   ) {
     return { message: error.message, code: EXIT_CONFIGURATION }

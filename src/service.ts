@@ -6,6 +6,7 @@ import { migrate, schemaState } from './db/migrate.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { Unavailable } from './errors.js'
 import type { Readiness } from './http/health.js'
+import { SecretCorrupt } from './secrets/cipher.js'
 import type { KeyRing } from './secrets/key-ring.js'
 import { missingKeys, openVault, type Vault } from './secrets/vault.js'
 
@@ -50,7 +51,10 @@ export class Service {
     this.#options = options
   }
 
-  /** Tries until the database is there and the schema fits, with growing pauses; answers false once it drains. */
+  /**
+   * Tries until the database is there and the schema fits, with growing pauses; answers false once it drains.
+   * Throws `SecretCorrupt` when the ring has another key under the id that the database names: waiting does not help.
+   */
   async start(): Promise<boolean> {
     for (let pauseMs = RETRY_MIN_MS; !this.#draining; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
       if (await this.#tryToServe()) return true
@@ -93,6 +97,7 @@ export class Service {
       this.#note({ status: 'ready' })
       return true
     } catch (error) {
+      if (error instanceof SecretCorrupt) throw error
       log.warn({ err: error }, 'the database cannot be used yet; trying again')
       this.#note(UNREACHABLE)
       return false

@@ -94,10 +94,13 @@ export function unknownFields(schema: TSchema, value: unknown): Loc[] {
   }
   if (schema[Kind] !== 'Object' || !isJsonObject(value)) return []
   const { properties } = schema as TObject // the kind says so
-  return Object.entries(value).flatMap(([name, field]) => {
+  const unknown: Loc[] = []
+  for (const name of Object.keys(value)) {
     const known = Object.hasOwn(properties, name) ? properties[name] : undefined
-    return known === undefined ? [[name]] : unknownFields(known, field).map(loc => [name, ...loc])
-  })
+    if (known === undefined) unknown.push([name])
+    else for (const loc of unknownFields(known, value[name])) unknown.push([name, ...loc])
+  }
+  return unknown
 }
 
 /** At most `limit` faults; where there are more, the last says how many are left out, in place of the first of them. */

@@ -33,10 +33,12 @@ export function parseJsonBody(bytes: Uint8Array): ParsedBody {
  * `exceptKey` is not looked at: it is bounded elsewhere.
  */
 export function exceedsDepth(body: unknown, limit: number, exceptKey?: string): boolean {
-  let level = [body].filter(isContainer)
+  let level = isContainer(body) ? [body] : []
   for (let depth = 1; level.length > 0; depth++) {
     if (depth > limit) return true
-    level = level.flatMap(container => children(container, depth === 1 ? exceptKey : undefined))
+    const next: object[] = []
+    for (const container of level) addContainers(container, next, depth === 1 ? exceptKey : undefined)
+    level = next
   }
   return false
 }
@@ -124,19 +126,42 @@ interface Place {
 /** What lies deeper than this was or will be refused for its depth: DECISIONS section 9 allows 128 in a definition. */
 const walkDepthLimit = 256
 
-/** Every value of a document in the order of its text, the document itself first. Nesting costs no stack. */
+/** A container whose values are being read: `keys` of an object, nothing for an array, and how many were read. */
+interface Reading {
+  place: Place
+  container: Record<string | number, unknown>
+  keys: string[] | undefined
+  count: number
+  read: number
+}
+
+/**
+ * Every value of a document in the order of its text, the document itself first. Nesting costs no stack, and what is kept
+ * grows with the depth, not with the number of values.
+ */
 function* walk(value: unknown): Generator<Place> {
-  const pending: Place[] = [{ value, depth: 1 }]
-  for (let place = pending.pop(); place !== undefined; place = pending.pop()) {
-    yield place
-    if (!isContainer(place.value) || place.depth > walkDepthLimit) continue
-    const entries: [string | number, unknown][] = Array.isArray(place.value)
-      ? [...place.value.entries()]
-      : Object.entries(place.value)
-    for (const [key, child] of entries.reverse()) {
-      pending.push({ value: child, key, parent: place, depth: place.depth + 1 })
+  const root: Place = { value, depth: 1 }
+  yield root
+  const open = reading(root)
+  for (let inner = open.at(-1); inner !== undefined; inner = open.at(-1)) {
+    if (inner.read === inner.count) {
+      open.pop()
+      continue
     }
+    const key = inner.keys?.[inner.read] ?? inner.read
+    inner.read += 1
+    const place: Place = { value: inner.container[key], key, parent: inner.place, depth: inner.place.depth + 1 }
+    yield place
+    open.push(...reading(place))
   }
+}
+
+function reading(place: Place): Reading[] {
+  if (!isContainer(place.value) || place.depth > walkDepthLimit) return []
+  const keys = Array.isArray(place.value) ? undefined : Object.keys(place.value)
+  const count = Array.isArray(place.value) ? place.value.length : (keys?.length ?? 0)
+  const container = place.value as Record<string | number, unknown> // an array or an object, read by its own keys
+  return [{ place, container, keys, count, read: 0 }]
 }
 
 function locOf(place: Place): Loc {
@@ -145,12 +170,17 @@ function locOf(place: Place): Loc {
   return loc.reverse()
 }
 
-function children(container: object, exceptKey: string | undefined): object[] {
-  if (exceptKey === undefined || Array.isArray(container)) return Object.values(container).filter(isContainer)
-  return Object.entries(container)
-    .filter(([key]) => key !== exceptKey)
-    .map(([, value]) => value)
-    .filter(isContainer)
+/** Adds the containers right inside another. No list of all entries is made: a body may hold millions of them. */
+function addContainers(container: object, found: object[], exceptKey: string | undefined): void {
+  if (Array.isArray(container)) {
+    for (const item of container) if (isContainer(item)) found.push(item)
+    return
+  }
+  const record = container as Record<string, unknown> // of JSON: every key is its own
+  for (const key in record) {
+    const value = record[key]
+    if (isContainer(value) && key !== exceptKey) found.push(value)
+  }
 }
 
 function isContainer(value: unknown): value is object {

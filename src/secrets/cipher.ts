@@ -29,8 +29,8 @@ export class KeyMissing extends Error {
 export class SecretCorrupt extends Error {
   override readonly name = 'SecretCorrupt'
 
-  constructor() {
-    super('a stored secret does not open with the key it names')
+  constructor(keyId: string) {
+    super(`a stored secret names the key "${keyId}", but the ring's key of that id does not open it`)
   }
 }
 
@@ -69,7 +69,7 @@ export function sealDeploymentKey(ring: KeyRing, deploymentKey: KeyObject): Seal
 /** Decrypts the deployment key. Throws `KeyMissing` or `SecretCorrupt`. */
 export function openDeploymentKey(ring: KeyRing, sealed: SealedSecret): KeyObject {
   const bytes = open(ring, sealed, encodeFields([DEPLOYMENT_KEY_PURPOSE]))
-  if (bytes.length !== DEPLOYMENT_KEY_BYTES) throw new SecretCorrupt()
+  if (bytes.length !== DEPLOYMENT_KEY_BYTES) throw new SecretCorrupt(sealed.keyId)
   return createSecretKey(bytes)
 }
 
@@ -89,14 +89,14 @@ function seal(ring: KeyRing, plaintext: Buffer, associatedData: Buffer): SealedS
 function open(ring: KeyRing, sealed: SealedSecret, associatedData: Buffer): Buffer {
   const key = keyOf(ring, sealed.keyId)
   const tagAt = sealed.ciphertext.length - TAG_BYTES
-  if (sealed.nonce.length !== NONCE_BYTES || tagAt < 0) throw new SecretCorrupt()
+  if (sealed.nonce.length !== NONCE_BYTES || tagAt < 0) throw new SecretCorrupt(sealed.keyId)
   const decipher = createDecipheriv(ALGORITHM, key, sealed.nonce, { authTagLength: TAG_BYTES })
   decipher.setAAD(associatedData)
   decipher.setAuthTag(sealed.ciphertext.subarray(tagAt))
   try {
     return Buffer.concat([decipher.update(sealed.ciphertext.subarray(0, tagAt)), decipher.final()])
   } catch {
-    throw new SecretCorrupt()
+    throw new SecretCorrupt(sealed.keyId)
   }
 }
 

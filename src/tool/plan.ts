@@ -201,12 +201,17 @@ function changedFields(state: ToolState, content: ToolContent, headers: PlannedH
   field('display_name', state.display_name, content.display_name)
   field('description', state.description, content.description)
   field('definition', state.definition_hash, content.definition_hash)
-  if (headers !== null && !sameHeaders(state.headers, headers)) {
+  if (headers !== null && (headers.some(isSealedAnew) || !sameHeaders(state.headers, headers))) {
     changes.push({ field: 'custom_headers', from: shownHeaders(state.headers), to: shownHeaders(headers) })
   }
   field('passthrough_auth', state.passthrough_auth, content.passthrough_auth)
   field('oauth_config_id', state.oauth_config_id, content.oauth_config_id)
   return changes
+}
+
+/** Also of an unchanged value when the key of the stored one is gone: it must be stored again, or it stays lost. */
+function isSealedAnew(header: PlannedHeader): boolean {
+  return header.sealed !== null
 }
 
 /** By the whole fingerprint, not by the mask: a mask is too short to tell that two secrets are the same. */

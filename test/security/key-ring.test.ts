@@ -1,0 +1,190 @@
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { readConfig } from '../../src/config.js'
+import { encryptSecret } from '../../src/secrets/cipher.js'
+import { configuredKeyRing } from '../../src/secrets/configured-ring.js'
+import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
+import { fingerprint } from '../../src/secrets/mask.js'
+import { requireDeploymentKey } from '../../src/secrets/vault.js'
+import { REQUIRED_FIELDS } from '../app.js'
+import { TEST_SECRET_KEYS, type World, worldDatabase } from '../world.js'
+import { type Observed, observedWorld } from './observed.js'
+
+const SERVER = fileURLToPath(new URL('../../src/server.js', import.meta.url))
+
+type Assertions = Pick<typeof t, 'equal' | 'strictSame'>
+
+/** The refusal of a request that touches a secret whose key is gone. */
+function refusedForKey(
+  t: Assertions,
+  answer: { statusCode: number; json(): unknown; headers: Record<string, unknown> },
+) {
+  t.equal(answer.statusCode, 503)
+  t.strictSame(answer.json(), {
+    error_code: 'SERVICE_UNAVAILABLE',
+    detail:
+      'A key that this secret needs is missing from the key ring. The operator sees which with: agentctl keys status.',
+    request_id: answer.headers['x-request-id'],
+    reason: 'key_missing',
+    outcome: 'not_applied',
+  })
+  t.equal(answer.headers['retry-after'], '1')
+}
+
+/** Seals the header of tool 11 under a key of its own, as an older first key of the ring would have. */
+async function sealUnderOldKey(world: World, oldKeys: string): Promise<void> {
+  const sealed = encryptSecret(parseKeyRing(oldKeys), '1', { toolId: 11, headerName: 'X-A' })
+  await world.database.db
+    .updateTable('tool_header')
+    .set({ key_id: sealed.keyId, nonce: sealed.nonce, ciphertext: sealed.ciphertext })
+    .where('tool_id', '=', 11)
+    .execute()
+}
+
+async function put(world: Observed, id: number, body: unknown) {
+  return await world.call('PUT', `/admin/tool/custom/${id}`, { token: await world.token('admin@example.com'), body })
+}
+
+t.test('503 key_missing where a secret of a missing key would be kept; everything else goes on', async t => {
+  const world = await worldDatabase(t)
+  await sealUnderOldKey(world, generateKey('old'))
+  const observed = await observedWorld(t, { world })
+  const ready = await observed.call('GET', '/readyz')
+  t.equal(ready.statusCode, 200)
+  t.strictSame(ready.json(), {
+    status: 'degraded',
+    reason: 'key_missing',
+    detail:
+      'A key that stored secrets need is missing from the key ring. The operator sees which with: agentctl keys status',
+  })
+  t.ok(
+    observed.log.some(line => JSON.parse(line).level >= 50 && line.includes('keys status')),
+    'a log line says so',
+  )
+  t.match((await observed.call('GET', '/metrics')).body, /^agents_key_missing 1$/m)
+
+  const shown = await put(observed, 11, {})
+  t.equal(shown.statusCode, 200, 'the tool itself is read')
+  const masks = shown.json().custom_headers
+  refusedForKey(t, await put(observed, 11, { custom_headers: masks }))
+  refusedForKey(t, await put(observed, 11, { custom_headers: [...masks, { key: 'X-New', value: 'new' }] }))
+  t.equal((await put(observed, 11, {})).headers.etag, shown.headers.etag, 'nothing was applied')
+
+  t.equal((await put(observed, 11, { description: 'changed' })).statusCode, 200, 'fields beside the headers')
+  t.equal(
+    (await put(observed, 16, { custom_headers: [{ key: 'X-New', value: 'new' }] })).statusCode,
+    200,
+    'other tools',
+  )
+  const token = await observed.token('admin@example.com')
+  t.equal((await observed.call('PATCH', '/persona/1', { token, body: REQUIRED_FIELDS })).statusCode, 200, 'agents')
+  t.equal(
+    (await put(observed, 11, { custom_headers: [{ key: 'X-A', value: '1' }] })).statusCode,
+    200,
+    'the value itself',
+  )
+  t.equal((await put(observed, 11, { custom_headers: masks })).statusCode, 200, 'from then on its mask')
+})
+
+t.test('200: headers whose key is missing can be removed, or replaced by new values', async t => {
+  const world = await worldDatabase(t)
+  await sealUnderOldKey(world, generateKey('old'))
+  const observed = await observedWorld(t, { world })
+  t.equal((await put(observed, 11, { custom_headers: [{ key: 'X-A', value: 'another' }] })).statusCode, 200)
+  await sealUnderOldKey(world, generateKey('old'))
+  t.equal((await put(observed, 11, { custom_headers: [] })).statusCode, 200)
+})
+
+t.test('503 key_missing for new values while the deployment key does not open; everything else goes on', async t => {
+  const observed = await observedWorld(t, { secretKeys: generateKey('another') })
+  t.equal((await observed.call('GET', '/readyz')).json().reason, 'key_missing')
+  refusedForKey(t, await put(observed, 10, { custom_headers: [{ key: 'X-New', value: 'new' }] }))
+  const shown = await put(observed, 11, {})
+  refusedForKey(t, await put(observed, 11, { custom_headers: shown.json().custom_headers }))
+  t.equal((await put(observed, 11, { custom_headers: [], name: 'cleared' })).statusCode, 200)
+  t.equal((await put(observed, 13, { name: 'renamed' })).statusCode, 200)
+  const token = await observed.token('admin@example.com')
+  t.equal((await observed.call('PATCH', '/persona/1', { token, body: REQUIRED_FIELDS })).statusCode, 200)
+  const invalid = await observed.call('POST', '/admin/tool/custom/validate', { token, body: { definition: {} } })
+  t.equal(invalid.statusCode, 422)
+})
+
+t.test('a ring in another order opens the same vault: masks and secrets outlive a new first key', async t => {
+  const observed = await observedWorld(t, { secretKeys: `${generateKey('new')},${TEST_SECRET_KEYS}` })
+  const mark = fingerprint(requireDeploymentKey(observed.service.vault()), 11, 'X-A', '1').toString('hex')
+  const shown = await put(observed, 11, {})
+  t.strictSame(shown.json().custom_headers, [{ key: 'X-A', value: `****#${mark.slice(0, 12)}` }])
+  t.equal((await put(observed, 11, { custom_headers: shown.json().custom_headers })).statusCode, 200)
+})
+
+t.test('exit 78 at start: another key under the same id, named by its id and nothing else', async t => {
+  const { url } = await worldDatabase(t)
+  const wrong = generateKey('test')
+  const { code, output } = await serverExit({ DATABASE_URL: url, SECRET_KEYS: wrong })
+  t.equal(code, 78)
+  t.match(output, /key.*"test".*does not open/)
+  t.notOk(output.includes(wrong.slice('test:'.length)), 'the key is not shown')
+})
+
+t.test('exit 78 at start: an external database without a key ring, with the command that makes one', async t => {
+  const { code, output } = await serverExit({ DATABASE_URL: 'postgres://app:sesame@127.0.0.1:1/app' })
+  t.equal(code, 78)
+  t.match(output, /SECRET_KEYS/)
+  t.match(output, /npx agentctl keys generate/)
+  t.notOk(output.includes('sesame'))
+})
+
+t.test('exit 78 at start: a ring that cannot be read, its file or its keys never shown', async t => {
+  const key = Buffer.alloc(31, 9).toString('base64')
+  const short = await serverExit({ DATABASE_URL: 'postgres://127.0.0.1:1/app', SECRET_KEYS: `a:${key}` })
+  t.equal(short.code, 78)
+  t.match(short.output, /31 bytes/)
+  t.notOk(short.output.includes(key))
+  const swapped = await serverExit({ DATABASE_URL: 'postgres://127.0.0.1:1/app', SECRET_KEYS: `${key}:a` })
+  t.equal(swapped.code, 78)
+  t.notOk(swapped.output.includes(key))
+  const none = await serverExit({ DATABASE_URL: 'postgres://127.0.0.1:1/app', SECRET_KEYS_FILE: '/nonexistent/ring' })
+  t.equal(none.code, 78)
+})
+
+t.test('exit 78 at start: a DATABASE_URL that cannot be read does not show its password', async t => {
+  for (const url of [
+    'postgres://app:sesame@host:99999/app',
+    'mysql://app:sesame@host/app',
+    'app:sesame@host',
+    'postgres://app:sesame@[::1/app',
+  ]) {
+    const { code, output } = await serverExit({ DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS })
+    t.equal(code, 78, url)
+    t.notOk(output.includes('sesame'), output)
+  }
+})
+
+t.test("mode 0600: the embedded default's key file, made once however many processes start together", async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'key-file-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const before = process.umask(0)
+  t.teardown(() => process.umask(before))
+  const config = readConfig({ DATA_DIR: join(folder, 'new', '.data') })
+  const rings = [await configuredKeyRing(config), await configuredKeyRing(config)]
+  t.strictSame(
+    rings.map(ring => ring.currentId),
+    [rings[0]?.currentId, rings[0]?.currentId],
+  )
+  t.equal(statSync(join(config.DATA_DIR, 'secret-keys')).mode & 0o777, 0o600)
+})
+
+/** Starts the process as an operator would, with nothing in its environment but this, and waits for its end. */
+async function serverExit(env: Record<string, string>): Promise<{ code: number | null; output: string }> {
+  const child = spawn(process.execPath, [SERVER], { env: { PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', chunk => (output += String(chunk)))
+  const stuck = setTimeout(() => child.kill('SIGKILL'), 15_000)
+  const code = await new Promise<number | null>(resolve => child.once('close', resolve))
+  clearTimeout(stuck)
+  return { code, output }
+}
