@@ -5,7 +5,7 @@ const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 
 const request = ({ token }: Running, body = '{}', ...headers: string[]) =>
   [
-    'PATCH /persona/1?dry_run=true&update_mask= HTTP/1.1',
+    'PATCH /persona/999999?dry_run=true&update_mask= HTTP/1.1',
     'Host: localhost',
     `Authorization: Bearer ${token}`,
     'Content-Type: application/json',

@@ -10,7 +10,7 @@ function ask(
 ) {
   return app.inject({
     method: 'PATCH',
-    url: '/persona/1?dry_run=true&update_mask=',
+    url: '/persona/999999?dry_run=true&update_mask=',
     headers: {
       'content-type': 'application/json',
       ...(token !== undefined && { authorization: `Bearer ${token}` }),

@@ -6,7 +6,7 @@ import { type Running, running } from './running.js'
 
 const SECRET = 'a-metrics-token-of-some-length'
 
-const patch = ({ app }: Running, token: string | undefined, payload = '{}', url = '/persona/1?dry_run=true') =>
+const patch = ({ app }: Running, token: string | undefined, payload = '{}', url = '/persona/999999?dry_run=true') =>
   app.inject({
     method: 'PATCH',
     url,
@@ -23,8 +23,8 @@ function metricIn(text: string, name: string): number | undefined {
 t.test('200 /metrics counts requests, refusals, statements, pool and state', async t => {
   const service = await running(t, { RATE_LIMIT_PER_MINUTE: '3' })
   await patch(service, undefined)
-  await patch(service, service.token, '{', '/persona/1')
-  await patch(service, service.token, '{}', '/persona/1?update_mask=')
+  await patch(service, service.token, '{', '/persona/999999')
+  await patch(service, service.token, '{}', '/persona/999999?update_mask=')
   await patch(service, service.token, '{}', '/persona/nonsense')
   await patch(service, service.token)
   await service.app.inject({ url: `/no/such/${'place'.repeat(20)}` })
@@ -64,7 +64,7 @@ t.test('labels hold nothing that a caller makes up, and two applications share n
   for (let i = 0; i < 50; i++) {
     await service.app.inject({ url: `/made-up-${i}`, headers: { 'x-request-id': `made-up-${i}` } })
     await patch(service, service.token, '{}', `/persona/${i}?made-up-${i}=1`)
-    await service.app.inject({ method: i % 2 ? 'GET' : 'OPTIONS', url: '/persona/1' })
+    await service.app.inject({ method: i % 2 ? 'GET' : 'OPTIONS', url: '/persona/999999' })
   }
   const { body } = await service.app.inject({ url: '/metrics' })
   t.notMatch(body, /made-up/)

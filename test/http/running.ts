@@ -3,15 +3,14 @@ import type { FastifyInstance } from 'fastify'
 import { buildApp } from '../../src/app.js'
 import { mintToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
-import { migrate } from '../../src/db/migrate.js'
 import { openUrl } from '../../src/db/open.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
-import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
+import { parseKeyRing } from '../../src/secrets/key-ring.js'
 import { Service } from '../../src/service.js'
 import { VERSION } from '../../src/version.js'
-import { testDatabase } from '../postgres.js'
+import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 
 /** The service as its process builds it, on a database of its own, with its log in memory. */
 export interface Running {
@@ -41,14 +40,13 @@ export async function running(
   settings: Record<string, string> = {},
   { listen = false, metrics = new Metrics() }: { listen?: boolean; metrics?: Metrics } = {},
 ): Promise<Running> {
-  const { url } = await testDatabase(t)
+  const { url } = await worldDatabase(t)
   const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', DATABASE_POOL_SIZE: '4', ...settings })
   const log: string[] = []
   const logger = makeLogger(config.LOG_LEVEL, { write: line => log.push(line) })
   const database = openUrl(url, config, { onStatement: exchange => metrics.databaseExchange(exchange) })
-  const ring = parseKeyRing(generateKey())
-  const service = new Service({ config, version: VERSION, database, ring, migrates: true, log: logger })
-  await migrate(database.db)
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  const service = new Service({ config, version: VERSION, database, ring, migrates: false, log: logger })
   await service.start()
   const app = await buildApp({ config, version: VERSION, database, service, logger, metrics })
   t.teardown(async () => {
@@ -63,8 +61,8 @@ export async function running(
     database,
     service,
     metrics,
-    token: await tokenOf(database, { email: 'alice@example.com', active: true }),
-    inactiveToken: await tokenOf(database, { email: 'gone@example.com', active: false }),
+    token: await tokenOf(database, { email: 'alice+admin@example.com', active: true }),
+    inactiveToken: await tokenOf(database, { email: 'alice+gone@example.com', active: false }),
     log,
     port: address !== null && typeof address === 'object' ? address.port : 0,
   }

@@ -14,7 +14,7 @@ const QUICK = {
 
 function head({ token }: Pick<Running, 'token'>, ...headers: string[]): string {
   const lines = [
-    'PATCH /persona/1?dry_run=true&update_mask= HTTP/1.1',
+    'PATCH /persona/999999?dry_run=true&update_mask= HTTP/1.1',
     'Host: localhost',
     `Authorization: Bearer ${token}`,
     'Content-Type: application/json',
@@ -165,7 +165,7 @@ t.test('413 reaches a client that sends megabytes more', async t => {
   const service = await running(t, { ...OFF, PERSONA_BODY_LIMIT_BYTES: '10000' }, { listen: true })
   const answers = await Promise.all(
     Array.from({ length: 10 }, () =>
-      fetch(`http://127.0.0.1:${service.port}/persona/1`, {
+      fetch(`http://127.0.0.1:${service.port}/persona/999999`, {
         method: 'PATCH',
         headers: { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' },
         body: 'x'.repeat(6_000_000),
