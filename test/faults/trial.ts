@@ -38,7 +38,7 @@ const SETTINGS = {
 const BEFORE_MS = 250
 /** The longest recovery that is waited for; the rule allows 5 seconds. */
 const RECOVERY_LIMIT_MS = 8_000
-const CALM_MS = 700
+const CALM_MS = 500
 
 /** A service and its database, which faults strike again and again. */
 export class Trial {
@@ -138,7 +138,7 @@ async function calm(sent: readonly Sent[], mendedAt: number): Promise<void> {
   while (performance.now() < mendedAt + RECOVERY_LIMIT_MS) {
     const trouble = Math.max(mendedAt, ...sent.filter(isTrouble).map(({ endedAt }) => endedAt))
     const successes = sent.filter(({ status, endedAt }) => status === 200 && endedAt > trouble).length
-    if (performance.now() > trouble + CALM_MS && successes > 50) return
+    if (performance.now() > trouble + CALM_MS && successes > 20) return
     await sleep(50)
   }
 }
