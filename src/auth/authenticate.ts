@@ -127,17 +127,15 @@ export function callerStatement(
         t.revoked_at is not null as revoked,
         coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
         t.persona_ids, t.tool_ids, t.requires_if_match,
-        least(${rank(sql`held.permissions`)}, case when t.scopes is null then 3 else ${rank(sql`t.scopes`)} end) as permission,
+        least(greatest(${rank(sql`u.permissions`)}, held.granted), case when t.scopes is null then 3 else ${rank(sql`t.scopes`)} end) as permission,
         case when t.scopes is null or ${rank(sql`t.scopes`)} >= 2 then held.managed else '{}' end as managed_groups
       from token t
       join user_account u on u.id = t.user_id
       cross join lateral (
-        select u.permissions || coalesce(array_agg(granted.permission) filter (where granted.permission is not null), '{}')
-            as permissions,
-          coalesce(array_agg(distinct m.user_group_id) filter (where m.is_manager), '{}') as managed
+        select coalesce(max(${rank(sql`g.permissions`)}), 1) as granted,
+          coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed
         from user_group_member m
         join user_group g on g.id = m.user_group_id
-        left join lateral unnest(g.permissions) granted (permission) on true
         where m.user_id = u.id
       ) held
       where t.hash = ${param('hash')}::bytea

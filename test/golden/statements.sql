@@ -7,17 +7,15 @@ select caller.*, null::json as state
         t.revoked_at is not null as revoked,
         coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
         t.persona_ids, t.tool_ids, t.requires_if_match,
-        least(case when 'admin' = any(held.permissions) then 3 when 'manage:actions' = any(held.permissions) then 2 else 1 end, case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+        least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.granted), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
         case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
       from token t
       join user_account u on u.id = t.user_id
       cross join lateral (
-        select u.permissions || coalesce(array_agg(granted.permission) filter (where granted.permission is not null), '{}')
-            as permissions,
-          coalesce(array_agg(distinct m.user_group_id) filter (where m.is_manager), '{}') as managed
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as granted,
+          coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed
         from user_group_member m
         join user_group g on g.id = m.user_group_id
-        left join lateral unnest(g.permissions) granted (permission) on true
         where m.user_id = u.id
       ) held
       where t.hash = $1::bytea
@@ -70,17 +68,15 @@ select caller.*, (select json_build_object(
         t.revoked_at is not null as revoked,
         coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
         t.persona_ids, t.tool_ids, t.requires_if_match,
-        least(case when 'admin' = any(held.permissions) then 3 when 'manage:actions' = any(held.permissions) then 2 else 1 end, case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+        least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.granted), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
         case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
       from token t
       join user_account u on u.id = t.user_id
       cross join lateral (
-        select u.permissions || coalesce(array_agg(granted.permission) filter (where granted.permission is not null), '{}')
-            as permissions,
-          coalesce(array_agg(distinct m.user_group_id) filter (where m.is_manager), '{}') as managed
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as granted,
+          coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed
         from user_group_member m
         join user_group g on g.id = m.user_group_id
-        left join lateral unnest(g.permissions) granted (permission) on true
         where m.user_id = u.id
       ) held
       where t.hash = $2::bytea
@@ -136,17 +132,15 @@ select caller.*, (select json_build_object(
         t.revoked_at is not null as revoked,
         coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
         t.persona_ids, t.tool_ids, t.requires_if_match,
-        least(case when 'admin' = any(held.permissions) then 3 when 'manage:actions' = any(held.permissions) then 2 else 1 end, case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+        least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.granted), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
         case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
       from token t
       join user_account u on u.id = t.user_id
       cross join lateral (
-        select u.permissions || coalesce(array_agg(granted.permission) filter (where granted.permission is not null), '{}')
-            as permissions,
-          coalesce(array_agg(distinct m.user_group_id) filter (where m.is_manager), '{}') as managed
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as granted,
+          coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed
         from user_group_member m
         join user_group g on g.id = m.user_group_id
-        left join lateral unnest(g.permissions) granted (permission) on true
         where m.user_id = u.id
       ) held
       where t.hash = $2::bytea
