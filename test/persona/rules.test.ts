@@ -26,8 +26,11 @@ function faultsOf({ status, body }: { status: number; body: { detail: { loc: unk
   return status === 422 ? body.detail.map(({ loc, type }) => ({ loc, type })) : `status ${status}`
 }
 
+/** For the tests that touch different agents, or fields that no other looks at. */
+const shared = await worldApp(t)
+
 t.test('403: only the owner or an administrator changes is_public and groups; the same value is fine', async t => {
-  const world = await worldApp(t)
+  const world = shared
   // Curator manages Engineering, with which agent 13 of Alice is shared as editor.
   const editor = await world.token('curator@example.com')
   const owner = await world.token('alice@example.com')
@@ -140,13 +143,13 @@ t.test('422: only what is newly attached is checked for access', async t => {
 })
 
 t.test('200: a document set that is shared with a group of the caller can be attached', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const curator = await world.token('curator@example.com')
   t.equal((await patch(world, curator, 9, { document_set_ids: [2] })).status, 200)
 })
 
 t.test('422: a tool that is disabled, or of an MCP server that the caller may not manage, is not attached', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const alice = await world.token('alice@example.com')
   const actions = await world.token('gcurator@example.com')
   const curator = await world.token('curator@example.com')
@@ -170,7 +173,7 @@ t.test('422: a tool that is disabled, or of an MCP server that the caller may no
 })
 
 t.test('422: the faults of all references come together, in the declared order', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const admin = await world.token('admin@example.com')
   const nobody = 'a0000000-0000-4000-8000-00000000ffff'
   const body = {
@@ -194,7 +197,7 @@ t.test('422: the faults of all references come together, in the declared order',
 })
 
 t.test('200: an image that is sent wins over remove_image', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const alice = await world.token('alice@example.com')
   const send = async (body: object) => {
     const { status } = await patch(world, alice, 11, body)
@@ -228,7 +231,7 @@ t.test('200: the lists of the answer are in the order of ids, users in the order
 })
 
 t.test('Warning: unknown fields are named, at most five; with strict handling they are 422', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const alice = await world.token('alice@example.com')
   const send = async (body: object, headers: Record<string, string> = {}) => {
     return await world.call('PATCH', '/persona/1?update_mask=name', { token: alice, body, headers })
@@ -257,7 +260,7 @@ t.test('Warning: unknown fields are named, at most five; with strict handling th
 })
 
 t.test('400: a built-in agent, also for its owner and as a dry run', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const admin = await world.token('admin@example.com')
   await world.database.db.updateTable('persona').set({ builtin_persona: true }).where('id', '=', 2).execute()
   for (const [token, query] of [
@@ -284,7 +287,7 @@ t.test('200: ids of files sort by code point, as the database does, so re-sendin
 })
 
 t.test('an agent without owner: any user can be shared with, Alice too', async t => {
-  const world = await worldApp(t)
+  const world = shared
   const admin = await world.token('admin@example.com')
   t.match(await patch(world, admin, 6, { users: [ALICE, ALICE] }), { status: 200, body: { owner: null } })
   t.match(await storedAgent(world, 6), { users: [{ id: ALICE, level: 'viewer' }] })
