@@ -28,9 +28,6 @@ export interface ToolUse {
 
 const AGENTS_LISTED_MAX = 1000
 
-/** Where no definition is stored yet, every operation is new. */
-const NO_OPERATIONS = { openapi: '3.1.0', info: { title: '' }, servers: [{ url: '/' }], paths: {} }
-
 /**
  * Reads what the caller may know of a tool's use, under the permission of its update: `ResourceNotFound`, `Forbidden`,
  * `BuiltinReadOnly`. An undefined id is one that no tool can have.
@@ -46,9 +43,11 @@ export async function readToolUse(database: ServiceDatabase, caller: Caller, id:
   return use
 }
 
-/** What a definition would change in a tool that is used like this. */
+/** What a definition that passed the check would change in a tool that is used like this. */
 export async function impactOf(use: ToolUse, definition: unknown): Promise<Impact> {
-  const before: unknown = use.definition === null ? NO_OPERATIONS : JSON.parse(use.definition)
+  // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
+  const before: unknown =
+    use.definition === null ? { ...(definition as object), paths: {} } : JSON.parse(use.definition)
   const { changes } = await compareDefinitionsInSlices(before, definition)
   return { changes, agents: { ids: use.ids, others: use.others } }
 }

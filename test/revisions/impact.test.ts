@@ -91,6 +91,17 @@ t.test('what the parameter adds to the answer, and for whom', async t => {
     const { ids, others } = (await validate(narrowed, '?tool_id=11')).json().impact.agents
     t.same([ids, others], [[2, 14], 2], "an administrator's narrower token sees by share only")
   })
+  await t.test('every operation is new to a tool that has no definition yet', async t => {
+    await sql`update tool set definition_hash = null where id = 17`.execute(database.db)
+    const { impact } = (await validate(admin, '?tool_id=17')).json()
+    t.match(impact, {
+      changes: [
+        { class: 'safe', operation: 'get_item' },
+        { class: 'safe', operation: 'add_item' },
+      ],
+      agents: { ids: [], others: 0 },
+    })
+  })
   await t.test('ids end at a thousand, the rest is counted', async t => {
     await sql`
       with made as (

@@ -210,6 +210,20 @@ t.test('what a change leaves, and what none leaves', async t => {
     t.equal(again.body, first.body)
     t.equal((await auditRows(database.db, 'persona', 11)).length, rows)
   })
+  await t.test('200 nor does one whose ids sort differently in UTF-16 and in UTF-8', async t => {
+    const ids = ['\ue000', '\u{1f600}', 'plain']
+    for (const id of ids) {
+      await sql`insert into user_file (id, name, owner_id)
+        values (${id}, 'x', 'a0000000-0000-4000-8000-000000000001')`.execute(database.db)
+    }
+    const attach = () =>
+      call('PATCH', '/persona/11?update_mask=user_file_ids', { token: admin, body: { user_file_ids: ids } })
+    const first = await attach()
+    t.equal(first.statusCode, 200)
+    const again = await attach()
+    t.equal(again.headers.etag, first.headers.etag)
+    t.equal(again.body, first.body)
+  })
   await t.test('200 what an agent references does not move the agent', async t => {
     const before = await call('PATCH', '/persona/11?update_mask=', { token: admin, body: {} })
     const rename = await call('PUT', '/admin/tool/custom/10', { token: admin, body: { name: 'renamed tool' } })
