@@ -1,0 +1,255 @@
+import { execFileSync } from 'node:child_process'
+import { createHash, createSecretKey, randomBytes } from 'node:crypto'
+import { existsSync } from 'node:fs'
+import { sql } from 'kysely'
+import pg from 'pg'
+import t from 'tap'
+import { decryptSecret } from '../../src/secrets/cipher.js'
+import { generateKey } from '../../src/secrets/key-ring.js'
+import { TEST_SECRET_KEYS } from '../world.js'
+import { type Observed, observedWorld } from './observed.js'
+
+/*
+ * A thousand secrets go through everything that touches secrets. Each holds the same marker at its beginning, middle and
+ * end, so that a part of one is found as well as the whole, in plain text and in every encoding that could carry it.
+ */
+const MARKER = randomBytes(9).toString('base64url')
+const TOOLS = [10, 11, 13, 15]
+const HEADERS = 50
+const ROUNDS = 5
+
+let planted = 0
+const secrets: string[] = []
+
+function plant(): string {
+  const random = randomBytes(12).toString('base64url')
+  const decoration = ['', 'Bearer ', 'ключ-', '"quoted\\" ', '{"token":"', 'a=b&c=%20', '€'][planted++ % 7]
+  const secret = `${decoration}${MARKER}${random}${MARKER}${'x'.repeat(planted % 40)}${MARKER}`
+  secrets.push(secret)
+  return secret
+}
+
+const headers = (count = HEADERS) =>
+  Array.from({ length: count }, (_, index) => ({ key: `X-Secret-${index}`, value: plant() }))
+
+t.test('1,000 planted secrets are in no answer, no log line, no metric and nowhere in the database', async t => {
+  const world = await observedWorld(t)
+  const admin = await world.token('admin@example.com')
+  const put = (tool: number, body: unknown, query = '', extra: Record<string, string> = {}) =>
+    world.call('PUT', `/admin/tool/custom/${tool}${query}`, { token: admin, body, headers: extra })
+
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const tool of TOOLS) {
+      const answer = await put(tool, { custom_headers: headers(), description: `round ${round}` })
+      t.equal(answer.statusCode, 200)
+    }
+  }
+  t.ok(secrets.length >= 1_000, `${secrets.length} are stored or replaced`)
+  await spreadByEveryOtherWay(world, put, admin)
+  t.ok(secrets.length >= 1_100, `${secrets.length} in all`)
+
+  const metrics = await world.call('GET', '/metrics')
+  t.equal(metrics.statusCode, 200)
+  const audited = await world.database.db
+    .selectFrom('audit')
+    .select(sql<number>`count(*)::int`.as('count'))
+    .executeTakeFirstOrThrow()
+  t.ok(audited.count >= TOOLS.length * ROUNDS, `${audited.count} audit rows`)
+
+  const places = {
+    'the answers': world.answers.join('\n'),
+    'the log': world.log.join('\n'),
+    'the statements': world.statements.join('\n'),
+    'the rows as text': await rowsAsText(world.url),
+    'the bytes of the rows': await bytesOfRows(world.url),
+    ...dumpOf(world.url),
+  }
+  for (const [place, content] of Object.entries(places)) {
+    t.strictSame(encodingsFoundIn(content, MARKER), [], `${place}: ${content.length} characters`)
+  }
+  const hashes = secrets.flatMap(secret =>
+    ['md5', 'sha1', 'sha256'].map(name => createHash(name).update(secret).digest('hex')),
+  )
+  const rows = places['the rows as text']
+  t.strictSame(
+    hashes.filter(hash => rows.includes(hash)),
+    [],
+    'no plain hash either: it could be guessed from',
+  )
+})
+
+t.test('the search itself finds a marker in every encoding, wherever in a value it stands', async t => {
+  for (const before of ['', 'a', 'ab', 'abc']) {
+    for (const after of ['', '!', '!!']) {
+      const bytes = Buffer.from(`${before}${MARKER}${after}`)
+      for (const encoding of ['utf8', 'base64', 'base64url', 'hex'] as const) {
+        const found = encodingsFoundIn(`x ${bytes.toString(encoding)} x`, MARKER)
+        t.not(found.length, 0, `${encoding} between "${before}" and "${after}"`)
+      }
+    }
+  }
+})
+
+t.test('what is stored opens with the ring, and only with it: the last secrets are all there', async t => {
+  const world = await observedWorld(t)
+  const admin = await world.token('admin@example.com')
+  const sent = headers()
+  await world.call('PUT', '/admin/tool/custom/10', { token: admin, body: { custom_headers: sent } })
+  const rows = await world.database.db
+    .selectFrom('tool_header')
+    .selectAll()
+    .where('tool_id', '=', 10)
+    .orderBy('position')
+    .execute()
+  const opened = rows.map(({ name, key_id: keyId, nonce, ciphertext }) => ({
+    key: name,
+    value: decryptSecret(world.vault.ring, { keyId, nonce, ciphertext }, { toolId: 10, headerName: name }),
+  }))
+  t.strictSame(opened, sent)
+  t.equal(new Set(rows.map(row => row.nonce.toString('hex'))).size, HEADERS, 'no nonce twice')
+})
+
+t.test('tokens and keys are nowhere in the database: of a token only its SHA-256', async t => {
+  const world = await observedWorld(t)
+  const tokens = [await world.token('alice@example.com'), await world.token('svc_admin@example.com')]
+  const { deploymentKey } = world.vault
+  if (deploymentKey === null) throw new Error('the vault did not open')
+  const keys = [Buffer.from(TEST_SECRET_KEYS.split(':')[1] ?? '', 'base64'), deploymentKey.export()]
+  const text = await rowsAsText(world.url)
+  const bytes = await bytesOfRows(world.url)
+  for (const token of tokens) {
+    t.strictSame(encodingsFoundIn(text + bytes, token.slice(4, -6)), [])
+    t.ok(text.includes(createHash('sha256').update(token).digest('hex')))
+  }
+  for (const key of keys) {
+    t.notOk(text.includes(key.toString('hex')) || text.includes(key.toString('base64')))
+    t.notOk(bytes.includes(key.toString('latin1')))
+  }
+  t.notOk(
+    world.log.join('').includes(
+      createSecretKey(keys[0] ?? Buffer.alloc(0))
+        .export()
+        .toString('base64'),
+    ),
+  )
+})
+
+type Put = (
+  tool: number,
+  body: unknown,
+  query?: string,
+  extra?: Record<string, string>,
+) => Promise<{ statusCode: number; json(): unknown; headers: Record<string, unknown> }>
+
+/** Dry runs, refusals of every kind, agents that carry the tools, a service that lacks the key, misplaced values. */
+async function spreadByEveryOtherWay(world: Observed, put: Put, admin: string): Promise<void> {
+  await put(10, { custom_headers: headers() }, '?dry_run=true')
+  await put(10, { custom_headers: [...headers(10), { key: 'Host', value: plant() }] })
+  await put(10, { custom_headers: [{ key: 'X-A', value: `${plant()}\r\nX-B: ${plant()}` }] })
+  await put(10, { custom_headers: [{ key: 'X-A', value: plant() + 'x'.repeat(9_000) }] })
+  await put(10, { custom_headers: [{ key: 'X-A', value: `${plant()}\u0000` }] })
+  await put(10, { custom_headers: [{ key: 'X-A', value: `${plant()}\ud800` }] })
+  await put(10, { custom_headers: headers(51) })
+  await put(10, {
+    custom_headers: [
+      { key: 'X-A', value: [plant()] },
+      { key: 'X-B', value: { a: plant() } },
+    ],
+  })
+  await put(10, { custom_headers: [{ key: 'X-A', value: plant(), extra: plant() }], another: plant() })
+  await put(10, { custom_headers: [{ key: 'X-A', value: plant() }], another: plant() }, '', {
+    prefer: 'handling=strict',
+  })
+  await put(10, { custom_headers: plant() })
+  await put(10, { custom_headers: headers(3), definition: { openapi: plant() } })
+  await put(10, { custom_headers: [{ key: 'Authorization', value: plant() }], passthrough_auth: true })
+  await put(10, { custom_headers: headers(2), name: 'stale' }, '', { 'if-match': '"tool-10-1"' })
+  await put(10, { custom_headers: headers(2), oauth_config_id: 999 })
+  await put(999, { custom_headers: headers(2) })
+  await put(1, { custom_headers: headers(2) })
+  await put(10, `{"custom_headers":[{"key":"X-A","value":"${MARKER}`)
+  await put(10, `{"custom_headers":[{"key":"X-A","value":"${plant().replaceAll(/["\\]/g, '')}"}]}`, '', {
+    'content-type': 'text/plain',
+  })
+  await put(10, { custom_headers: headers(2), filler: 'x'.repeat(6 * 1024 * 1024) })
+  const alice = await world.token('alice@example.com')
+  for (const token of [alice, 'pat_nonsense']) {
+    await world.call('PUT', '/admin/tool/custom/10', { token, body: { custom_headers: headers(2) } })
+  }
+  await world.call('PATCH', '/persona/8?update_mask=tool_ids', { token: admin, body: { tool_ids: TOOLS } })
+  for (const token of [admin, alice]) {
+    await world.call('PATCH', '/persona/8?update_mask=&dry_run=true', { token, body: {} })
+  }
+  const shown = (await put(10, {})).json() as object
+  await put(10, shown)
+  const another = await observedWorld({ teardown: fn => t.teardown(fn) }, { world, secretKeys: generateKey('another') })
+  await another.call('PUT', '/admin/tool/custom/10', { token: admin, body: { custom_headers: headers(5) } })
+  await another.call('GET', '/readyz')
+  world.answers.push(...another.answers)
+  world.log.push(...another.log)
+}
+
+/** Every row of every table as PostgreSQL writes it as text; bytes are in hexadecimal. */
+async function rowsAsText(url: string): Promise<string> {
+  return await withTables(url, async (client, table) => {
+    const { rows } = await client.query<{ text: string }>(
+      `select row_to_json(r)::text || r::text as text from ${table} r`,
+    )
+    return rows.map(row => row.text).join('\n')
+  })
+}
+
+/** Every bytea value, decoded. */
+async function bytesOfRows(url: string): Promise<string> {
+  return await withTables(url, async (client, table) => {
+    const { rows } = await client.query<Record<string, unknown>>(`select * from ${table}`)
+    const values = rows.flatMap(row => Object.values(row)).filter(value => Buffer.isBuffer(value))
+    return values.map(value => value.toString('latin1')).join('\n')
+  })
+}
+
+async function withTables(url: string, read: (client: pg.Client, table: string) => Promise<string>): Promise<string> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    const { rows } = await client.query<{ name: string }>(
+      `select format('%I.%I', schemaname, tablename) as name from pg_tables
+       where schemaname not in ('pg_catalog', 'information_schema')`,
+    )
+    const texts: string[] = []
+    for (const { name } of rows) texts.push(await read(client, name))
+    return texts.join('\n')
+  } finally {
+    await client.end()
+  }
+}
+
+/** What `pg_dump` writes, where `PG_BIN_DIR` has one; the embedded server comes without. */
+function dumpOf(url: string): Record<string, string> {
+  const program = `${process.env.PG_BIN_DIR ?? ''}/pg_dump`
+  if (!existsSync(program)) return {}
+  return { "the server's own dump": execFileSync(program, [url], { encoding: 'utf8', maxBuffer: 1024 ** 3 }) }
+}
+
+/** In which encodings a text holds the marker, at whatever place of a longer value the marker stood. */
+function encodingsFoundIn(content: string, marker: string): string[] {
+  const bytes = Buffer.from(marker)
+  const encodings: Record<string, string> = {
+    plain: marker,
+    hex: bytes.toString('hex'),
+    HEX: bytes.toString('hex').toUpperCase(),
+    'utf-16': Buffer.from(marker, 'utf16le').toString('latin1'),
+    'utf-16 in hex': Buffer.from(marker, 'utf16le').toString('hex'),
+    reversed: [...marker].reverse().join(''),
+  }
+  for (const offset of [0, 1, 2]) {
+    // Only the characters that depend on the marker alone: neighbours share the first and the last.
+    const whole = Buffer.concat([Buffer.alloc(offset), bytes])
+      .toString('base64')
+      .replaceAll('=', '')
+    const inner = whole.slice(offset === 0 ? 0 : offset + 1, (offset + bytes.length) % 3 === 0 ? undefined : -1)
+    encodings[`base64 at ${offset}`] = inner
+    encodings[`base64url at ${offset}`] = inner.replaceAll('+', '-').replaceAll('/', '_')
+  }
+  return Object.keys(encodings).filter(name => content.includes(encodings[name] ?? ''))
+}
