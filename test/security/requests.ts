@@ -255,13 +255,20 @@ type Operation = (typeof OPERATIONS)[number]
 
 const operationChoice = fc.constantFrom<Operation>(...OPERATIONS)
 
-/** Bodies by the schema: the texts as they came, written by `JSON.stringify`. */
-const schemaBody = (chosen: Operation) =>
-  fc
-    .tuple(recordOf(chosen.schema), fc.dictionary(nastyText, nastyValue, { maxKeys: 2 }), fc.boolean())
-    .map(([record, extra, complete]) =>
-      JSON.stringify({ ...(complete && chosen.full), ...(record as object), ...extra }),
-    )
+/** Bodies by the schema: a good one with a few fields replaced, at times with every field made up. */
+const schemaBody = (chosen: Operation) => {
+  const properties = chosen.schema.properties as Record<string, TSchema>
+  const few = fc
+    .subarray(Object.keys(properties), { maxLength: Math.min(3, Object.keys(properties).length) })
+    .chain(names => fc.record(Object.fromEntries(names.map(name => [name, valueFor(properties[name] as TSchema)]))))
+    .map(fields => ({ ...chosen.full, ...fields }))
+  const extra = fc.dictionary(nastyText, nastyValue, { maxKeys: 2 })
+  return fc.oneof(
+    { weight: 4, arbitrary: few.map(body => JSON.stringify(body)) },
+    { weight: 1, arbitrary: fc.tuple(few, extra).map(([body, more]) => JSON.stringify({ ...body, ...more })) },
+    { weight: 2, arbitrary: recordOf(chosen.schema).map(body => JSON.stringify(body)) },
+  )
+}
 
 /** A body with a piece of its text replaced, repeated or cut: JSON that is not quite JSON. */
 const brokenText = (text: string) =>
@@ -323,7 +330,7 @@ const RAW_TEXTS = [
 const bodyBytes = (chosen: Operation): fc.Arbitrary<Buffer | undefined> => {
   const text = schemaBody(chosen)
   return fc.oneof(
-    { weight: 10, arbitrary: text.map(written => Buffer.from(written)) },
+    { weight: 20, arbitrary: text.map(written => Buffer.from(written)) },
     { weight: 3, arbitrary: text.chain(brokenText).map(broken => Buffer.from(broken)) },
     { weight: 2, arbitrary: fc.constantFrom(...RAW_TEXTS).map(raw => Buffer.from(raw)) },
     { weight: 1, arbitrary: fc.uint8Array({ maxLength: 200 }).map(bytes => Buffer.from(bytes)) },
@@ -380,7 +387,7 @@ const PATH_TRICKS = [
 
 const pathEnd = (chosen: Operation) =>
   fc.oneof(
-    { weight: 10, arbitrary: fc.constantFrom<string>(...chosen.ids) },
+    { weight: 20, arbitrary: fc.constantFrom<string>(...chosen.ids) },
     { weight: 2, arbitrary: fc.constantFrom(...PATH_TRICKS) },
     { weight: 1, arbitrary: nastyText.map(encoded) },
   )
@@ -425,7 +432,7 @@ const QUERY_TRICKS = [
 ]
 
 const queryText = fc.oneof(
-  { weight: 6, arbitrary: fc.constant('') },
+  { weight: 16, arbitrary: fc.constant('') },
   { weight: 4, arbitrary: fc.constantFrom(...QUERY_TRICKS).map(query => `?${query}`) },
   {
     weight: 1,
@@ -457,7 +464,7 @@ const headerText = fc.oneof(
 )
 
 const contentType = fc.oneof(
-  { weight: 12, arbitrary: fc.constant('application/json') },
+  { weight: 30, arbitrary: fc.constant('application/json') },
   {
     weight: 3,
     arbitrary: fc.constantFrom(
@@ -523,7 +530,7 @@ export function hostileRequests(authorizations: readonly (string | undefined)[])
         extra: extraHeaders,
         payload: bodyBytes(chosen),
         authorization: fc.oneof(
-          { weight: 12, arbitrary: fc.constant(authorizations[0]) },
+          { weight: 20, arbitrary: fc.constant(authorizations[0]) },
           { weight: 4, arbitrary: fc.constantFrom(...authorizations) },
           { weight: 1, arbitrary: headerText },
         ),
