@@ -1,5 +1,5 @@
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-import { CommitUnknown } from '../db/database-error.js'
+import { CommitUnknown, DatabaseClosed } from '../db/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind } from '../db/sqlstate.js'
 import {
   BuiltinReadOnly,
@@ -148,6 +148,7 @@ function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
 }
 
 function unreachable(kind: DatabaseErrorKind, error: unknown): Unavailable {
+  if (error instanceof DatabaseClosed) return new Unavailable('draining', 'This process is shutting down. Try again.')
   const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
   return new Unavailable(
     'database_unreachable',

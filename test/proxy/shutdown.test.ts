@@ -1,3 +1,6 @@
+import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
@@ -80,4 +83,19 @@ t.test('a request in work is finished after SIGTERM; a second signal ends the pr
     if (signals === 1) t.ok(finished > 0, `${finished} requests in work were finished`)
     t.strictSame((await findings(cluster, load.sent, true)).faults, [])
   }
+})
+
+t.test('SIGTERM stops the embedded server too, in bounded time', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'agents-embedded-'))
+  // The server's own account has to reach it.
+  chmodSync(folder, 0o755)
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+  const { PG_BIN_DIR = '' } = process.env
+  const service = await ServiceProcess.start({ DATA_DIR: folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
+  const pidFile = join(folder, 'postgresql', 'data', 'postmaster.pid')
+  t.ok(existsSync(pidFile))
+  const started = performance.now()
+  t.equal(await service.stop('SIGTERM'), 0)
+  t.ok(performance.now() - started < 5_000)
+  t.notOk(existsSync(pidFile))
 })
