@@ -1,6 +1,12 @@
 #!/usr/bin/env node
 import { run } from './admin/commands/run.js'
 
+// A reader such as `head` may close the pipe before everything is written: it has what it wanted.
+process.stdout.on('error', error => {
+  if ('code' in error && error.code === 'EPIPE') process.exit(0)
+  throw error
+})
+
 process.exitCode = await run(process.argv.slice(2), process.env, {
   print: text => void process.stdout.write(`${text}\n`),
   remark: text => void process.stderr.write(`${text}\n`),
