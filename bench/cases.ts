@@ -7,6 +7,7 @@ import {
   agentsFor,
   agentUpdates,
   faultyAgents,
+  faultyDefinitions,
   largeValidations,
   toolUpdates,
   unauthenticated,
@@ -104,6 +105,13 @@ export function casesOf(bench: BenchDatabase, captured: Captured): Case[] {
       status: 422,
       ...beside,
       database: readScript(bench, agentUpdate),
+    },
+    {
+      name: '422, validation',
+      requests: faultyDefinitions(world),
+      status: 422,
+      ...httpControls('10 operations', validations(world, 10)),
+      database: callerOnly,
     },
   ]
 }

@@ -9,6 +9,12 @@ export function processorMs(pid: number): number | null {
   return stat && ((stat.userTicks + stat.systemTicks) * 1000) / TICKS_PER_S
 }
 
+/** Processor time of the processes that a process has started and waited for, in ms; null where /proc does not say. */
+export function reapedProcessorMs(pid: number): number | null {
+  const stat = readStat(pid)
+  return stat && (stat.reapedTicks * 1000) / TICKS_PER_S
+}
+
 /** Processor time of a process, its living children and those it has waited for, in ms: a PostgreSQL with its sessions. */
 export function familyProcessorMs(pid: number): number | null {
   const parent = readStat(pid)

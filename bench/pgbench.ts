@@ -26,7 +26,7 @@ const run = promisify(execFile)
 const SESSION_OPTIONS = '-c plan_cache_mode=force_generic_plan -c jit=off'
 
 /**
- * Runs a script of captured statements with pgbench, prepared, and answers the transactions of a second.
+ * Runs a script of captured statements with pgbench, prepared, and answers how many transactions it got done.
  * `set` are numbers that the script starts with.
  */
 export async function pgbench(
@@ -34,7 +34,7 @@ export async function pgbench(
   url: string,
   parts: readonly ScriptPart[],
   options: { connections: number; seconds: number; set: Record<string, number> },
-): Promise<number> {
+): Promise<Rate> {
   const { script, definitions } = scriptOf(parts)
   const file = join(folder, 'script.sql')
   writeFileSync(file, script)
@@ -46,10 +46,17 @@ export async function pgbench(
   const clients = ['-c', String(connections), '-j', '2', '-T', String(Math.max(1, Math.round(seconds)))]
   const given = ['-n', '-M', 'prepared', ...clients, ...variables, '-f', file, url]
   const { stdout } = await run('pgbench', given, { env: { ...process.env, PGOPTIONS: SESSION_OPTIONS } })
-  const failed = /number of failed transactions: (\d+)/.exec(stdout)?.[1]
+  const failed = /number of failed transactions: (\d+)/.exec(stdout)?.[1] ?? '0'
   const tps = /^tps = ([\d.]+)/m.exec(stdout)?.[1]
-  if (tps === undefined || (failed !== undefined && failed !== '0')) throw new Error(`pgbench failed:\n${stdout}`)
-  return Number(tps)
+  const done = /transactions actually processed: (\d+)/.exec(stdout)?.[1]
+  if (tps === undefined || done === undefined || failed !== '0') throw new Error(`pgbench failed:\n${stdout}`)
+  return { perSecond: Number(tps), done: Number(done) }
+}
+
+/** How much a control got done. */
+export interface Rate {
+  perSecond: number
+  done: number
 }
 
 /** The script, and the values of its variables: pgbench takes texts only from its command line. */

@@ -1,22 +1,23 @@
 import pg from 'pg'
-import type { CapturedStatement, ScriptPart } from './pgbench.js'
+import type { CapturedStatement, Rate, ScriptPart } from './pgbench.js'
 
 /**
  * Stands in for pgbench where it is missing: runs the captured statements in a loop over plain pg connections, prepared by
- * name, and answers the transactions of a second. Every client keeps to one row and repeats what the script says, without
+ * name, and answers how many transactions it got done. Every client keeps to one row and repeats what the script says, without
  * its conditions: a number to see, not to compare.
  */
 export async function rawLoop(
   url: string,
   parts: readonly ScriptPart[],
   options: { connections: number; seconds: number; set: Record<string, number> },
-): Promise<number> {
+): Promise<Rate> {
   const statements = parts.filter(part => typeof part !== 'string').slice(0, 2)
   const clients = await Promise.all(Array.from({ length: options.connections }, () => connected(url)))
   const deadline = performance.now() + options.seconds * 1000
   const counts = await Promise.all(clients.map((client, i) => repeat(client, statements, options.set, i, deadline)))
   await Promise.all(clients.map(client => client.end()))
-  return counts.reduce((sum, count) => sum + count, 0) / options.seconds
+  const done = counts.reduce((sum, count) => sum + count, 0)
+  return { perSecond: done / options.seconds, done }
 }
 
 async function connected(url: string): Promise<pg.Client> {

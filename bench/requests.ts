@@ -79,6 +79,13 @@ export function faultyAgents(world: World): RequestSource {
   })
 }
 
+/** Validations of a definition of ten operations, one of which has a fault in its parameters. */
+export function faultyDefinitions(world: World): RequestSource {
+  const definition = structuredClone(definitionOf(10)) as { paths: Record<string, unknown> }
+  definition.paths['/faulty'] = { get: { operationId: 'faulty', parameters: [{ name: 'id', in: 'nowhere' }] } }
+  return validationsOf(world, definition)
+}
+
 /** Updates of tools with a definition of ten operations that is in turn one of two. */
 export function toolUpdates(world: World): RequestSource {
   const bodies = TOOL_DEFINITIONS.map(definition => JSON.stringify(toolFields(definition)))

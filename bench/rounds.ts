@@ -1,8 +1,8 @@
-import type { Case, DatabaseControl } from './cases.js'
+import type { Case, DatabaseControl, HttpControl } from './cases.js'
 import type { ControlPorts } from './controls.js'
 import { BENCH_FOLDER, type BenchDatabase } from './database.js'
 import { type LoadResult, load, type RequestSource } from './load.js'
-import { familyProcessorMs, median, percentile, processorMs } from './measure.js'
+import { familyProcessorMs, median, percentile, processorMs, reapedProcessorMs } from './measure.js'
 import { hasPgbench, pgbench } from './pgbench.js'
 import { type Running, startControls, startService } from './processes.js'
 import { rawLoop } from './raw-pg.js'
@@ -24,6 +24,8 @@ export interface Slot {
   p99Ms: number
   serviceMs: number | null
   databaseMs: number | null
+  /** Of the service, PostgreSQL and the load generator together. */
+  allMs: number | null
   statements: number
   roundTrips: number
 }
@@ -32,7 +34,21 @@ export interface Slot {
 export interface CaseFigures extends Record<keyof Slot, number | null> {
   name: string
   p99OverP50: number | null
-  controls: { name: ControlName; perSecond: number | null; ratio: number | null }[]
+  controls: ControlFigures[]
+}
+
+export interface ControlFigures {
+  name: ControlName
+  perSecond: number | null
+  /** The service's throughput over the control's. */
+  ratio: number | null
+  /** Processor time of one request of the control, its client and PostgreSQL included. */
+  allMs: number | null
+  /**
+   * The control's processor time over the service's: what the ratio of throughputs comes to where nobody else works on
+   * the machine. Others disturb it far less, as it counts work and not waiting.
+   */
+  processorRatio: number | null
 }
 
 export type ControlName = 'pgbench' | 'echo' | 'lookup' | 'eleven'
@@ -118,9 +134,7 @@ export class Bench {
       for (const name of ['echo', 'lookup', 'eleven'] as const) {
         const control = found[name]
         if (control === undefined || round.controls.has(control.key)) continue
-        const options = { connections: CONNECTIONS, durationMs, status: control.status }
-        const { requests, seconds } = await load([this.controls.ports[name]], control.requests, options)
-        round.controls.set(control.key, requests / seconds)
+        round.controls.set(control.key, await this.#overHttp(name, control, durationMs))
       }
       const { database } = found
       if (withDatabase && database !== undefined && !round.controls.has(database.key)) {
@@ -144,6 +158,7 @@ export class Bench {
       p99Ms: percentile(result.latenciesMs, 0.99),
       serviceMs: each('serviceMs'),
       databaseMs: each('databaseMs'),
+      allMs: sum([each('serviceMs'), each('databaseMs'), each('ownMs')]),
       statements: each('statements') ?? 0,
       roundTrips: each('roundTrips') ?? 0,
     }
@@ -151,26 +166,56 @@ export class Bench {
 
   async #counts() {
     const { statements, roundTrips } = await this.service.counts()
-    const { serverPid } = this.database
-    const databaseMs = serverPid === null ? null : familyProcessorMs(serverPid)
-    return { statements, roundTrips, serviceMs: processorMs(this.service.pid), databaseMs }
+    const serviceMs = processorMs(this.service.pid)
+    return { statements, roundTrips, serviceMs, databaseMs: this.#databaseMs(), ownMs: processorMs(process.pid) }
   }
 
-  async #databaseAlone({ script, prepare }: DatabaseControl): Promise<number> {
+  #databaseMs(): number | null {
+    const { serverPid } = this.database
+    return serverPid === null ? null : familyProcessorMs(serverPid)
+  }
+
+  async #overHttp(name: 'echo' | 'lookup' | 'eleven', control: HttpControl, durationMs: number): Promise<ControlSlot> {
+    const used = () => sum([processorMs(this.controls.pid), this.#databaseMs(), processorMs(process.pid)])
+    const before = used()
+    const options = { connections: CONNECTIONS, durationMs, status: control.status }
+    const result = await load([this.controls.ports[name]], control.requests, options)
+    return { perSecond: result.requests / result.seconds, allMs: each(before, used(), result.answered) }
+  }
+
+  async #databaseAlone({ script, prepare }: DatabaseControl): Promise<ControlSlot> {
     const options = {
       connections: CONNECTIONS,
       seconds: this.durations.pgbenchSeconds,
       set: await prepare(CONNECTIONS),
     }
-    if (!this.#pgbench) return await rawLoop(this.database.url, script, options)
-    return await pgbench(BENCH_FOLDER, this.database.url, script, options)
+    const used = () =>
+      sum([this.#databaseMs(), this.#pgbench ? reapedProcessorMs(process.pid) : processorMs(process.pid)])
+    const before = used()
+    const { perSecond, done } = this.#pgbench
+      ? await pgbench(BENCH_FOLDER, this.database.url, script, options)
+      : await rawLoop(this.database.url, script, options)
+    return { perSecond, allMs: each(before, used(), done) }
   }
+}
+
+interface ControlSlot {
+  perSecond: number
+  allMs: number | null
+}
+
+function sum(values: readonly (number | null)[]): number | null {
+  return values.reduce((total, value) => (total === null || value === null ? null : total + value), 0)
+}
+
+function each(before: number | null, after: number | null, count: number): number | null {
+  return before === null || after === null ? null : (after - before) / count
 }
 
 interface Round {
   cases: Map<string, Slot>
-  /** Requests or transactions a second, by the key of the control. */
-  controls: Map<string, number>
+  /** By the key of the control. */
+  controls: Map<string, ControlSlot>
 }
 
 function figuresOf(found: Case, rounds: readonly Round[]): CaseFigures {
@@ -184,6 +229,7 @@ function figuresOf(found: Case, rounds: readonly Round[]): CaseFigures {
     p99OverP50: over(slot => slot.p99Ms / slot.p50Ms),
     serviceMs: over(slot => slot.serviceMs),
     databaseMs: over(slot => slot.databaseMs),
+    allMs: over(slot => slot.allMs),
     statements: over(slot => slot.statements),
     roundTrips: over(slot => slot.roundTrips),
     controls: controlsOf(found, rounds),
@@ -194,12 +240,18 @@ function controlsOf(found: Case, rounds: readonly Round[]): CaseFigures['control
   const given = { pgbench: found.database, echo: found.echo, lookup: found.lookup, eleven: found.eleven }
   return Object.entries(given).flatMap(([name, control]) => {
     if (control === undefined) return []
-    const perSecond = rounds.map(round => round.controls.get(control.key) ?? null)
-    const ratios = rounds.map((round, i) => {
-      const [own, other] = [round.cases.get(found.name)?.perSecond, perSecond[i]]
-      return own === undefined || !other ? null : own / other
-    })
-    return [{ name: name as ControlName, perSecond: median(perSecond), ratio: median(ratios) }]
+    const pairs = rounds.map(round => [round.cases.get(found.name), round.controls.get(control.key)] as const)
+    const over = (figure: (own: Slot, other: ControlSlot) => number | null) =>
+      median(pairs.map(([own, other]) => (own === undefined || other === undefined ? null : figure(own, other))))
+    return [
+      {
+        name: name as ControlName,
+        perSecond: over((_, other) => other.perSecond),
+        ratio: over((own, other) => own.perSecond / other.perSecond),
+        allMs: over((_, other) => other.allMs),
+        processorRatio: over((own, other) => own.allMs && other.allMs && other.allMs / own.allMs),
+      },
+    ]
   })
 }
 
