@@ -1,13 +1,32 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
+import pg from 'pg'
 import * as organisation from '../../migrations/0001_organisation.js'
 import * as toolsAndAgents from '../../migrations/0002_tools_and_agents.js'
 import * as tokensAndAudit from '../../migrations/0003_tokens_and_audit.js'
+import { SQLSTATE } from './sqlstate.js'
 import type { Database } from './tables.js'
 
-/** One step of the schema. `oldestProgram` is the oldest version that can live with the schema after it. */
+/**
+ * One step of the schema. `oldestProgram` is the oldest version that can live with the schema after it.
+ *
+ * A step that only expands (a column that may be null, an index) says the version before it, and goes in while that
+ * version serves. Nothing in it may hold a lock for as long as a table is large: see `up` and `prepare`.
+ */
 export interface SchemaStep {
+  /**
+   * What takes effect at once, in a transaction of its own, with what is known of the step: a new table, a column that may
+   * be null, a constraint `not valid`. It waits at most 100 ms for a lock, and then makes way and tries again: a statement
+   * that waits for a table holds up everybody who comes after it.
+   */
   up(db: Kysely<unknown>): Promise<void>
+  /**
+   * What takes long and blocks nobody, before `up`, on one connection and in no transaction: `create index concurrently`,
+   * a backfill in batches, `validate constraint`. It may have been cut short before, so it first removes or passes over
+   * what is there (an index that is not `indisvalid`). What it needs belongs to an earlier step.
+   */
+  prepare?(db: Kysely<unknown>): Promise<void>
   oldestProgram: string
   /** What it locks, in words for the operator. */
   locks: readonly string[]
@@ -25,20 +44,88 @@ export type SchemaState =
   | { kind: 'behind'; pending: string[] }
   | { kind: 'ahead'; oldestProgram: string }
 
+/** A number for the lock of `migrate`, without meaning. */
+const LOCK_ID = 7_140_312
+const LOCK_POLL_MS = 100
+/** How long to wait for another process that migrates. */
+const LOCK_PATIENCE_MS = 60 * 60_000
+
+/** How long a step may wait for a lock, with writers waiting behind it. */
+const LOCK_WAIT_MS = 100
+/** How long those writers then have the table for themselves. */
+const MAKE_WAY_MS = 400
+/** After so long, whoever holds the lock will not let go. */
+const STEP_PATIENCE_MS = 60_000
+
 /**
  * Brings the schema up to date; forward only. Safe when several processes start at once: an advisory lock lets one work
  * while the others wait and then find nothing to do. Answers the names of the migrations that ran.
  *
- * Each migration records the oldest program that can live with it, in the same transaction. Throws when one fails; what
- * ran before it stays, and the failed one leaves nothing.
+ * Each migration has its own transaction and records in it the oldest program that can live with it. Throws when one
+ * fails, with 55P03 when a lock was not to be had within a minute; what ran before it stays, and the failed one leaves
+ * nothing but what its `prepare` made.
  */
 export async function migrate(db: Kysely<Database>, steps = MIGRATIONS): Promise<string[]> {
+  if ((await pendingSteps(db, steps)).length === 0) return []
+  return await db.connection().execute(connection =>
+    locked(connection, async () => {
+      const ran: string[] = []
+      for (const name of await pendingSteps(connection, steps)) {
+        await prepareStep(connection, steps[name])
+        ran.push(...(await runNext(connection, steps)))
+      }
+      return ran
+    }),
+  )
+}
+
+async function pendingSteps(db: Kysely<Database>, steps: Readonly<Record<string, SchemaStep>>): Promise<string[]> {
   const applied = await appliedSteps(db)
-  if (Object.keys(steps).every(name => applied.has(name))) return []
-  const migrator = new Migrator({ db, provider: { getMigrations: async () => withRequirement(steps) } })
-  const { error, results = [] } = await migrator.migrateToLatest()
-  if (error) throw error
-  return results.filter(result => result.status === 'Success').map(result => result.migrationName)
+  return Object.keys(steps).filter(name => !applied.has(name))
+}
+
+/** Asks again and again instead of waiting: `create index concurrently` would wait for the snapshot of one who waits. */
+async function locked<T>(connection: Kysely<Database>, work: () => Promise<T>): Promise<T> {
+  const deadline = Date.now() + LOCK_PATIENCE_MS
+  for (;;) {
+    const { rows } = await sql<{ taken: boolean }>`
+      select pg_try_advisory_lock(${sql.lit(LOCK_ID)}) as taken`.execute(connection)
+    if (rows[0]?.taken) break
+    if (Date.now() > deadline) throw new Error('another process has been migrating for an hour')
+    await sleep(LOCK_POLL_MS)
+  }
+  try {
+    return await work()
+  } finally {
+    await sql`select pg_advisory_unlock(${sql.lit(LOCK_ID)})`.execute(connection)
+  }
+}
+
+async function prepareStep(connection: Kysely<Database>, step: SchemaStep | undefined): Promise<void> {
+  if (step?.prepare === undefined) return
+  // It waits for the transactions before it, which may be long, and nobody waits for it.
+  await sql`set lock_timeout = 0`.execute(connection)
+  try {
+    await step.prepare(connection as Kysely<unknown>) // a step knows its tables itself: ours are those of today
+  } finally {
+    await sql`reset lock_timeout`.execute(connection)
+  }
+}
+
+/** Runs the first step that is missing; repeats it while a lock is not to be had. */
+async function runNext(connection: Kysely<Database>, steps: Readonly<Record<string, SchemaStep>>): Promise<string[]> {
+  const deadline = Date.now() + STEP_PATIENCE_MS
+  const migrator = new Migrator({ db: connection, provider: { getMigrations: async () => withRequirement(steps) } })
+  for (;;) {
+    const { error, results = [] } = await migrator.migrateUp()
+    if (!error) return results.filter(result => result.status === 'Success').map(result => result.migrationName)
+    if (!isLockTimeout(error) || Date.now() > deadline) throw error
+    await sleep(MAKE_WAY_MS)
+  }
+}
+
+function isLockTimeout(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === SQLSTATE.lockNotAvailable
 }
 
 /**
@@ -61,6 +148,7 @@ function withRequirement(steps: Readonly<Record<string, SchemaStep>>): Record<st
       name,
       {
         up: async db => {
+          await sql`set local lock_timeout = ${sql.lit(LOCK_WAIT_MS)}`.execute(db)
           await step.up(db)
           await sql`
             create table if not exists schema_requirement (
