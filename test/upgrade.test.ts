@@ -28,6 +28,8 @@ const SAMPLE_EVERY_MS = 10
 
 const PROGRAM = '1.0.0'
 
+if (TEST_CAMPAIGN === 'full') t.setTimeout(600_000)
+
 /** What a next release may bring: each step fit for the program before it. */
 const EXPANDED: Readonly<Record<string, SchemaStep>> = {
   ...MIGRATIONS,

@@ -1,0 +1,197 @@
+/**
+ * What is backed up and restored answers as before, with the same key ring: a copy of the embedded data folder, and a dump
+ * by `pg_dump` where PostgreSQL's programs are installed (`PG_BIN_DIR`, or Debian's).
+ */
+import { execFileSync } from 'node:child_process'
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { applyOrganisation } from '../src/admin/apply.js'
+import { verifyAudit } from '../src/admin/audit.js'
+import { createToken } from '../src/admin/tokens.js'
+import { buildApp } from '../src/app.js'
+import { readConfig } from '../src/config.js'
+import { startEmbedded } from '../src/db/embedded.js'
+import { migrate } from '../src/db/migrate.js'
+import { openUrl } from '../src/db/open.js'
+import { makeLogger } from '../src/http/logging.js'
+import { decryptSecret } from '../src/secrets/cipher.js'
+import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
+import { openVault } from '../src/secrets/vault.js'
+import { Service } from '../src/service.js'
+import { VERSION } from '../src/version.js'
+import { worldFile } from './world.js'
+
+type Teardown = { teardown(fn: () => void | Promise<void>): void }
+
+const KEYS = generateKey()
+const PERSON = 'alice@example.com'
+const ADMIN = 'admin@example.com'
+
+/** A server of its own, of the version of `binDir`, with its data below a new folder or one that is given. */
+async function server(t: Teardown, { dataDir = folder(t), binDir }: { dataDir?: string; binDir?: string } = {}) {
+  const embedded = await startEmbedded({ dataDir, ...(binDir !== undefined && { binDir }) })
+  t.teardown(() => embedded.stop())
+  return { ...embedded, dataDir }
+}
+
+function folder(t: Teardown): string {
+  const path = mkdtempSync(join(tmpdir(), 'agents-backup-'))
+  chmodSync(path, 0o711) // the account that runs the server passes through
+  t.teardown(() => rmSync(path, { recursive: true, force: true }))
+  return path
+}
+
+/** Fills the database with the recorded cases' organisation and changes some of it over HTTP; answers two tokens. */
+async function fill(url: string): Promise<Tokens> {
+  const database = openUrl(url, readConfig({}))
+  await migrate(database.db)
+  const vault = await openVault(database.db, parseKeyRing(KEYS))
+  await applyOrganisation(database, JSON.parse(readFileSync(worldFile(), 'utf8')), { vault, env: {} })
+  const { token: admin } = await createToken(database.db, { email: ADMIN })
+  const { token: person } = await createToken(database.db, { email: PERSON })
+  await database.close()
+  await serving(url, async call => {
+    const headers = [{ key: 'X-Key', value: 'a secret that was set over HTTP' }]
+    await call('PUT', '/admin/tool/custom/12', admin, { custom_headers: headers })
+    await call('PATCH', '/persona/1?update_mask=description', person, { description: 'first' })
+    await call('PATCH', '/persona/1?update_mask=description', person, { description: 'second' })
+  })
+  return { admin, person }
+}
+
+interface Tokens {
+  admin: string
+  person: string
+}
+
+type Send = (method: 'PATCH' | 'PUT', url: string, token: string, body: object) => Promise<unknown>
+
+/** Runs the service on a database for as long as the work lasts. */
+async function serving<T>(url: string, work: (send: Send) => Promise<T>): Promise<T> {
+  const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
+  const database = openUrl(url, config)
+  const log = makeLogger('silent')
+  const service = new Service({
+    config,
+    version: VERSION,
+    database,
+    ring: parseKeyRing(KEYS),
+    migrates: false,
+    log,
+  })
+  const app = await buildApp({ config, version: VERSION, database, service, logger: false })
+  await service.start()
+  try {
+    return await work(async (method, url, token, payload) => {
+      const headers = { authorization: `Bearer ${token}`, 'x-request-id': 'backup' }
+      const answer = await app.inject({ method, url, headers, payload })
+      return { status: answer.statusCode, etag: answer.headers.etag, body: answer.json() as Record<string, unknown> }
+    })
+  } finally {
+    await app.close()
+    await database.close()
+  }
+}
+
+/** Everything that callers and operators are told: all agents and tools, secrets in clear, and the state of the audit trail. */
+async function answers(url: string, { admin, person }: Tokens): Promise<Record<string, unknown>> {
+  const database = openUrl(url, readConfig({}))
+  try {
+    const agents = await database.db.selectFrom('persona').select('id').orderBy('id').execute()
+    const tools = await database.db.selectFrom('tool').select('id').orderBy('id').execute()
+    const read: Record<string, unknown> = {}
+    await serving(url, async send => {
+      for (const [caller, token] of Object.entries({ admin, person })) {
+        for (const { id } of agents) {
+          read[`${caller} agent ${id}`] = await send('PATCH', `/persona/${id}?update_mask=&dry_run=true`, token, {})
+        }
+        for (const { id } of tools) {
+          read[`${caller} tool ${id}`] = await send('PUT', `/admin/tool/custom/${id}?dry_run=true`, token, {})
+        }
+      }
+    })
+    return { ...read, secrets: await secrets(url), audit: await verifyAudit(database.db) }
+  } finally {
+    await database.close()
+  }
+}
+
+async function secrets(url: string): Promise<string[]> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  const { rows } = await client.query<{
+    tool_id: number
+    name: string
+    key_id: string
+    nonce: Buffer
+    ciphertext: Buffer
+  }>('select tool_id, name, key_id, nonce, ciphertext from tool_header order by tool_id, position')
+  await client.end()
+  const ring = parseKeyRing(KEYS)
+  return rows.map(({ tool_id, name, key_id, nonce, ciphertext }) =>
+    decryptSecret(ring, { keyId: key_id, nonce, ciphertext }, { toolId: tool_id, headerName: name }),
+  )
+}
+
+function sameAnswers(t: Test, restored: Record<string, unknown>, before: Record<string, unknown>): void {
+  t.match(before['admin agent 1'], { status: 200, body: { description: 'second' } })
+  t.match(before['admin tool 12'], { status: 200, body: { custom_headers: [{ value: /^\*{4}#[0-9a-f]{12}$/ }] } })
+  t.ok((before.secrets as string[]).includes('a secret that was set over HTTP')) // answers() put them there
+  t.match(before.audit, { rows: Number, findings: [] })
+  t.strictSame(restored, before)
+}
+
+t.test('a copy of the data folder of a stopped embedded server answers as before', async t => {
+  const source = await server(t)
+  const tokens = await fill(source.url)
+  const before = await answers(source.url, tokens)
+  await source.stop()
+
+  const copy = folder(t)
+  execFileSync('cp', ['-a', join(source.dataDir, 'postgresql'), copy])
+  const target = await server(t, { dataDir: copy })
+  t.equal(target.role, 'started')
+  sameAnswers(t, await answers(target.url, tokens), before)
+})
+
+const binDir = dumpPrograms()
+const skip = binDir === undefined && 'no folder has pg_dump beside postgres: PG_BIN_DIR'
+
+t.test('a dump restored into the empty database of a new server answers as before', { skip }, async t => {
+  const options = binDir === undefined ? {} : { binDir }
+  const source = await server(t, options)
+  const tokens = await fill(source.url)
+  const before = await answers(source.url, tokens)
+  const dump = join(folder(t), 'agents.dump')
+  run('pg_dump', ['--format=custom', '--no-owner', `--file=${dump}`, `--dbname=${source.url}`])
+  const text = run('pg_restore', ['--file=-', dump])
+  t.notMatch(text, /a secret that was set over HTTP/, 'the dump holds no secret in clear')
+  t.notMatch(text, tokens.admin, 'nor a token')
+
+  const target = await server(t, options)
+  const admin = new pg.Client({ connectionString: target.url })
+  await admin.connect()
+  await admin.query('create database restored template template0')
+  await admin.end()
+  const url = target.url.replace('/postgres?', '/restored?')
+  run('pg_restore', ['--exit-on-error', '--single-transaction', '--no-owner', `--dbname=${url}`, dump])
+  sameAnswers(t, await answers(url, tokens), before)
+})
+
+function run(program: string, args: string[]): string {
+  return execFileSync(join(binDir ?? '', program), args, { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
+}
+
+/** A folder with all programs of one version: a dump is of a server that is not newer than `pg_dump`. */
+function dumpPrograms(): string | undefined {
+  const debian = '/usr/lib/postgresql'
+  const installed = existsSync(debian) ? readdirSync(debian).map(version => join(debian, version, 'bin')) : []
+  const { PG_BIN_DIR } = process.env
+  const folders = PG_BIN_DIR === undefined ? installed : [PG_BIN_DIR]
+  return folders.find(path =>
+    ['postgres', 'initdb', 'pg_dump', 'pg_restore'].every(name => existsSync(join(path, name))),
+  )
+}
