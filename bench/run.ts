@@ -10,7 +10,7 @@
  * Writes `bench/results.json` and `bench/RESULTS.md` (with `--scale` `results-scale.json` and `RESULTS-SCALE.md`) after a
  * whole run; a quick or partial one only prints.
  */
-import { readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { readConfig } from '../src/config.js'
@@ -29,6 +29,8 @@ import { LARGE, SMALL } from './world.js'
 
 const QUICK: Durations = { rounds: 5, slotMs: 300, warmUpMs: 200, pgbenchSeconds: 1, mixedRequests: 2_000 }
 const FULL: Durations = { rounds: 5, slotMs: 2_000, warmUpMs: 1_000, pgbenchSeconds: 2, mixedRequests: 100_000 }
+/** The question at this size is how it compares with the small one: shorter rounds answer it. */
+const AT_SCALE: Durations = { ...FULL, slotMs: 1_000, pgbenchSeconds: 1 }
 
 /** The key ring of the benchmark's own databases; they hold nothing that is secret. */
 const KEY_ID = 'bench'
@@ -56,7 +58,7 @@ async function main(): Promise<void> {
 }
 
 async function measure(database: BenchDatabase, { quick, scale, only }: Options): Promise<Report> {
-  const durations = quick ? QUICK : FULL
+  const durations = quick ? QUICK : scale ? AT_SCALE : FULL
   const loadAtStart = loadNow()
   const cases = await preparedCases(database)
   const wanted = cases.filter(({ name }) => only === undefined || name.includes(only))
@@ -120,12 +122,16 @@ function readReport(path: string): Report {
   return JSON.parse(readFileSync(path, 'utf8')) as Report // what `keep` wrote
 }
 
-/** The text keeps what people wrote below its last generated line. */
+/** Writes both files anew; what people wrote below the mark stays. */
 function keep(report: Report, text: string, suffix: string): void {
   const folder = fileURLToPath(new URL('../../bench/', import.meta.url))
+  const page = `${folder}RESULTS${suffix.toUpperCase()}.md`
+  const [, notes = '\n'] = existsSync(page) ? readFileSync(page, 'utf8').split(NOTES_MARK) : []
   writeFileSync(`${folder}results${suffix}.json`, `${JSON.stringify(report, null, 2)}\n`)
-  writeFileSync(`${folder}RESULTS${suffix.toUpperCase()}.md`, `# What \`npm run bench\` measured\n\n${text}\n`)
+  writeFileSync(page, `# What \`npm run bench\` measured\n\n${text}\n\n${NOTES_MARK}${notes}`)
 }
+
+const NOTES_MARK = '<!-- Written by hand from here on; a new run keeps it. -->'
 
 function say(line: string): void {
   process.stderr.write(`${line}\n`)
