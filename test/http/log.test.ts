@@ -117,7 +117,7 @@ t.test('each refusal is logged with its reason, and each line of a request with 
       [401, 'UNAUTHENTICATED'],
       [422, 'INVALID_REQUEST'],
       [429, 'RATE_LIMITED'],
-      [503, 'database_unreachable'],
+      [503, 'draining'],
     ],
   )
   const failed = found.find(line => line.msg === 'the request failed')
