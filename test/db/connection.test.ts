@@ -289,7 +289,7 @@ t.test('a server that stays silent is given up within the response timeout', asy
   const started = performance.now()
   const error = await sql`select 1`.execute(db).catch(caught => caught)
   t.ok(error instanceof ConnectionLost, String(error))
-  t.ok(performance.now() - started < 1_000)
+  t.ok(performance.now() - started < 10_000, 'well before the minute that the proxy holds the answer back')
 })
 
 t.test(
@@ -305,7 +305,7 @@ t.test(
     const started = performance.now()
     const timedOut = await sql`select 1`.execute(db).catch(caught => caught)
     t.ok(timedOut instanceof ConnectionLost, String(timedOut))
-    t.ok(performance.now() - started < 1_000)
+    t.ok(performance.now() - started < 10_000, 'well before the minute that the proxy holds the answer back')
   },
 )
 
