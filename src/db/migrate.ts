@@ -148,13 +148,13 @@ function withRequirement(steps: Readonly<Record<string, SchemaStep>>): Record<st
       name,
       {
         up: async db => {
-          await sql`set local lock_timeout = ${sql.lit(LOCK_WAIT_MS)}`.execute(db)
-          await step.up(db)
           await sql`
             create table if not exists schema_requirement (
               migration text not null constraint schema_requirement_pk primary key, oldest_program text not null);
           `.execute(db)
           await sql`insert into schema_requirement values (${name}, ${step.oldestProgram})`.execute(db)
+          await sql`set local lock_timeout = ${sql.lit(LOCK_WAIT_MS)}`.execute(db)
+          await step.up(db) // last: what it locks, writers wait for until the commit
         },
       },
     ]),
