@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import type { ControlPorts } from './controls.js'
 import type { ServiceCounts } from './service.js'
@@ -37,7 +38,9 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
   const began = performance.now()
   const path = fileURLToPath(new URL(file, import.meta.url))
   const { PATH } = process.env
-  const execArgv = (process.env.BENCH_NODE_OPTIONS ?? '').split(' ').filter(option => option !== '')
+  const execArgv = (process.env.BENCH_NODE_OPTIONS ?? (file === 'service.js' ? nodeOptionsOfStart() : ''))
+    .split(' ')
+    .filter(option => option !== '')
   const child = fork(path, { env: { ...(PATH === undefined ? {} : { PATH }), ...env }, execArgv })
   const ports = (await answer(child)) as Ports // the child sends them when it listens
   return {
@@ -54,6 +57,13 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
       await ended
     },
   }
+}
+
+/** The options with which `npm start` runs node. */
+function nodeOptionsOfStart(): string {
+  const file = fileURLToPath(new URL('../../package.json', import.meta.url))
+  const { scripts } = JSON.parse(readFileSync(file, 'utf8')) as { scripts: { start: string } } // our own
+  return /^node (.*)build\/src\/server\.js$/.exec(scripts.start)?.[1] ?? ''
 }
 
 async function answer(child: ChildProcess): Promise<unknown> {

@@ -20,8 +20,21 @@ export interface FieldChange {
   at: string
 }
 
+/**
+ * An answer that a client's mistake asks for, with no stack: nobody reads it, and writing it down costs more than
+ * everything else about refusing a request.
+ */
+abstract class Refusal extends Error {
+  constructor(message: string) {
+    const { stackTraceLimit } = Error
+    Error.stackTraceLimit = 0
+    super(message)
+    Error.stackTraceLimit = stackTraceLimit
+  }
+}
+
 /** The request breaks a rule of its own content. Carries every fault of the stage that found it. */
-export class InvalidRequest extends Error {
+export class InvalidRequest extends Refusal {
   constructor(readonly faults: Fault[]) {
     super('the request is invalid')
   }
@@ -30,7 +43,7 @@ export class InvalidRequest extends Error {
 export type AuthenticationFailure = 'UNAUTHENTICATED' | 'INVALID_TOKEN' | 'TOKEN_EXPIRED'
 
 /** No caller could be established. */
-export class NotAuthenticated extends Error {
+export class NotAuthenticated extends Refusal {
   constructor(
     readonly code: AuthenticationFailure,
     message: string,
