@@ -217,6 +217,14 @@ t.test('apply: a document with faults names the lines and exits with 1', async t
   t.match((await agentctl(['apply', worldFile(), '--plan'])).stdout, 'a plan: nothing was stored')
 })
 
+t.test('apply: what would break a rule of the database exits with 1 and names the rule, without a stack', async t => {
+  const taken = { version: 1, tools: [{ name: 'another search', in_code_tool_id: 'SearchTool' }] }
+  const { status, stderr } = await agentctl(['apply', '-'], { input: JSON.stringify(taken) })
+  t.equal(status, 1)
+  t.match(stderr, 'tool_in_code_tool_id_unique')
+  t.notMatch(stderr, /\n +at /)
+})
+
 t.test('audit verify: 0 and the head; 1 when the head is not the expected one', async t => {
   const { status, stdout } = await agentctl(['audit', 'verify', '--json'])
   t.equal(status, 0, stdout)

@@ -120,7 +120,12 @@ function explained(error: unknown): { message: string; status: number } {
   }
   if (isUnreachable(error))
     return { message: `the database cannot be reached: ${causeOf(error)}`, status: EXIT.unreachable }
-  if (classifyDatabaseError(error).kind === 'lock_timeout') {
+  const { kind, constraint } = classifyDatabaseError(error)
+  if (kind === 'constraint') {
+    const rule = constraint ?? 'one of its rules'
+    return { message: `this would break the database's rule ${rule}; nothing was changed`, status: EXIT.refused }
+  }
+  if (kind === 'lock_timeout') {
     return {
       message: 'another process holds a lock for too long; nothing was changed, try again',
       status: EXIT.refused,
