@@ -96,9 +96,12 @@ t.test('503 with the reason while the schema does not fit, and service once it d
   const version = '1.0.0'
   const log = pino({ level: 'silent' })
   const ring = parseKeyRing(TEST_SECRET_KEYS)
+  // The steps are applied one by one: a process that waits could find the moment between the last of ours and the newer one.
+  const waiting = new Service({ config, version, database, ring, migrates: false, log })
+  const waitingApp = await buildApp({ config, version, database, service: waiting, logger: false })
   const service = new Service({ config, version, database, ring, migrates: false, log })
-  const app = await buildApp({ config, version, database, service, logger: false })
-  t.teardown(() => app.close())
+  let app = waitingApp
+  t.teardown(() => Promise.all([waitingApp.close(), app.close()]))
   const answers = async () => {
     const update = await app.inject({ method: 'PATCH', url: '/persona/1', payload: {} })
     const ready = await app.inject({ url: '/readyz' })
@@ -108,14 +111,17 @@ t.test('503 with the reason while the schema does not fit, and service once it d
   }
   t.strictSame(await answers(), ['503 database_unreachable', '503 database_unreachable', '200 alive'], 'not started')
 
-  const started = service.start()
+  void waiting.start()
   await seen(answers, '503 schema_behind')
   t.strictSame(await answers(), ['503 schema_behind', '503 schema_behind', '200 alive'])
   const update = await app.inject({ method: 'PATCH', url: '/persona/1', payload: {} })
   t.match(update.headers, { 'retry-after': /^\d+$/, 'cache-control': 'no-store' })
   t.match(update.json(), { error_code: 'SERVICE_UNAVAILABLE', outcome: 'not_applied' })
 
+  waiting.drain()
   await migrate(database.db, later('1.0.1'))
+  app = await buildApp({ config, version, database, service, logger: false })
+  const started = service.start()
   await seen(answers, '503 schema_ahead')
   t.strictSame(await answers(), ['503 schema_ahead', '503 schema_ahead', '200 alive'])
 
