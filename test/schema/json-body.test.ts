@@ -131,14 +131,15 @@ t.test('the syntax check agrees with JSON.parse on every text', async t => {
       ([text, at, cut, extra]) =>
         text.slice(0, at % (text.length + 1)) + extra + text.slice((at % (text.length + 1)) + cut),
     )
-  fc.assert(
-    fc.property(fc.oneof(json, broken, fc.string()), text => {
-      const offset = offsetOfSyntaxError(text)
-      return parses(text) ? offset === -1 : offset >= 0 && offset <= text.length
-    }),
-    { numRuns: 5000 },
+  t.doesNotThrow(() =>
+    fc.assert(
+      fc.property(fc.oneof(json, broken, fc.string()), text => {
+        const offset = offsetOfSyntaxError(text)
+        return parses(text) ? offset === -1 : offset >= 0 && offset <= text.length
+      }),
+      { numRuns: 5000 },
+    ),
   )
-  t.pass()
 })
 
 t.test('no bytes make it throw', async () => {

@@ -76,14 +76,17 @@ for (const [schema, right] of subjects) {
 
   t.test(`faults of ${schema.$id} come in the declared order, whatever the order of the body`, async t => {
     const place = (name: unknown) => fields.indexOf(String(name))
-    fc.assert(
-      fc.property(body(fields, right), candidate => {
-        const places = collectFaults(schema, candidate, ['body']).map(({ loc }) => (loc.length > 1 ? place(loc[1]) : 0))
-        return places.every((here, index) => here >= (places[index - 1] ?? 0))
-      }),
-      runs,
+    t.doesNotThrow(() =>
+      fc.assert(
+        fc.property(body(fields, right), candidate => {
+          const places = collectFaults(schema, candidate, ['body']).map(({ loc }) =>
+            loc.length > 1 ? place(loc[1]) : 0,
+          )
+          return places.every((here, index) => here >= (places[index - 1] ?? 0))
+        }),
+        runs,
+      ),
     )
-    t.pass()
   })
 
   t.test(`a mask of ${schema.$id} reports its fields and no other`, async () => {
