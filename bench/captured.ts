@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { CompiledQuery } from 'kysely'
-import { authenticate, callerOnly } from '../src/auth/authenticate.js'
+import { authenticate, callerOnly, tokenHash } from '../src/auth/authenticate.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
@@ -44,7 +44,7 @@ export async function captureStatements(database: ServiceDatabase, world: World)
 
 async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.ownerToken}`, {
+    const { caller, seen } = await authenticate(recording.db, tokenHash(`Bearer ${world.ownerToken}`), {
       statement: callerAndPersona,
       id,
     })
@@ -64,7 +64,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: createHash('sha256').update(text).digest('hex') }
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording.db, `Bearer ${world.toolToken}`, {
+    const { caller, seen } = await authenticate(recording.db, tokenHash(`Bearer ${world.toolToken}`), {
       statement: callerAndTool,
       id,
     })
@@ -87,7 +87,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
 
 async function captureCaller(database: ServiceDatabase, world: World) {
   return await capture(database, async recording => {
-    await authenticate(recording.db, `Bearer ${world.toolToken}`, undefined)
+    await authenticate(recording.db, tokenHash(`Bearer ${world.toolToken}`), undefined)
   })
 }
 

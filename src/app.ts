@@ -1,14 +1,9 @@
-import fastify, {
-  type FastifyBaseLogger,
-  type FastifyInstance,
-  type FastifyReply,
-  type FastifyRequest,
-  LogController,
-} from 'fastify'
+import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import { tokenHash } from './auth/authenticate.js'
 import { registerAuthentication } from './auth/hook.js'
 import { type Config, proxiesOf } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
+import { NotAuthenticated } from './errors.js'
 import { registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHostCheck } from './http/broken-requests.js'
 import { registerDocs } from './http/docs.js'
@@ -19,8 +14,9 @@ import { registerLimits } from './http/limits.js'
 import { registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
+import { registerOperation } from './http/operation.js'
 import { requestIdOf } from './http/request-id.js'
-import { registerSecurityHeaders } from './http/security-headers.js'
+import { setCommonHeaders } from './http/security-headers.js'
 import { registerPersonaRoutes } from './persona/routes.js'
 import { personaComponents } from './persona/schema.js'
 import type { Service } from './service.js'
@@ -68,8 +64,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.setSerializerCompiler(() => JSON.stringify)
   registerBodyParser(app)
   registerNotFound(app)
-  app.addHook('onRequest', async (request, reply) => setCommonHeaders(request, reply))
-  await registerSecurityHeaders(app)
+  registerOperation(app)
+  app.addHook('onRequest', (request, reply, done) => {
+    setCommonHeaders(request, reply)
+    done()
+  })
   registerRequestLog(app)
   registerConnectionEnd(app)
   registerHostCheck(app)
@@ -81,8 +80,9 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     tokenHash,
     onLimited: limit => metrics.rateLimited(limit),
   })
-  app.setErrorHandler(async (error, request, reply) => {
-    return handleError(await failureLimit(error, request, reply), request, reply)
+  app.setErrorHandler((error, request, reply) => {
+    if (failureLimit === undefined || !(error instanceof NotAuthenticated)) return handleError(error, request, reply)
+    return failureLimit(error, request, reply).then(limited => handleError(limited, request, reply))
   })
   registerAuthentication(app, database.db)
   const readiness = shared(() => service.readiness())
@@ -126,10 +126,4 @@ function serverLimits(config: Config) {
       requireHostHeader: false, // registerHostCheck answers in our shape
     },
   }
-}
-
-function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
-  reply.header('x-request-id', request.id)
-  reply.header('cache-control', 'no-store')
-  reply.header('x-content-type-options', 'nosniff')
 }

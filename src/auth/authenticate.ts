@@ -2,6 +2,7 @@ import { type RawBuilder, sql } from 'kysely'
 import { type Executor, type Statement, statement } from '../db/statement.js'
 import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
+import { received } from '../revisions/time.js'
 import type { Viewer } from './access.js'
 import { type Caller, PERMISSIONS } from './caller.js'
 import { parseToken } from './token.js'
@@ -42,27 +43,24 @@ interface CallerRow {
 }
 
 /**
- * Establishes the caller of a request from its `Authorization` header, and reads the resource that it names in the same
+ * Establishes the caller of a request from the hash of its token, and reads the resource that it names in the same
  * statement. Nothing about a token is remembered between requests: a revocation works on the next one.
  *
- * Throws `NotAuthenticated`. A text that is no token of ours is refused without a look-up (DECISIONS section 7).
+ * Throws `NotAuthenticated`.
  */
-export async function authenticate(
-  executor: Executor,
-  authorization: string | undefined,
-  look: Look | undefined,
-): Promise<Authenticated> {
-  const hash = tokenHash(authorization)
+export async function authenticate(executor: Executor, hash: Buffer, look: Look | undefined): Promise<Authenticated> {
   const named = look?.id === undefined ? undefined : { statement: look.statement, id: look.id }
   const [row] = await (named?.statement ?? callerOnly).run(executor, { hash, resource: named?.id ?? null })
   if (row === undefined || row.revoked || !row.active) throw invalidToken()
   if (row.expired)
     throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
-  const seen = row.state && { ...row.state, received_ms: performance.now() }
-  return { caller: callerOf(row), seen, useIsStale: row.use_is_stale }
+  return { caller: callerOf(row), seen: row.state && received(row.state), useIsStale: row.use_is_stale }
 }
 
-/** The SHA-256 of the bearer token in a header. Throws `NotAuthenticated` when there is none or it has another form. */
+/**
+ * The SHA-256 of the bearer token in a header. Throws `NotAuthenticated` when there is none or it has another form: a text
+ * that is no token of ours is refused without a look-up (DECISIONS section 7).
+ */
 export function tokenHash(authorization: string | undefined): Buffer {
   if (authorization === undefined) {
     throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')

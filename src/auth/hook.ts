@@ -4,7 +4,7 @@ import { repeated } from '../db/repeat.js'
 import type { Database, Permission } from '../db/tables.js'
 import { Forbidden } from '../errors.js'
 import { parsePathId } from '../http/parameters.js'
-import { authenticate, type CallerStatement, type Look } from './authenticate.js'
+import { authenticate, type CallerStatement, type Look, tokenHash } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 
 /** What a route says of who may call it; every route has one (a test fails when one does not). */
@@ -41,10 +41,11 @@ export function registerAuthentication(app: FastifyInstance, db: Kysely<Database
   app.decorateRequest('seen', null)
   app.decorateRequest('refusal', undefined)
   requireDeclaredPolicies(app)
-  app.addHook('onRequest', async (request, reply) => {
-    const policy = request.routeOptions.config.policy
-    if (policy === undefined || policy.permission === 'public') return
-    await admit(request, reply, policy, db)
+  app.addHook('onRequest', (request, reply, done) => {
+    const { policy } = request
+    if (policy === undefined || policy.permission === 'public') return done()
+    const hash = tokenHash(request.headers.authorization) // Fastify answers what is thrown
+    admit(request, reply, policy, hash, db).then(() => done(), done)
   })
 }
 
@@ -60,9 +61,15 @@ function requireDeclaredPolicies(app: FastifyInstance): void {
   })
 }
 
-async function admit(request: FastifyRequest, reply: FastifyReply, policy: RoutePolicy, db: Kysely<Database>) {
+async function admit(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  policy: RoutePolicy,
+  hash: Buffer,
+  db: Kysely<Database>,
+) {
   const look = lookFor(request, policy)
-  const { caller, seen, useIsStale } = await repeated(() => authenticate(db, request.headers.authorization, look))
+  const { caller, seen, useIsStale } = await repeated(() => authenticate(db, hash, look))
   request.caller = caller
   request.seen = seen
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)

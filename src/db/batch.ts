@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import pg from 'pg'
+import type pg from 'pg'
 
 /** One statement of a batch as it goes over the wire. */
 export interface WireStatement {
@@ -16,12 +16,22 @@ export interface StatementResult<R = unknown> {
   rows: R[]
 }
 
+/** One column of a statement's rows, and how its text becomes a value. */
+export interface Column {
+  name: string
+  parse(text: string): unknown
+}
+
+/** What one connection's prepared statements answer, by their names: as long as they live, that does not change. */
+export type Descriptions = Map<string, readonly Column[]>
+
 /**
- * Sends several statements in one write with one Sync at the end, and collects one result for each.
+ * Sends one or more statements in one write with one Sync at the end, and collects one result for each.
  *
  * pg's own pipeline mode puts a Sync behind every statement. Here there is one for all, for two reasons. After an error the
  * server skips everything up to the Sync, so no statement can run outside its transaction because the BEGIN before it
- * failed. And the server answers in one piece.
+ * failed. And the server answers in one piece. A prepared statement is asked once on each connection what columns it has;
+ * pg's own queries ask each time.
  *
  * This is a custom query of pg, the contract that pg-cursor uses: `submit` writes, then pg calls the `handle...` methods
  * with the messages that answer it. `name` and `text` are those of the statement that is being answered: pg notes them as
@@ -29,21 +39,25 @@ export interface StatementResult<R = unknown> {
  */
 export class Batch implements pg.Submittable {
   readonly #statements: readonly WireStatement[]
+  readonly #descriptions: Descriptions
   readonly #types: pg.CustomTypesConfig
-  readonly #results: Result[] = []
-  readonly #done: (error: unknown, results: Result[]) => void
-  #result: Result
+  readonly #results: StatementResult[] = []
+  readonly #done: (error: unknown, results: StatementResult[]) => void
+  /** Of the statement that is being answered; undefined before the server has described it. */
+  #columns: readonly Column[] | undefined
+  #rows: unknown[] = []
   #rowError: unknown
 
   constructor(
     statements: readonly WireStatement[],
+    descriptions: Descriptions,
     types: pg.CustomTypesConfig,
     done: (error: unknown, results: StatementResult[]) => void,
   ) {
     this.#statements = statements
+    this.#descriptions = descriptions
     this.#types = types
     this.#done = done
-    this.#result = newResult(types)
   }
 
   // pg wants a callback on a custom query; it reports through the handlers.
@@ -61,10 +75,11 @@ export class Batch implements pg.Submittable {
     // pg's declarations know neither `parsedStatements` nor the present form of these methods.
     const wire = connection as unknown as WireConnection
     const parsed = new Set<string>()
+    this.#columns = this.#knownColumns(this.#statements[0])
     wire.stream.cork()
     try {
       for (const statement of this.#statements) {
-        send(wire, statement, parsed)
+        this.#send(wire, statement, parsed)
       }
       wire.sync()
     } finally {
@@ -72,25 +87,38 @@ export class Batch implements pg.Submittable {
     }
   }
 
-  handleRowDescription(message: { fields: pg.FieldDef[] }): void {
-    this.#result.addFields(message.fields)
+  #send(wire: WireConnection, statement: WireStatement, parsed: Set<string>): void {
+    const { sql, name = '', values } = statement
+    const isParsed = name !== '' && (wire.parsedStatements[name] !== undefined || parsed.has(name))
+    if (!isParsed) wire.parse({ name, text: sql })
+    parsed.add(name)
+    wire.bind({ portal: '', statement: name, values })
+    if (this.#knownColumns(statement) === undefined) wire.describe({ type: 'P', name: '' })
+    wire.execute({ portal: '', rows: 0 })
   }
 
-  handleDataRow(message: { fields: (string | null)[] }): void {
+  handleRowDescription({ fields }: { fields: pg.FieldDef[] }): void {
+    this.#columns = fields.map(({ name, dataTypeID }) => ({
+      name,
+      parse: this.#types.getTypeParser(dataTypeID, 'text'),
+    }))
+  }
+
+  handleDataRow({ fields }: { fields: (string | null)[] }): void {
     try {
-      this.#result.addRow(this.#result.parseRow(message.fields))
+      this.#rows.push(rowOf(this.#columns ?? [], fields))
     } catch (error) {
       this.#rowError ??= error
     }
   }
 
-  handleCommandComplete(message: { text: string }): void {
-    this.#result.addCommandComplete(message)
-    this.#complete()
+  handleCommandComplete({ text }: { text: string }): void {
+    const [, command = '', count] = COMMAND_TAG.exec(text) ?? []
+    this.#complete({ command, rowCount: count === undefined ? null : Number(count), rows: this.#rows })
   }
 
   handleEmptyQuery(): void {
-    this.#complete()
+    this.#complete({ command: '', rowCount: null, rows: [] })
   }
 
   handleError(error: unknown): void {
@@ -109,10 +137,30 @@ export class Batch implements pg.Submittable {
 
   handleCopyData(): void {}
 
-  #complete(): void {
-    this.#results.push(this.#result)
-    this.#result = newResult(this.#types)
+  #complete(result: StatementResult): void {
+    const { name } = this
+    // A statement that was described and has no columns answers no rows.
+    if (name !== undefined) this.#descriptions.set(name, this.#columns ?? [])
+    this.#results.push(result)
+    this.#columns = this.#knownColumns(this.#statements[this.#results.length])
+    this.#rows = []
   }
+
+  #knownColumns(statement: WireStatement | undefined): readonly Column[] | undefined {
+    return statement?.name === undefined ? undefined : this.#descriptions.get(statement.name)
+  }
+}
+
+/** `UPDATE 3`, `INSERT 0 3`, `BEGIN`: the command and the number of rows, when it has one. */
+const COMMAND_TAG = /^([A-Za-z]+).*?(\d+)?$/
+
+function rowOf(columns: readonly Column[], texts: readonly (string | null)[]): Record<string, unknown> {
+  const row: Record<string, unknown> = {}
+  for (let i = 0; i < columns.length; i++) {
+    const [column, text] = [columns[i] as Column, texts[i]]
+    row[column.name] = text === null || text === undefined ? null : column.parse(text)
+  }
+  return row
 }
 
 /** What the batch uses of pg's connection. */
@@ -125,26 +173,4 @@ interface WireConnection {
   describe(message: { type: 'P'; name: string }): void
   execute(message: { portal: string; rows: number }): void
   sync(): void
-}
-
-/** What the batch uses of pg's result. */
-interface Result extends StatementResult {
-  addFields(fields: pg.FieldDef[]): void
-  parseRow(fields: (string | null)[]): unknown
-  addRow(row: unknown): void
-  addCommandComplete(message: { text: string }): void
-}
-
-function newResult(types: pg.CustomTypesConfig): Result {
-  // Declared with the parser registry as the second parameter, of which pg only uses `getTypeParser`; its methods are not declared.
-  return new pg.Result('', types as typeof pg.types) as unknown as Result
-}
-
-function send(wire: WireConnection, { sql, name = '', values }: WireStatement, parsed: Set<string>): void {
-  const isParsed = name !== '' && (wire.parsedStatements[name] !== undefined || parsed.has(name))
-  if (!isParsed) wire.parse({ name, text: sql })
-  parsed.add(name)
-  wire.bind({ portal: '', statement: name, values })
-  wire.describe({ type: 'P', name: '' })
-  wire.execute({ portal: '', rows: 0 })
 }

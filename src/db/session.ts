@@ -1,8 +1,9 @@
 import pg from 'pg'
-import { Batch, type StatementResult, type WireStatement } from './batch.js'
+import { Batch, type Descriptions, type StatementResult, type WireStatement } from './batch.js'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
 import type { PreparedNames } from './prepared-names.js'
 import { classifyDatabaseError } from './sqlstate.js'
+import { TimeLimit } from './time-limit.js'
 
 /** SQL text and its values by position, as a compiled Kysely query holds them. */
 export interface BoundStatement {
@@ -55,6 +56,8 @@ const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
 export class Session {
   readonly #client: pg.Client
   readonly #settings: SessionSettings
+  readonly #responseLimit: TimeLimit
+  readonly #descriptions: Descriptions = new Map()
   /** The name under which the server lists this connection, and no other (`application_name`). */
   readonly name: string
   /** Resolves when the connection's socket is closed. Never rejects. */
@@ -67,6 +70,7 @@ export class Session {
     this.#client = client
     this.name = name
     this.#settings = settings
+    this.#responseLimit = new TimeLimit(settings.responseTimeoutMs, () => client.connection.stream.destroy())
     // Without a listener of its own, a client that is checked out would end the process when its server dies.
     client.on('error', error => this.#lose(error))
     client.on('notice', ({ routine }) => {
@@ -104,7 +108,10 @@ export class Session {
     if (this.#needsTransaction(parameters)) return await this.#queryInTransaction({ sql, parameters })
     const isInDoubt = this.#isInDoubt(sql)
     try {
-      return await this.#timed([sql], () => this.#client.query(this.#configOf(sql, parameters)).then(lastResult))
+      // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
+      if (parameters.length === 0) return await this.#timed([sql], () => this.#simple(sql))
+      const wire = [this.#wireStatement({ sql, parameters })]
+      return lastResult(await this.#timed([sql], () => this.#submit(wire, [])))
     } catch (error) {
       throw this.#translated(error, isInDoubt, [])
     }
@@ -158,14 +165,9 @@ export class Session {
     return lastResult(result ?? [])
   }
 
-  #configOf(sql: string, parameters: readonly unknown[]): pg.QueryConfig {
-    const prelude = this.#settings.transactionPrelude
-    if (IS_BEGIN.test(sql) && prelude.length > 0) {
-      return { text: [sql, ...prelude.map(statement => statement.sql)].join('; ') }
-    }
-    // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
-    const name = parameters.length > 0 ? this.#settings.names?.nameOf(sql) : undefined
-    return { text: sql, values: [...parameters], name }
+  async #simple(sql: string): Promise<StatementResult> {
+    const prelude = IS_BEGIN.test(sql) ? this.#settings.transactionPrelude : []
+    return lastResult(await this.#client.query([sql, ...prelude.map(statement => statement.sql)].join('; ')))
   }
 
   #wireStatement({ sql, parameters }: BoundStatement): WireStatement {
@@ -179,13 +181,13 @@ export class Session {
         if (error === undefined) resolve(results)
         else reject(error)
       }
-      this.#client.query(new Batch(wire, this.#settings.types, done))
+      this.#client.query(new Batch(wire, this.#descriptions, this.#settings.types, done))
     })
   }
 
   async #timed<T>(texts: readonly string[], run: () => Promise<T>): Promise<T> {
     const start = performance.now()
-    const timer = setTimeout(() => this.#client.connection.stream.destroy(), this.#settings.responseTimeoutMs)
+    this.#responseLimit.begin()
     let ok = false
     try {
       const result = await run()
@@ -196,7 +198,7 @@ export class Session {
       ok = true
       return result
     } finally {
-      clearTimeout(timer)
+      this.#responseLimit.end()
       this.#isUnreplicated = false
       this.#settings.onExchange({ texts, durationMs: performance.now() - start, ok })
     }

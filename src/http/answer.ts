@@ -15,12 +15,16 @@ export interface UpdateAnswer {
   warnings: string[]
 }
 
-/** Sends the 200 of an update: snapshot, entity tag, what was preferred, and what the caller should know. */
-export function sendUpdate(reply: FastifyReply, answer: UpdateAnswer): FastifyReply {
+/**
+ * The 200 of an update: sets entity tag, what was preferred, and what the caller should know; answers the text to send.
+ * The text and not the reply: an async handler that returns the reply has Fastify watch it until it has gone out.
+ */
+export function answerUpdate(reply: FastifyReply, answer: UpdateAnswer): string {
   const warning = warningHeader(answer.warnings)
   reply.header('etag', entityTag(answer.kind, answer.id, answer.version))
   if (warning !== undefined) reply.header('warning', warning)
   if (answer.dryRun) reply.header('dry-run', 'true')
   if (answer.strict) reply.header('preference-applied', 'handling=strict')
-  return reply.type('application/json').send(answer.snapshot)
+  reply.type('application/json')
+  return answer.snapshot
 }

@@ -12,6 +12,11 @@ interface BrokenAnswer {
   detail: string
 }
 
+interface Exchange {
+  request: IncomingMessage
+  response: ServerResponse
+}
+
 /** How long a connection may still be read after its last answer, so that the client sees it before the end. In ms. */
 const LINGER_MS = 500
 
@@ -23,7 +28,8 @@ export type OnBroken = (code: string) => void
  * of every other error, with an id that stands in the log. What was sent is neither answered nor logged.
  */
 export class BrokenRequests {
-  readonly #open = new WeakMap<Socket, Map<IncomingMessage, ServerResponse>>()
+  /** The requests of each connection that are not over, in their order. A list: see `registerGate` on maps. */
+  readonly #open = new WeakMap<Socket, Exchange[]>()
   readonly #answered = new WeakSet<Socket>()
   readonly #onBroken: OnBroken
 
@@ -34,10 +40,10 @@ export class BrokenRequests {
   /** Takes note of the requests of each connection: what is answered must not be taken for the answer of another. */
   watch(app: FastifyInstance): void {
     app.server.on('request', (request: IncomingMessage, response: ServerResponse) => {
-      const { socket } = request
-      const open = this.#open.get(socket) ?? new Map()
-      this.#open.set(socket, open.set(request, response))
-      request.once('close', () => open.delete(request))
+      const open = this.#openOn(request.socket)
+      const exchange = { request, response }
+      open.push(exchange)
+      request.once('close', () => open.splice(open.indexOf(exchange), 1))
     })
     // Node answers `Expect: something else` by itself, without a body and without our hooks.
     app.server.on('checkExpectation', (request: IncomingMessage, response) => {
@@ -65,8 +71,17 @@ export class BrokenRequests {
 
   /** Whether a client would take our answer for that of a request which is still in work, or has its answer already. */
   #belongsToAnother(socket: Socket): boolean {
-    const open = [...(this.#open.get(socket) ?? [])]
-    return open.length > 1 || open.some(([request, response]) => request.complete || response.headersSent)
+    const open = this.#openOn(socket)
+    return open.length > 1 || open.some(({ request, response }) => request.complete || response.headersSent)
+  }
+
+  #openOn(socket: Socket): Exchange[] {
+    let open = this.#open.get(socket)
+    if (open === undefined) {
+      open = []
+      this.#open.set(socket, open)
+    }
+    return open
   }
 }
 
@@ -99,8 +114,8 @@ function httpText({ status, code, detail }: BrokenAnswer, requestId: string): st
 
 /** HTTP/1.1 demands a Host (RFC 9112, section 3.2). Node would refuse its absence with an empty answer. */
 export function registerHostCheck(app: FastifyInstance): void {
-  app.addHook('onRequest', async (request, reply) => {
-    if (request.raw.httpVersion !== '1.1' || request.headers.host !== undefined) return
-    return sendError(request, reply, { status: 400, code: 'BAD_REQUEST', detail: 'The request has no Host header.' })
+  app.addHook('onRequest', (request, reply, done) => {
+    if (request.raw.httpVersion !== '1.1' || request.headers.host !== undefined) return done()
+    sendError(request, reply, { status: 400, code: 'BAD_REQUEST', detail: 'The request has no Host header.' })
   })
 }

@@ -4,7 +4,7 @@ import type { TSchema } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { HTTPValidationError, ValidationError } from './faults.js'
 import { ErrorAnswer } from './openapi.js'
-import { PAGE_CONTENT_POLICY } from './security-headers.js'
+import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './security-headers.js'
 import { component } from './typebox.js'
 
 /**
@@ -36,6 +36,10 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
   await app.register(async pages => {
     pages.addHook('onRoute', route => {
       route.config = { ...route.config, policy: { permission: 'public' } }
+    })
+    pages.addHook('onRequest', (_request, reply, done) => {
+      reply.headers(PAGE_HEADERS)
+      done()
     })
     await pages.register(swaggerUi, {
       routePrefix: '/docs',

@@ -34,26 +34,27 @@ const RETRY_AFTER_S = '1'
  * `{"detail":[...]}`, everything else is `{"error_code","detail","request_id"}`. What the client reads never holds SQL,
  * paths or stack traces; the log has the cause.
  */
-export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
-    return reply
+    reply
       .code(422)
       .type('application/json')
       .send(JSON.stringify({ detail: boundFaults(error.faults) }))
+    return
   }
   const answer = answerFor(error, request)
   if (answer.status >= 500) {
     request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   }
-  return sendError(request, reply, answer)
+  sendError(request, reply, answer)
 }
 
 /** Sends an error in the one shape that everything but 422 has. */
-export function sendError(request: FastifyRequest, reply: FastifyReply, answer: ErrorAnswer): FastifyReply {
+export function sendError(request: FastifyRequest, reply: FastifyReply, answer: ErrorAnswer): void {
   request.refusal = answer.extra?.reason === undefined ? answer.code : String(answer.extra.reason)
   const body = { error_code: answer.code, detail: answer.detail, request_id: request.id, ...answer.extra }
-  return reply
+  reply
     .code(answer.status)
     .headers(answer.headers ?? {})
     .type('application/json')

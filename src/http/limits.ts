@@ -1,6 +1,6 @@
 import rateLimit from '@fastify/rate-limit'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { NotAuthenticated, RateLimited } from '../errors.js'
+import { type NotAuthenticated, RateLimited } from '../errors.js'
 import { clientAddressOf } from './client-address.js'
 
 /** Both quotas count over this time (DECISIONS section 9). */
@@ -19,8 +19,8 @@ export interface LimitSettings {
   onLimited: (limit: RateLimited['limit']) => void
 }
 
-/** Takes a request's error and answers the one to send: a failed authentication too many becomes `RateLimited`. */
-export type FailureLimit = (error: unknown, request: FastifyRequest, reply: FastifyReply) => Promise<unknown>
+/** Takes a failed authentication and answers the error to send: one too many becomes `RateLimited`. */
+export type FailureLimit = (error: NotAuthenticated, request: FastifyRequest, reply: FastifyReply) => Promise<Error>
 
 /**
  * Two quotas, each per process. Register before authentication.
@@ -31,7 +31,7 @@ export type FailureLimit = (error: unknown, request: FastifyRequest, reply: Fast
  * still gets one indexed look-up for each new token of the right form and checksum; one without them never gets any.
  * Whoever sends enough different tokens to push another's count out gains that token a new window, nothing else.
  */
-export async function registerLimits(app: FastifyInstance, settings: LimitSettings): Promise<FailureLimit> {
+export async function registerLimits(app: FastifyInstance, settings: LimitSettings): Promise<FailureLimit | undefined> {
   await app.register(rateLimit, { global: false })
   limitTokens(app, settings)
   return failureLimit(app, settings)
@@ -44,21 +44,19 @@ function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
     return settings.tokenHash(request.headers.authorization).toString('base64')
   })
   app.addHook('onRequest', async (request, reply) => {
-    const policy = request.routeOptions.config.policy
-    if (policy === undefined || policy.permission === 'public') return
+    if (!request.isOperation) return
     const quota = await count(request)
     announce(reply, 'token', quota)
     if (quota.exceeded) throw limited('token', quota, settings)
   })
 }
 
-function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLimit {
-  if (settings.failuresPerMinute === 0) return async error => error
+function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLimit | undefined {
+  if (settings.failuresPerMinute === 0) return undefined
   const count = counter(app, settings.failuresPerMinute, settings.keysMax, request => {
     return networkOf(clientAddressOf(request))
   })
   return async (error, request, reply) => {
-    if (!(error instanceof NotAuthenticated)) return error
     const quota = await count(request)
     announce(reply, 'failed-authentication', quota)
     return quota.exceeded ? limited('failed-authentication', quota, settings) : error

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from './client-address.js'
@@ -38,34 +38,30 @@ export function requestLogger(
 
 /** One line for each answered request: who did what, how it ended, how long it took; of a refused one also whence it came. */
 export function registerRequestLog(app: FastifyInstance): void {
-  app.addHook('onResponse', async (request, reply) => {
-    const level = reply.statusCode >= 500 ? 'warn' : 'info'
-    request.log[level](
+  app.addHook('onResponse', (request, reply, done) => {
+    const { refusal } = request
+    // What is undefined is left out of the line.
+    request.log[reply.statusCode >= 500 ? 'warn' : 'info'](
       {
-        ...whoAndWhat(request),
+        operation: request.operation,
+        caller: request.caller?.userId,
+        token: request.caller?.token.id,
         status: reply.statusCode,
-        ...(request.refusal && { refusal: request.refusal, client: clientAddressOf(request) }),
+        refusal,
+        client: refusal === undefined ? undefined : clientAddressOf(request),
         duration_ms: Math.round(reply.elapsedTime * 100) / 100,
       },
       'request answered',
     )
+    done()
   })
-  app.addHook('onRequestAbort', async request => {
-    request.log.info(whoAndWhat(request), 'the client went away before its answer')
+  app.addHook('onRequestAbort', (request, done) => {
+    request.log.info(
+      { operation: request.operation, caller: request.caller?.userId, token: request.caller?.token.id },
+      'the client went away before its answer',
+    )
+    done()
   })
-}
-
-function whoAndWhat(request: FastifyRequest): Record<string, unknown> {
-  return {
-    operation: operationOf(request),
-    ...(request.caller && { caller: request.caller.userId, token: request.caller.token.id }),
-  }
-}
-
-/** The operation id of a request's route, or its pattern for a page; `none` for an address that is not there. */
-export function operationOf(request: FastifyRequest): string {
-  const { schema, url } = request.routeOptions
-  return (schema as { operationId?: string } | undefined)?.operationId ?? url ?? 'none'
 }
 
 /** The trace id of a W3C `traceparent` header; undefined when there is none, or none that the recommendation allows. */

@@ -8,7 +8,6 @@ import { Forbidden, type RateLimited } from '../errors.js'
 import { plainAddress } from './client-address.js'
 import type { Readiness } from './health.js'
 import type { RequestsInWork } from './lifecycle.js'
-import { operationOf } from './logging.js'
 
 /** Upper bounds of the time buckets, in seconds. */
 const DURATION_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
@@ -78,13 +77,14 @@ export class Metrics {
 
   /** Observes every request of an application, and reads the sources whenever the metrics are asked for. */
   watch(app: FastifyInstance, sources: MetricSources): void {
-    app.addHook('onResponse', async (request, reply) => {
-      const labels = { operation: operationOf(request), status: reply.statusCode }
+    app.addHook('onResponse', (request, reply, done) => {
+      const labels = { operation: request.operation, status: reply.statusCode }
       this.#duration.observe(labels, reply.elapsedTime / 1000)
       if (request.refusal !== undefined) this.#refused.inc({ reason: request.refusal })
+      done()
     })
     app.addHook('onRequestAbort', async request => {
-      this.#abandoned.inc({ operation: operationOf(request) })
+      this.#abandoned.inc({ operation: request.operation })
     })
     this.#watchConnections(app.server, sources.inWork)
     this.#watchPool(sources)

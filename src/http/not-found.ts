@@ -17,9 +17,9 @@ export function registerNotFound(app: FastifyInstance): void {
     const allowed = [...known.values()]
       .filter(({ pattern }) => pattern.test(path))
       .flatMap(({ methods }) => [...methods])
-    // A route that takes the method and found nothing, such as a file that is not there.
-    if (allowed.length === 0 || allowed.includes(request.method)) return sendError(request, reply, NOTHING_HERE)
-    return sendError(request, reply, methodNotAllowed([...new Set(allowed)].sort().join(', ')))
+    // A route that takes the method found nothing itself, such as a file that is not there.
+    const takesOthers = allowed.length > 0 && !allowed.includes(request.method)
+    sendError(request, reply, takesOthers ? methodNotAllowed([...new Set(allowed)].sort().join(', ')) : NOTHING_HERE)
   })
 }
 

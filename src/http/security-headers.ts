@@ -1,5 +1,4 @@
-import helmet from '@fastify/helmet'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 
 /**
  * What `/docs` may load: its own files and nothing else, so that it works without a network and lets in no other script.
@@ -18,23 +17,28 @@ export const PAGE_CONTENT_POLICY = [
   "frame-ancestors 'none'",
 ].join('; ')
 
+/** What only a page of its own window can mean. */
+export const PAGE_HEADERS = {
+  'cross-origin-opener-policy': 'same-origin',
+  'origin-agent-cluster': '?1',
+}
+
 /**
- * Headers that tell a browser to do nothing with an answer but show it. JSON loads nothing at all; the pages set their own
- * policy over this one. No Strict-Transport-Security: TLS is the proxy's, and so is the promise to keep it.
- * No CORS header is ever sent: browsers let no other origin read an answer, and there is no setting to change that.
+ * Headers of every answer, which tell a browser and a cache to do nothing with it but show it once. JSON loads nothing at
+ * all; the pages set their own policy over this one. No Strict-Transport-Security: TLS is the proxy's, and so is the
+ * promise to keep it. No CORS header is ever sent: browsers let no other origin read an answer, and there is no setting to
+ * change that. Written here rather than by a plugin, which made them anew for each request: a third of what a 401 cost.
  */
-export async function registerSecurityHeaders(app: FastifyInstance): Promise<void> {
-  await app.register(helmet, {
-    contentSecurityPolicy: {
-      useDefaults: false,
-      directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"] },
-    },
-    strictTransportSecurity: false,
-    referrerPolicy: { policy: 'no-referrer' },
-    xFrameOptions: { action: 'deny' },
-    xDnsPrefetchControl: false,
-    xDownloadOptions: false,
-    xPermittedCrossDomainPolicies: false,
-    xXssProtection: false,
-  })
+const COMMON_HEADERS = {
+  'cache-control': 'no-store',
+  'content-security-policy': "default-src 'none';frame-ancestors 'none'",
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+}
+
+/** Sets the headers that every answer has, whatever becomes of the request. */
+export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
+  reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
 }

@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify'
 import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
-import { sendUpdate } from '../http/answer.js'
+import { answerUpdate } from '../http/answer.js'
 import { parseDateTime } from '../http/date-time.js'
 import { compileBody, HTTPValidationError } from '../http/faults.js'
 import { errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
@@ -63,7 +63,7 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
         dryRun,
       })
       const warnings = warningsOf(plan, parts)
-      return sendUpdate(reply, {
+      return answerUpdate(reply, {
         kind: 'persona',
         id: parts.id,
         version,

@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, ResourceNotFound } from '../errors.js'
-import { sendUpdate } from '../http/answer.js'
+import { answerUpdate } from '../http/answer.js'
 import { compileBody, HTTPValidationError } from '../http/faults.js'
 import { answerHeaders, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
 import { type RequestParts, readRequest } from '../http/request-parts.js'
@@ -79,7 +79,7 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
         dryRun,
       })
       const warnings = [...plan.overwritten.map(overwriteWarning), ...parts.unknown.map(unknownFieldWarning), ...notes]
-      return sendUpdate(reply, {
+      return answerUpdate(reply, {
         kind: 'tool',
         id: parts.id,
         version,
@@ -163,7 +163,8 @@ function registerValidation(app: FastifyInstance, { database, bodyLimitBytes }: 
         ...(full && { warnings: checked.warnings }),
         ...(use && { impact: await impactOf(use, definition) }),
       }
-      return reply.type('application/json').send(JSON.stringify(answer))
+      reply.type('application/json')
+      return JSON.stringify(answer)
     },
   )
 }

@@ -8,7 +8,7 @@ import { type Actor, type AuditEntry, auditEntry } from '../revisions/audit.js'
 import { changesSince } from '../revisions/changes.js'
 import { type Attempt, withOutcome } from '../revisions/outcome.js'
 import { entityTag, versionInTags } from '../revisions/tag.js'
-import { databaseTimeMs } from '../revisions/time.js'
+import { databaseTimeMs, received } from '../revisions/time.js'
 import type { Vault } from '../secrets/vault.js'
 import { planToolUpdate, shownHeaders, type ToolPlan, type ToolUpdate } from './plan.js'
 import type { ToolState } from './state.js'
@@ -111,7 +111,7 @@ export async function readTool(
   viewer: ToolViewerParameters,
 ): Promise<ToolState | undefined> {
   const [row] = await readState.run(executor, { ...viewer, id })
-  return row && { ...row.state, received_ms: performance.now() }
+  return row && received(row.state)
 }
 
 /**
@@ -152,7 +152,8 @@ function answerQuery(state: ToolState, plan: ToolPlan, request: ToolUpdateReques
 
 function auditOf(state: ToolState, plan: Pick<ToolPlan, 'changes' | 'definition'>, actor: Actor): AuditEntry {
   const replaced = plan.definition === null ? null : state.definition_hash
-  return auditEntry({ kind: 'tool', ...state }, plan.changes, actor, databaseTimeMs(state), replaced)
+  const { id, version, audit_head } = state
+  return auditEntry({ kind: 'tool', id, version, audit_head }, plan.changes, actor, databaseTimeMs(state), replaced)
 }
 
 function writeQuery(
@@ -162,10 +163,8 @@ function writeQuery(
   entry: AuditEntry,
 ) {
   const shape = { definition: plan.definition !== null, headers: plan.headers !== null }
-  return writeStatement(shape).bind({
-    ...viewer,
-    ...entry,
-    ...plan.content,
+  // Not spread into a literal: for so many properties V8 makes new hidden classes each time, a tenth of an update.
+  const parameters = Object.assign({}, viewer, entry, plan.content, {
     id: state.id,
     version: state.version,
     secrets_generation: state.secrets_generation,
@@ -175,6 +174,7 @@ function writeQuery(
     headers: JSON.stringify((plan.headers ?? []).map(({ sealed, ...header }) => ({ ...header, ...encoded(sealed) }))),
     shown_headers: JSON.stringify(shownHeaders(plan.headers ?? state.headers)),
   })
+  return writeStatement(shape).bind(parameters)
 }
 
 function encoded(sealed: NonNullable<ToolPlan['headers']>[number]['sealed']) {

@@ -4,6 +4,7 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import { type Actor, type Change, GENESIS_HASH } from '../../revisions/audit.js'
+import { received } from '../../revisions/time.js'
 import type { Vault } from '../../secrets/vault.js'
 import { checkDefinition } from '../../tool/definition/index.js'
 import { type CheckedDefinition, planToolUpdate, shownMask, type ToolPlan, type ToolUpdate } from '../../tool/plan.js'
@@ -265,7 +266,7 @@ async function readStates(db: Kysely<Database>, ids: readonly number[]): Promise
   for (const some of batches(ids)) {
     const { rows } = await sql<{ state: ToolState }>`
       select ${toolState(viewer)} as state from tool t where t.id = any(${some}::integer[])`.execute(db)
-    for (const { state } of rows) states.set(state.id, { ...state, received_ms: performance.now() })
+    for (const { state } of rows) states.set(state.id, received(state))
   }
   return states
 }
