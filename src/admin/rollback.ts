@@ -1,7 +1,6 @@
 import type { Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
-import { InvalidRequest } from '../errors.js'
 import { changedFields, contentOf, idsOf, RELATIONS, type Relation } from '../persona/plan.js'
 import type { PersonaContent, PersonaState } from '../persona/state.js'
 import { readReferences } from '../persona/statements.js'
@@ -12,7 +11,7 @@ import { lockTool, OPERATOR } from '../tool/store.js'
 import { changeTool, checkedDefinition, decideTool, type GivenTool, type OperatorColumns } from './apply/tools.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from './history.js'
 import { operatorActor } from './operator.js'
-import { InvalidDocument, Refusal } from './refusal.js'
+import { Refusal } from './refusal.js'
 
 /** What a rollback did: the new version, the fields it set back, and those it left. */
 export interface Rollback {
@@ -82,7 +81,7 @@ async function requireReferences(
 
 /**
  * Makes a new version of a tool with the content of an old one; the definition comes back text for text and is checked again.
- * Secrets are not rolled back: the headers stay as they are now. Throws `Refusal`, `InvalidDocument` when it breaks a rule of today.
+ * Secrets are not rolled back: the headers stay as they are now. Throws `Refusal`, `InvalidRequest` when it breaks a rule of today.
  */
 export async function rollbackTool(
   database: Pick<ServiceDatabase, 'db'>,
@@ -96,7 +95,7 @@ export async function rollbackTool(
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
     const given = await givenByHistory(trx, state, differences)
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
-    const result = await changeTool(trx, id, now => decideAgain(now, given, vault), operatorActor())
+    const result = await changeTool(trx, id, now => decideTool(now, given, vault), operatorActor())
     if (result === undefined) throw new Refusal(`there is no tool ${id}`)
     return { version: result.version, fields: result.changes.map(change => change.field), left }
   })
@@ -142,13 +141,4 @@ async function requireOauthConfig(trx: Transaction<Database>, id: number | null 
   if (id === null || id === undefined) return
   const found = await trx.selectFrom('oauth_config').select('id').where('id', '=', id).executeTakeFirst()
   if (found === undefined) throw new Refusal(`what that version refers to is gone: oauth_config_id ${id}`)
-}
-
-function decideAgain(state: ToolState, given: GivenTool, vault: Vault) {
-  try {
-    return decideTool(state, given, vault)
-  } catch (error) {
-    if (error instanceof InvalidRequest) throw new InvalidDocument(error.faults)
-    throw error
-  }
 }

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { isCollection, isMap, isScalar, LineCounter, parseDocument } from 'yaml'
+import { type Document, isCollection, isMap, isScalar, LineCounter, parseDocument, type YAMLError } from 'yaml'
 import type { Loc } from '../errors.js'
 import { Refusal } from './refusal.js'
 
@@ -26,21 +26,22 @@ export function readSource(path: string): Source {
 
 /**
  * Parses JSON or YAML. A text that is JSON is read by JSON's own rules (duplicate keys give the last, as over HTTP); any other is YAML 1.2.
- * Throws `Refusal` with every syntax fault and its line.
+ * Throws `Refusal` with every syntax fault and its line, never with a piece of the text, which may be a secret.
  */
 export function parseSource(text: string): Source {
   const json = jsonValue(text)
   const counter = new LineCounter()
-  const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: json === undefined })
+  // Its warnings would go to standard error by themselves, and quote the text.
+  const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: json === undefined, logLevel: 'error' })
   if (json !== undefined) return { value: json.value, lineOf: lazyLines(lines, counter) }
   const document = lines()
-  if (document.errors.length > 0) {
-    const faults = document.errors.map(error => `line ${error.linePos?.[0].line ?? '?'}: ${firstLine(error.message)}`)
+  // A warning is a tag or directive that would be left out: half of a secret that begins with "!" is no secret.
+  const found = [...document.errors, ...document.warnings]
+  if (found.length > 0) {
+    const faults = found.map(error => `line ${error.linePos?.[0].line ?? '?'}: ${withoutText(error)}`)
     throw new Refusal(`the text is neither JSON nor YAML:\n  ${faults.join('\n  ')}`)
   }
-  // A document of a few lines may say "ten times the list before" again and again: the count of what aliases make is bounded.
-  const value: unknown = document.toJS({ maxAliasCount: 100 })
-  return { value, lineOf: loc => lineAt(document.contents, loc, counter) }
+  return { value: plainValue(document), lineOf: loc => lineAt(document.contents, loc, counter) }
 }
 
 function jsonValue(text: string): { value: unknown } | undefined {
@@ -48,6 +49,18 @@ function jsonValue(text: string): { value: unknown } | undefined {
     return { value: JSON.parse(text) }
   } catch {
     return undefined
+  }
+}
+
+function plainValue(document: Document): unknown {
+  try {
+    // A document of a few lines may say "ten times the list before" again and again: the count of what aliases make is bounded.
+    return document.toJS({ maxAliasCount: 100 })
+  } catch (error) {
+    // The message of an alias without its anchor names it.
+    if (error instanceof ReferenceError)
+      throw new Refusal('the text has a YAML alias (*name) without its anchor, or too many')
+    throw error
   }
 }
 
@@ -81,6 +94,10 @@ function hasRange(node: unknown): node is { range: [number, number, number] } {
   return typeof node === 'object' && node !== null && 'range' in node && Array.isArray(node.range)
 }
 
-function firstLine(text: string): string {
-  return text.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? text
+/** What the parser says, without what it quotes of the text. */
+function withoutText({ code, message }: YAMLError): string {
+  if (code === 'TAG_RESOLVE_FAILED') return 'Unresolved tag'
+  if (code === 'BAD_DQ_ESCAPE') return 'Invalid escape sequence'
+  const line = message.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? message
+  return code === 'UNEXPECTED_TOKEN' ? line.replace(/: .*$/, '') : line
 }

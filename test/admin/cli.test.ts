@@ -1,15 +1,13 @@
-import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { COMMANDS, run } from '../../src/admin/commands/run.js'
+import { COMMANDS } from '../../src/admin/commands/run.js'
 import { authenticate, tokenHash } from '../../src/auth/authenticate.js'
 import { testDatabase } from '../postgres.js'
-import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
+import { worldDatabase, worldFile } from '../world.js'
+import { agentctl as agentctlOf } from './agentctl.js'
 
-const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 const { database, url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'cli-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
@@ -29,31 +27,8 @@ function file(name: string, text: string): string {
   return path
 }
 
-interface Answer {
-  status: number | null
-  stdout: string
-  stderr: string
-}
-
-/** Runs a command line in this process, or, with something on its standard input, in one of its own. */
-async function agentctl(
-  args: string[],
-  options: { env?: Record<string, string>; input?: string } = {},
-): Promise<Answer> {
-  const env = { PATH: process.env.PATH ?? '', DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, ...options.env }
-  if (options.input !== undefined) {
-    return spawnSync(process.execPath, [CLI, ...args], { env, encoding: 'utf8', input: options.input })
-  }
-  const answer = { status: 0, stdout: '', stderr: '' }
-  const print = (text: string) => {
-    answer.stdout += `${text}\n`
-  }
-  const remark = (text: string) => {
-    answer.stderr += `${text}\n`
-  }
-  answer.status = await run(args, env, { print, remark, colours: false })
-  return answer
-}
+const agentctl = (args: string[], options: { env?: Record<string, string>; input?: string } = {}) =>
+  agentctlOf({ url, args, ...options })
 
 t.test('0: every command has help that needs no database', async t => {
   const nowhere = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' }

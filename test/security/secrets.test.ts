@@ -4,9 +4,12 @@ import { existsSync } from 'node:fs'
 import { sql } from 'kysely'
 import pg from 'pg'
 import t from 'tap'
+import { COMMANDS } from '../../src/admin/commands/run.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey } from '../../src/secrets/key-ring.js'
+import { agentctl } from '../admin/agentctl.js'
 import { TEST_SECRET_KEYS } from '../world.js'
+import { runEveryCommand } from './every-command.js'
 import { type Observed, observedWorld } from './observed.js'
 
 /*
@@ -48,6 +51,11 @@ t.test('1,000 planted secrets are in no answer, no log line, no metric and nowhe
   await spreadByEveryOtherWay(world, put, admin)
   t.ok(secrets.length >= 1_100, `${secrets.length} in all`)
 
+  const ran = await runEveryCommand(world.url, plant)
+  for (const { args, status, expected, stderr } of ran) t.equal(status, expected, `${args.join(' ')}: ${stderr}`)
+  const known = COMMANDS.filter(({ name }) => !ran.some(({ args }) => args.join(' ').startsWith(name)))
+  t.strictSame(known, [], 'no command is left out')
+
   const metrics = await world.call('GET', '/metrics')
   t.equal(metrics.statusCode, 200)
   const audited = await world.database.db
@@ -58,6 +66,7 @@ t.test('1,000 planted secrets are in no answer, no log line, no metric and nowhe
 
   const places = {
     'the answers': world.answers.join('\n'),
+    'the command line': ran.map(({ stdout, stderr }) => stdout + stderr).join('\n'),
     'the log': world.log.join('\n'),
     'the statements': world.statements.join('\n'),
     'the rows as text': await rowsAsText(world.url),
@@ -107,6 +116,53 @@ t.test('what is stored opens with the ring, and only with it: the last secrets a
   }))
   t.strictSame(opened, sent)
   t.equal(new Set(rows.map(row => row.nonce.toString('hex'))).size, HEADERS, 'no nonce twice')
+})
+
+t.test('a rollback touches no header: the values of now stay, those of then are gone for good', async t => {
+  const world = await observedWorld(t)
+  const token = await world.token('admin@example.com')
+  const put = (body: unknown) => world.call('PUT', '/admin/tool/custom/10', { token, body })
+  const stored = () =>
+    world.database.db.selectFrom('tool_header').selectAll().where('tool_id', '=', 10).orderBy('position').execute()
+  const rollback = async (version: number) => {
+    const line = ['rollback', 'tool', '10', '--to', String(version), '--json']
+    return JSON.parse((await agentctl({ url: world.url, args: line })).stdout)
+  }
+  const first = (await put({ custom_headers: headers(3), description: 'first' })).json()
+  const [replaced] = await stored()
+  const second = (await put({ custom_headers: headers(2), description: 'second' })).json()
+  const before = await stored()
+
+  t.strictSame(await rollback(2), { version: 4, fields: ['description'], left: ['custom_headers'] })
+  t.strictSame(await stored(), before, 'byte for byte')
+  const shown = (await put({})).json()
+  t.strictSame([shown.description, shown.custom_headers], ['first', second.custom_headers])
+  const mismatch = await put({ custom_headers: first.custom_headers })
+  t.strictSame(
+    mismatch.json().detail.map((fault: { type: string }) => fault.type),
+    Array(3).fill('mask_mismatch'),
+  )
+
+  await put({ custom_headers: [] })
+  t.strictSame(await rollback(3), { version: 6, fields: ['description'], left: ['custom_headers'] })
+  t.strictSame(await stored(), [])
+  const rows = await rowsAsText(world.url)
+  for (const { ciphertext } of [replaced, ...before].filter(row => row !== undefined)) {
+    t.notOk(rows.includes(ciphertext.toString('hex')), 'not even its ciphertext is kept')
+  }
+})
+
+t.test('1: a rollback that the headers of now forbid names the rule, and changes nothing', async t => {
+  const world = await observedWorld(t)
+  const token = await world.token('admin@example.com')
+  const put = (body: unknown) => world.call('PUT', '/admin/tool/custom/10', { token, body })
+  await put({ passthrough_auth: true })
+  const given = { passthrough_auth: false, custom_headers: [{ key: 'Authorization', value: plant() }] }
+  const { etag } = (await put(given)).headers
+  const { status, stderr } = await agentctl({ url: world.url, args: ['rollback', 'tool', '10', '--to', '2'] })
+  t.equal(status, 1)
+  t.match(stderr, /passthrough_auth: .*Authorization header exclude each other/)
+  t.equal((await put({})).headers.etag, etag)
 })
 
 t.test('tokens and keys are nowhere in the database: of a token only its SHA-256', async t => {

@@ -1,0 +1,51 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { text } from 'node:stream/consumers'
+import { fileURLToPath } from 'node:url'
+import { run } from '../../src/admin/commands/run.js'
+import { ended, endWithUs } from '../faults/cluster.js'
+import { TEST_SECRET_KEYS } from '../world.js'
+
+const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
+
+/** What a command line answered. `status` is null when a signal ended it. */
+export interface Answer {
+  status: number | null
+  stdout: string
+  stderr: string
+}
+
+export interface CommandLine {
+  /** The database, as `DATABASE_URL`. */
+  url: string
+  args: readonly string[]
+  env?: Record<string, string>
+  /** What stands on its standard input. */
+  input?: string
+}
+
+/** Runs a command line in this process, or, with something on its standard input, in one of its own. */
+export async function agentctl(line: CommandLine): Promise<Answer> {
+  if (line.input !== undefined) return await startAgentctl(line).answer
+  const answer = { status: 0, stdout: '', stderr: '' }
+  const print = (text: string) => {
+    answer.stdout += `${text}\n`
+  }
+  const remark = (text: string) => {
+    answer.stderr += `${text}\n`
+  }
+  answer.status = await run(line.args, environmentOf(line), { print, remark, colours: false })
+  return answer
+}
+
+/** Starts a command line in a process of its own. */
+export function startAgentctl(line: CommandLine): { child: ChildProcess; answer: Promise<Answer> } {
+  const child = spawn(process.execPath, [CLI, ...line.args], { env: environmentOf(line) })
+  endWithUs(child)
+  child.stdin.end(line.input)
+  const answer = Promise.all([text(child.stdout), text(child.stderr), ended(child)])
+  return { child, answer: answer.then(([stdout, stderr]) => ({ status: child.exitCode, stdout, stderr })) }
+}
+
+function environmentOf({ url, env }: CommandLine): Record<string, string> {
+  return { PATH: process.env.PATH ?? '', DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, ...env }
+}

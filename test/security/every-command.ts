@@ -1,0 +1,214 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { generateKey } from '../../src/secrets/key-ring.js'
+import { type Answer, agentctl, type CommandLine } from '../admin/agentctl.js'
+import { TEST_SECRET_KEYS } from '../world.js'
+
+/** A command line and how it ends; without `status` with 0. */
+interface Line extends Omit<CommandLine, 'url'> {
+  status?: number
+}
+
+/** What ran, what it wrote, and how it should have ended. */
+export interface Ran extends Answer {
+  args: readonly string[]
+  expected: number
+}
+
+const DEFINITION = {
+  openapi: '3.1.0',
+  info: { title: 'Planted' },
+  servers: [{ url: 'https://planted.example.com' }],
+  paths: { '/a': { get: { operationId: 'a', summary: 'a' } } },
+}
+
+/**
+ * Runs every command of `agentctl` over the recorded cases' organisation, those that take secrets in with secrets from `plant`,
+ * rightly and wrongly. Tool 10 must have at least two versions.
+ */
+export async function runEveryCommand(url: string, plant: () => string): Promise<Ran[]> {
+  const folder = mkdtempSync(join(tmpdir(), 'every-command-'))
+  let files = 0
+  const file = (content: unknown) => {
+    const path = join(folder, String(++files))
+    writeFileSync(path, typeof content === 'string' ? content : JSON.stringify(content))
+    return path
+  }
+  const ran: Ran[] = []
+  const all = async (lines: Line[]) => {
+    for (const { status: expected = 0, ...line } of lines) {
+      ran.push({ ...(await agentctl({ url, ...line })), args: line.args, expected })
+    }
+  }
+  try {
+    await all(documents(file, plant))
+    await all(brokenDocuments(file, plant))
+    await all(tools(file, plant))
+    await all(history())
+    await all(people())
+    await all(keys())
+    return ran
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+}
+
+/** Writes a file and answers its path. */
+type File = (content: unknown) => string
+
+function documents(file: File, plant: () => string): Line[] {
+  const document = (headers: unknown, rest: object = {}) =>
+    file({
+      version: 1,
+      tools: [{ id: 10, name: 'items', custom_headers: headers, ...rest }],
+    })
+  const one = () => ({ key: 'X-Applied', value: plant() })
+  const given = document([one(), { key: 'X-Other', value: plant() }])
+  const filledIn = document([{ key: 'X-Applied', value: `Bearer \${env:PLANTED}` }])
+  const faulty = [
+    document([one(), one()]),
+    document([{ key: 'X-A', value: `${plant()}\r\nX-B: ${plant()}` }]),
+    document([{ key: 'X-A', value: plant() + 'x'.repeat(9_000) }]),
+    document([{ key: 'X-A', value: [plant()] }, plant(), { ...one(), extra: plant() }]),
+    document(plant()),
+    document([{ key: 'X-A', value: `${plant()}\${env:NOT_SET}` }]),
+    document([{ key: 'Authorization', value: plant() }], { passthrough_auth: true }),
+  ]
+  return [
+    { args: ['apply', given, '--plan'] },
+    { args: ['apply', given, '--plan', '--json'] },
+    { args: ['apply', given, '--plan', '--prune', '--json'] },
+    { args: ['apply', given] },
+    { args: ['apply', filledIn, '--json'], env: { PLANTED: plant() } },
+    { args: ['apply', filledIn], env: { PLANTED: `${plant()}\n` }, status: 1 },
+    ...faulty.map(path => ({ args: ['apply', path], status: 1 })),
+    ...faulty.map(path => ({ args: ['apply', path, '--json'], status: 1 })),
+    { args: ['apply', given], env: { SECRET_KEYS: generateKey('another') }, status: 1 },
+  ]
+}
+
+/** Texts that are no document, with the secret where a parser quotes what it does not understand. */
+function brokenDocuments(file: File, plant: () => string): Line[] {
+  const bare = () => plant().replace(/[^A-Za-z0-9_-]/g, '')
+  const values = [
+    `*${bare()}`,
+    `|${bare()}`,
+    `!${bare()}`,
+    `!x!${bare()}`,
+    `!<${bare()}`,
+    `!${bare()}!`,
+    `"${bare()}" ${bare()}`,
+    `"${bare()}`,
+    `"\\U${bare()}"`,
+    `%${bare()}: ${bare()}`,
+    `@${bare()}`,
+    `{${bare()}: ]${bare()}`,
+    `&${bare()} *${bare()}`,
+  ]
+  const flow = (value: string) => `version: 1\ntools: [{name: items, custom_headers: [{key: X-A, value: ${value}}]}]\n`
+  const block = (value: string) =>
+    `version: 1\ntools:\n - name: items\n   custom_headers:\n    - key: X-A\n      value: ${value}\n`
+  const json = `{"version":1,"tools":[{"name":"items","custom_headers":[{"key":"X-A","value":"${bare()}"${bare()}}]}]}`
+  const texts = [...values.map(flow), ...values.map(block), json]
+  return [
+    ...texts.map(text => ({ args: ['apply', file(text)], status: 1 })),
+    // A process of its own, for what Node itself writes to standard error.
+    { args: ['apply', '-'], input: block(`{{${bare()}}}`), status: 1 },
+  ]
+}
+
+function tools(file: File, plant: () => string): Line[] {
+  const definition = file(DEFINITION)
+  const create = ['tool', 'create', '--definition', definition]
+  const headers = (text: string) => ['--header-file', file(text)]
+  return [
+    { args: ['tool', 'list'] },
+    { args: ['tool', 'list', '--json'] },
+    { args: [...create, ...headers(`X-A: ${plant()}\nX-B: ${plant()}`)] },
+    { args: [...create, '--headers-stdin', '--json'], input: `X-A: ${plant()}` },
+    { args: [...create, ...headers(`X-A: ${plant()}\n${plant().replaceAll(':', '')}`)], status: 1 },
+    { args: [...create, ...headers(`X-A: ${plant()}\nX-a: ${plant()}`)], status: 1 },
+    { args: [...create, ...headers(`X A: ${plant()}`), '--json'], status: 1 },
+    { args: ['tool', 'show', '10'] },
+    { args: ['tool', 'show', '10', '--json'] },
+    { args: ['tool', 'show', '10', '--as-functions'] },
+    { args: ['validate', definition, '--against', 'tool:10'] },
+    { args: ['validate', definition, '--against', 'tool:10', '--json'] },
+  ]
+}
+
+function history(): Line[] {
+  const lines = ['persona', 'tool'].flatMap((kind): Line[] => {
+    const id = kind === 'tool' ? '10' : '8'
+    return [
+      { args: ['history', kind, id] },
+      { args: ['history', kind, id, '--json'] },
+      { args: ['diff', kind, id, '1', '2'] },
+      { args: ['diff', kind, id, '2', '1', '--json'] },
+      { args: ['rollback', kind, id, '--to', '1'] },
+      { args: ['rollback', kind, id, '--to', '2', '--json'] },
+      { args: ['rollback', kind, id, '--to', '999'], status: 1 },
+    ]
+  })
+  return [
+    ...lines,
+    { args: ['audit', 'list', '--limit', '1000'] },
+    { args: ['audit', 'list', '--limit', '1000', '--json'] },
+    { args: ['audit', 'verify'] },
+    { args: ['audit', 'verify', '--json'] },
+    { args: ['export'] },
+    { args: ['export', '--json'] },
+    { args: ['status'] },
+    { args: ['status', '--json'] },
+    { args: ['prune', '--json'] },
+    { args: ['config', '--json'] },
+    { args: ['migrate', '--plan'] },
+    { args: ['migrate'] },
+  ]
+}
+
+/** Commands that touch no tool: that they do not either is cheaper seen than argued. */
+function people(): Line[] {
+  const dora = 'dora@example.com'
+  const shared = ['--user', 'bob@example.com']
+  const args = [
+    ['user', 'create', dora],
+    ['user', 'grant', dora, 'manage:actions'],
+    ['user', 'revoke', dora, 'manage:actions'],
+    ['user', 'deactivate', dora],
+    ['user', 'activate', dora],
+    ['user', 'list', '--json'],
+    ['group', 'create', 'Night shift'],
+    ['group', 'grant', 'Night shift', 'basic'],
+    ['group', 'revoke', 'Night shift', 'basic'],
+    ['group', 'member', 'add', 'Night shift', dora],
+    ['group', 'manager', 'add', 'Night shift', dora],
+    ['group', 'manager', 'remove', 'Night shift', dora],
+    ['group', 'member', 'remove', 'Night shift', dora],
+    ['group', 'list', '--json'],
+    ['token', 'create', '--for', dora],
+    ['token', 'rotate', '1'],
+    ['token', 'revoke', '1'],
+    ['token', 'list', '--json'],
+    ['agent', 'list', '--json'],
+    ['agent', 'show', '8', '--json'],
+    ['agent', 'share', '8', ...shared],
+    ['agent', 'unshare', '8', ...shared],
+  ]
+  return args.map(line => ({ args: line }))
+}
+
+/** Also with a ring that lacks the key, and with one that has another key of its id. */
+function keys(): Line[] {
+  const fresh = `${generateKey('fresh')} ${TEST_SECRET_KEYS}`
+  const lacking = { SECRET_KEYS: generateKey('another') }
+  return [
+    { args: ['keys', 'generate'] },
+    { args: ['keys', 'status'] },
+    { args: ['keys', 'status', '--json'], env: lacking, status: 1 },
+    { args: ['keys', 'rotate'], env: lacking, status: 1 },
+    { args: ['keys', 'rotate'], env: { SECRET_KEYS: fresh } },
+    { args: ['keys', 'status'], env: { SECRET_KEYS: fresh } },
+  ]
+}
