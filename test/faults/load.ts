@@ -95,7 +95,7 @@ export class Load {
 
   async #send(sent: Sent): Promise<void> {
     const startedAt = performance.now()
-    const { status, headers, text } = await this.#exchange(sent)
+    const { status, headers, text } = await exchange(this.#agent, this.#port(), { ...sent, token: this.#token })
     const refusal = status === 503 ? (JSON.parse(text) as { outcome?: string; reason?: string }) : {}
     Object.assign(sent, {
       status,
@@ -108,35 +108,45 @@ export class Load {
       text: status === 200 ? '' : text,
     })
   }
+}
 
-  #exchange({
-    method,
-    path,
-    body,
-    ifMatch,
-  }: Sent): Promise<{ status: number; headers: Record<string, unknown>; text: string }> {
-    const headers = {
-      authorization: `Bearer ${this.#token}`,
-      'content-type': 'application/json',
-      'content-length': Buffer.byteLength(body),
-      ...(ifMatch !== undefined && { 'if-match': ifMatch }),
-    }
-    return new Promise(resolve => {
-      const lost = (error: Error) => resolve({ status: 0, headers: {}, text: error.message })
-      const options = { host: '127.0.0.1', port: this.#port(), agent: this.#agent, method, path, headers }
-      const request = httpRequest({ ...options, timeout: REQUEST_LIMIT_MS }, response => {
-        let text = ''
-        response.on('data', (data: Buffer) => {
-          text += data.toString()
-        })
-        response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, text }))
-        response.on('error', lost)
-      })
-      request.on('timeout', () => request.destroy(new Error('no answer in time')))
-      request.on('error', lost)
-      request.end(body)
-    })
+/** A request as it is sent. */
+export interface Outgoing {
+  method: string
+  path: string
+  body: string
+  token: string
+  ifMatch?: string | undefined
+}
+
+/** Sends one request to a port of this machine. Status 0 is a connection error, with its message as the text. */
+export function exchange(
+  agent: Agent,
+  port: number,
+  { method, path, body, token, ifMatch }: Outgoing,
+): Promise<{ status: number; headers: Record<string, unknown>; text: string }> {
+  const headers = {
+    authorization: `Bearer ${token}`,
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+    ...(ifMatch !== undefined && { 'if-match': ifMatch }),
   }
+  return new Promise(resolve => {
+    const lost = (error: Error) => resolve({ status: 0, headers: {}, text: error.message })
+    const options = { host: '127.0.0.1', port, agent, method, path, headers, timeout: REQUEST_LIMIT_MS }
+    const request = httpRequest(options, response => {
+      let text = ''
+      response.setEncoding('utf8')
+      response.on('data', (data: string) => {
+        text += data
+      })
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, text }))
+      response.on('error', lost)
+    })
+    request.on('timeout', () => request.destroy(new Error('no answer in time')))
+    request.on('error', lost)
+    request.end(body)
+  })
 }
 
 const UNSENT = {
@@ -180,7 +190,8 @@ function validation(marker: string): Sent {
   return { ...UNSENT, ...rest, method: 'POST', path: '/admin/tool/custom/validate', body }
 }
 
-function definition(title: string) {
+/** A small definition that passes the check. */
+export function definition(title: string) {
   const operation = { operationId: 'find', summary: 'Find', responses: { 200: { description: 'Found' } } }
   return {
     openapi: '3.1.0',
