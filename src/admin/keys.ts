@@ -7,6 +7,7 @@ import {
   isSealedByOldKey,
   KeyMissing,
   openDeploymentKey,
+  SecretCorrupt,
   sealDeploymentKey,
 } from '../secrets/cipher.js'
 import { generateKey, type KeyRing, parseKeyRing } from '../secrets/key-ring.js'
@@ -18,9 +19,17 @@ export interface KeyStatus {
   keys: { id: string; in_ring: boolean; current: boolean; values: number; deployment_key: boolean }[]
   /** Tools with a header whose key is missing from the ring. */
   tools_without_key: { id: number; name: string; keys: string[] }[]
+  /** Keys of the ring that do not open what is stored under their id. */
+  unopened: UnopenedKey[]
 }
 
-/** Counts the stored secrets by key and names the tools whose key is missing. */
+/** A key that does not open what was tried: another key has its id now, or the secret was damaged. */
+export interface UnopenedKey {
+  key: string
+  tried: string
+}
+
+/** Counts the stored secrets by key, tries one of each, and names the tools whose key is missing. */
 export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<KeyStatus> {
   const counted = await db
     .selectFrom('tool_header')
@@ -44,7 +53,53 @@ export async function keyStatus(db: Kysely<Database>, ring: KeyRing): Promise<Ke
       deployment_key: deployment?.key_id === id,
     })),
     tools_without_key: rows,
+    unopened: await unopenedKeys(db, ring),
   }
+}
+
+/** Tries each key of the ring on the deployment key, if it seals that, and on one header value. */
+async function unopenedKeys(db: Kysely<Database>, ring: KeyRing): Promise<UnopenedKey[]> {
+  const sealed = ['key_id as keyId', 'nonce', 'ciphertext'] as const
+  const deployment = await db.selectFrom('deployment_key').select(sealed).where('key_id', 'in', ring.ids).execute()
+  const headers = await db
+    .selectFrom('tool_header')
+    .distinctOn('key_id')
+    .select([...sealed, 'tool_id as toolId', 'name as headerName'])
+    .where('key_id', 'in', ring.ids)
+    .orderBy('key_id')
+    .orderBy('tool_id')
+    .execute()
+  const tries = [
+    ...deployment.map(stored => ({
+      key: stored.keyId,
+      tried: 'the deployment key',
+      open: () => openDeploymentKey(ring, stored),
+    })),
+    ...headers.map(stored => ({
+      key: stored.keyId,
+      tried: `the header ${stored.headerName} of tool ${stored.toolId}`,
+      open: () => decryptSecret(ring, stored, stored),
+    })),
+  ]
+  return tries.filter(({ open }) => !opens(open)).map(({ key, tried }) => ({ key, tried }))
+}
+
+function opens(open: () => unknown): boolean {
+  try {
+    open()
+    return true
+  } catch (error) {
+    if (error instanceof SecretCorrupt) return false
+    throw error
+  }
+}
+
+/** What is wrong with a key, and what helps. */
+export function unopenedText({ key, tried }: UnopenedKey): string {
+  return (
+    `the key "${key}" does not open ${tried}: another key has this id now, or the secret was damaged. ` +
+    `Put the right key under "${key}" in the ring; a secret whose key is lost has to be sent anew`
+  )
 }
 
 export interface Rotation {
@@ -53,6 +108,8 @@ export interface Rotation {
   deployment_key: boolean
   /** Tools left as they are, as a key that their secrets need is missing. */
   skipped_tools: number[]
+  /** Tools left as they are, as the key of a secret does not open it. */
+  unopened_tools: number[]
 }
 
 const TOOLS_AT_ONCE = 200
@@ -60,19 +117,23 @@ const TOOLS_AT_ONCE = 200
 /**
  * Encrypts every stored secret anew with the ring's first key, under traffic: one small transaction for each tool, which locks the
  * tool's row and moves its `secrets_generation`, so that a writer that keeps a value decides again. Interrupted, it goes on
- * where it was when it is started again: what is done needs nothing. Throws `Refusal` when the deployment key cannot be read.
+ * where it was when it is started again: what is done needs nothing. Throws `Refusal` when the deployment key cannot be read, and
+ * when the first key is not the one that sealed before under its id: it would make two kinds of secrets that no ring can open.
  */
 export async function rotateKeys(
   db: Kysely<Database>,
   ring: KeyRing,
   progress: (done: number, total: number) => void,
 ): Promise<Rotation> {
+  const wrong = (await unopenedKeys(db, ring)).find(({ key }) => key === ring.currentId)
+  if (wrong) throw new Refusal(unopenedText(wrong))
   const total = await countOld(db, ring)
   const rotation: Rotation = {
     values: 0,
     tools: 0,
     deployment_key: await rotateDeploymentKey(db, ring),
     skipped_tools: [],
+    unopened_tools: [],
   }
   progress(0, total)
   for (let after = 0; ; ) {
@@ -80,10 +141,15 @@ export async function rotateKeys(
       select distinct tool_id from tool_header where key_id <> ${ring.currentId} and tool_id > ${after}
       order by tool_id limit ${TOOLS_AT_ONCE}::integer`.execute(db)
     for (const { tool_id } of rows) {
-      const count = await rotateTool(db, ring, tool_id)
-      if (count === null) rotation.skipped_tools.push(tool_id)
-      else if (count > 0) rotation.tools++
-      rotation.values += count ?? 0
+      try {
+        const count = await rotateTool(db, ring, tool_id)
+        if (count > 0) rotation.tools++
+        rotation.values += count
+      } catch (error) {
+        if (error instanceof KeyMissing) rotation.skipped_tools.push(tool_id)
+        else if (error instanceof SecretCorrupt) rotation.unopened_tools.push(tool_id)
+        else throw error
+      }
     }
     progress(rotation.values, total)
     const last = rows.at(-1)
@@ -101,8 +167,8 @@ async function countOld(db: Kysely<Database>, ring: KeyRing): Promise<number> {
   return row?.count ?? 0
 }
 
-/** Answers how many values were encrypted anew; null when a needed key is missing. */
-async function rotateTool(db: Kysely<Database>, ring: KeyRing, toolId: number): Promise<number | null> {
+/** Answers how many values were encrypted anew. Throws `KeyMissing` or `SecretCorrupt`; then nothing was changed. */
+async function rotateTool(db: Kysely<Database>, ring: KeyRing, toolId: number): Promise<number> {
   return await db.transaction().execute(async trx => {
     await trx.selectFrom('tool').select('id').where('id', '=', toolId).forNoKeyUpdate().execute()
     const headers = await trx
@@ -111,7 +177,6 @@ async function rotateTool(db: Kysely<Database>, ring: KeyRing, toolId: number): 
       .where('tool_id', '=', toolId)
       .execute()
     const old = headers.filter(header => isSealedByOldKey(ring, header))
-    if (old.some(header => ring.key(header.keyId) === undefined)) return null
     if (old.length === 0) return 0
     const sealed = old.map(header => {
       const place = { toolId, headerName: header.name }

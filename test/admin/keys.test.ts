@@ -55,8 +55,14 @@ t.test('rotation seals every value anew, leaves what lacks its key, and needs th
 
   const steps: number[] = []
   const rotation = await rotateKeys(db, both, done => steps.push(done))
-  t.same(rotation, { values: 4, tools: 3, deployment_key: true, skipped_tools: [] })
-  t.same(await rotateKeys(db, both, () => undefined), { values: 0, tools: 0, deployment_key: false, skipped_tools: [] })
+  t.same(rotation, { values: 4, tools: 3, deployment_key: true, skipped_tools: [], unopened_tools: [] })
+  t.same(await rotateKeys(db, both, () => undefined), {
+    values: 0,
+    tools: 0,
+    deployment_key: false,
+    skipped_tools: [],
+    unopened_tools: [],
+  })
 
   const ring = parseKeyRing(fresh)
   t.ok((await openVault(db, ring)).deploymentKey)

@@ -10,8 +10,9 @@ import { configuredKeyRing } from '../../src/secrets/configured-ring.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { fingerprint } from '../../src/secrets/mask.js'
 import { requireDeploymentKey } from '../../src/secrets/vault.js'
+import { agentctl } from '../admin/agentctl.js'
 import { REQUIRED_FIELDS } from '../app.js'
-import { TEST_SECRET_KEYS, type World, worldDatabase } from '../world.js'
+import { TEST_SECRET_KEYS, type World, worldDatabase, worldFile } from '../world.js'
 import { type Observed, observedWorld } from './observed.js'
 
 const SERVER = fileURLToPath(new URL('../../src/server.js', import.meta.url))
@@ -128,6 +129,59 @@ t.test('exit 78 at start: another key under the same id, named by its id and not
   t.equal(code, 78)
   t.match(output, /key.*"test".*does not open/)
   t.notOk(output.includes(wrong.slice('test:'.length)), 'the key is not shown')
+})
+
+t.test('1: keys status names a key that does not open its values; rotation leaves them and does the rest', async t => {
+  const world = await worldDatabase(t)
+  await sealUnderOldKey(world, generateKey('old'))
+  const env = { SECRET_KEYS: `${generateKey('new')} ${generateKey('old')} ${TEST_SECRET_KEYS}` }
+  const command = (...args: string[]) => agentctl({ url: world.url, args, env })
+  const status = await command('keys', 'status')
+  t.equal(status.status, 1)
+  t.match(status.stdout, /^old +DOES NOT OPEN +1 *$/m)
+  t.match(status.stdout, /"old" does not open the header X-A of tool 11.*Put the right key under "old"/)
+  const rotation = await command('keys', 'rotate', '--json')
+  t.equal(rotation.status, 1)
+  t.match(JSON.parse(rotation.stdout), { values: 3, tools: 2, skipped_tools: [], unopened_tools: [11] })
+  t.match((await command('keys', 'rotate')).stdout, /a value does not open.*tools 11/)
+  const after = JSON.parse((await command('keys', 'status', '--json')).stdout)
+  t.strictSame(after.unopened, [{ key: 'old', tried: 'the header X-A of tool 11' }])
+
+  const observed = await observedWorld(t, { world, secretKeys: env.SECRET_KEYS })
+  t.strictSame((await observed.call('GET', '/readyz')).json(), { status: 'ready' }, 'no request opens a value')
+  const masks = (await put(observed, 11, {})).json().custom_headers
+  t.equal((await put(observed, 11, { custom_headers: masks, name: 'renamed' })).statusCode, 200)
+})
+
+t.test('1: nothing is sealed by a first key that does not open what is stored under its id', async t => {
+  const world = await worldDatabase(t)
+  await sealUnderOldKey(world, generateKey('new'))
+  const env = { SECRET_KEYS: `${generateKey('new')} ${TEST_SECRET_KEYS}` }
+  const { status, stderr } = await agentctl({ url: world.url, args: ['keys', 'rotate'], env })
+  t.equal(status, 1)
+  t.match(stderr, '"new" does not open the header X-A of tool 11')
+  t.strictSame(
+    await world.database.db.selectFrom('deployment_key').select('key_id').execute(),
+    [{ key_id: 'test' }],
+    'nothing was done',
+  )
+})
+
+t.test("1 and 78 of the command line: another key under the deployment key's id", async t => {
+  const { url } = await worldDatabase(t)
+  const env = { SECRET_KEYS: generateKey('test') }
+  const status = await agentctl({ url, args: ['keys', 'status'], env })
+  t.equal(status.status, 1)
+  t.match(status.stdout, '"test" does not open the deployment key')
+  for (const args of [
+    ['rollback', 'tool', '10', '--to', '1'],
+    ['apply', worldFile(), '--plan'],
+  ]) {
+    const { status, stderr } = await agentctl({ url, args, env })
+    t.equal(status, 78)
+    t.match(stderr, /"test".*does not open.*keys status/)
+    t.notMatch(stderr, /\n +at /)
+  }
 })
 
 t.test('exit 78 at start: an external database without a key ring, with the command that makes one', async t => {

@@ -1,6 +1,6 @@
 import { describeSettings } from '../../config.js'
 import { generateKey } from '../../secrets/key-ring.js'
-import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys } from '../keys.js'
+import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, unopenedText } from '../keys.js'
 import { readStatus } from '../status.js'
 import { type Call, type Command, coloured, EXIT, JSON_OPTION, table } from './command.js'
 
@@ -24,10 +24,11 @@ export const operationCommands: Command[] = [
   },
   {
     name: 'keys status',
-    summary: 'Counts the stored secrets by key, and names the tools whose key is missing.',
+    summary: 'Counts the stored secrets by key, and names keys that are missing or do not open what they should.',
     positionals: [],
     options: JSON_OPTION,
-    details: 'Exit status 1 when a key that stored secrets need is missing.',
+    details:
+      'Of each key one header value is tried. Exit status 1 when a key that stored secrets need is missing or opens nothing.',
     run: async call => {
       const ring = await call.ring()
       const status = await keyStatus((await call.database()).db, ring)
@@ -41,7 +42,8 @@ export const operationCommands: Command[] = [
     summary: "Encrypts all stored secrets anew with the ring's first key, while the service runs.",
     positionals: [],
     options: JSON_OPTION,
-    details: 'May be interrupted and started again. Exit status 1 when secrets were left because their key is missing.',
+    details:
+      'May be interrupted and started again. Exit status 1 when secrets were left because their key is missing or does not open them.',
     run: rotateCommand,
   },
   {
@@ -65,19 +67,21 @@ export const operationCommands: Command[] = [
   },
 ]
 
-function isIncomplete({ keys }: KeyStatus): boolean {
-  return keys.some(key => !key.in_ring && (key.values > 0 || key.deployment_key))
+function isIncomplete({ keys, unopened }: KeyStatus): boolean {
+  return unopened.length > 0 || keys.some(key => !key.in_ring && (key.values > 0 || key.deployment_key))
 }
 
-function printKeys(call: Call, { keys, tools_without_key }: KeyStatus): void {
-  const rows = keys.map(key => [
-    key.id,
-    key.current ? 'encrypts' : key.in_ring ? 'decrypts' : coloured(call.output, 'red', 'MISSING'),
-    key.values,
-    key.deployment_key ? 'yes' : '',
-  ])
+function printKeys(call: Call, { keys, tools_without_key, unopened }: KeyStatus): void {
+  const wrong = new Set(unopened.map(({ key }) => key))
+  const state = (key: KeyStatus['keys'][number]) => {
+    if (!key.in_ring) return coloured(call.output, 'red', 'MISSING')
+    if (wrong.has(key.id)) return coloured(call.output, 'red', 'DOES NOT OPEN')
+    return key.current ? 'encrypts' : 'decrypts'
+  }
+  const rows = keys.map(key => [key.id, state(key), key.values, key.deployment_key ? 'yes' : ''])
   call.print(table([['KEY', 'STATE', 'VALUES', 'DEPLOYMENT KEY'], ...rows]))
   for (const tool of tools_without_key) call.print(`tool ${tool.id} ${tool.name} needs ${tool.keys.join(', ')}`)
+  for (const key of unopened) call.print(unopenedText(key))
 }
 
 async function rotateCommand(call: Call): Promise<number> {
@@ -96,8 +100,12 @@ async function rotateCommand(call: Call): Promise<number> {
     if (rotation.skipped_tools.length > 0) {
       call.print(`left, as their key is missing: tools ${rotation.skipped_tools.join(', ')}`)
     }
+    if (rotation.unopened_tools.length > 0) {
+      const tools = rotation.unopened_tools.join(', ')
+      call.print(`left, as a value does not open (see agentctl keys status): tools ${tools}`)
+    }
   }
-  return rotation.skipped_tools.length > 0 ? EXIT.refused : EXIT.ok
+  return rotation.skipped_tools.length + rotation.unopened_tools.length > 0 ? EXIT.refused : EXIT.ok
 }
 
 async function statusCommand(call: Call): Promise<undefined> {

@@ -3,6 +3,7 @@ import { ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from '.
 import { EmbeddedUnavailable } from '../../db/embedded.js'
 import { classifyDatabaseError } from '../../db/sqlstate.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
+import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { VERSION } from '../../version.js'
 import { placeText, Refusal } from '../refusal.js'
@@ -118,6 +119,7 @@ function explained(error: unknown): { message: string; status: number } {
   if (error instanceof InvalidConfiguration || error instanceof KeyRingMissing || error instanceof SchemaUnfit) {
     return { message, status: EXIT.configuration }
   }
+  if (error instanceof SecretCorrupt) return { message: `${message}: agentctl keys status`, status: EXIT.configuration }
   if (isUnreachable(error))
     return { message: `the database cannot be reached: ${causeOf(error)}`, status: EXIT.unreachable }
   const { kind, constraint } = classifyDatabaseError(error)
