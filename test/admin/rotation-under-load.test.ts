@@ -2,6 +2,7 @@
  * A new key from beginning to end, as an operator does it: the service runs with the new key first, requests go on, the rotation
  * is killed twice and started again, and the old key is taken away. 1,000 header values; 20,000 with `TEST_CAMPAIGN=full`.
  */
+import type { ChildProcess } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
@@ -18,7 +19,7 @@ import { Cluster } from '../faults/cluster.js'
 import { definition } from '../faults/load.js'
 import { ServiceProcess } from '../faults/service.js'
 import { makeWorld, range } from '../faults/world.js'
-import { repetitions } from '../revisions/stored-state.js'
+import { only, repetitions } from '../revisions/stored-state.js'
 import { agentctl, startAgentctl } from './agentctl.js'
 import { type Header, type LoadedAgent, type LoadedTool, newSecret, SECRET_MARKER, SecretLoad } from './secret-load.js'
 
@@ -49,12 +50,6 @@ t.test('rotation under load: every request 200, killed it goes on, then the old 
     const { keys } = await keyStatus(database.db, parseKeyRing(both.SECRET_KEYS))
     return keys.find(key => key.id === id)?.values ?? 0
   }
-  // Only a rotation moves it.
-  const rotations = async () => {
-    const { rows } = await sql<{ sum: number; max: number }>`
-      select sum(secrets_generation)::integer as sum, max(secrets_generation) as max from tool`.execute(database.db)
-    return rows[0] ?? { sum: 0, max: 0 }
-  }
   t.equal(await valuesUnder('old'), VALUES)
 
   const service = await ServiceProcess.start({ DATABASE_URL: url, ...both })
@@ -65,21 +60,23 @@ t.test('rotation under load: every request 200, killed it goes on, then the old 
   const startedAt = performance.now()
   for (const share of KILLED_AT) {
     const { child, answer } = startAgentctl({ url, args: ['keys', 'rotate'], env: both })
-    while ((await rotations()).sum < share * TOOLS && child.exitCode === null) await sleep(5)
+    await follow(database, load, child, share * TOOLS)
     child.kill('SIGKILL')
     t.equal((await answer).status, null, 'killed before its end')
   }
   const atLast = await valuesUnder('old')
   t.ok(atLast > 0, `${atLast} of ${VALUES} values are left after ${KILLED_AT.length} kills`)
-  const last = await startAgentctl({ url, args: ['keys', 'rotate', '--json'], env: both }).answer
+  const { child, answer } = startAgentctl({ url, args: ['keys', 'rotate', '--json'], env: both })
+  await follow(database, load, child, Number.POSITIVE_INFINITY)
+  const last = await answer
   const seconds = (performance.now() - startedAt) / 1_000
   const served = load.requests - servedBefore
   await load.stop()
 
   t.equal(last.status, 0, last.stderr)
   const rotation: Rotation = JSON.parse(last.stdout)
-  t.equal((await rotations()).max, 1, 'no tool was encrypted twice')
-  t.strictSame([rotation.skipped_tools, rotation.deployment_key], [[], false])
+  t.equal((await rotated(database)).most, 1, 'no tool was encrypted twice')
+  t.strictSame([rotation.skipped_tools, rotation.unopened_tools, rotation.deployment_key], [[], [], false])
   t.strictSame(load.failures, [])
   for (const [kind, count] of Object.entries(load.served)) t.ok(count > 0, `${count} requests with ${kind}`)
   t.comment(
@@ -104,6 +101,30 @@ t.test('rotation under load: every request 200, killed it goes on, then the old 
     new Map(tools.map(tool => [tool.id, tool.secrets])),
   )
 })
+
+/** Leads the load to where a rotation is, until it has done so many tools or ends. */
+async function follow(
+  database: ServiceDatabase,
+  load: SecretLoad,
+  rotation: ChildProcess,
+  tools: number,
+): Promise<void> {
+  for (;;) {
+    const { count, last_id } = await rotated(database)
+    load.rotatedId = last_id
+    if (count >= tools || rotation.exitCode !== null) return
+    await sleep(5)
+  }
+}
+
+/** How many tools a rotation has done, the last of them, and how often the one that it did most often. */
+async function rotated({ db }: ServiceDatabase): Promise<{ count: number; last_id: number; most: number }> {
+  // Nothing else moves the number.
+  const { rows } = await sql<{ count: number; last_id: number; most: number }>`
+    select count(*)::integer as count, coalesce(max(id), 0) as last_id, coalesce(max(secrets_generation), 0) as most
+    from tool where secrets_generation > 0`.execute(db)
+  return only(rows)
+}
 
 /** Custom tools with ten secrets each under the old key, and agents that use some of them. */
 async function seed(database: ServiceDatabase): Promise<{ tools: LoadedTool[]; agents: LoadedAgent[] }> {

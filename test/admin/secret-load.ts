@@ -29,6 +29,7 @@ export interface LoadOptions {
 type Kind = 'masks' | 'secrets' | 'no headers' | 'agent' | 'dry run' | 'validation'
 
 const CONNECTIONS = 8
+const NEXT_IDS = 2 * CONNECTIONS
 const MASK = /^\*{4}#[0-9a-f]{12}$/
 
 /** In every secret, so that one is known wherever it turns up. */
@@ -60,6 +61,8 @@ export class SecretLoad {
   /** What was not: the kind, the status, the start of the answer. */
   readonly failures: string[] = []
   longestMs = 0
+  /** Where a rotation is: half of the updates of headers go to the tools of the next ids, so that they meet it. */
+  rotatedId = 0
   #isRunning = false
   #clients: Promise<void>[] = []
 
@@ -101,14 +104,19 @@ export class SecretLoad {
     const renewed = own.filter((_, index) => index % 4 === 0)
     while (this.#isRunning) {
       const choice = Math.random()
-      if (choice < 0.3) await this.#sendMasks(oneOf(own))
-      else if (choice < 0.55) await this.#sendSecrets(oneOf(renewed))
+      if (choice < 0.3) await this.#sendMasks(this.#aTool(own))
+      else if (choice < 0.55) await this.#sendSecrets(this.#aTool(renewed))
       else if (choice < 0.7) await this.#sendTool('no headers', oneOf(this.#options.tools), {})
       else if (choice < 0.82) await this.#sendAgent('agent', '')
       else if (choice < 0.9) await this.#tryHeaders(oneOf(own))
       else if (choice < 0.95) await this.#sendAgent('dry run', '&dry_run=true')
       else await this.#send('validation', 'POST', '/admin/tool/custom/validate', { definition: definition('load') })
     }
+  }
+
+  #aTool(tools: LoadedTool[]): LoadedTool {
+    const next = tools.filter(({ id }) => id > this.rotatedId && id <= this.rotatedId + NEXT_IDS)
+    return oneOf(next.length > 0 && Math.random() < 0.5 ? next : tools)
   }
 
   /** All masks back, in another order: every value is kept, and every row of them is written. */
