@@ -106,14 +106,14 @@ export class Session {
     if (this.#loss !== undefined && IS_ROLLBACK.test(sql)) return { command: 'ROLLBACK', rowCount: null, rows: [] }
     this.#assertConnected()
     if (this.#needsTransaction(parameters)) return await this.#queryInTransaction({ sql, parameters })
-    const isInDoubt = this.#isInDoubt(sql)
+    const wasInTransaction = this.#isInTransaction
     try {
       // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
       if (parameters.length === 0) return await this.#timed([sql], () => this.#simple(sql))
       const wire = [this.#wireStatement({ sql, parameters })]
       return lastResult(await this.#timed([sql], () => this.#submit(wire, [])))
     } catch (error) {
-      throw this.#translated(error, isInDoubt, [])
+      throw this.#translated(error, isInDoubt(sql, wasInTransaction), [])
     }
   }
 
@@ -214,12 +214,6 @@ export class Session {
     }
   }
 
-  /** Whether losing the connection during this statement leaves open if it was applied. */
-  #isInDoubt(sql: string): boolean {
-    if (IS_COMMIT.test(sql)) return true
-    return !this.#isInTransaction && !IS_READ.test(sql)
-  }
-
   get #isInTransaction(): boolean {
     const status = this.#client.getTransactionStatus()
     return status === 'T' || status === 'E'
@@ -249,6 +243,11 @@ export class Session {
   #lose(error: unknown): void {
     this.#loss ??= error ?? new Error('the connection ended')
   }
+}
+
+/** Whether losing the connection during a statement leaves open if it was applied. */
+function isInDoubt(sql: string, wasInTransaction: boolean): boolean {
+  return IS_COMMIT.test(sql) || (!wasInTransaction && !IS_READ.test(sql))
 }
 
 /**
