@@ -28,7 +28,10 @@ async function main(): Promise<void> {
   metrics.collectProcess()
   const opened = await openConfiguredDatabase(
     config,
-    { onStatement: exchange => metrics.databaseExchange(exchange) },
+    {
+      onStatement: exchange => metrics.databaseExchange(exchange),
+      onPoolWait: durationMs => metrics.poolWait(durationMs),
+    },
     line => log.info(line),
   )
   const { database } = opened

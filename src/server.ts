@@ -37,6 +37,7 @@ async function main(): Promise<void> {
     {
       onError: error => log.warn({ err: error }, 'an idle connection to the database was lost'),
       onStatement: exchange => metrics.databaseExchange(exchange),
+      onPoolWait: durationMs => metrics.poolWait(durationMs),
     },
     line => log.info(line),
   )

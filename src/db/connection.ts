@@ -39,6 +39,8 @@ export interface DatabaseOptions {
   sessionSettings?: 'startup' | 'transaction' | 'none'
   /** Called after every round trip. Must not throw. */
   onStatement?: (exchange: Exchange) => void
+  /** Called whenever a connection was asked for: how long it took until there was one, or an error. Must not throw. */
+  onPoolWait?: (durationMs: number) => void
   /** Called when a connection is lost while nobody uses it. */
   onError?: (error: Error) => void
 }
@@ -219,10 +221,15 @@ class Connections<DB> implements OpenDatabase<DB> {
 
   /** A usable session. Tries each host once; leaves connections that became stale while they were idle. */
   async #acquire(): Promise<Session> {
-    for (;;) {
-      const session = await this.#acquireAny()
-      if (session.isUsable) return session
-      session.release()
+    const start = performance.now()
+    try {
+      for (;;) {
+        const session = await this.#acquireAny()
+        if (session.isUsable) return session
+        session.release()
+      }
+    } finally {
+      this.#options.onPoolWait?.(performance.now() - start)
     }
   }
 

@@ -15,7 +15,7 @@ export interface OpenedDatabase {
   close(): Promise<void>
 }
 
-export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onError'>
+export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait' | 'onError'>
 
 /**
  * Opens the external database of `DATABASE_URL`, or starts or joins the embedded one below `DATA_DIR`. The pool connects

@@ -54,6 +54,11 @@ export class Metrics {
   readonly #exchange = this.#histogram('agents_database_round_trip_duration_seconds', 'Time of one round trip.', [
     'outcome',
   ])
+  readonly #poolWait = this.#histogram(
+    'agents_database_pool_wait_seconds',
+    'Time until a connection of the pool was free or made, or refused.',
+    [],
+  )
 
   /** Adds what Node and the operating system say of this process, event-loop delay included. Once a process. */
   collectProcess(): void {
@@ -64,6 +69,11 @@ export class Metrics {
   databaseExchange({ texts, durationMs, ok }: DatabaseExchange): void {
     this.#statements.inc(texts.length)
     this.#exchange.observe({ outcome: ok ? 'ok' : 'failed' }, durationMs / 1000)
+  }
+
+  /** For the database's `onPoolWait`. */
+  poolWait(durationMs: number): void {
+    this.#poolWait.observe(durationMs / 1000)
   }
 
   /** A request that never became one: malformed, too slow, headers too large. */

@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { listenForMetrics, Metrics } from '../../src/http/metrics.js'
-import { type Running, running } from './running.js'
+import { eventually, type Running, running } from './running.js'
 
 const SECRET = 'a-metrics-token-of-some-length'
 
@@ -53,9 +54,35 @@ t.test('200 /metrics counts requests, refusals, statements, pool and state', asy
   t.equal(metricIn(body, 'agents_database_pool_size_max'), 4)
   t.ok(Number(metricIn(body, 'agents_database_pool_connections{state="idle"}')) >= 1)
   t.equal(metricIn(body, 'agents_database_pool_waiting'), 0)
+  t.ok(Number(metricIn(body, 'agents_database_pool_wait_seconds_count')) > 3)
   t.equal(metricIn(body, 'agents_http_requests_in_work'), 0)
   t.equal(metricIn(body, 'agents_ready'), 1)
   t.equal(metricIn(body, 'agents_key_missing'), 0)
+})
+
+t.test('agents_database_pool_wait_seconds tells the wait for a connection, be it granted or refused', async t => {
+  const service = await running(t, { DATABASE_POOL_SIZE: '1', DATABASE_CONNECT_TIMEOUT_MS: '2000' })
+  const waits = async (seconds: number) => {
+    const { body } = await service.metrics.text()
+    const all = metricIn(body, 'agents_database_pool_wait_seconds_count')
+    return Number(all) - Number(metricIn(body, `agents_database_pool_wait_seconds_bucket{le="${seconds}"}`))
+  }
+  const ask = () => patch(service, service.token, '{}', '/persona/999999?update_mask=')
+  await ask()
+  t.equal(await waits(1), 0, 'nobody waited')
+  const client = await service.database.pool.connect()
+  const served = ask()
+  await eventually(() => service.database.pool.waitingCount > 0)
+  await sleep(1_100)
+  client.release()
+  t.equal((await served).statusCode, 404)
+  t.equal(await waits(1), 1, 'one waited until the connection was given back')
+  const again = await service.database.pool.connect()
+  const refused = await ask()
+  again.release()
+  t.equal(refused.statusCode, 503)
+  t.match(refused.json(), { reason: 'overloaded', outcome: 'not_applied' })
+  t.equal(await waits(1), 2, 'another in vain')
 })
 
 t.test('labels hold nothing that a caller makes up, and two applications share nothing', async t => {

@@ -44,7 +44,10 @@ export async function running(
   const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', DATABASE_POOL_SIZE: '4', ...settings })
   const log: string[] = []
   const logger = makeLogger(config.LOG_LEVEL, { write: line => log.push(line) })
-  const database = openUrl(url, config, { onStatement: exchange => metrics.databaseExchange(exchange) })
+  const database = openUrl(url, config, {
+    onStatement: exchange => metrics.databaseExchange(exchange),
+    onPoolWait: durationMs => metrics.poolWait(durationMs),
+  })
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   const service = new Service({ config, version: VERSION, database, ring, migrates: false, log: logger })
   await service.start()
