@@ -44,7 +44,9 @@ const Settings = Type.Object({
   METRICS_TOKEN: Type.Optional(
     Type.String({ minLength: 16, description: 'Bearer token of /metrics for other than loopback peers.' }),
   ),
-  METRICS_PORT: Type.Optional(Type.Integer({ minimum: 0, maximum: 65535, description: 'Own port for /metrics.' })),
+  METRICS_PORT: Type.Optional(
+    Type.Integer({ minimum: 0, maximum: 65535, description: 'Own port for /metrics; 0 picks a free one.' }),
+  ),
   CONCURRENT_REQUESTS_MAX: count(1_000, 1, 100_000, 'Requests in work at once; more answer 503.'),
   CONNECTIONS_MAX: count(5_000, 1, 1_000_000, 'Open client connections.'),
   HEADERS_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to send the headers of a request.'),
@@ -99,6 +101,9 @@ function contradictions(config: Config): string[] {
   const faults: string[] = []
   if (config.HEADERS_TIMEOUT_MS > config.REQUEST_TIMEOUT_MS) {
     faults.push('HEADERS_TIMEOUT_MS: must not be more than REQUEST_TIMEOUT_MS')
+  }
+  if (config.METRICS_PORT !== 0 && config.METRICS_PORT === config.PORT) {
+    faults.push('METRICS_PORT: must not be that of PORT')
   }
   for (const proxy of proxiesOf(config).filter(proxy => !isProxy(proxy))) {
     faults.push(`TRUST_PROXY: ${proxy.slice(0, 64)} is no address, no network (10.0.0.0/8) and none of ${PROXY_NAMES}`)

@@ -45,8 +45,8 @@ async function main(): Promise<void> {
   const service = new Service({ config, version: VERSION, database: opened.database, ring, migrates, log })
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
-  await showMetrics(metrics, config)
-  await app.listen({ host: config.HOST, port: config.PORT })
+  await showMetrics(metrics, config, log)
+  await listening(config, 'PORT', () => app.listen({ host: config.HOST, port: config.PORT }))
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
@@ -67,10 +67,27 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
 }
 
 /** Opens the port of the metrics, if they have one of their own. It ends with the process and holds up no shutdown. */
-async function showMetrics(metrics: Metrics, { HOST, METRICS_PORT, METRICS_TOKEN }: Config): Promise<void> {
-  if (METRICS_PORT === undefined) return
-  const server = await listenForMetrics(metrics, { host: HOST, port: METRICS_PORT, token: METRICS_TOKEN })
+async function showMetrics(metrics: Metrics, config: Config, log: Logger): Promise<void> {
+  const { HOST: host, METRICS_PORT: port, METRICS_TOKEN: token } = config
+  if (port === undefined) return
+  const server = await listening(config, 'METRICS_PORT', () => listenForMetrics(metrics, { host, port, token }))
   server.unref()
+  log.info(server.address(), 'the metrics are listening')
+}
+
+/** The address that the configuration names cannot be listened on. The message says why and which setting to change. */
+class CannotListen extends Error {}
+
+/** Does what opens this port; throws `CannotListen`. */
+async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', open: () => Promise<T>): Promise<T> {
+  try {
+    return await open()
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException // what Node's listen rejects with
+    const reason = code === 'EADDRINUSE' ? 'is in use' : `cannot be listened on (${code ?? message})`
+    const place = `${config.HOST} port ${config[setting]}`
+    throw new CannotListen(`${place} ${reason}: set HOST or ${setting}; 0 picks a free port.`, { cause: error })
+  }
 }
 
 function closeOnSignal(app: FastifyInstance, service: Service, opened: OpenedDatabase, config: Config, log: Logger) {
@@ -117,14 +134,7 @@ function explain(error: unknown): { message: string; code: number } {
   ) {
     return { message: error.message, code: EXIT_CONFIGURATION }
   }
-  const { code, port, address } = error as NodeJS.ErrnoException & { port?: number; address?: string }
-  if (code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL') {
-    const reason = code === 'EADDRINUSE' ? 'is in use' : 'cannot be used'
-    return {
-      message: `${address ?? ''}:${port ?? ''} ${reason}: set HOST and PORT (PORT=0 picks a free one).`,
-      code: 1,
-    }
-  }
+  if (error instanceof CannotListen) return { message: error.message, code: 1 }
   return { message: error instanceof Error ? (error.stack ?? error.message) : String(error), code: 1 }
 }
 

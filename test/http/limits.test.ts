@@ -123,7 +123,7 @@ t.test('X-Forwarded-For is believed of the proxies that TRUST_PROXY names, and o
   t.equal(await from('192.0.2.1', `no address either ${'x'.repeat(4000)}`), 429, 'then the proxy itself is counted')
 })
 
-t.test('TRUST_PROXY and timeouts that cannot work are faults of the configuration', async t => {
+t.test('TRUST_PROXY, timeouts and ports that cannot work are faults of the configuration', async t => {
   const faults = (env: Record<string, string>) => {
     try {
       readConfig(env)
@@ -142,4 +142,6 @@ t.test('TRUST_PROXY and timeouts that cannot work are faults of the configuratio
   t.strictSame(faults({ HEADERS_TIMEOUT_MS: '5000', REQUEST_TIMEOUT_MS: '4000' }), [
     'HEADERS_TIMEOUT_MS: must not be more than REQUEST_TIMEOUT_MS',
   ])
+  t.strictSame(faults({ PORT: '9090', METRICS_PORT: '9090' }), ['METRICS_PORT: must not be that of PORT'])
+  t.strictSame(faults({ PORT: '0', METRICS_PORT: '0' }), [])
 })

@@ -1,0 +1,60 @@
+import { networkInterfaces } from 'node:os'
+import t from 'tap'
+import { ServiceProcess } from '../faults/service.js'
+import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
+
+const SECRET = 'a-metrics-token-of-some-length'
+const { url } = await worldDatabase(t)
+
+/** The real process with METRICS_PORT=0, and the port that its log tells. */
+async function started(env: Record<string, string> = {}): Promise<{ service: ServiceProcess; port: number }> {
+  const service = await ServiceProcess.start({
+    DATABASE_URL: url,
+    SECRET_KEYS: TEST_SECRET_KEYS,
+    METRICS_PORT: '0',
+    DRAIN_DELAY_MS: '0',
+    ...env,
+  })
+  t.teardown(() => service.stop('SIGKILL'))
+  const line = service.log.split('\n').find(text => text.includes('the metrics are listening'))
+  return { service, port: JSON.parse(line ?? '{}').port }
+}
+
+async function statusOf(host: string, port: number, path: string, headers = {}): Promise<number> {
+  return (await fetch(`http://${host}:${port}${path}`, { headers })).status
+}
+
+const TOKEN = { authorization: `Bearer ${SECRET}` }
+const PROXY = { 'x-forwarded-for': '203.0.113.7' }
+const outside = Object.values(networkInterfaces())
+  .flat()
+  .find(found => found?.family === 'IPv4' && !found.internal)?.address
+
+t.test(
+  '200 /metrics on METRICS_PORT of the process and nothing else there; 404 on PORT; the end is in time',
+  async t => {
+    const { service, port } = await started()
+    const shown = await fetch(`http://127.0.0.1:${port}/metrics`)
+    t.equal(shown.status, 200)
+    const text = await shown.text()
+    t.match(text, /^agents_ready 1$/m)
+    t.match(text, /^process_cpu_seconds_total /m, 'what Node says of the process is there')
+    t.match(text, /^agents_database_pool_wait_seconds_count [1-9]/m)
+    t.equal(await statusOf('127.0.0.1', port, '/metrics', PROXY), 200, 'whoever reaches the port may read')
+    t.equal(await statusOf('127.0.0.1', port, '/readyz'), 404)
+    t.equal(await statusOf('127.0.0.1', service.port, '/metrics'), 404)
+    t.equal(await statusOf('127.0.0.1', service.port, '/readyz'), 200)
+    t.equal(await service.stop('SIGTERM'), 0, 'a connection to the metrics that is kept open holds nothing up')
+  },
+)
+
+t.test('403 on METRICS_PORT for other than loopback peers without METRICS_TOKEN; 404 on PORT with it', async t => {
+  const { service, port } = await started({ METRICS_TOKEN: SECRET, HOST: '0.0.0.0' })
+  t.equal(await statusOf('127.0.0.1', port, '/metrics'), 200)
+  for (const [host, headers] of [['127.0.0.1', PROXY] as const, ...(outside ? [[outside, {}] as const] : [])]) {
+    t.equal(await statusOf(host, port, '/metrics', headers), 403, host)
+    t.equal(await statusOf(host, port, '/metrics', { ...headers, authorization: `Bearer ${SECRET}x` }), 403)
+    t.equal(await statusOf(host, port, '/metrics', { ...headers, ...TOKEN }), 200)
+    t.equal(await statusOf(host, service.port, '/metrics', { ...headers, ...TOKEN }), 404)
+  }
+})
