@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import type { Config } from './config.js'
+import { rootCause } from './db/database-error.js'
 import { migrate, schemaState } from './db/migrate.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { Unavailable } from './errors.js'
@@ -45,6 +46,7 @@ export class Service {
   #state: Readiness = STARTING
   #vault: Vault | null = null
   #draining = false
+  #waitsFor: string | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
 
   constructor(options: ServiceOptions) {
@@ -98,10 +100,19 @@ export class Service {
       return true
     } catch (error) {
       if (error instanceof SecretCorrupt) throw error
-      log.warn({ err: error }, 'the database cannot be used yet; trying again')
+      log.debug({ err: error }, 'the database cannot be used yet')
+      this.#wait(rootCause(error))
       this.#note(UNREACHABLE)
       return false
     }
+  }
+
+  /** Logs why nothing can be served yet, once for each reason that comes up: the wait may be long. */
+  #wait(reason: string): void {
+    if (reason === this.#waitsFor) return
+    this.#waitsFor = reason
+    const advice = 'check that it runs, and host, user, password and database in DATABASE_URL; trying again until then'
+    this.#options.log.warn({ reason }, `the database cannot be used yet: ${advice}`)
   }
 
   async #migrate(): Promise<void> {
@@ -149,8 +160,9 @@ export class Service {
     this.#state = state
     const changed =
       before.status !== state.status || ('reason' in before && 'reason' in state && before.reason !== state.reason)
-    if (changed)
-      this.#options.log.info({ state: state.status, ...('reason' in state && { reason: state.reason }) }, 'state')
+    if (!changed) return
+    const { status, ...why } = state
+    this.#options.log[status === 'unavailable' ? 'warn' : 'info']({ state: status, ...why }, 'state')
   }
 }
 

@@ -321,6 +321,8 @@ function hostClient(
     override connect(callback?: ConnectCallback): Promise<pg.Client> | undefined {
       const fail = (error: Error): Error => {
         hosts.failed(placeOf.get(this) ?? hosts.current)
+        // The pool forgets this client; where it was the client that gave up, as for want of a password, its socket is open.
+        this.connection.stream.destroy()
         return error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })
       }
       if (!callback) return super.connect().catch(error => Promise.reject(fail(error)))

@@ -3,6 +3,13 @@
  * `DatabaseError` of pg, told apart by SQLSTATE). Each is recognised by its class, never by the text of a message.
  */
 
+/** The message of the innermost cause of an error: what to tell an operator. It may quote what the server was sent. */
+export function rootCause(error: unknown): string {
+  if (error instanceof Error && error.cause instanceof Error) return rootCause(error.cause)
+  if (error instanceof AggregateError) return error.errors.map(rootCause).join('; ')
+  return error instanceof Error ? error.message : String(error)
+}
+
 /** The connection failed or was lost, and it is certain that nothing of the statement or transaction was applied. */
 export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'

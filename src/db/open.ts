@@ -1,5 +1,4 @@
-import type { Config } from '../config.js'
-import { InvalidConfiguration } from '../config.js'
+import { type Config, InvalidConfiguration } from '../config.js'
 import { type DatabaseOptions, openDatabase } from './connection.js'
 import { describeDatabase, parseDatabaseUrl } from './database-url.js'
 import { type Embedded, startEmbedded } from './embedded.js'
@@ -44,12 +43,12 @@ export async function openConfiguredDatabase(
   return { database, embedded, description: `embedded PostgreSQL ${embedded.version}`, close }
 }
 
-/** Opens one database by its URL with the limits of the configuration. */
+/** Opens one database by its URL with the limits of the configuration. Throws `InvalidConfiguration` for a bad URL. */
 export function openUrl(url: string, config: Config, hooks: ConnectionHooks = {}): ServiceDatabase {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
   const prepared = config.PREPARED_STATEMENTS === 'on'
-  return openDatabase<Database>({
+  return withCertificates({
     url: parsed.url,
     poolSize: config.DATABASE_POOL_SIZE,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
@@ -61,6 +60,14 @@ export function openUrl(url: string, config: Config, hooks: ConnectionHooks = {}
     sessionSettings: prepared ? 'startup' : 'transaction',
     ...hooks,
   })
+}
+
+function withCertificates(options: DatabaseOptions): ServiceDatabase {
+  try {
+    return openDatabase<Database>(options)
+  } catch (error) {
+    throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${(error as Error).message}`])
+  }
 }
 
 function describe(url: string): string {

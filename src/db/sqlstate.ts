@@ -20,6 +20,7 @@ export const SQLSTATE = {
   invalidSqlStatementName: '26000',
   serializationFailure: '40001',
   deadlockDetected: '40P01',
+  insufficientPrivilege: '42501',
   duplicatePreparedStatement: '42P05',
   diskFull: '53100',
   tooManyConnections: '53300',

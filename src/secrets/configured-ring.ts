@@ -21,15 +21,24 @@ export async function configuredKeyRing(config: Config): Promise<KeyRing> {
     if (config.DATABASE_URL === undefined) return parseKeyRing(await ownKeyFile(config.DATA_DIR))
   } catch (error) {
     if (error instanceof InvalidKeyRing) throw new KeyRingMissing(error.message)
-    if (error instanceof Error && 'code' in error) {
-      throw new KeyRingMissing(`the key ring's file cannot be read or made (${String(error.code)})`)
-    }
+    if (error instanceof Error && 'code' in error) throw new KeyRingMissing(fileFault(config, error))
     throw error
   }
   throw new KeyRingMissing(
     'an external database needs a key ring for the secrets of tools: set SECRET_KEYS or SECRET_KEYS_FILE. ' +
       'A new key is made by: npx agentctl keys generate',
   )
+}
+
+/** What SECRET_KEYS_FILE holds is not shown: somebody may have put the key itself there. */
+function fileFault({ SECRET_KEYS_FILE, DATA_DIR }: Config, error: Error): string {
+  const reason = error.message.split(', ', 1)[0] // a system error goes on with the path
+  if (SECRET_KEYS_FILE === undefined) {
+    const path = join(DATA_DIR, FILE_NAME)
+    return `the key file ${path} cannot be read or made (${reason}): set DATA_DIR to a folder that this user can write`
+  }
+  const advice = 'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate --file FILE'
+  return `SECRET_KEYS_FILE: the file cannot be read (${reason}). ${advice}`
 }
 
 /** Reads the key file beside the embedded data, or makes it: written whole under another name, then linked to its own. */

@@ -1,8 +1,6 @@
-import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { encryptSecret } from '../../src/secrets/cipher.js'
@@ -12,10 +10,9 @@ import { fingerprint } from '../../src/secrets/mask.js'
 import { requireDeploymentKey } from '../../src/secrets/vault.js'
 import { agentctl } from '../admin/agentctl.js'
 import { REQUIRED_FIELDS } from '../app.js'
+import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase, worldFile } from '../world.js'
 import { type Observed, observedWorld } from './observed.js'
-
-const SERVER = fileURLToPath(new URL('../../src/server.js', import.meta.url))
 
 type Assertions = Pick<typeof t, 'equal' | 'strictSame'>
 
@@ -231,14 +228,3 @@ t.test("mode 0600: the embedded default's key file, made once however many proce
   )
   t.equal(statSync(join(config.DATA_DIR, 'secret-keys')).mode & 0o777, 0o600)
 })
-
-/** Starts the process as an operator would, with nothing in its environment but this, and waits for its end. */
-async function serverExit(env: Record<string, string>): Promise<{ code: number | null; output: string }> {
-  const child = spawn(process.execPath, [SERVER], { env: { PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
-  let output = ''
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', chunk => (output += String(chunk)))
-  const stuck = setTimeout(() => child.kill('SIGKILL'), 15_000)
-  const code = await new Promise<number | null>(resolve => child.once('close', resolve))
-  clearTimeout(stuck)
-  return { code, output }
-}

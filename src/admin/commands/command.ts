@@ -124,7 +124,7 @@ export class Call {
     if (state.kind === 'behind')
       throw new SchemaUnfit(`the schema lacks ${state.pending.join(', ')}: run agentctl migrate`)
     if (state.kind === 'ahead')
-      throw new SchemaUnfit(`the schema needs at least version ${state.oldestProgram} of this program`)
+      throw new SchemaUnfit(`the schema needs at least version ${state.oldestProgram} of this program: update it`)
     return database
   }
 

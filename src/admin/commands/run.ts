@@ -1,7 +1,7 @@
 import { InvalidConfiguration } from '../../config.js'
-import { ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from '../../db/database-error.js'
+import { ConnectionLost, DatabaseClosed, PoolExhausted, rootCause, ServerReadOnly } from '../../db/database-error.js'
 import { EmbeddedUnavailable } from '../../db/embedded.js'
-import { classifyDatabaseError } from '../../db/sqlstate.js'
+import { classifyDatabaseError, SQLSTATE } from '../../db/sqlstate.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
@@ -120,8 +120,14 @@ function explained(error: unknown): { message: string; status: number } {
     return { message, status: EXIT.configuration }
   }
   if (error instanceof SecretCorrupt) return { message: `${message}: agentctl keys status`, status: EXIT.configuration }
-  if (isUnreachable(error))
-    return { message: `the database cannot be reached: ${causeOf(error)}`, status: EXIT.unreachable }
+  if (error instanceof EmbeddedUnavailable) return { message, status: EXIT.unreachable }
+  if (isUnreachable(error)) {
+    const advice = 'check that it runs, and host, user, password and database in DATABASE_URL'
+    return { message: `the database cannot be reached: ${rootCause(error)}; ${advice}`, status: EXIT.unreachable }
+  }
+  if (codeOf(error) === SQLSTATE.insufficientPrivilege) {
+    return { message: `the role of DATABASE_URL lacks a right: ${message}`, status: EXIT.refused }
+  }
   const { kind, constraint } = classifyDatabaseError(error)
   if (kind === 'constraint') {
     const rule = constraint ?? 'one of its rules'
@@ -141,20 +147,13 @@ function isUnreachable(error: unknown): boolean {
     error instanceof ConnectionLost ||
     error instanceof PoolExhausted ||
     error instanceof DatabaseClosed ||
-    error instanceof ServerReadOnly ||
-    error instanceof EmbeddedUnavailable
+    error instanceof ServerReadOnly
   ) {
     return true
   }
   const code = codeOf(error)
   if (SYSTEM_LOSS.has(code) || REFUSED_ENTRY.test(code)) return true
   return ['connection_lost', 'shutting_down', 'too_many_connections'].includes(classifyDatabaseError(error).kind)
-}
-
-function causeOf(error: unknown): string {
-  if (error instanceof Error && error.cause instanceof Error) return causeOf(error.cause)
-  if (error instanceof AggregateError) return error.errors.map(causeOf).join('; ')
-  return error instanceof Error && error.message !== '' ? error.message : codeOf(error) || 'unknown'
 }
 
 function codeOf(error: unknown): string {

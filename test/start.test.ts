@@ -1,0 +1,214 @@
+import { spawnSync } from 'node:child_process'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+import { Cluster } from './faults/cluster.js'
+import { ServiceProcess } from './faults/service.js'
+import { makeWorld } from './faults/world.js'
+import { serverExit } from './server-exit.js'
+import { TEST_SECRET_KEYS } from './world.js'
+
+/*
+ * What an operator reads when a start goes wrong: what is wrong, which setting it concerns, what helps. The processes are
+ * the real ones, and so is their exit status.
+ */
+t.setTimeout(120_000)
+
+const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url))
+const folder = mkdtempSync(join(tmpdir(), 'start-'))
+t.teardown(() => rmSync(folder, { recursive: true }))
+const cluster = await Cluster.create()
+t.teardown(() => cluster.remove())
+await makeWorld(cluster.url())
+await askForPassword('guarded', 'sesame')
+const env = { DATABASE_URL: cluster.url(), SECRET_KEYS: TEST_SECRET_KEYS }
+
+/** Makes a superuser whom the server asks for a password. */
+async function askForPassword(user: string, password: string): Promise<void> {
+  await cluster.query(`create role ${user} superuser login password '${password}'`)
+  const rules = join(cluster.folder, 'data', 'pg_hba.conf')
+  writeFileSync(rules, `host all ${user} 127.0.0.1/32 scram-sha-256\n${readFileSync(rules, 'utf8')}`)
+  await cluster.query('select pg_reload_conf()')
+}
+
+function guardedUrl(password?: string): string {
+  const url = new URL(cluster.url('world', 'guarded'))
+  if (password !== undefined) url.password = password
+  return url.href
+}
+
+/** `agentctl` as a process; one that hangs ends by a signal, without an exit status. */
+function agentctl(args: string[], changed: Record<string, string> = {}) {
+  const { PATH = '' } = process.env
+  const options = { env: { PATH, ...env, ...changed }, encoding: 'utf8', timeout: 30_000 } as const
+  const { status, stderr } = spawnSync(process.execPath, [CLI, ...args], options)
+  return { status, stderr }
+}
+
+t.test('exit 1: a port in use is named with the setting that picks another', async t => {
+  const port = String(cluster.port)
+  t.strictSame(await serverExit({ ...env, PORT: port }), {
+    code: 1,
+    output: `127.0.0.1 port ${port} is in use: set HOST or PORT; 0 picks a free port.\n`,
+  })
+  const metrics = await serverExit({ ...env, METRICS_PORT: port, LOG_LEVEL: 'silent' })
+  t.strictSame(metrics, {
+    code: 1,
+    output: `127.0.0.1 port ${port} is in use: set HOST or METRICS_PORT; 0 picks a free port.\n`,
+  })
+})
+
+t.test('exit 1: an address that is not of this machine', async t => {
+  const { code, output } = await serverExit({ ...env, HOST: '192.0.2.1' })
+  t.equal(code, 1)
+  t.equal(output, '192.0.2.1 port 0 cannot be listened on (EADDRNOTAVAIL): set HOST or PORT; 0 picks a free port.\n')
+})
+
+t.test('exit 78: a key file that is missing or unreadable, by its setting; where to write instead', async t => {
+  const { SECRET_KEYS: _, ...keyless } = { ...env, LOG_LEVEL: 'silent' }
+  const file = join(folder, 'keys')
+  const missing = {
+    code: 78,
+    output:
+      'SECRET_KEYS_FILE: the file cannot be read (ENOENT: no such file or directory). ' +
+      'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate --file FILE\n',
+  }
+  t.strictSame(await serverExit({ ...keyless, SECRET_KEYS_FILE: file }), missing)
+  t.match(agentctl(['status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: file }), {
+    status: 78,
+    stderr: `agentctl status: ${missing.output}`,
+  })
+  t.match(await serverExit({ ...keyless, SECRET_KEYS_FILE: folder }), { code: 78, output: /EISDIR/ })
+  writeFileSync(file, TEST_SECRET_KEYS)
+  const below = join(file, 'data')
+  t.strictSame(await serverExit({ DATA_DIR: below }), {
+    code: 78,
+    output:
+      `the key file ${join(below, 'secret-keys')} cannot be read or made (ENOTDIR: not a directory): ` +
+      'set DATA_DIR to a folder that this user can write\n',
+  })
+})
+
+t.test(
+  'exit 78: what this user may not read or write',
+  { skip: process.geteuid?.() === 0 && 'root may all' },
+  async t => {
+    const file = join(folder, 'unreadable')
+    writeFileSync(file, TEST_SECRET_KEYS)
+    chmodSync(file, 0)
+    const { DATABASE_URL } = env
+    t.match(await serverExit({ DATABASE_URL, SECRET_KEYS_FILE: file }), {
+      code: 78,
+      output: /EACCES: permission denied/,
+    })
+    const closed = mkdtempSync(join(folder, 'closed-'))
+    chmodSync(closed, 0o500)
+    t.match(await serverExit({ DATA_DIR: closed }), { code: 78, output: /EACCES: permission denied.*set DATA_DIR/ })
+  },
+)
+
+t.test('exit 78: a certificate that DATABASE_URL names and nobody finds', async t => {
+  const DATABASE_URL = `${cluster.url()}?sslmode=verify-full&sslrootcert=${join(folder, 'none.pem')}`
+  t.match(await serverExit({ ...env, DATABASE_URL }), { code: 78, output: /DATABASE_URL: a certificate.*none\.pem/ })
+  t.match(agentctl(['status'], { DATABASE_URL }), { status: 78, stderr: /DATABASE_URL: a certificate.*none\.pem/ })
+})
+
+t.test(
+  'agentctl, 69: a host that is not there, a password that is wrong or missing, a database that is not',
+  async t => {
+    const nowhere = agentctl(['status'], { DATABASE_URL: 'postgres://app@nowhere.invalid/app' })
+    t.equal(nowhere.status, 69)
+    t.match(nowhere.stderr, /cannot be reached: getaddrinfo E\w+ nowhere\.invalid; check .* DATABASE_URL/)
+    for (const [url, reason] of [
+      [guardedUrl('open'), 'password authentication failed for user "guarded"'],
+      [guardedUrl(), 'password must be a string'],
+      [cluster.url('nothing'), 'database "nothing" does not exist'],
+    ] as const) {
+      const { status, stderr } = agentctl(['status'], { DATABASE_URL: url })
+      t.equal(status, 69, reason)
+      t.match(stderr, reason)
+      t.match(stderr, /; check .*DATABASE_URL/)
+      t.notMatch(stderr, /\n\s+at /)
+    }
+  },
+)
+
+t.test('agentctl, 1: a role without the rights', async t => {
+  await cluster.query('create role stranger login')
+  const { status, stderr } = agentctl(['user', 'list'], { DATABASE_URL: cluster.url('world', 'stranger') })
+  t.equal(status, 1)
+  t.match(stderr, /^agentctl user list: the role of DATABASE_URL lacks a right: permission denied for \S+ \S+\n$/)
+})
+
+t.test('the service says once why it waits for its database, and serves as soon as it can', async t => {
+  const service = launched(t, { ...env, DATABASE_URL: guardedUrl('changed') })
+  await logged(service, 'password authentication failed for user')
+  await sleep(2_000)
+  const told = lines(service, 'cannot be used yet')
+  t.equal(told.length, 1)
+  t.match(told[0], { level: 40, msg: /DATABASE_URL/, reason: /^password authentication failed/ })
+  await cluster.query(`alter role guarded password 'changed'`)
+  await logged(service, '"state":"ready"')
+})
+
+t.test('the service keeps no connection whose beginning failed', async t => {
+  const before = cluster.processes().length
+  const service = launched(t, { ...env, DATABASE_URL: guardedUrl() })
+  await logged(service, 'password must be a string')
+  await sleep(3_000)
+  t.ok(cluster.processes().length <= before + 1, 'the server ends a session at once whose client is gone')
+})
+
+t.test('a schema that is ahead: the log and agentctl say which version is needed', async t => {
+  await cluster.query(`insert into schema_requirement values ('9999_later', '99.0.0')`)
+  const service = launched(t, env)
+  await logged(service, 'schema_ahead')
+  t.match(lines(service, 'schema_ahead'), [{ level: 40, detail: /version 99\.0\.0 of this program: update it/ }])
+  const { status, stderr } = agentctl(['status'])
+  t.equal(status, 78)
+  t.match(stderr, /version 99\.0\.0 of this program: update it/)
+  await cluster.query(`delete from schema_requirement where migration = '9999_later'`)
+  await logged(service, '"state":"ready"')
+})
+
+t.test('a schema that is behind: the log and agentctl name the command that the service then waits for', async t => {
+  await cluster.query('create database bare')
+  const bare = { DATABASE_URL: cluster.url('bare') }
+  const service = launched(t, { ...env, ...bare })
+  await logged(service, 'schema_behind')
+  t.match(lines(service, 'schema_behind'), [{ level: 40, detail: /lacks 0001_\w+, .*Run: agentctl migrate/ }])
+  t.match(agentctl(['status'], bare), { status: 78, stderr: /run agentctl migrate/ })
+  t.equal(agentctl(['migrate'], bare).status, 0)
+  await logged(service, '"state":"ready"')
+})
+
+t.test('MIGRATE_ON_START=on brings an empty external database up to date and serves', async t => {
+  await cluster.query('create database empty')
+  const service = launched(t, { ...env, DATABASE_URL: cluster.url('empty'), MIGRATE_ON_START: 'on' })
+  await logged(service, '"state":"ready"')
+  t.match(lines(service, 'brought up to date'), [{ migrations: ['0001_organisation', /^0002/, /^0003/] }])
+})
+
+/** The service on a free port, launched and not waited for. */
+function launched(t: Test, settings: Record<string, string>): ServiceProcess {
+  const service = new ServiceProcess(0, { DRAIN_DELAY_MS: '0', ...settings })
+  service.launch()
+  t.teardown(() => service.stop('SIGKILL'))
+  return service
+}
+
+async function logged(service: ServiceProcess, text: string): Promise<void> {
+  const deadline = Date.now() + 30_000
+  while (!service.log.includes(text)) {
+    if (Date.now() > deadline) throw new Error(`no ${text} in: ${service.log.slice(-2_000)}`)
+    await sleep(20)
+  }
+}
+
+function lines(service: ServiceProcess, text: string): Record<string, unknown>[] {
+  const found = service.log.split('\n').filter(line => line.includes(text))
+  return found.map(line => JSON.parse(line))
+}
