@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { RawConnection, type Running, running } from './running.js'
 
@@ -31,6 +32,15 @@ async function servesOthers(t: Test, service: Running, waiting: RawConnection[] 
   await connection.until(/HTTP\/1\.1 404 /)
   t.ok(waiting.every(({ text, socket }) => text === '' && !socket.closed))
   connection.socket.destroy()
+}
+
+/** The metrics come to show this line; rejects when they do not. */
+async function shows(service: Running, line: string): Promise<void> {
+  const end = Date.now() + 15_000
+  while (!(await service.metrics.text()).body.includes(`${line}\n`)) {
+    if (Date.now() > end) throw new Error(`the metrics never say ${line}`)
+    await sleep(20)
+  }
 }
 
 function openedWith(service: Running, count: number, text = ''): RawConnection[] {
@@ -70,11 +80,48 @@ t.test('408 for a body that never ends, with a length and in chunks; nothing sta
     slow.every(connection => connection.text.split('HTTP/1.1').length === 2),
     'one answer each',
   )
-  for (let i = 0; i < 50; i++) {
-    if ((await service.metrics.text()).body.includes('agents_http_requests_in_work 0\n')) return
-    await new Promise(resolve => setTimeout(resolve, 20))
-  }
-  t.fail('requests stay in work')
+  await shows(service, 'agents_http_requests_in_work 0')
+})
+
+/** The request timeout, one minute away, would answer 408. */
+const STALL = { ...OFF, STALL_TIMEOUT_MS: '3000', REQUEST_TIMEOUT_MS: '60000' }
+
+t.test(
+  'a connection that falls silent within a body is cut without an answer; one that is only slow is not',
+  async t => {
+    const service = await running(t, STALL, { listen: true })
+    const silent = openedWith(service, 50, `${head(service, 'Content-Length: 1000')}{"name":`)
+    const slow = new RawConnection(service.port).write(head(service, 'Content-Length: 15'))
+    await servesOthers(t, service, silent)
+    for (const character of '{             }') {
+      await sleep(300)
+      slow.write(character)
+    }
+    await slow.until(/HTTP\/1\.1 404 /)
+    slow.socket.destroy()
+    await Promise.all(silent.map(connection => connection.closed))
+    t.ok(silent.every(({ text }) => text === ''))
+    await shows(service, 'agents_http_requests_in_work 0')
+  },
+)
+
+t.test('a connection that takes no answers is cut, and others are served meanwhile', async t => {
+  const service = await running(t, STALL, { listen: true })
+  const deaf = openedWith(service, 3)
+  // More answers than the buffers of both sides hold.
+  for (const { socket } of deaf) socket.pause().write('GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(300))
+  await servesOthers(t, service, deaf)
+  await shows(service, 'agents_http_connections 0')
+  for (const { socket } of deaf) socket.destroy()
+})
+
+t.test('a connection that was used and is idle is closed after KEEP_ALIVE_TIMEOUT_MS', async t => {
+  const service = await running(t, { ...OFF, KEEP_ALIVE_TIMEOUT_MS: '1000' }, { listen: true })
+  const connection = new RawConnection(service.port).write(whole(service))
+  await connection.until(/HTTP\/1\.1 404 /)
+  const start = performance.now()
+  await connection.closed
+  t.ok(performance.now() - start < 30_000, 'half of what a stalled request would have')
 })
 
 t.test('1,000 idle connections are closed in time, and others are served meanwhile', async t => {
@@ -159,6 +206,23 @@ t.test('413 for a body over the limit, with a length and in chunks, and the conn
   clearInterval(drip)
   t.equal(chunked.text.split('HTTP/1.1').length, 2)
   declared.socket.destroy()
+})
+
+t.test('413: agents and tools have limits of their own', async t => {
+  const limits = { PERSONA_BODY_LIMIT_BYTES: '4000', TOOL_BODY_LIMIT_BYTES: '2000' }
+  const { app, token } = await running(t, { ...OFF, ...limits })
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
+  for (const [method, url, limit, within] of [
+    ['PATCH', '/persona/999999?update_mask=', 4_000, 404],
+    ['PUT', '/admin/tool/custom/999999', 2_000, 404],
+    ['POST', '/admin/tool/custom/validate', 2_000, 422],
+  ] as const) {
+    const ask = (size: number) => app.inject({ method, url, headers, payload: `{${' '.repeat(size - 2)}}` })
+    t.equal((await ask(limit)).statusCode, within, `${method} ${limit} bytes`)
+    const refused = await ask(limit + 1)
+    t.equal(refused.statusCode, 413, `${method} one more`)
+    t.match(refused.json(), { error_code: 'PAYLOAD_TOO_LARGE' })
+  }
 })
 
 t.test('413 reaches a client that sends megabytes more', async t => {

@@ -85,6 +85,30 @@ t.test('a request in work is finished after SIGTERM; a second signal ends the pr
   }
 })
 
+t.test(
+  'what is in work longer than SHUTDOWN_TIMEOUT_MS does not hold up the end; nothing is said that is not so',
+  async t => {
+    const locked = await cluster.connect()
+    t.teardown(() => locked.end())
+    await locked.query('begin; select from persona for update; select from tool for update')
+    const waits = { LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' }
+    const service = await ServiceProcess.start({ ...env, ...waits, DRAIN_DELAY_MS: '0', SHUTDOWN_TIMEOUT_MS: '1000' })
+    t.teardown(() => service.stop('SIGKILL'))
+    const load = new Load(() => service.port, token)
+    load.start()
+    await sleep(700)
+    const stopped = load.stop()
+    const started = performance.now()
+    t.equal(await service.stop('SIGTERM'), 1)
+    t.ok(performance.now() - started < 20_000, 'well before the minute that the requests would wait')
+    await stopped
+    load.close()
+    await locked.query('rollback')
+    t.ok(load.sent.some(({ status }) => status === 0))
+    t.strictSame((await findings(cluster, load.sent, true)).faults, [])
+  },
+)
+
 t.test('SIGTERM stops the embedded server too, in bounded time', async t => {
   const folder = mkdtempSync(join(tmpdir(), 'agents-embedded-'))
   // The server's own account has to reach it.
