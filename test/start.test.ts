@@ -192,6 +192,21 @@ t.test('MIGRATE_ON_START=on brings an empty external database up to date and ser
   t.match(lines(service, 'brought up to date'), [{ migrations: ['0001_organisation', /^0002/, /^0003/] }])
 })
 
+t.test('DEMO fills an embedded database that is empty, and prints the token of its administrator once', async t => {
+  const { PG_BIN_DIR = '' } = process.env
+  chmodSync(folder, 0o711) // the server of a root start runs as another user, who must get through
+  for (const [DEMO, shows] of [
+    ['off', false],
+    ['on', true],
+    ['on', false],
+  ] as const) {
+    const service = launched(t, { DATA_DIR: join(folder, 'embedded'), PG_BIN_DIR, DEMO })
+    await logged(service, 'Another token')
+    t.equal(/\bpat_\w{28}\b/.test(service.log), shows)
+    t.equal(await service.stop(), 0)
+  }
+})
+
 /** The service on a free port, launched and not waited for. */
 function launched(t: Test, settings: Record<string, string>): ServiceProcess {
   const service = new ServiceProcess(0, { DRAIN_DELAY_MS: '0', ...settings })
