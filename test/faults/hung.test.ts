@@ -1,0 +1,78 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { generateKey } from '../../src/secrets/key-ring.js'
+import { Cluster } from './cluster.js'
+import { ServiceProcess } from './service.js'
+import { AGENT_COUNT, makeWorld, range } from './world.js'
+
+t.setTimeout(120_000)
+
+/** How much longer than its bound an answer may take on a busy machine. */
+const MARGIN_MS = 5_000
+
+/** What README.md says of the default settings. */
+const BOUNDS_MS = { withoutConnection: 5_000, withConnection: 12_000, unsettled: 14_500, probe: 2_000 }
+
+const cluster = await Cluster.create()
+t.teardown(() => cluster.remove())
+const token = await makeWorld(cluster.url())
+const service = await ServiceProcess.start({ DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() })
+t.teardown(() => service.stop('SIGKILL'))
+
+interface Answer {
+  status: number
+  reason?: string
+  outcome?: string
+  tookMs: number
+}
+
+async function update(id: number): Promise<Answer> {
+  const startedAt = performance.now()
+  const response = await fetch(`http://127.0.0.1:${service.port}/persona/${id}?update_mask=description`, {
+    method: 'PATCH',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ description: `at ${startedAt}` }),
+  })
+  const { reason, outcome } = (await response.json()) as { reason?: string; outcome?: string }
+  return {
+    status: response.status,
+    ...(reason !== undefined && { reason }),
+    ...(outcome !== undefined && { outcome }),
+    tookMs: Math.round(performance.now() - startedAt),
+  }
+}
+
+t.test('503 within the bounds that the default settings give when the server hangs, and 200 afterwards', async t => {
+  await Promise.all(range(AGENT_COUNT).map(update)) // opens connections
+  const holder = await cluster.connect()
+  await holder.query('begin; lock table audit in share mode')
+  const writing = update(1) // its one statement, commit included, waits for the lock
+  while ((await cluster.query(`select from pg_stat_activity where wait_event_type = 'Lock'`)).length === 0) {
+    await sleep(20)
+  }
+  cluster.freeze()
+  t.teardown(() => cluster.thaw())
+  const others = Promise.all(range(40).map(update))
+  const probe = performance.now()
+  t.strictSame(await service.readiness(), { status: 503, reason: 'database_unreachable' })
+  t.ok(performance.now() - probe < BOUNDS_MS.probe + MARGIN_MS)
+  const written = await writing
+  t.match(written, { status: 503, reason: 'database_unreachable', outcome: 'unknown' })
+  t.ok(written.tookMs < BOUNDS_MS.unsettled + MARGIN_MS, `unsettled: ${written.tookMs} ms`)
+  const answers = await others
+  t.strictSame(
+    answers.filter(({ status, outcome }) => status !== 503 || outcome !== 'not_applied'),
+    [],
+  )
+  for (const [reason, boundMs] of [
+    ['overloaded', BOUNDS_MS.withoutConnection],
+    ['database_unreachable', BOUNDS_MS.withConnection],
+  ] as const) {
+    const times = answers.filter(answer => answer.reason === reason).map(({ tookMs }) => tookMs)
+    t.ok(times.length > 0 && Math.max(...times) < boundMs + MARGIN_MS, `${reason}: ${times}`)
+  }
+  cluster.thaw()
+  await holder.query('rollback')
+  await holder.end()
+  t.equal((await update(2)).status, 200)
+})
