@@ -6,6 +6,7 @@
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { canMount } from './cluster.js'
 import { FAULTS } from './faults.js'
 import { type Run, Trial } from './trial.js'
 
@@ -47,6 +48,11 @@ async function strikeAll(name: string): Promise<void> {
   if (done >= wanted) return
   const fault = FAULTS[name]
   if (fault === undefined) throw new Error(`there is no fault ${name}`)
+  const { tablesMib, walMib } = fault.cluster ?? {}
+  if ((tablesMib ?? walMib) !== undefined && !canMount()) {
+    console.log(`${name}: skipped, file systems cannot be mounted here`)
+    return
+  }
   const trial = await Trial.open(fault.cluster)
   try {
     for (let run = done; run < wanted; run++) report(name, run, await trial.strike(fault, run), trial)

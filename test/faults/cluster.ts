@@ -11,11 +11,33 @@ import { type Binaries, findBinaries } from '../../src/db/embedded-binaries.js'
 export interface ClusterOptions {
   /** Settings of the server, `postgres -c name=value`. */
   settings?: Record<string, string>
-  /** The size of a file system of its own, in memory, for the tables of the database `world`; only root can make one. */
+  /** The size of a file system of its own, in memory, for the tables of the database `world`: see `canMount`. */
   tablesMib?: number
+  /** The same for the write-ahead log, whose files are then of 1 MiB. */
+  walMib?: number
+}
+
+/** Whether this process may mount file systems: root may, unless it is in a container. */
+export function canMount(): boolean {
+  const folder = mkdtempSync(join(tmpdir(), 'agents-mount-'))
+  try {
+    mountMemory(folder, 1)
+    execFileSync('umount', [folder])
+    return true
+  } catch {
+    return false
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+}
+
+function mountMemory(folder: string, mib: number): void {
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${mib}m`, 'tmpfs', folder], { stdio: 'ignore' })
 }
 
 const START_LIMIT_MS = 30_000
+/** How long a supervisor waits for a server that recovers from a crash. */
+const REVIVE_LIMIT_MS = 10_000
 
 /**
  * A PostgreSQL server that a test breaks: on a port of its own, with fsync as in production. It is stopped and its folder
@@ -28,7 +50,7 @@ export class Cluster {
   readonly #binaries: Binaries
   readonly #settings: Record<string, string>
   #server: ChildProcess | undefined
-  #mount: string | undefined
+  readonly #mounts: string[] = []
 
   private constructor(folder: string, port: number, account: Account, binaries: Binaries, options: ClusterOptions) {
     this.folder = folder
@@ -43,7 +65,8 @@ export class Cluster {
     const cluster = await Cluster.#empty(options)
     const { major } = cluster.#binaries
     const locale = major >= 17 ? ['--locale-provider=builtin', '--locale=C.UTF-8'] : ['--locale=C.UTF-8']
-    const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale]
+    const wal = options.walMib === undefined ? [] : ['-X', cluster.#mount('wal', options.walMib), '--wal-segsize=1']
+    const initdb = ['-D', cluster.#data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', ...locale, ...wal]
     const made = await runAs(cluster.#account, join(cluster.#binaries.dir, 'initdb'), initdb)
     if (made.code !== 0) throw new Error(`initdb: ${made.stderr}`)
     writeFileSync(
@@ -130,17 +153,28 @@ export class Cluster {
     )
   }
 
-  async ready(): Promise<void> {
-    const deadline = Date.now() + START_LIMIT_MS
+  /** Waits until the server accepts connections; rejects when it ends instead, or takes too long. */
+  async ready(limitMs = START_LIMIT_MS): Promise<void> {
+    const deadline = Date.now() + limitMs
     for (;;) {
       try {
         await this.query('select 1', [], 'postgres')
         return
       } catch (error) {
-        if (Date.now() > deadline)
+        if (Date.now() > deadline || typeof this.#server?.exitCode === 'number')
           throw new Error(`the server does not start: ${this.log.slice(-2_000)}`, { cause: error })
       }
       await sleep(20)
+    }
+  }
+
+  /** Waits until the server accepts connections; one that gave up or hangs is started anew, as its supervisor would. */
+  async revive(): Promise<void> {
+    try {
+      await this.ready(REVIVE_LIMIT_MS)
+    } catch {
+      await this.kill()
+      await this.start()
     }
   }
 
@@ -192,10 +226,9 @@ export class Cluster {
     return client
   }
 
-  /** Fills the file system of the tables; returns what makes room again. */
-  fillTables(): () => void {
-    if (this.#mount === undefined) throw new Error('the tables have no file system of their own')
-    const ballast = join(this.#mount, 'ballast')
+  /** Fills the file system that the tables, or the write-ahead log, have of their own; returns what makes room again. */
+  fill(mount: 'tables' | 'wal'): () => void {
+    const ballast = join(this.folder, mount, 'ballast')
     try {
       const block = Buffer.alloc(1024 * 1024)
       for (;;) writeFileSync(ballast, block, { flag: 'a' })
@@ -205,10 +238,22 @@ export class Cluster {
     return () => rmSync(ballast)
   }
 
+  /** Writes to the log until the server has no room for more of it, and stops itself. */
+  async exhaustWal(): Promise<void> {
+    const before = this.log.length
+    const client = await this.connect()
+    for (let mib = 0; mib < 1_000 && !this.log.includes('PANIC', before); mib++) {
+      // Fails when the server stops itself, be it for this statement or for that of another session.
+      await client.query(`select pg_logical_emit_message(false, 'ballast', repeat('x', 1048576))`).catch(() => {})
+    }
+    await client.end().catch(() => {})
+    if (!this.log.includes('PANIC', before)) throw new Error('the file system of the log does not get full')
+  }
+
   async remove(): Promise<void> {
     this.thaw()
     await this.#end('SIGQUIT')
-    if (this.#mount !== undefined) execFileSync('umount', [this.#mount])
+    for (const mount of this.#mounts) execFileSync('umount', [mount])
     rmSync(this.folder, { recursive: true, force: true })
   }
 
@@ -217,15 +262,21 @@ export class Cluster {
       await this.query('create database world', [], 'postgres')
       return
     }
-    const mount = join(this.folder, 'tables')
+    const space = this.#mount('tables', tablesMib)
+    await this.query(`create tablespace small location '${space}'`, [], 'postgres')
+    await this.query('create database world tablespace small', [], 'postgres')
+  }
+
+  /** Mounts a file system of this size; answers a folder on it that is the server's. */
+  #mount(name: 'tables' | 'wal', mib: number): string {
+    const mount = join(this.folder, name)
     mkdirSync(mount)
-    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${tablesMib}m`, 'tmpfs', mount])
-    this.#mount = mount
+    mountMemory(mount, mib)
+    this.#mounts.push(mount)
     const space = join(mount, 'space')
     mkdirSync(space, { mode: 0o700 })
     chownSync(space, this.#account.uid, this.#account.gid)
-    await this.query(`create tablespace small location '${space}'`, [], 'postgres')
-    await this.query('create database world tablespace small', [], 'postgres')
+    return space
   }
 
   async #end(how: NodeJS.Signals): Promise<void> {

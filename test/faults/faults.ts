@@ -61,8 +61,21 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     holdMs: () => 1_200,
     cluster: { tablesMib: 512 },
     strike: async ({ cluster }) => {
-      const makeRoom = cluster.fillTables()
+      const makeRoom = cluster.fill('tables')
       return async () => makeRoom()
+    },
+  },
+  wal_full: {
+    holdMs: () => 1_200,
+    cluster: { walMib: 64, settings: { max_wal_size: '32MB' } },
+    // The server stops itself: it cannot go on without its log, and gives up when it cannot recover either.
+    strike: async ({ cluster }) => {
+      const makeRoom = cluster.fill('wal')
+      await cluster.exhaustWal()
+      return async () => {
+        makeRoom()
+        await cluster.revive()
+      }
     },
   },
   read_only: {

@@ -1,4 +1,6 @@
 import t from 'tap'
+import { canMount } from './cluster.js'
+import { FAULTS } from './faults.js'
 import { strikeEach } from './strikes.js'
 
 t.setTimeout(120_000)
@@ -7,9 +9,13 @@ t.test('200, 412 or 503 with a true outcome when the database refuses work, and 
   strikeEach(t, ['read_only', 'pool_exhausted', 'lock_timeout', 'deadlock', 'serialization_failure']),
 )
 
-// A full file system has to be one of its own, which takes root and the right to mount.
-const isRoot = process.geteuid?.() === 0
+// A full file system has to be one of its own.
+const skip = !canMount() && 'file systems cannot be mounted here'
 
-t.test('503 not_applied when the disk is full, and recovery in time', { skip: !isRoot && 'only root can mount' }, t =>
+t.test('503 not_applied when the disk is full, and recovery in time', { skip }, t =>
   strikeEach(t, ['disk_full'], { tablesMib: 256 }),
+)
+
+t.test('503 with a true outcome when the disk of the write-ahead log is full, and recovery in time', { skip }, t =>
+  strikeEach(t, ['wal_full'], FAULTS.wal_full?.cluster),
 )
