@@ -12,7 +12,7 @@
  * The token itself is shown once, when it is made; only its SHA-256 is stored. A fast hash is right here, as 131 random bits
  * leave nothing to guess. (Rule: openapi/DECISIONS.md, section 7.)
  */
-import { createHash, randomInt } from 'node:crypto'
+import { hash, randomInt } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 
 export type TokenKind = 'person' | 'service_account'
@@ -46,7 +46,7 @@ export function parseToken(text: string): ParsedToken {
 
 /** The SHA-256 of a token, 32 bytes: what is stored and looked up. */
 export function hashToken(token: string): Buffer {
-  return createHash('sha256').update(token, 'utf8').digest()
+  return hash('sha256', token, 'buffer')
 }
 
 function checksumOf(body: string): string {

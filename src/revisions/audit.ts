@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type { ResourceKind } from '../db/tables.js'
 
 /** Who makes a change, for the audit trail. `name` is an email, or `agentctl` for a change by the operator. */
@@ -79,7 +79,7 @@ export function auditEntry(
     definition_before: definitionBefore,
     previous_hash: end.audit_head,
   }
-  return { ...entry, hash: auditHash(entry) }
+  return Object.assign(entry, { hash: auditHash(entry) })
 }
 
 /**
@@ -108,5 +108,5 @@ export function auditHash(entry: Omit<AuditEntry, 'difference' | 'definition_bef
 
 /** SHA-256 of a text's UTF-8 bytes, in hex. */
 export function sha256(text: string): string {
-  return createHash('sha256').update(text).digest('hex')
+  return hash('sha256', text)
 }

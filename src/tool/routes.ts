@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
 import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -9,6 +8,7 @@ import { answerHeaders, errorResponses, updateHeaders, updateParameters } from '
 import { type RequestParts, readRequest } from '../http/request-parts.js'
 import { reference } from '../http/typebox.js'
 import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
+import { sha256 } from '../revisions/audit.js'
 import type { Vault } from '../secrets/vault.js'
 import { checkDefinitionInSlices, type DefinitionCheck } from './definition/index.js'
 import { impactOf, readToolUse } from './impact.js'
@@ -106,7 +106,7 @@ async function updateOf(parts: RequestParts, preconditionDemanded: boolean) {
     fields: {
       ...Object.fromEntries(given),
       ...(oauth_config_id !== undefined && { oauth_config_id }),
-      ...(checked?.ok && { definition: { text, hash: createHash('sha256').update(text).digest('hex') } }),
+      ...(checked?.ok && { definition: { text, hash: sha256(text) } }),
     },
     definitionFaults: checked === null || checked.ok ? [] : checked.faults,
     precondition: parts.precondition,

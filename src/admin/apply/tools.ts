@@ -1,9 +1,8 @@
-import { createHash } from 'node:crypto'
 import { dirname, resolve } from 'node:path'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
-import { type Actor, type Change, GENESIS_HASH } from '../../revisions/audit.js'
+import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../revisions/audit.js'
 import { received } from '../../revisions/time.js'
 import type { Vault } from '../../secrets/vault.js'
 import { checkDefinition } from '../../tool/definition/index.js'
@@ -236,7 +235,7 @@ export function checkedDefinition(
   const checked = checkDefinition(definition, { headerNames, at })
   if (!checked.ok) return { faults: checked.faults }
   const text = JSON.stringify(definition)
-  return { definition: { text, hash: createHash('sha256').update(text).digest('hex') } }
+  return { definition: { text, hash: sha256(text) } }
 }
 
 function operatorColumns(state: ToolState): OperatorColumns {
