@@ -38,9 +38,9 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
   const began = performance.now()
   const path = fileURLToPath(new URL(file, import.meta.url))
   const { PATH } = process.env
-  const execArgv = (process.env.BENCH_NODE_OPTIONS ?? (file === 'service.js' ? nodeOptionsOfStart() : ''))
-    .split(' ')
-    .filter(option => option !== '')
+  const { BENCH_NODE_OPTIONS } = process.env
+  const usual = file === 'service.js' ? nodeOptionsOfStart() : []
+  const execArgv = BENCH_NODE_OPTIONS === undefined ? usual : wordsOf(BENCH_NODE_OPTIONS)
   const child = fork(path, { env: { ...(PATH === undefined ? {} : { PATH }), ...env }, execArgv })
   const ports = (await answer(child)) as Ports // the child sends them when it listens
   return {
@@ -60,10 +60,10 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
 }
 
 /** The options with which `npm start` runs node. */
-function nodeOptionsOfStart(): string {
+export function nodeOptionsOfStart(): string[] {
   const file = fileURLToPath(new URL('../../package.json', import.meta.url))
   const { scripts } = JSON.parse(readFileSync(file, 'utf8')) as { scripts: { start: string } } // our own
-  return /^node (.*)build\/src\/server\.js$/.exec(scripts.start)?.[1] ?? ''
+  return wordsOf(/^node (.*)build\/src\/server\.js$/.exec(scripts.start)?.[1] ?? '')
 }
 
 async function answer(child: ChildProcess): Promise<unknown> {
@@ -75,4 +75,8 @@ async function answer(child: ChildProcess): Promise<unknown> {
       resolve(message)
     })
   })
+}
+
+function wordsOf(text: string): string[] {
+  return text.split(' ').filter(word => word !== '')
 }

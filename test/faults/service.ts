@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { nodeOptionsOfStart } from '../../bench/processes.js'
 import { ended, endWithUs, freePort } from './cluster.js'
 
 /** What the readiness probe answered. */
@@ -49,7 +50,7 @@ export class ServiceProcess {
   launch(): void {
     const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))
     const { PATH = '' } = process.env
-    const child = spawn(process.execPath, [program], {
+    const child = spawn(process.execPath, [...nodeOptionsOfStart(), program], {
       env: { PATH, HOST: '127.0.0.1', PORT: String(this.port), RATE_LIMIT_PER_MINUTE: '0', DEMO: 'off', ...this.#env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
