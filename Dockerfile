@@ -1,5 +1,5 @@
-# Build: everything, compiled; then only what production needs. TypeScript's compiler and the embedded database are
-# optional packages and are left out: the image works with an external PostgreSQL.
+# Build: everything, compiled; then only what production needs. The compiler (a development dependency) and the embedded
+# database (an optional one) are left out: the image works with an external PostgreSQL.
 FROM node:22-bookworm-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./

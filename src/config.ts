@@ -4,7 +4,7 @@ import { Value } from '@sinclair/typebox/value'
 
 /**
  * Every setting, as the environment names it, with its default and its bounds. The unit is in the name.
- * The README's table of settings is made from this: `agentctl config` prints it.
+ * `agentctl config` prints them all; the README names the most used.
  */
 const Settings = Type.Object({
   HOST: Type.String({ default: '127.0.0.1', description: 'Address to listen on.' }),

@@ -1,5 +1,5 @@
 /**
- * What can go wrong, in the words of the domain. No status numbers: `http/error-handler.ts` alone knows them.
+ * What can go wrong, in the words of the domain. No status numbers: `http/error-handler.ts` gives them.
  * The message of each is written for the client: no SQL, no path of the machine, no secret.
  */
 

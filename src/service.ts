@@ -2,8 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import type { Config } from './config.js'
-import { rootCause } from './db/database-error.js'
+import { CONNECT_ADVICE, rootCause } from './db/database-error.js'
 import { migrate, schemaState } from './db/migrate.js'
+import { isAboutConnecting } from './db/sqlstate.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { Unavailable } from './errors.js'
 import type { Readiness } from './http/health.js'
@@ -101,18 +102,19 @@ export class Service {
     } catch (error) {
       if (error instanceof SecretCorrupt) throw error
       log.debug({ err: error }, 'the database cannot be used yet')
-      this.#wait(rootCause(error))
+      this.#wait(error)
       this.#note(UNREACHABLE)
       return false
     }
   }
 
   /** Logs why nothing can be served yet, once for each reason that comes up: the wait may be long. */
-  #wait(reason: string): void {
+  #wait(error: unknown): void {
+    const reason = rootCause(error)
     if (reason === this.#waitsFor) return
     this.#waitsFor = reason
-    const advice = 'check that it runs, and host, user, password and database in DATABASE_URL; trying again until then'
-    this.#options.log.warn({ reason }, `the database cannot be used yet: ${advice}`)
+    const told = isAboutConnecting(error) ? { reason } : { err: error }
+    this.#options.log.warn(told, `the database cannot be used yet: ${CONNECT_ADVICE}; trying again until then`)
   }
 
   async #migrate(): Promise<void> {

@@ -35,8 +35,7 @@ export function parseSource(text: string): Source {
   const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: json === undefined, logLevel: 'error' })
   if (json !== undefined) return { value: json.value, lineOf: lazyLines(lines, counter) }
   const document = lines()
-  // A warning is a tag or directive that would be left out: half of a secret that begins with "!" is no secret.
-  const found = [...document.errors, ...document.warnings]
+  const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
   if (found.length > 0) {
     const faults = found.map(error => `line ${error.linePos?.[0].line ?? '?'}: ${withoutText(error)}`)
     throw new Refusal(`the text is neither JSON nor YAML:\n  ${faults.join('\n  ')}`)
@@ -94,8 +93,12 @@ function hasRange(node: unknown): node is { range: [number, number, number] } {
   return typeof node === 'object' && node !== null && 'range' in node && Array.isArray(node.range)
 }
 
+/** Warnings of what would be left out: half of a secret that begins with "!" is no secret. The others lose nothing. */
+const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
+
 /** What the parser says, without what it quotes of the text. */
 function withoutText({ code, message }: YAMLError): string {
+  if (code === 'BAD_DIRECTIVE') return 'Unusable directive'
   if (code === 'TAG_RESOLVE_FAILED') return 'Unresolved tag'
   if (code === 'BAD_DQ_ESCAPE') return 'Invalid escape sequence'
   const line = message.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? message

@@ -45,7 +45,10 @@ export function registerAuthentication(app: FastifyInstance, db: Kysely<Database
     const { policy } = request
     if (policy === undefined || policy.permission === 'public') return done()
     const hash = tokenHash(request.headers.authorization) // Fastify answers what is thrown
-    admit(request, reply, policy, hash, db).then(() => done(), done)
+    admit(request, reply, policy, hash, db).then(
+      () => done(),
+      error => done(error ?? new Error('authentication failed without an error')), // nothing would mean: go on
+    )
   })
 }
 

@@ -155,6 +155,7 @@ export class Batch implements pg.Submittable {
 const COMMAND_TAG = /^([A-Za-z]+).*?(\d+)?$/
 
 function rowOf(columns: readonly Column[], texts: readonly (string | null)[]): Record<string, unknown> {
+  if (columns.length !== texts.length) throw new Error('a prepared statement answers other columns than it was said to')
   const row: Record<string, unknown> = {}
   for (let i = 0; i < columns.length; i++) {
     const [column, text] = [columns[i] as Column, texts[i]]

@@ -24,7 +24,7 @@ export interface DatabaseOptions {
   responseTimeoutMs?: number
   /** A connection not used for longer is closed. Default: five minutes. */
   idleTimeoutMs?: number
-  /** False behind PgBouncer in transaction mode before its version 1.21. */
+  /** False behind PgBouncer in transaction mode: what a prepared statement answers is asked once on each connection. */
   preparedStatements: boolean
   /** How many texts are prepared by name, each on every connection. Default: 200. */
   preparedStatementLimit?: number

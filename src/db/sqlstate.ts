@@ -117,3 +117,12 @@ function kindByCode({ code = '', routine }: pg.DatabaseError): DatabaseErrorKind
   if (code.startsWith('53') || code.startsWith('58')) return 'out_of_resources'
   return 'other'
 }
+
+/**
+ * Whether it is the server that lets nobody in, or cannot be reached: then its words tell an operator what to do. Those
+ * about a statement may quote what is stored.
+ */
+export function isAboutConnecting(error: unknown): boolean {
+  if (error instanceof pg.DatabaseError) return /^(?:08|28|3D|53|57)/.test(error.code ?? '')
+  return kindOf(error) !== 'other'
+}

@@ -30,7 +30,7 @@ const REALM = 'Bearer realm="agents"'
 const RETRY_AFTER_S = '1'
 
 /**
- * Turns every error into its answer: the only place that knows error statuses. Faults of the content are 422
+ * Turns every error of a request into its answer and status. Faults of the content are 422
  * `{"detail":[...]}`, everything else is `{"error_code","detail","request_id"}`. What the client reads never holds SQL,
  * paths or stack traces; the log has the cause.
  */

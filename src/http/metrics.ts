@@ -93,8 +93,9 @@ export class Metrics {
       if (request.refusal !== undefined) this.#refused.inc({ reason: request.refusal })
       done()
     })
-    app.addHook('onRequestAbort', async request => {
+    app.addHook('onRequestAbort', (request, done) => {
       this.#abandoned.inc({ operation: request.operation })
+      done()
     })
     this.#watchConnections(app.server, sources.inWork)
     this.#watchPool(sources)

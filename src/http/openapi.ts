@@ -1,4 +1,5 @@
 import { Type } from '@sinclair/typebox'
+import { BODY_DEPTH_MAX } from './request-parts.js'
 import { reference } from './typebox.js'
 
 /*
@@ -94,11 +95,17 @@ export function updateParameters(pathId: string | undefined, query: (keyof typeo
   }
 }
 
+/** What bounds an operation's body: its bytes, and how deep it may nest. `others` says what else does. */
+export function bodyBounds(bytes: number, others = ''): string {
+  const said = `The body takes at most ${bytes} bytes (else 413) and nests at most ${BODY_DEPTH_MAX} deep (else 422).`
+  return others === '' ? said : `${said} ${others}`
+}
+
 /** A header as the document's plugin takes it: a schema, whose description becomes the header's. */
 const text = (description: string) => ({ description, type: 'string' })
 
 /** What every answer carries. */
-const everyAnswer = { 'x-request-id': text('The id of this request, in every answer and every log line.') }
+const everyAnswer = { 'x-request-id': text('The id of this request, in every answer and every log line of it.') }
 
 /** In the form of draft-ietf-httpapi-ratelimit-headers; absent where a limit is switched off. */
 const rateLimitHeaders = {

@@ -9,7 +9,7 @@ import { parseIfMatch, prefersStrict } from './preconditions.js'
 import { requestFaults } from './request-faults.js'
 
 /** How deep a body may nest (DECISIONS section 9). What a tool's `definition` holds is bounded by its own check. */
-const BODY_DEPTH_MAX = 64
+export const BODY_DEPTH_MAX = 64
 
 /** What an operation takes: its path parameter, its query parameters by kind, its body. */
 export interface RequestShape {

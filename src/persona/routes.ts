@@ -5,7 +5,7 @@ import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { parseDateTime } from '../http/date-time.js'
 import { compileBody, HTTPValidationError } from '../http/faults.js'
-import { errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
+import { bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
 import { type RequestParts, readRequest } from '../http/request-parts.js'
 import { canonicalUuid, reference } from '../http/typebox.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
@@ -38,6 +38,7 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
       schema: {
         operationId: 'update_persona',
         summary: 'Update Persona',
+        description: bodyBounds(options.bodyLimitBytes),
         tags: ['public'],
         security: [{ bearer: [] }],
         ...updateParameters('persona_id', ['update_mask', 'dry_run']),

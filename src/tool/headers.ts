@@ -11,7 +11,7 @@ export interface HeaderLimits {
   valueBytes: number
 }
 
-const defaultLimits: HeaderLimits = { nameCharacters: 256, valueBytes: 8192 }
+export const DEFAULT_HEADER_LIMITS: HeaderLimits = { nameCharacters: 256, valueBytes: 8192 }
 
 /**
  * The faults of a tool's custom headers, in order: names that are no token, may not be set or occur twice (in any
@@ -20,7 +20,7 @@ const defaultLimits: HeaderLimits = { nameCharacters: 256, valueBytes: 8192 }
 export function headerFaults(
   headers: readonly { key: string; value: string }[],
   loc: Loc = ['body', 'custom_headers'],
-  limits: HeaderLimits = defaultLimits,
+  limits: HeaderLimits = DEFAULT_HEADER_LIMITS,
 ): Fault[] {
   const seen = new Set<string>()
   return headers.flatMap(({ key, value }, index) => [

@@ -4,13 +4,13 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { compileBody, HTTPValidationError } from '../http/faults.js'
-import { answerHeaders, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
+import { answerHeaders, bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
 import { type RequestParts, readRequest } from '../http/request-parts.js'
 import { reference } from '../http/typebox.js'
 import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
 import { sha256 } from '../revisions/audit.js'
 import type { Vault } from '../secrets/vault.js'
-import { checkDefinitionInSlices, type DefinitionCheck } from './definition/index.js'
+import { checkDefinitionInSlices, DEFAULT_DEFINITION_LIMITS, type DefinitionCheck } from './definition/index.js'
 import { impactOf, readToolUse } from './impact.js'
 import type { ToolUpdate } from './plan.js'
 import { CustomToolUpdate, ToolSnapshot, ValidateToolRequest, ValidateToolResponse } from './schema.js'
@@ -23,6 +23,12 @@ export interface ToolRouteOptions {
   bodyLimitBytes: number
   requireIfMatch: boolean
 }
+
+const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFAULT_DEFINITION_LIMITS
+
+const DEFINITION_BOUNDS =
+  `A definition itself nests at most ${nestingLevels} deep and holds at most ${values} values, ${operations} operations, ` +
+  `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`
 
 const LOOK = { parameter: 'tool_id', statement: callerAndTool }
 
@@ -52,6 +58,7 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
       schema: {
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',
+        description: bodyBounds(options.bodyLimitBytes, DEFINITION_BOUNDS),
         tags: ['public'],
         security: [{ bearer: [] }],
         ...updateParameters('tool_id', ['dry_run']),
@@ -129,6 +136,7 @@ function registerValidation(app: FastifyInstance, { database, bodyLimitBytes }: 
       schema: {
         operationId: 'validate_tool',
         summary: 'Validate Tool',
+        description: bodyBounds(bodyLimitBytes, DEFINITION_BOUNDS),
         tags: ['public'],
         security: [{ bearer: [] }],
         ...updateParameters(undefined, ['report', 'tool_id']),

@@ -1,5 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { flag, freeForm, identifier, list, nullable, text } from '../http/typebox.js'
+import { DEFAULT_HEADER_LIMITS } from './headers.js'
 
 /*
  * The records of a custom tool. The interface document names neither the update request nor its headers; the public
@@ -8,7 +9,13 @@ import { flag, freeForm, identifier, list, nullable, text } from '../http/typebo
 
 export type Header = Static<typeof Header>
 /** The rules for names and values are in headers.ts: they have types of their own. */
-export const Header = Type.Object({ key: text(), value: text() }, { $id: 'Header' })
+export const Header = Type.Object(
+  {
+    key: text({ description: `A token of RFC 9110 of at most ${DEFAULT_HEADER_LIMITS.nameCharacters} characters.` }),
+    value: text({ description: `At most ${DEFAULT_HEADER_LIMITS.valueBytes} bytes, no CR, LF or NUL; or a mask.` }),
+  },
+  { $id: 'Header' },
+)
 
 export type CustomToolUpdate = Static<typeof CustomToolUpdate>
 export const CustomToolUpdate = Type.Object(

@@ -1,5 +1,12 @@
 import { InvalidConfiguration } from '../../config.js'
-import { ConnectionLost, DatabaseClosed, PoolExhausted, rootCause, ServerReadOnly } from '../../db/database-error.js'
+import {
+  CONNECT_ADVICE,
+  ConnectionLost,
+  DatabaseClosed,
+  PoolExhausted,
+  rootCause,
+  ServerReadOnly,
+} from '../../db/database-error.js'
 import { EmbeddedUnavailable } from '../../db/embedded.js'
 import { classifyDatabaseError, SQLSTATE } from '../../db/sqlstate.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
@@ -122,8 +129,10 @@ function explained(error: unknown): { message: string; status: number } {
   if (error instanceof SecretCorrupt) return { message: `${message}: agentctl keys status`, status: EXIT.configuration }
   if (error instanceof EmbeddedUnavailable) return { message, status: EXIT.unreachable }
   if (isUnreachable(error)) {
-    const advice = 'check that it runs, and host, user, password and database in DATABASE_URL'
-    return { message: `the database cannot be reached: ${rootCause(error)}; ${advice}`, status: EXIT.unreachable }
+    return {
+      message: `the database cannot be reached: ${rootCause(error)}; ${CONNECT_ADVICE}`,
+      status: EXIT.unreachable,
+    }
   }
   if (codeOf(error) === SQLSTATE.insufficientPrivilege) {
     return { message: `the role of DATABASE_URL lacks a right: ${message}`, status: EXIT.refused }
