@@ -1,11 +1,12 @@
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import { tokenHash } from './auth/authenticate.js'
 import { registerAuthentication } from './auth/hook.js'
-import { type Config, proxiesOf } from './config.js'
+import { type Config, originsOf, proxiesOf } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated } from './errors.js'
 import { registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHostCheck } from './http/broken-requests.js'
+import { registerCors } from './http/cors.js'
 import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { registerHealth } from './http/health.js'
@@ -69,6 +70,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     setCommonHeaders(request, reply)
     done()
   })
+  await registerCors(app, originsOf(config))
   registerRequestLog(app)
   registerConnectionEnd(app)
   registerHostCheck(app)

@@ -41,6 +41,10 @@ const Settings = Type.Object({
     default: '',
     description: 'Proxies whose X-Forwarded-For is believed: addresses, networks, `loopback`; commas between.',
   }),
+  CORS_ORIGINS: Type.String({
+    default: '',
+    description: 'Origins whose pages may call from a browser, such as https://console.example.com; commas between.',
+  }),
   METRICS_TOKEN: Type.Optional(
     Type.String({ minLength: 16, description: 'Bearer token of /metrics for other than loopback peers.' }),
   ),
@@ -108,13 +112,31 @@ function contradictions(config: Config): string[] {
   for (const proxy of proxiesOf(config).filter(proxy => !isProxy(proxy))) {
     faults.push(`TRUST_PROXY: ${proxy.slice(0, 64)} is no address, no network (10.0.0.0/8) and none of ${PROXY_NAMES}`)
   }
+  for (const origin of originsOf(config).filter(origin => !isOrigin(origin))) {
+    faults.push(`CORS_ORIGINS: ${origin.slice(0, 64)} is no origin such as https://console.example.com`)
+  }
   return faults
+}
+
+/** The origins that `CORS_ORIGINS` names, without blanks. */
+export function originsOf({ CORS_ORIGINS }: Pick<Config, 'CORS_ORIGINS'>): string[] {
+  return listed(CORS_ORIGINS)
+}
+
+function isOrigin(text: string): boolean {
+  return /^https?:/.test(text) && URL.canParse(text) && new URL(text).origin === text
 }
 
 /** The proxies that `TRUST_PROXY` names, without blanks. */
 export function proxiesOf({ TRUST_PROXY }: Pick<Config, 'TRUST_PROXY'>): string[] {
-  const names = TRUST_PROXY.split(',').map(name => name.trim())
-  return names.filter(name => name !== '')
+  return listed(TRUST_PROXY)
+}
+
+function listed(text: string): string[] {
+  return text
+    .split(',')
+    .map(name => name.trim())
+    .filter(name => name !== '')
 }
 
 /** Names of networks that Fastify knows: 127.0.0.1/8 and ::1; 169.254.0.0/16; the private networks. */

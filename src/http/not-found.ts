@@ -8,6 +8,7 @@ import { methodNotAllowed, NOTHING_HERE, sendError } from './error-handler.js'
 export function registerNotFound(app: FastifyInstance): void {
   const known = new Map<string, { pattern: RegExp; methods: Set<string> }>()
   app.addHook('onRoute', ({ url, method }) => {
+    if (url === '*') return // preflights: every address and none
     const entry = known.get(url) ?? { pattern: patternOf(url), methods: new Set<string>() }
     for (const one of [method].flat()) entry.methods.add(one)
     known.set(url, entry)

@@ -26,8 +26,7 @@ export const PAGE_HEADERS = {
 /**
  * Headers of every answer, which tell a browser and a cache to do nothing with it but show it once. JSON loads nothing at
  * all; the pages set their own policy over this one. No Strict-Transport-Security: TLS is the proxy's, and so is the
- * promise to keep it. No CORS header is ever sent: browsers let no other origin read an answer, and there is no setting to
- * change that. Written here rather than by a plugin, which made them anew for each request: a third of what a 401 cost.
+ * promise to keep it. Written here rather than by a plugin, which made them anew for each request: a third of what a 401 cost.
  */
 const COMMON_HEADERS = {
   'cache-control': 'no-store',
