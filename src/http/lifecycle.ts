@@ -37,8 +37,8 @@ export function registerGate(app: FastifyInstance, state: ServingState, concurre
  * Counts a request from its headers to its end: answered, or its connection gone and no handler still at it. A client that
  * sends updates and hangs up would otherwise get more work done at once than the bound allows.
  *
- * The count is a number and each request knows its own state. A map of the requests in work would do the same and cost a
- * third of a small request: V8 makes a map's table anew when it empties, the old tables refer to the new ones, and what
+ * The count is a number and each request knows its own state. A map of the requests in work would do the same and cost up
+ * to a fifth of a request: V8 makes a map's table anew when it empties, the old tables refer to the new ones, and what
  * hangs on that chain is kept until the next full garbage collection.
  */
 function countRequests(app: FastifyInstance): RequestsInWork {
