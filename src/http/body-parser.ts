@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify'
-import { parseJsonBody } from './json-body.js'
+import { type ParsedBody, parseJsonBody } from './json-body.js'
 
 /**
  * Bodies are JSON and nothing else; other media types are 415. The parser answers a `ParsedBody` rather than throwing,
@@ -10,8 +10,7 @@ export function registerBodyParser(app: FastifyInstance): void {
   app.addContentTypeParser<Buffer>(
     /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i,
     { parseAs: 'buffer' },
-    async (_request: unknown, bytes: Buffer) => {
-      return parseJsonBody(bytes)
-    },
+    (_request: unknown, bytes: Buffer, done: (error: null, body: ParsedBody) => void) =>
+      done(null, parseJsonBody(bytes)),
   )
 }
