@@ -49,6 +49,12 @@ export class Metrics {
   readonly #refused = this.#counter('agents_http_refusals_total', 'Requests refused, by error code or reason.', [
     'reason',
   ])
+  readonly #lastFailure = new Gauge({
+    name: 'agents_http_last_failure_timestamp_seconds',
+    help: 'When a request last failed with a 5xx, by error code or reason.',
+    labelNames: ['reason'],
+    registers: [this.#registry],
+  })
   readonly #rateLimited = this.#counter('agents_rate_limited_total', 'Requests over a rate limit.', ['limit'])
   readonly #statements = this.#counter('agents_database_statements_total', 'Statements sent to the database.', [])
   readonly #exchange = this.#histogram('agents_database_round_trip_duration_seconds', 'Time of one round trip.', [
@@ -90,7 +96,11 @@ export class Metrics {
     app.addHook('onResponse', (request, reply, done) => {
       const labels = { operation: request.operation, status: reply.statusCode }
       this.#duration.observe(labels, reply.elapsedTime / 1000)
-      if (request.refusal !== undefined) this.#refused.inc({ reason: request.refusal })
+      const { refusal } = request
+      if (refusal !== undefined) {
+        this.#refused.inc({ reason: refusal })
+        if (reply.statusCode >= 500) this.#lastFailure.set({ reason: refusal }, Date.now() / 1000)
+      }
       done()
     })
     app.addHook('onRequestAbort', (request, done) => {

@@ -1,5 +1,6 @@
 import { describeSettings } from '../../config.js'
 import { generateKey } from '../../secrets/key-ring.js'
+import { metricsUrl, readFailures } from '../failures.js'
 import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, unopenedText } from '../keys.js'
 import { readStatus } from '../status.js'
 import { type Call, type Command, coloured, EXIT, JSON_OPTION, table } from './command.js'
@@ -48,9 +49,11 @@ export const operationCommands: Command[] = [
   },
   {
     name: 'status',
-    summary: 'Says how things stand: version, schema, counts, keys, recent changes.',
+    summary: 'Says how things stand: version, schema, counts, keys, recent errors and changes.',
     positionals: [],
     options: JSON_OPTION,
+    details:
+      'Errors are read from the metrics of the service that HOST, PORT, METRICS_PORT and METRICS_TOKEN describe: run it where that service runs.',
     run: statusCommand,
   },
   {
@@ -111,7 +114,9 @@ async function rotateCommand(call: Call): Promise<number> {
 async function statusCommand(call: Call): Promise<undefined> {
   const ring = await call.ring()
   const { description } = await call.rawDatabase()
-  const status = await readStatus((await call.database()).db, ring)
+  const url = metricsUrl(call.config)
+  const errors = url === undefined ? undefined : await readFailures(url, call.config.METRICS_TOKEN)
+  const status = { ...(await readStatus((await call.database()).db, ring)), recent_errors: errors ?? null }
   if (call.json) {
     call.printJson(status)
     return undefined
@@ -123,6 +128,14 @@ async function statusCommand(call: Call): Promise<undefined> {
   call.print(table(Object.entries(status.counts).map(([what, count]) => [what.replaceAll('_', ' '), count])))
   call.print('')
   printKeys(call, status.keys)
+  call.print('\nrecent errors')
+  if (status.recent_errors === null) {
+    call.print(`unknown: no service shows its metrics at ${url ?? 'a port known here'}`)
+  } else if (status.recent_errors.length === 0) {
+    call.print('none since the service started')
+  } else {
+    call.print(table(status.recent_errors.map(({ last_at, reason, count }) => [last_at, reason, `${count} times`])))
+  }
   call.print('\nrecent changes')
   const rows = status.recent_changes.map(({ at, resource, version, actor, fields }) => [
     at,

@@ -1,0 +1,44 @@
+import t from 'tap'
+import { metricsUrl } from '../../src/admin/failures.js'
+import { readConfig } from '../../src/config.js'
+import { running } from '../http/running.js'
+import { worldDatabase } from '../world.js'
+import { agentctl } from './agentctl.js'
+
+t.test('status tells what failed in the running service: the reason, how often, when last', async t => {
+  const { url } = await worldDatabase(t)
+  const service = await running(t, {}, { listen: true })
+  const env = { PORT: String(service.port) }
+  t.match((await agentctl({ url, args: ['status'], env })).stdout, 'recent errors\nnone since the service started')
+
+  const before = Date.now()
+  await service.database.close()
+  for (let i = 0; i < 3; i++) {
+    const { status } = await fetch(`http://127.0.0.1:${service.port}/persona/1`, {
+      method: 'PATCH',
+      headers: { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' },
+      body: '{}',
+    })
+    t.equal(status, 503)
+  }
+  const told = JSON.parse((await agentctl({ url, args: ['status', '--json'], env })).stdout)
+  t.match(told.recent_errors, [{ reason: 'draining', count: 3 }])
+  t.ok(Date.parse(told.recent_errors[0].last_at) >= before)
+  t.match((await agentctl({ url, args: ['status'], env })).stdout, /^\S+Z {2}draining {2}3 times$/m)
+})
+
+t.test('status without a service says that errors are unknown, and the rest', async t => {
+  const { url } = await worldDatabase(t)
+  const { status, stdout } = await agentctl({ url, args: ['status'], env: { PORT: '1' } })
+  t.equal(status, 0)
+  t.match(stdout, 'unknown: no service shows its metrics at http://127.0.0.1:1/metrics')
+  t.match(stdout, 'recent changes')
+})
+
+t.test('the address of the metrics follows the settings of the service', async t => {
+  const at = (env: Record<string, string>) => metricsUrl(readConfig(env))
+  t.equal(at({}), 'http://127.0.0.1:8080/metrics')
+  t.equal(at({ HOST: '0.0.0.0', METRICS_PORT: '9100' }), 'http://127.0.0.1:9100/metrics')
+  t.equal(at({ HOST: '::1' }), 'http://[::1]:8080/metrics')
+  t.equal(at({ PORT: '0' }), undefined)
+})
