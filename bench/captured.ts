@@ -1,10 +1,10 @@
-import { createHash } from 'node:crypto'
 import type { CompiledQuery } from 'kysely'
 import { authenticate, callerOnly, tokenHash } from '../src/auth/authenticate.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
 import { updatePersona } from '../src/persona/store.js'
+import { sha256 } from '../src/revisions/audit.js'
 import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
@@ -62,7 +62,7 @@ async function captureAgent(database: ServiceDatabase, world: World, id: number,
 
 async function captureTool(database: ServiceDatabase, world: World, id: number, edition: number) {
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
-  const definition = { text, hash: createHash('sha256').update(text).digest('hex') }
+  const definition = { text, hash: sha256(text) }
   return await capture(database, async recording => {
     const { caller, seen } = await authenticate(recording.db, tokenHash(`Bearer ${world.toolToken}`), {
       statement: callerAndTool,

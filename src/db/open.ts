@@ -66,7 +66,8 @@ function withCertificates(options: DatabaseOptions): ServiceDatabase {
   try {
     return openDatabase<Database>(options)
   } catch (error) {
-    throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${(error as Error).message}`])
+    if (!(error instanceof Error && 'code' in error)) throw error // only reading a file has a code
+    throw new InvalidConfiguration([`DATABASE_URL: a certificate or key cannot be read: ${error.message}`])
   }
 }
 

@@ -23,7 +23,7 @@ export interface LimitSettings {
 export type FailureLimit = (error: NotAuthenticated, request: FastifyRequest, reply: FastifyReply) => Promise<Error>
 
 /**
- * Two quotas, each per process. Register before authentication.
+ * Two quotas, each per process. Register before authentication. Answers nothing where failures are not limited.
  *
  * A token's requests are counted by the token's SHA-256 before it is looked up: a client that hammers, be its token good
  * or dead, costs no more than its quota in look-ups. Failed authentications are counted by address after they failed, so a
