@@ -1,5 +1,5 @@
 import type { CompiledQuery } from 'kysely'
-import { authenticate, callerOnly, tokenHash } from '../src/auth/authenticate.js'
+import { Authenticator, callerOnly, tokenHash } from '../src/auth/authenticate.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
@@ -44,10 +44,13 @@ export async function captureStatements(database: ServiceDatabase, world: World)
 
 async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording.db, tokenHash(`Bearer ${world.ownerToken}`), {
-      statement: callerAndPersona,
-      id,
-    })
+    const { caller, seen } = await new Authenticator(recording.db).authenticate(
+      tokenHash(`Bearer ${world.ownerToken}`),
+      {
+        statement: callerAndPersona,
+        id,
+      },
+    )
     const { remove_image: _, uploaded_image_id: __, ...fields } = agentBody(world, id, description)
     await updatePersona(recording, {
       id,
@@ -64,10 +67,13 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: sha256(text) }
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording.db, tokenHash(`Bearer ${world.toolToken}`), {
-      statement: callerAndTool,
-      id,
-    })
+    const { caller, seen } = await new Authenticator(recording.db).authenticate(
+      tokenHash(`Bearer ${world.toolToken}`),
+      {
+        statement: callerAndTool,
+        id,
+      },
+    )
     await updateTool(recording, {
       id,
       caller,
@@ -87,7 +93,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
 
 async function captureCaller(database: ServiceDatabase, world: World) {
   return await capture(database, async recording => {
-    await authenticate(recording.db, tokenHash(`Bearer ${world.toolToken}`), undefined)
+    await new Authenticator(recording.db).authenticate(tokenHash(`Bearer ${world.toolToken}`), undefined)
   })
 }
 
@@ -116,7 +122,7 @@ function variablesOf(sql: string): Record<number, string> {
 }
 
 const VARIABLES: Record<string, string> = {
-  resource: 'id',
+  resources: 'ids',
   id: 'id',
   resource_id: 'id',
   version: 'version',

@@ -143,7 +143,9 @@ function toolScript(bench: BenchDatabase, [first = [], second = []]: CapturedSta
 }
 
 function unknownTokenScript([read = NONE]: CapturedStatement[]): DatabaseControl {
-  const values = read.values.map(value => (Buffer.isBuffer(value) ? Buffer.alloc(32, 7) : value))
+  const values = read.values.map(value =>
+    Array.isArray(value) && Buffer.isBuffer(value[0]) ? [Buffer.alloc(32, 7)] : value,
+  )
   return { key: 'unknown token', script: [{ ...read, values }], prepare: async () => ({ id: 1 }) }
 }
 

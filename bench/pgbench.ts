@@ -76,7 +76,10 @@ function withVariables(part: CapturedStatement, index: number, definitions: [str
     if (part.variables[i] === undefined && text !== null) definitions.push([`s${index}_${i + 1}`, text])
   })
   return withoutColons(part.sql).replaceAll(/\$(\d+)/g, (_, position: string) => {
-    return `:${part.variables[Number(position) - 1] ?? `s${index}_${position}`}`
+    const variable = part.variables[Number(position) - 1]
+    // A list of one: pgbench has numbers and texts, no arrays.
+    if (variable?.endsWith('s')) return `array[:${variable.slice(0, -1)}::integer]`
+    return `:${variable ?? `s${index}_${position}`}`
   })
 }
 

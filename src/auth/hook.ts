@@ -4,7 +4,7 @@ import { repeated } from '../db/repeat.js'
 import type { Database, Permission } from '../db/tables.js'
 import { Forbidden } from '../errors.js'
 import { parsePathId } from '../http/parameters.js'
-import { authenticate, type CallerStatement, type Look, tokenHash } from './authenticate.js'
+import { Authenticator, type CallerStatement, type Look, tokenHash } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 
 /** What a route says of who may call it; every route has one (a test fails when one does not). */
@@ -41,11 +41,12 @@ export function registerAuthentication(app: FastifyInstance, db: Kysely<Database
   app.decorateRequest('seen', null)
   app.decorateRequest('refusal', undefined)
   requireDeclaredPolicies(app)
+  const authenticator = new Authenticator(db)
   app.addHook('onRequest', (request, reply, done) => {
     const { policy } = request
     if (policy === undefined || policy.permission === 'public') return done()
     const hash = tokenHash(request.headers.authorization) // Fastify answers what is thrown
-    admit(request, reply, policy, hash, db).then(
+    admit(request, reply, policy, hash, { authenticator, db }).then(
       () => done(),
       error => done(error ?? new Error('authentication failed without an error')), // nothing would mean: go on
     )
@@ -69,10 +70,10 @@ async function admit(
   reply: FastifyReply,
   policy: RoutePolicy,
   hash: Buffer,
-  db: Kysely<Database>,
+  { authenticator, db }: { authenticator: Authenticator; db: Kysely<Database> },
 ) {
   const look = lookFor(request, policy)
-  const { caller, seen, useIsStale } = await repeated(() => authenticate(db, hash, look))
+  const { caller, seen, useIsStale } = await repeated(() => authenticator.authenticate(hash, look))
   request.caller = caller
   request.seen = seen
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)

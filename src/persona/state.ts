@@ -121,7 +121,7 @@ export function personaState(user: RawBuilder<unknown>): RawBuilder<PersonaState
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000)`
 }
 
-/** Authenticates a caller and reads the agent that the request names, in one statement. */
+/** Authenticates callers and reads the agent that each request names, in one statement. */
 export const callerAndPersona = callerStatement('caller_and_persona', id => {
   return sql`(select ${personaState(userOfCaller)} from persona p where p.id = ${id})`
 })

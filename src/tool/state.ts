@@ -67,7 +67,7 @@ export function toolState(viewer: Viewer): RawBuilder<ToolState> {
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000)`
 }
 
-/** Authenticates a caller and reads the tool that the request names, in one statement. */
+/** Authenticates callers and reads the tool that each request names, in one statement. */
 export const callerAndTool = callerStatement('caller_and_tool', id => {
   return sql`(select ${toolState(viewerOfCaller)} from tool t where t.id = ${id})`
 })

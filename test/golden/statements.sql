@@ -1,6 +1,8 @@
 -- caller
-select caller.*, null::json as state
-    from (
+select asked.position::integer, caller.*, null::json as state
+    from unnest($1::bytea[], $2::integer[])
+      with ordinality asked (hash, resource, position)
+    cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
         coalesce(t.expires_at <= clock_timestamp(), false) as expired,
@@ -18,12 +20,12 @@ select caller.*, null::json as state
         join user_group g on g.id = m.user_group_id
         where m.user_id = u.id
       ) held
-      where t.hash = $1::bytea
+      where t.hash = asked.hash
       offset 0
     ) caller;
 
 -- caller_and_persona
-select caller.*, (select json_build_object(
+select asked.position::integer, caller.*, (select json_build_object(
     'id', p.id,
     'version', p.version,
     'audit_head', encode(p.audit_head, 'hex'),
@@ -60,8 +62,10 @@ select caller.*, (select json_build_object(
       where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
       offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = $1::integer) as state
-    from (
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = asked.resource) as state
+    from unnest($1::bytea[], $2::integer[])
+      with ordinality asked (hash, resource, position)
+    cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
         coalesce(t.expires_at <= clock_timestamp(), false) as expired,
@@ -79,12 +83,12 @@ select caller.*, (select json_build_object(
         join user_group g on g.id = m.user_group_id
         where m.user_id = u.id
       ) held
-      where t.hash = $2::bytea
+      where t.hash = asked.hash
       offset 0
     ) caller;
 
 -- caller_and_tool
-select caller.*, (select json_build_object(
+select asked.position::integer, caller.*, (select json_build_object(
     'id', t.id,
     'version', t.version,
     'audit_head', encode(t.audit_head, 'hex'),
@@ -124,8 +128,10 @@ select caller.*, (select json_build_object(
       where resource_kind = 'tool' and resource_id = "t".id and version_after = last_change.value::integer
       offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = $1::integer) as state
-    from (
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = asked.resource) as state
+    from unnest($1::bytea[], $2::integer[])
+      with ordinality asked (hash, resource, position)
+    cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
         coalesce(t.expires_at <= clock_timestamp(), false) as expired,
@@ -143,7 +149,7 @@ select caller.*, (select json_build_object(
         join user_group g on g.id = m.user_group_id
         where m.user_id = u.id
       ) held
-      where t.hash = $2::bytea
+      where t.hash = asked.hash
       offset 0
     ) caller;
 
