@@ -1,5 +1,6 @@
 import type { CompiledQuery } from 'kysely'
-import { Authenticator, callerOnly, tokenHash } from '../src/auth/authenticate.js'
+import { authenticate, callerOnly, tokenHash } from '../src/auth/authenticate.js'
+import type { Together } from '../src/db/row-statement.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
@@ -44,13 +45,10 @@ export async function captureStatements(database: ServiceDatabase, world: World)
 
 async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
   return await capture(database, async recording => {
-    const { caller, seen } = await new Authenticator(recording.db).authenticate(
-      tokenHash(`Bearer ${world.ownerToken}`),
-      {
-        statement: callerAndPersona,
-        id,
-      },
-    )
+    const { caller, seen } = await authenticate(recording, tokenHash(`Bearer ${world.ownerToken}`), {
+      statement: callerAndPersona,
+      id,
+    })
     const { remove_image: _, uploaded_image_id: __, ...fields } = agentBody(world, id, description)
     await updatePersona(recording, {
       id,
@@ -67,13 +65,10 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: sha256(text) }
   return await capture(database, async recording => {
-    const { caller, seen } = await new Authenticator(recording.db).authenticate(
-      tokenHash(`Bearer ${world.toolToken}`),
-      {
-        statement: callerAndTool,
-        id,
-      },
-    )
+    const { caller, seen } = await authenticate(recording, tokenHash(`Bearer ${world.toolToken}`), {
+      statement: callerAndTool,
+      id,
+    })
     await updateTool(recording, {
       id,
       caller,
@@ -93,7 +88,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
 
 async function captureCaller(database: ServiceDatabase, world: World) {
   return await capture(database, async recording => {
-    await new Authenticator(recording.db).authenticate(tokenHash(`Bearer ${world.toolToken}`), undefined)
+    await authenticate(recording, tokenHash(`Bearer ${world.toolToken}`), undefined)
   })
 }
 
@@ -103,14 +98,16 @@ const UNUSED_KEYS = parseKeyRing(generateKey())
 
 async function capture(database: ServiceDatabase, work: (recording: ServiceDatabase) => Promise<void>) {
   const sent: CapturedStatement[] = []
-  const db = {
-    executeQuery: async (query: CompiledQuery) => {
-      sent.push({ sql: query.sql, values: [...query.parameters], variables: variablesOf(query.sql) })
-      return await database.db.executeQuery(query)
-    },
+  const executeQuery = async <R>(query: CompiledQuery<R>) => {
+    sent.push({ sql: query.sql, values: [...query.parameters], variables: variablesOf(query.sql) })
+    return await database.db.executeQuery(query)
   }
-  // The two functions under capture use nothing else of a database when nobody else is at work on the row.
-  await work({ db } as unknown as ServiceDatabase)
+  const together: Together['together'] = async (statement, row) => {
+    const { rows } = await executeQuery(statement.bind([row]))
+    return rows[0]
+  }
+  // The functions under capture use nothing else of a database when nobody else is at work on the row.
+  await work({ db: { executeQuery }, together } as unknown as ServiceDatabase)
   return sent
 }
 
@@ -122,7 +119,7 @@ function variablesOf(sql: string): Record<number, string> {
 }
 
 const VARIABLES: Record<string, string> = {
-  resources: 'ids',
+  resource: 'id',
   id: 'id',
   resource_id: 'id',
   version: 'version',

@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import { TextArray } from '../src/db/text-array.js'
 import type { Captured } from './captured.js'
 import type { BenchDatabase } from './database.js'
 import type { RequestSource } from './load.js'
@@ -143,9 +144,9 @@ function toolScript(bench: BenchDatabase, [first = [], second = []]: CapturedSta
 }
 
 function unknownTokenScript([read = NONE]: CapturedStatement[]): DatabaseControl {
-  const values = read.values.map(value =>
-    Array.isArray(value) && Buffer.isBuffer(value[0]) ? [Buffer.alloc(32, 7)] : value,
-  )
+  const unknown = new TextArray([Buffer.alloc(32, 7)])
+  // Of the values that are no variable the hash is the only one.
+  const values = read.values.map((value, i) => (read.variables[i] === undefined ? unknown : value))
   return { key: 'unknown token', script: [{ ...read, values }], prepare: async () => ({ id: 1 }) }
 }
 

@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto'
+import { sql } from 'kysely'
 import type pg from 'pg'
-import { readSnapshot } from '../src/persona/statements.js'
+import { statement } from '../src/db/statement.js'
+import { personaSnapshot, storedRelations } from '../src/persona/snapshot.js'
 
 /** The fields of an agent update that the control stores. */
 interface AgentBody {
@@ -54,7 +56,13 @@ export async function elevenStatementUpdate(
     await run('e7', replaceLinks('persona_document_set', 'document_set_id'), [id, body.document_set_ids])
     await run('e8', replaceLinks('persona_label', 'label_id'), [id, body.label_ids])
     await run('e9', AUDIT, [id, before.version, caller.user_id, caller.email, address, JSON.stringify(body), entry])
-    const snapshot = await run('e10', readSnapshot.sql, snapshotParameters(id, Number(before.version) + 1, caller))
+    const { sql: text, parameters } = SNAPSHOT.bind({
+      id,
+      user: String(caller.user_id),
+      manages_all: false,
+      managed_groups: [],
+    })
+    const snapshot = await run('e10', text, [...parameters])
     await run('e11', 'commit')
     return String(snapshot?.snapshot)
   } catch (error) {
@@ -108,15 +116,19 @@ function replaceLinks(table: string, column: string): string {
     ${insertLinks(table, column)}`
 }
 
-function snapshotParameters(id: number, version: number, caller: Record<string, unknown>): unknown[] {
-  const values: Record<string, unknown> = {
-    id,
-    version,
-    access: 'owner',
-    user: caller.user_id,
-    manages_all: false,
-    is_admin: false,
-    managed_groups: [],
+const SNAPSHOT = statement<SnapshotParameters, { snapshot: string }>('eleven_snapshot', param => {
+  const viewer = {
+    user: sql`${param('user')}::uuid`,
+    managesAll: sql`${param('manages_all')}::boolean`,
+    managedGroups: sql`${param('managed_groups')}::integer[]`,
   }
-  return readSnapshot.parameterNames.map(name => values[name])
+  return sql`select ${personaSnapshot(storedRelations, viewer)}::text as snapshot
+    from persona p where p.id = ${param('id')}::integer`
+})
+
+interface SnapshotParameters {
+  id: number
+  user: string
+  manages_all: boolean
+  managed_groups: number[]
 }

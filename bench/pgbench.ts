@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
+import { TextArray } from '../src/db/text-array.js'
 
 /** One statement with the values that a real request bound to it. */
 export interface CapturedStatement {
@@ -77,9 +78,9 @@ function withVariables(part: CapturedStatement, index: number, definitions: [str
   })
   return withoutColons(part.sql).replaceAll(/\$(\d+)/g, (_, position: string) => {
     const variable = part.variables[Number(position) - 1]
-    // A list of one: pgbench has numbers and texts, no arrays.
-    if (variable?.endsWith('s')) return `array[:${variable.slice(0, -1)}::integer]`
-    return `:${variable ?? `s${index}_${position}`}`
+    if (variable === undefined) return `:s${index}_${position}`
+    // A list of one: pgbench has numbers and texts, no lists.
+    return part.values[Number(position) - 1] instanceof TextArray ? `array[:${variable}::text]` : `:${variable}`
   })
 }
 
@@ -91,6 +92,7 @@ function withoutColons(sql: string): string {
 }
 
 function textOf(value: unknown): string | null {
+  if (value instanceof TextArray) return String(prepareValue(value.values))
   const prepared = prepareValue(value)
   return Buffer.isBuffer(prepared) ? `\\x${prepared.toString('hex')}` : prepared
 }

@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { TextArray } from '../src/db/text-array.js'
 import type { CapturedStatement, Rate, ScriptPart } from './pgbench.js'
 
 /**
@@ -41,7 +42,11 @@ async function repeat(
       next: base + count + 1,
     }
     for (const [index, { sql, values, variables: names }] of statements.entries()) {
-      const bound = values.map((value, position) => variables[names[position] ?? ''] ?? value)
+      const bound = values.map((value, position) => {
+        const variable = variables[names[position] ?? '']
+        if (variable === undefined) return value
+        return value instanceof TextArray ? new TextArray([variable]) : variable
+      })
       await client.query({ name: `s${index}`, text: sql, values: bound })
     }
   }

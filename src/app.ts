@@ -86,7 +86,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     if (failureLimit === undefined || !(error instanceof NotAuthenticated)) return handleError(error, request, reply)
     return failureLimit(error, request, reply).then(limited => handleError(limited, request, reply))
   })
-  registerAuthentication(app, database.db)
+  registerAuthentication(app, database)
   const readiness = shared(() => service.readiness())
   metrics.watch(app, {
     pool: database.pool,

@@ -60,7 +60,7 @@ export class Service {
    */
   async start(): Promise<boolean> {
     for (let pauseMs = RETRY_MIN_MS; !this.#draining; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
-      if (await this.#tryToServe()) return true
+      if (await this.#tryToServe()) return !this.#draining
       await sleep(pauseMs)
     }
     return false
@@ -94,8 +94,10 @@ export class Service {
     try {
       if (this.#options.migrates) await this.#migrate()
       const schema = await this.#schema()
-      this.#note(schema)
-      if (schema.status === 'unavailable') return false
+      if (schema.status === 'unavailable') {
+        this.#note(schema)
+        return false
+      }
       this.#vault = await openVault(database.db, ring)
       this.#note({ status: 'ready' })
       return true

@@ -2,6 +2,7 @@ import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fas
 import type { Logger } from 'pino'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
+import type { ServiceDatabase } from '../src/db/transaction.js'
 import { makeLogger } from '../src/http/logging.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { Service } from '../src/service.js'
@@ -29,15 +30,24 @@ export async function worldApp(
   logger: Logger | false = false,
 ): Promise<WorldApp> {
   const world = await worldDatabase(t)
+  return { ...world, ...(await appOver(t, world.database, env, logger)) }
+}
+
+/** The same over a database that is open; the application ends with the test. */
+export async function appOver(
+  t: { teardown(fn: () => Promise<void>): void },
+  database: ServiceDatabase,
+  env: Record<string, string> = {},
+  logger: Logger | false = false,
+): Promise<Pick<WorldApp, 'app' | 'call'>> {
   const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', ...env })
   const log = logger || makeLogger('silent')
-  const { database } = world
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   const service = new Service({ config, version: VERSION, database, ring, migrates: false, log })
   const app = await buildApp({ config, version: VERSION, database, service, logger })
   t.teardown(() => app.close())
   if (!(await service.start())) throw new Error('the service did not start')
-  return { ...world, app, call: (method, url, call = {}) => inject(app, method, url, call) }
+  return { app, call: (method, url, call = {}) => inject(app, method, url, call) }
 }
 
 async function inject(app: FastifyInstance, method: string, url: string, call: Call) {

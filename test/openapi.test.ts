@@ -59,7 +59,7 @@ t.test('the document is valid OpenAPI 3.1 and names the three operations', async
 
 t.test('a route that declares no permission keeps the application from starting', async t => {
   const app = fastify()
-  registerAuthentication(app, openUrl(UNREACHABLE, readConfig({})).db)
+  registerAuthentication(app, openUrl(UNREACHABLE, readConfig({})))
   app.get('/open', async () => 'for all')
   await t.rejects(async () => await app.ready(), { message: /no permission is declared for \/open/ })
 })

@@ -1,6 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
-import { Coalescer } from '../db/coalescer.js'
-import { type Executor, type Statement, statement } from '../db/statement.js'
+import { type RowStatement, rowStatement, type Together } from '../db/row-statement.js'
 import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
 import { received } from '../revisions/time.js'
@@ -26,8 +25,6 @@ export interface Authenticated {
 }
 
 interface CallerRow {
-  /** Which of the tokens asked for this is, from 1. */
-  position: number
   token_id: number
   user_id: string
   email: string
@@ -52,52 +49,20 @@ interface Question {
 }
 
 /**
- * Establishes the callers of requests from the hashes of their tokens, and reads the resource that each names in the same
+ * Establishes the caller of a request from the hash of its token, and reads the resource that it names in the same
  * statement; requests that arrive together share one. Nothing about a token is remembered between requests: a
  * revocation works on the next one.
+ *
+ * Throws `NotAuthenticated`; database errors pass through.
  */
-export class Authenticator {
-  readonly #executor: Executor
-  readonly #lookUps = new Map<CallerStatement, Coalescer<Question, CallerRow | undefined>>()
-
-  constructor(executor: Executor) {
-    this.#executor = executor
-  }
-
-  /** The caller with this token, and the resource. Throws `NotAuthenticated`; database errors pass through. */
-  async authenticate(hash: Buffer, look: Look | undefined): Promise<Authenticated> {
-    const row = await (look?.id === undefined
-      ? this.#lookUp(callerOnly).ask({ hash, resource: null })
-      : this.#lookUp(look.statement).ask({ hash, resource: look.id }))
-    if (row === undefined || row.revoked || !row.active) throw invalidToken()
-    if (row.expired)
-      throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
-    return { caller: callerOf(row), seen: row.state && received(row.state), useIsStale: row.use_is_stale }
-  }
-
-  #lookUp(statement: CallerStatement): Coalescer<Question, CallerRow | undefined> {
-    let lookUp = this.#lookUps.get(statement)
-    if (lookUp === undefined) {
-      lookUp = new Coalescer(questions => lookUpAll(this.#executor, statement, questions))
-      this.#lookUps.set(statement, lookUp)
-    }
-    return lookUp
-  }
-}
-
-/** The row of each question, undefined where the token is unknown. */
-async function lookUpAll(
-  executor: Executor,
-  statement: CallerStatement,
-  questions: readonly Question[],
-): Promise<(CallerRow | undefined)[]> {
-  const rows = await statement.run(executor, {
-    hashes: questions.map(({ hash }) => hash),
-    resources: questions.map(({ resource }) => resource),
-  })
-  const answers = new Array<CallerRow | undefined>(questions.length).fill(undefined)
-  for (const row of rows) answers[row.position - 1] = row
-  return answers
+export async function authenticate(database: Together, hash: Buffer, look: Look | undefined): Promise<Authenticated> {
+  const row = await (look?.id === undefined
+    ? database.together(callerOnly, { hash, resource: null })
+    : database.together(look.statement, { hash, resource: look.id }))
+  if (row === undefined || row.revoked || !row.active) throw invalidToken()
+  if (row.expired)
+    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
+  return { caller: callerOf(row), seen: row.state && received(row.state), useIsStale: row.use_is_stale }
 }
 
 /**
@@ -138,7 +103,7 @@ function callerOf(row: CallerRow): Caller {
   }
 }
 
-export type CallerStatement = Statement<{ hashes: Buffer[]; resources: (number | null)[] }, CallerRow>
+export type CallerStatement = RowStatement<Question, CallerRow>
 
 /** SQL: the caller's user id, for what rides on a caller statement. */
 export const userOfCaller: RawBuilder<unknown> = sql`caller.user_id`
@@ -151,19 +116,18 @@ export const viewerOfCaller: Viewer = {
 }
 
 /**
- * SQL: for each known token of a list, its row with its user, what user, groups and scopes permit together (1 basic,
- * 2 manage:actions, 3 admin), and the resource at the same place of the other list. Scopes narrow; a group manager's
+ * A statement that reads for each known token its row with its user, what user, groups and scopes permit together (1 basic,
+ * 2 manage:actions, 3 admin), and a resource. Scopes narrow; a group manager's
  * scopes must reach the tool operations (DECISIONS sections 6 and 7).
  */
 export function callerStatement(
   name: string,
   resource: (id: RawBuilder<unknown>) => RawBuilder<unknown>,
 ): CallerStatement {
-  return statement(name, param => {
-    return sql`
-    select asked.position::integer, caller.*, ${resource(sql`asked.resource`)} as state
-    from unnest(${param('hashes')}::bytea[], ${param('resources')}::integer[])
-      with ordinality asked (hash, resource, position)
+  return rowStatement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, param => ({
+    query: sql`
+    select given.position, caller.*, ${resource(param('resource'))} as state
+    from given
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -182,10 +146,10 @@ export function callerStatement(
         join user_group g on g.id = m.user_group_id
         where m.user_id = u.id
       ) held
-      where t.hash = asked.hash
+      where t.hash = ${param('hash')}
       offset 0
-    ) caller`
-  })
+    ) caller`,
+  }))
 }
 
 function rank(permissions: RawBuilder<unknown>): RawBuilder<number> {

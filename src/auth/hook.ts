@@ -2,9 +2,10 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from
 import type { Kysely } from 'kysely'
 import { repeated } from '../db/repeat.js'
 import type { Database, Permission } from '../db/tables.js'
+import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden } from '../errors.js'
 import { parsePathId } from '../http/parameters.js'
-import { Authenticator, type CallerStatement, type Look, tokenHash } from './authenticate.js'
+import { authenticate, type CallerStatement, type Look, tokenHash } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 
 /** What a route says of who may call it; every route has one (a test fails when one does not). */
@@ -35,18 +36,17 @@ declare module 'fastify' {
  * Authenticates every request on a route that is not public, in `onRequest`: before the body is read and before
  * anything is validated. Then the token's scopes and bindings, which need no look at the resource.
  */
-export function registerAuthentication(app: FastifyInstance, db: Kysely<Database>): void {
+export function registerAuthentication(app: FastifyInstance, database: ServiceDatabase): void {
   // Typed as always set: the hook below sets it before any handler of a route that is not public runs.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('seen', null)
   app.decorateRequest('refusal', undefined)
   requireDeclaredPolicies(app)
-  const authenticator = new Authenticator(db)
   app.addHook('onRequest', (request, reply, done) => {
     const { policy } = request
     if (policy === undefined || policy.permission === 'public') return done()
     const hash = tokenHash(request.headers.authorization) // Fastify answers what is thrown
-    admit(request, reply, policy, hash, { authenticator, db }).then(
+    admit(request, reply, policy, hash, database).then(
       () => done(),
       error => done(error ?? new Error('authentication failed without an error')), // nothing would mean: go on
     )
@@ -70,14 +70,14 @@ async function admit(
   reply: FastifyReply,
   policy: RoutePolicy,
   hash: Buffer,
-  { authenticator, db }: { authenticator: Authenticator; db: Kysely<Database> },
+  database: ServiceDatabase,
 ) {
   const look = lookFor(request, policy)
-  const { caller, seen, useIsStale } = await repeated(() => authenticator.authenticate(hash, look))
+  const { caller, seen, useIsStale } = await repeated(() => authenticate(database, hash, look))
   request.caller = caller
   request.seen = seen
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
-  if (useIsStale) recordUse(request, db, caller.token.id)
+  if (useIsStale) recordUse(request, database.db, caller.token.id)
   requirePermission(caller, policy)
   requireBinding(caller, policy, look)
 }

@@ -4,20 +4,33 @@ import { classifyDatabaseError } from './sqlstate.js'
 /** Answers several questions with one statement: one answer for each, in their order. */
 export type AnswerAll<Q, A> = (questions: readonly Q[]) => Promise<readonly A[]>
 
-interface Asked<Q, A> {
-  question: Q
+/** What is asked, and what decides with whom it may go. */
+export interface Question<Q> {
+  content: Q
+  /** Questions with the same key go in different groups; undefined where all may go together. */
+  key?: unknown
+  /** About how many bytes it sends. */
+  size: number
+}
+
+interface Asked<Q, A> extends Question<Q> {
   resolve(answer: A): void
   reject(error: unknown): void
 }
 
-/** More are not asked together: their answers would wait for one another longer than they save. */
-const TOGETHER_MAX = 32
+/**
+ * More are not asked together. Eight save most of what can be saved, and what comes at the same time is spread over
+ * several connections and processors.
+ */
+const TOGETHER_MAX = 8
+/** A question that sends more goes alone, for what it sends outweighs what sharing saves. */
+const BYTES_MAX = 256 * 1024
 
 /**
- * Asks together what is asked in the same turn of the event loop. Sending a statement, starting it and waking those who
- * wait cost more than one look-up itself: requests that arrive together share them. Nobody waits for company: what one
- * turn brought is sent at its end, and a question alone goes alone. Every answer is as fresh as if it were asked alone, for
- * the statement begins after the question.
+ * Asks together what is asked in the same turn of the event loop. Sending a statement, starting it, committing it and waking
+ * those who wait cost more than most statements themselves: requests that arrive together share them. Nobody waits for
+ * company: what one turn brought is sent at its end, and a question alone goes alone. Every answer is as fresh as if it
+ * were asked alone, for the statement begins after the question.
  */
 export class Coalescer<Q, A> {
   readonly #answerAll: AnswerAll<Q, A>
@@ -28,34 +41,60 @@ export class Coalescer<Q, A> {
   }
 
   /** Answers a question, or rejects with the error of the statement that should have answered it. */
-  ask(question: Q): Promise<A> {
+  ask({ content, key, size }: Question<Q>): Promise<A> {
     return new Promise((resolve, reject) => {
       if (this.#asked.length === 0) setImmediate(() => this.#send())
-      this.#asked.push({ question, resolve, reject })
+      this.#asked.push({ content, key, size, resolve, reject })
     })
   }
 
   #send(): void {
     const asked = this.#asked
     this.#asked = []
-    for (let i = 0; i < asked.length; i += TOGETHER_MAX) void this.#answer(asked.slice(i, i + TOGETHER_MAX))
+    for (const group of grouped(asked)) void this.#answer(group)
   }
 
   async #answer(asked: readonly Asked<Q, A>[]): Promise<void> {
     try {
-      const answers = await this.#answerAll(asked.map(({ question }) => question))
+      const answers = await this.#answerAll(asked.map(({ content }) => content))
       asked.forEach(({ resolve }, i) => {
         resolve(answers[i] as A) // one for each: the contract of `AnswerAll`
       })
     } catch (error) {
-      // One row that cannot be read must not fail the requests that came along with it.
+      // One row that cannot be read or written must not fail the requests that came along with it.
       if (asked.length > 1 && isAboutOneQuestion(error)) for (const one of asked) void this.#answer([one])
       else for (const { reject } of asked) reject(error)
     }
   }
 }
 
-/** Whether another question may well have an answer: not when the server is gone, busy or out of something. */
+/** In the order asked, each as long as it may become. */
+function grouped<T extends Question<unknown>>(asked: readonly T[]): T[][] {
+  const groups: T[][] = []
+  let keys = new Set<unknown>()
+  let size = 0
+  for (const question of asked) {
+    const group = groups.at(-1)
+    const isFull = group === undefined || group.length >= TOGETHER_MAX || size + question.size > BYTES_MAX
+    if (isFull || keys.has(question.key)) {
+      groups.push([question])
+      keys = new Set()
+      size = 0
+    } else {
+      group.push(question)
+    }
+    size += question.size
+    if (question.key !== undefined) keys.add(question.key)
+  }
+  return groups
+}
+
+/**
+ * Whether the others may well have an answer: the server refused the statement, so nothing of it was applied, for what was
+ * in it and not for the state that the server is in.
+ */
 function isAboutOneQuestion(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && classifyDatabaseError(error).kind === 'other'
+  if (!(error instanceof pg.DatabaseError)) return false
+  const { kind } = classifyDatabaseError(error)
+  return kind === 'other' || kind === 'constraint'
 }

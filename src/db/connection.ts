@@ -1,49 +1,17 @@
-import { randomBytes } from 'node:crypto'
-import { readFileSync } from 'node:fs'
-import type { ConnectionOptions } from 'node:tls'
 import { Kysely, PostgresDialect, type PostgresPool } from 'kysely'
 import pg from 'pg'
 import type { StatementResult } from './batch.js'
+import { Coalescer } from './coalescer.js'
 import { type CommitUnknown, ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from './database-error.js'
-import type { DatabaseHost, DatabaseUrl } from './database-url.js'
+import type { DatabaseHost } from './database-url.js'
+import { hostClient, placeOf, sessionOf, transactionPrelude } from './host-client.js'
 import { HostList } from './hosts.js'
+import type { DatabaseOptions } from './options.js'
 import { PreparedNames } from './prepared-names.js'
-import { BEGIN, type BoundStatement, COMMIT, type Exchange, Session, type SessionSettings } from './session.js'
+import { byPlace, type Placed, type RowStatement, type Together, weightOf } from './row-statement.js'
+import { BEGIN, type BoundStatement, COMMIT, type Session, type SessionSettings } from './session.js'
 import { type Outcome, settle } from './settle.js'
 import { TYPE_PARSERS } from './type-parsers.js'
-
-export interface DatabaseOptions {
-  url: DatabaseUrl
-  poolSize: number
-  statementTimeoutMs: number
-  lockTimeoutMs: number
-  idleInTransactionTimeoutMs: number
-  /** Bounds both making a connection and waiting for a free one. `connect_timeout` of the URL wins. */
-  connectTimeoutMs: number
-  /** A server silent for longer is taken for lost. Default: the statement timeout and two seconds. */
-  responseTimeoutMs?: number
-  /** A connection not used for longer is closed. Default: five minutes. */
-  idleTimeoutMs?: number
-  /** False behind PgBouncer in transaction mode: what a prepared statement answers is asked once on each connection. */
-  preparedStatements: boolean
-  /** How many texts are prepared by name, each on every connection. Default: 200. */
-  preparedStatementLimit?: number
-  /**
-   * How the three timeouts reach the server:
-   * - `startup` (default): in the start-up packet. PgBouncer refuses such a connection, as these are not parameters it tracks.
-   * - `transaction`: as `SET LOCAL` with every `begin`, in the same round trip. Behind PgBouncer in transaction mode a
-   *   session setting would stay with whatever server connection it met, this one ends with its transaction. A single
-   *   statement with parameters gets a transaction for it; others have the role's or the server's timeouts.
-   * - `none`: not at all; set them for the role with ALTER ROLE ... SET.
-   */
-  sessionSettings?: 'startup' | 'transaction' | 'none'
-  /** Called after every round trip. Must not throw. */
-  onStatement?: (exchange: Exchange) => void
-  /** Called whenever a connection was asked for: how long it took until there was one, or an error. Must not throw. */
-  onPoolWait?: (durationMs: number) => void
-  /** Called when a connection is lost while nobody uses it. */
-  onError?: (error: Error) => void
-}
 
 /** How much went to the database since it was opened. */
 export interface StatementCounters {
@@ -51,7 +19,7 @@ export interface StatementCounters {
   roundTrips: number
 }
 
-export interface OpenDatabase<DB> {
+export interface OpenDatabase<DB> extends Together {
   readonly db: Kysely<DB>
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
@@ -68,6 +36,13 @@ export interface OpenDatabase<DB> {
    * Throws as `pipeline` does.
    */
   transact(statements: readonly BoundStatement[]): Promise<StatementResult[]>
+  /**
+   * Runs a statement for one row, together with the rows that others ask it for in the same turn of the event loop; answers
+   * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
+   * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
+   * which somebody may hold for long. Throws as `pipeline` does.
+   */
+  together<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Placed<R> | undefined>
   /**
    * Finds out what became of a transaction whose commit was not confirmed. `trace` answers a row if, and only if, the
    * transaction was applied. `unknown` when that cannot be known within `withinMs` (default 2.5 seconds). Never throws.
@@ -107,6 +82,8 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #hosts: HostList<DatabaseHost>
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
+  /** One for each statement that was ever run together with others: the program has a fixed set of them. */
+  readonly #coalescers = new Map<unknown, unknown>()
   #renewedAt = Number.NEGATIVE_INFINITY
   #closed: Promise<void> | undefined
 
@@ -131,6 +108,24 @@ class Connections<DB> implements OpenDatabase<DB> {
   async transact(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
     const results = await this.pipeline([BEGIN, ...statements, COMMIT])
     return results.slice(1, -1)
+  }
+
+  together<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Placed<R> | undefined> {
+    const key = statement.distinct && row[statement.distinct]
+    return this.#coalescerOf(statement).ask({ content: row, key, size: weightOf(row) })
+  }
+
+  #coalescerOf<P extends object, R>(statement: RowStatement<P, R>): Coalescer<P, Placed<R> | undefined> {
+    // The map's types cannot say that a statement and its coalescer belong together: this is where they are put in.
+    let coalescer = this.#coalescers.get(statement) as Coalescer<P, Placed<R> | undefined> | undefined
+    if (coalescer === undefined) {
+      coalescer = new Coalescer(async rows => {
+        const answers = await this.db.executeQuery(statement.bind(rows))
+        return byPlace(answers.rows, rows.length)
+      })
+      this.#coalescers.set(statement, coalescer)
+    }
+    return coalescer
   }
 
   settle(doubt: CommitUnknown, trace: BoundStatement, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
@@ -183,7 +178,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       connectionTimeoutMillis: url.connectTimeoutMs ?? connectTimeoutMs,
       idleTimeoutMillis: idleTimeoutMs,
       types: TYPE_PARSERS,
-      Client: hostClient(this.#hosts, clientConfig(this.#options), this.#settings),
+      Client: hostClient(this.#hosts, this.#options, this.#settings),
       // Awaited by the pool before it hands the connection out, though its declaration says void.
       onConnect: client => this.#checkWritable(client),
     })
@@ -279,103 +274,3 @@ function isConnectFault(error: unknown): boolean {
 const SETTLE_WITHIN_MS = 2_500
 
 const RENEW_PAUSE_MS = 500
-
-/** PostgreSQL cuts an `application_name` behind so many bytes. */
-const NAME_BYTES_MAX = 63
-
-/** Which host of the list a client was made for. */
-const placeOf = new WeakMap<pg.Client, number>()
-
-/** Each client's session, made with it: one made later would not hear of a connection lost meanwhile. */
-const sessionOf = new WeakMap<pg.ClientBase, Session>()
-
-/** A name that no other connection has: by it a lost one is found on the server, whatever process id it had. */
-function connectionName(base: string): string {
-  const mark = `/${randomBytes(9).toString('base64url')}`
-  return (
-    Buffer.from(base)
-      .subarray(0, NAME_BYTES_MAX - mark.length)
-      .toString('latin1') + mark
-  )
-}
-
-type ConnectCallback = (error: Error | null, client?: pg.Client) => void
-
-/** A client class for the pool: each new client goes to the host that is current, and says when it cannot be reached. */
-function hostClient(
-  hosts: HostList<DatabaseHost>,
-  config: pg.ClientConfig,
-  settings: SessionSettings,
-): new () => pg.Client {
-  return class HostClient extends pg.Client {
-    constructor() {
-      const place = hosts.current
-      const name = connectionName(config.application_name ?? '')
-      super({ ...config, ...hosts.at(place), application_name: name })
-      placeOf.set(this, place)
-      sessionOf.set(this, new Session(this, name, settings))
-    }
-
-    override connect(): Promise<pg.Client>
-    override connect(callback: ConnectCallback): void
-    override connect(callback?: ConnectCallback): Promise<pg.Client> | undefined {
-      const fail = (error: Error): Error => {
-        hosts.failed(placeOf.get(this) ?? hosts.current)
-        // The pool forgets this client; where it was the client that gave up, as for want of a password, its socket is open.
-        this.connection.stream.destroy()
-        return error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })
-      }
-      if (!callback) return super.connect().catch(error => Promise.reject(fail(error)))
-      super.connect((error: Error | null) => (error ? callback(fail(error)) : callback(null, this)))
-      return undefined
-    }
-  }
-}
-
-/**
- * How the server plans what is prepared here. Left to itself it plans the large statements anew at every execution, because
- * it takes lists of ids for longer than they are, and planning costs several times what running does. Every statement
- * finds its rows by keys, so one plan fits all values. Compiling expressions never pays for a handful of rows.
- */
-const PLANNER_SETTINGS = '-c plan_cache_mode=force_generic_plan -c jit=off'
-
-function clientConfig(options: DatabaseOptions): pg.ClientConfig {
-  const { url, sessionSettings = 'startup' } = options
-  return {
-    user: url.user,
-    password: url.password,
-    database: url.database,
-    application_name: url.applicationName ?? 'agent-tool-management',
-    ssl: sslOptions(url.ssl),
-    types: TYPE_PARSERS,
-    keepAlive: true,
-    keepAliveInitialDelayMillis: 10_000,
-    ...(sessionSettings === 'startup' && {
-      statement_timeout: options.statementTimeoutMs,
-      lock_timeout: options.lockTimeoutMs,
-      idle_in_transaction_session_timeout: options.idleInTransactionTimeoutMs,
-      options: PLANNER_SETTINGS,
-    }),
-  }
-}
-
-function transactionPrelude(options: DatabaseOptions): BoundStatement[] {
-  const texts = [
-    `set local statement_timeout = ${Math.trunc(options.statementTimeoutMs)}`,
-    `set local lock_timeout = ${Math.trunc(options.lockTimeoutMs)}`,
-    `set local idle_in_transaction_session_timeout = ${Math.trunc(options.idleInTransactionTimeoutMs)}`,
-  ]
-  return texts.map(sql => ({ sql, parameters: [] }))
-}
-
-function sslOptions(ssl: DatabaseUrl['ssl']): false | ConnectionOptions {
-  if (ssl.mode === 'disable') return false
-  return {
-    rejectUnauthorized: ssl.mode !== 'require',
-    ...(ssl.mode === 'verify-ca' && { checkServerIdentity: () => undefined }),
-    // `system` means the certificates that the runtime trusts, as with libpq.
-    ...(ssl.rootCertFile && ssl.rootCertFile !== 'system' && { ca: readFileSync(ssl.rootCertFile) }),
-    ...(ssl.certFile && { cert: readFileSync(ssl.certFile) }),
-    ...(ssl.keyFile && { key: readFileSync(ssl.keyFile) }),
-  }
-}

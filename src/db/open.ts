@@ -1,7 +1,8 @@
 import { type Config, InvalidConfiguration } from '../config.js'
-import { type DatabaseOptions, openDatabase } from './connection.js'
+import { openDatabase } from './connection.js'
 import { describeDatabase, parseDatabaseUrl } from './database-url.js'
 import { type Embedded, startEmbedded } from './embedded.js'
+import type { DatabaseOptions } from './options.js'
 import type { Database } from './tables.js'
 import type { ServiceDatabase } from './transaction.js'
 

@@ -1,9 +1,10 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Viewer } from '../auth/access.js'
 import { type PersonaAccess, personaAccess } from '../auth/access.js'
+import { type RowTypes, rowStatement } from '../db/row-statement.js'
 import { type Param, statement } from '../db/statement.js'
 import type { AuditEntry } from '../revisions/audit.js'
-import { insertAudit } from '../revisions/statements.js'
+import { AUDIT_TYPES, insertAudit } from '../revisions/statements.js'
 import { type Attached, RELATIONS, type References, type Relation } from './plan.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
 import { PERSONA_COLUMN_TYPES, type PersonaState, personaState } from './state.js'
@@ -14,6 +15,13 @@ export interface ViewerParameters {
   manages_all: boolean
   is_admin: boolean
   managed_groups: number[]
+}
+
+const VIEWER_TYPES: RowTypes<ViewerParameters> = {
+  user: 'uuid',
+  manages_all: 'boolean',
+  is_admin: 'boolean',
+  managed_groups: 'integer[]',
 }
 
 /** What a statement answers when it found the agent as expected: the version and the snapshot as JSON text. */
@@ -34,18 +42,22 @@ export const lockRow = statement<{ id: number }, { id: number }>('persona_lock',
   return sql`select id from persona where id = ${param('id')}::integer for no key update`
 })
 
-/** Answers the stored agent, if it is still the version and the access that the request was decided on. */
-export const readSnapshot = statement<
-  ViewerParameters & { id: number; version: number; access: PersonaAccess },
-  PersonaAnswer
->('persona_snapshot', param => {
-  const viewer = viewerOf(param)
-  return sql`
-    select p.version, ${personaSnapshot(storedRelations, viewer)}::text as snapshot
-    from persona p
-    where p.id = ${param('id')}::integer and p.version = ${param('version')}::integer
-      and ${personaAccess(viewer.user)} = ${param('access')}::text`
-})
+type SnapshotParameters = ViewerParameters & { id: number; version: number; access: PersonaAccess }
+
+/** Answers each stored agent, if it is still the version and the access that the request was decided on. */
+export const readSnapshot = rowStatement<SnapshotParameters, PersonaAnswer>(
+  'persona_snapshot',
+  { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text' },
+  param => {
+    const viewer = givenViewer(param)
+    return {
+      query: sql`
+      select given.position, p.version, ${personaSnapshot(storedRelations, viewer)}::text as snapshot
+      from given join persona p on p.id = ${param('id')} and p.version = ${param('version')}
+      where ${personaAccess(viewer.user)} = ${param('access')}`,
+    }
+  },
+)
 
 type WriteParameters = ViewerParameters &
   AuditEntry & {
@@ -75,14 +87,42 @@ const LINK: Record<Relation, { table: string; column: string }> = {
   groups: { table: 'persona_group', column: 'user_group_id' },
 }
 
+const WRITE_TYPES: RowTypes<WriteParameters> = {
+  ...VIEWER_TYPES,
+  ...AUDIT_TYPES,
+  id: 'integer',
+  version: 'integer',
+  access: 'text',
+  changed_columns: 'jsonb',
+  field_versions: 'jsonb',
+  ...relationTypes(),
+}
+
+/** Ids as lists; users and groups are put with their levels, as JSON. */
+function relationTypes() {
+  const types = RELATIONS.flatMap(relation => {
+    const ids = `${ID_TYPE[relation]}[]`
+    const put = isShared(relation) ? 'jsonb' : ids
+    return Object.entries({ '': ids, _removed: ids, _put: put, _attached: ids }).map(([part, type]) => {
+      return [`${relation}${part}`, type]
+    })
+  })
+  return Object.fromEntries(types) as Record<Relation | `${Relation}_${'removed' | 'put' | 'attached'}`, string>
+}
+
+/** Whether the links of a relation have a level. */
+function isShared(relation: Relation): boolean {
+  return relation === 'users' || relation === 'groups'
+}
+
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /**
- * The statement that stores a decided update and answers the new snapshot, in one round trip and its own transaction.
+ * The statement that stores decided updates and answers the new snapshots, in one round trip and its own transaction.
  *
- * It writes only if the row is unlocked and still has the version and access that the decision was made on, and if
- * what is newly attached exists and may be attached; otherwise it answers no row and changes nothing. It never waits
- * for a lock: a statement that waited would see the other tables as they were before the wait.
+ * It writes an agent only if its row is unlocked and still has the version and access that the decision was made on, and if
+ * what is newly attached exists and may be attached; otherwise it answers nothing for it and leaves it as it is. It never
+ * waits for an agent's lock: a statement that waited would see the other tables as they were before the wait.
  * One statement per set of relations that change, so that unchanged associations cost nothing.
  */
 export function writeStatement(changed: readonly Relation[], attached: readonly Relation[]) {
@@ -94,45 +134,57 @@ export function writeStatement(changed: readonly Relation[], attached: readonly 
   return compiled
 }
 
+/** The rows that were written, with what was given for each. */
+const WRITTEN = sql`changed p join locked given on given.locked_id = p.id`
+
 function compileWrite(changed: readonly Relation[], attached: readonly Relation[], key: string) {
-  return statement<WriteParameters, PersonaAnswer>(`persona_write(${key})`, param => {
-    const viewer = viewerOf(param)
-    const relations = Object.fromEntries(
-      RELATIONS.map(relation => [relation, sql`${param(relation)}::${sql.raw(ID_TYPE[relation])}[]`]),
-    ) as RelationIds
+  const build = (param: Param<WriteParameters>) => {
+    const viewer = givenViewer(param)
+    const relations = Object.fromEntries(RELATIONS.map(relation => [relation, param(relation)])) as RelationIds
     const checks = attached.map(relation => {
-      const ids = sql`${param(`${relation}_attached`)}::${sql.raw(ID_TYPE[relation])}[]`
-      return sql`and (select count(*) from (${attachable(relation, ids, viewer, param)}) usable) = cardinality(${ids})`
+      const ids = param(`${relation}_attached`)
+      return sql`and (select count(*) from (${attachable(relation, ids, viewer, param('is_admin'))}) usable) = cardinality(${ids})`
     })
-    return sql`
-      with locked as materialized (
-        select p.id, asked.columns as c
-        from persona p, (select ${param('changed_columns')}::jsonb as columns) asked
-        where p.id = ${param('id')}::integer and p.version = ${param('version')}::integer
-          and ${personaAccess(viewer.user)} = ${param('access')}::text
+    const locked = sql`locked as materialized (
+        select p.id as locked_id, given.*
+        from given join persona p on p.id = ${param('id')} and p.version = ${param('version')}
+        where ${personaAccess(viewer.user)} = ${param('access')}
           ${sql.join(checks, sql` `)}
         for no key update of p skip locked
-      ), changed as (
+      )`
+    const written = sql`changed as (
         update persona p set
-          ${changedColumns()},
+          ${changedColumns(param('changed_columns'))},
           version = p.version + 1,
-          field_versions = p.field_versions || ${param('field_versions')}::jsonb,
-          audit_head = decode(${param('hash')}::text, 'hex'),
+          field_versions = p.field_versions || ${param('field_versions')},
+          audit_head = decode(${param('hash')}, 'hex'),
           audit_count = p.audit_count + 1
-        from locked where p.id = locked.id
+        from locked given where p.id = given.locked_id
         returning p.*
-      ), ${sql.join([...changed.flatMap(relation => relationWrites(relation, param)), insertAudit('changed', param)])}
-      select p.version, ${personaSnapshot(relations, viewer)}::text as snapshot from changed p`
-  })
+      )`
+    return {
+      parts: [
+        locked,
+        written,
+        ...changed.flatMap(relation => relationWrites(relation, param)),
+        insertAudit(WRITTEN, param),
+      ],
+      query: sql`
+      select given.position, p.version, ${personaSnapshot(relations, viewer)}::text as snapshot
+      from ${WRITTEN}`,
+    }
+  }
+  return rowStatement<WriteParameters, PersonaAnswer>(`persona_write(${key})`, WRITE_TYPES, build, 'id')
 }
 
 /** `column = its new value where the request changes it, else itself`: a fixed text for every set of columns. */
-function changedColumns(): RawBuilder<unknown> {
+function changedColumns(asked: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql.join(
     Object.entries(PERSONA_COLUMN_TYPES).map(([column, type]) => {
-      const value = type === 'json' ? sql`c -> ${sql.lit(column)}` : sql`c ->> ${sql.lit(column)}`
+      const value = type === 'json' ? sql`${asked} -> ${sql.lit(column)}` : sql`${asked} ->> ${sql.lit(column)}`
       const typed = type === 'json' ? sql`nullif(${value}, 'null')::json` : sql`(${value})::${sql.raw(type)}`
-      return sql`${sql.ref(column)} = case when c ? ${sql.lit(column)} then ${typed} else p.${sql.ref(column)} end`
+      const own = sql.ref(column)
+      return sql`${own} = case when ${asked} ? ${sql.lit(column)} then ${typed} else p.${own} end`
     }),
   )
 }
@@ -140,20 +192,19 @@ function changedColumns(): RawBuilder<unknown> {
 /** The CTEs that take away and put the links of one relation; a share's level is put again when it changes. */
 function relationWrites(relation: Relation, param: Param<WriteParameters>): RawBuilder<unknown>[] {
   const { table, column } = LINK[relation]
-  const type = sql.raw(ID_TYPE[relation])
   const removed = sql`${sql.ref(`${relation}_removed`)} as (
-        delete from ${sql.table(table)} link using changed
-        where link.persona_id = changed.id and link.${sql.ref(column)} = any(${param(`${relation}_removed`)}::${type}[]))`
-  const put =
-    relation === 'users' || relation === 'groups'
-      ? sql`${sql.ref(`${relation}_put`)} as (
+        delete from ${sql.table(table)} link using ${WRITTEN}
+        where link.persona_id = p.id and link.${sql.ref(column)} = any(${param(`${relation}_removed`)}))`
+  const put = isShared(relation)
+    ? sql`${sql.ref(`${relation}_put`)} as (
         insert into ${sql.table(table)} (persona_id, ${sql.ref(column)}, level)
-        select changed.id, share.id, share.level
-        from changed, jsonb_to_recordset(${param(`${relation}_put`)}::jsonb) share (id ${type}, level text)
+        select p.id, share.id, share.level
+        from ${WRITTEN}
+        cross join jsonb_to_recordset(${param(`${relation}_put`)}) share (id ${sql.raw(ID_TYPE[relation])}, level text)
         on conflict (persona_id, ${sql.ref(column)}) do update set level = excluded.level)`
-      : sql`${sql.ref(`${relation}_put`)} as (
+    : sql`${sql.ref(`${relation}_put`)} as (
         insert into ${sql.table(table)} (persona_id, ${sql.ref(column)})
-        select changed.id, unnest(${param(`${relation}_put`)}::${type}[]) from changed)`
+        select p.id, unnest(${param(`${relation}_put`)}) from ${WRITTEN})`
   return [removed, put]
 }
 
@@ -162,9 +213,8 @@ function attachable(
   relation: Relation,
   ids: RawBuilder<unknown>,
   viewer: Viewer,
-  param: Param<WriteParameters> | Param<ReferenceParameters>,
+  isAdmin: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
-  const isAdmin = sql`${(param as Param<ViewerParameters>)('is_admin')}::boolean`
   switch (relation) {
     case 'tool_ids':
       return sql`select t.id from tool t where t.id = any(${ids}) and t.enabled and ${attachableTool(viewer)}`
@@ -200,7 +250,7 @@ export const readReferences = statement<ReferenceParameters, { references: Refer
     const viewer = viewerOf(param)
     const ids = (relation: Relation) => sql`${param(relation)}::${sql.raw(ID_TYPE[relation])}[]`
     const list = (relation: Relation) =>
-      sql`${sql.lit(relation)}, array(${attachable(relation, ids(relation), viewer, param)})`
+      sql`${sql.lit(relation)}, array(${attachable(relation, ids(relation), viewer, sql`${param('is_admin')}::boolean`)})`
     return sql`select json_build_object(
     'tool_ids', coalesce((
       select json_agg(json_build_object('id', t.id, 'enabled', t.enabled, 'attachable', ${attachableTool(viewer)}))
@@ -215,6 +265,11 @@ function viewerOf(param: Param<ViewerParameters>): Viewer {
     managesAll: sql`${param('manages_all')}::boolean`,
     managedGroups: sql`${param('managed_groups')}::integer[]`,
   }
+}
+
+/** The viewer of a row statement, whose values have their types. */
+function givenViewer(param: Param<ViewerParameters>): Viewer {
+  return { user: param('user'), managesAll: param('manages_all'), managedGroups: param('managed_groups') }
 }
 
 export type { Attached, WriteParameters }

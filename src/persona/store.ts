@@ -1,5 +1,6 @@
 import type { Transaction } from 'kysely'
 import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
+import type { RowQuery } from '../db/row-statement.js'
 import type { Executor } from '../db/statement.js'
 import type { Database } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
@@ -80,10 +81,20 @@ async function updateAsSeen(
   const plan = planPersonaUpdate(seen, request.caller, request.update, null)
   if (plan.precondition !== 'holds' || !allRepresentable(plan.attached)) return undefined
   const query = answerQuery(seen, plan, request, attempt)
-  const changesNothing = plan.changes.length === 0
-  const rows =
-    request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
-  return resultOf(rows[0], seen, plan, request.dryRun)
+  const answer = await answerOf(database, query, plan, request.dryRun)
+  return resultOf(answer, seen, plan, request.dryRun)
+}
+
+async function answerOf(
+  database: ServiceDatabase,
+  query: RowQuery<PersonaAnswer>,
+  { changes, attached }: PersonaPlan,
+  dryRun: boolean,
+): Promise<PersonaAnswer | undefined> {
+  if (dryRun && changes.length > 0) return (await inDryRun(database, query.compiled))[0]
+  // A new link waits for whoever deletes what it refers to: nobody else should wait along.
+  const waitsForOthers = Object.keys(attached).length > 0
+  return waitsForOthers ? await query.alone(database.db) : await query.together(database)
 }
 
 async function updateUnderLock(
@@ -98,8 +109,8 @@ async function updateUnderLock(
     const references = await referencesOf(trx, attached, request.caller)
     const plan = planPersonaUpdate(state, request.caller, request.update, references)
     await requirePrecondition(trx, state, plan, request)
-    const { rows } = await trx.executeQuery(answerQuery(state, plan, request, attempt))
-    const result = resultOf(rows[0], state, plan, request.dryRun)
+    const answer = await answerQuery(state, plan, request, attempt).alone(trx)
+    const result = resultOf(answer, state, plan, request.dryRun)
     if (result === undefined) throw new Error(`agent ${request.id} changed under its lock`)
     return result
   })
@@ -137,10 +148,8 @@ export async function writePersona(
 ): Promise<number> {
   if (plan.changes.length === 0) return state.version
   const operator = { user: null, manages_all: true, is_admin: true, managed_groups: [] }
-  const { rows } = await trx.executeQuery(
-    writeQuery(state, { ...plan, attached: {} }, operator, auditOf(state, plan, actor)),
-  )
-  const [answer] = rows
+  const query = writeQuery(state, { ...plan, attached: {} }, operator, auditOf(state, plan, actor))
+  const answer = await query.alone(trx)
   if (answer === undefined) throw new Error(`agent ${state.id} changed under its lock`)
   return answer.version
 }
@@ -154,7 +163,7 @@ async function answerApplied(
   const state = await readPersona(db, id, caller.userId)
   if (state === undefined || state.deleted || (state.access === 'none' && !isAdmin(caller))) return undefined
   const { version, access } = state
-  const [row] = await readSnapshot.run(db, { ...viewerParameters(caller), id, version, access })
+  const row = await readSnapshot.for({ ...viewerParameters(caller), id, version, access }).alone(db)
   return resultOf(row, state, plan, false)
 }
 
@@ -163,10 +172,10 @@ function answerQuery(
   plan: PersonaPlan,
   request: PersonaUpdateRequest,
   attempt: Attempt<PersonaPlan>,
-) {
+): RowQuery<PersonaAnswer> {
   const viewer = viewerParameters(request.caller)
   if (plan.changes.length === 0) {
-    return readSnapshot.bind({ ...viewer, id: state.id, version: state.version, access: state.access })
+    return readSnapshot.for({ ...viewer, id: state.id, version: state.version, access: state.access })
   }
   const entry = auditOf(state, plan, request.actor)
   Object.assign(attempt, { entry, plan })
@@ -183,7 +192,7 @@ function writeQuery(
   plan: Pick<PersonaPlan, 'content' | 'changes' | 'attached'>,
   viewer: ViewerParameters,
   entry: AuditEntry,
-) {
+): RowQuery<PersonaAnswer> {
   const changed = new Set(plan.changes.map(change => change.field))
   const changedRelations = RELATIONS.filter(relation => changed.has(relation))
   const attachedRelations = RELATIONS.filter(relation => plan.attached[relation] !== undefined)
@@ -202,7 +211,7 @@ function writeQuery(
   for (const relation of attachedRelations) {
     Object.assign(parameters, { [`${relation}_attached`]: plan.attached[relation] })
   }
-  return writeStatement(changedRelations, attachedRelations).bind(parameters)
+  return writeStatement(changedRelations, attachedRelations).for(parameters)
 }
 
 function allRelationIds(content: PersonaContent): Record<Relation, (number | string)[]> {

@@ -1,8 +1,9 @@
 import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
+import { type RowTypes, rowStatement } from '../db/row-statement.js'
 import { type Param, statement } from '../db/statement.js'
 import type { AuditEntry } from '../revisions/audit.js'
-import { insertAudit } from '../revisions/statements.js'
+import { AUDIT_TYPES, insertAudit } from '../revisions/statements.js'
 import { maskedHeaders } from './snapshot.js'
 import { type ToolState, toolState } from './state.js'
 
@@ -44,13 +45,17 @@ export const lockRow = statement<{ id: number }, { id: number }>('tool_lock', pa
   return sql`select id from tool where id = ${param('id')}::integer for no key update`
 })
 
-/** Answers the stored tool, if it is still the version that the request was decided on. */
-export const readRow = statement<{ id: number; version: number }, ToolRow>('tool_row', param => {
-  return sql`
-    select ${answerColumns(sql`d.content::text`, maskedHeaders)}
-    from tool t left join tool_definition d on d.hash = t.definition_hash
-    where t.id = ${param('id')}::integer and t.version = ${param('version')}::integer`
-})
+/** Answers each stored tool, if it is still the version that the request was decided on. */
+export const readRow = rowStatement<{ id: number; version: number }, ToolRow>(
+  'tool_row',
+  { id: 'integer', version: 'integer' },
+  param => ({
+    query: sql`
+    select given.position, ${answerColumns(sql`d.content::text`, maskedHeaders)}
+    from given join tool t on t.id = ${param('id')} and t.version = ${param('version')}
+    left join tool_definition d on d.hash = t.definition_hash`,
+  }),
+)
 
 /** Whether an OAuth configuration exists. */
 export const readOauthConfig = statement<{ id: number }, { id: number }>('oauth_config', param => {
@@ -75,6 +80,27 @@ type WriteParameters = ToolViewerParameters &
     shown_headers: string
   }
 
+const WRITE_TYPES: RowTypes<WriteParameters> = {
+  ...AUDIT_TYPES,
+  user: 'uuid',
+  manages_all: 'boolean',
+  managed_groups: 'integer[]',
+  id: 'integer',
+  version: 'integer',
+  secrets_generation: 'integer',
+  name: 'text',
+  display_name: 'text',
+  description: 'text',
+  definition_hash: 'text',
+  passthrough_auth: 'boolean',
+  oauth_config_id: 'integer',
+  field_versions: 'jsonb',
+  definition_text: 'json',
+  definition_bytes: 'integer',
+  headers: 'json',
+  shown_headers: 'json',
+}
+
 /** Which parts of a tool a write touches besides its row. */
 export interface WriteShape {
   definition: boolean
@@ -84,9 +110,9 @@ export interface WriteShape {
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /**
- * The statement that stores a decided update and answers the new row, in one round trip and its own transaction.
- * Like the agent's: no row and no change when the tool is locked, moved, no longer manageable, when its secrets were
- * encrypted again meanwhile, or when the linked OAuth configuration does not exist.
+ * The statement that stores decided updates and answers the new rows, in one round trip and its own transaction.
+ * Like the agents': no answer and no change for a tool that is locked, moved or no longer manageable, whose secrets were
+ * encrypted again meanwhile, or whose linked OAuth configuration does not exist.
  */
 export function writeStatement(shape: WriteShape) {
   const key = `${shape.definition ? 'definition' : ''}+${shape.headers ? 'headers' : ''}`
@@ -97,55 +123,70 @@ export function writeStatement(shape: WriteShape) {
   return compiled
 }
 
+/** The rows that were written, with what was given for each. */
+const WRITTEN = sql`changed t join locked given on given.locked_id = t.id`
+
 function compileWrite(shape: WriteShape, key: string) {
-  return statement<WriteParameters, ToolRow>(`tool_write(${key})`, param => {
-    const definition = shape.definition ? sql`null::text` : sql`d.content::text`
-    const parts = [
-      ...(shape.definition ? [storeDefinition(param)] : []),
-      changeRow(param),
-      ...(shape.headers ? replaceHeaders(param) : []),
-      insertAudit('changed', param),
-    ]
-    return sql`
-      with locked as materialized (
-        select t.id
-        from tool t
-        where t.id = ${param('id')}::integer and t.version = ${param('version')}::integer
-          and t.secrets_generation = ${param('secrets_generation')}::integer
-          and (${param('user')}::uuid is null or ${managesTool(viewerOf(param))})
-          and (${param('oauth_config_id')}::integer is null or exists (
-            select from oauth_config where id = ${param('oauth_config_id')}::integer))
+  const build = (param: Param<WriteParameters>) => {
+    const viewer = {
+      user: param('user'),
+      managesAll: param('manages_all'),
+      managedGroups: param('managed_groups'),
+    }
+    const locked = sql`locked as materialized (
+        select t.id as locked_id, given.*
+        from given join tool t on t.id = ${param('id')} and t.version = ${param('version')}
+        where t.secrets_generation = ${param('secrets_generation')}
+          and (${viewer.user} is null or ${managesTool(viewer)})
+          and (${param('oauth_config_id')} is null or exists (
+            select from oauth_config where id = ${param('oauth_config_id')}))
         for no key update of t skip locked
-      ), ${sql.join(parts)}
-      select ${answerColumns(definition, sql`${param('shown_headers')}::json`)}
-      from changed t ${shape.definition ? sql`` : sql`left join tool_definition d on d.hash = t.definition_hash`}`
-  })
+      )`
+    const parts = [
+      locked,
+      ...(shape.definition ? [storeDefinitions(param)] : []),
+      changeRows(param),
+      ...(shape.headers ? replaceHeaders(param) : []),
+      insertAudit(WRITTEN, param),
+    ]
+    const definition = shape.definition ? sql`null::text` : sql`d.content::text`
+    const stored = shape.definition ? sql`` : sql`left join tool_definition d on d.hash = t.definition_hash`
+    const query = sql`
+      select given.position, ${answerColumns(definition, param('shown_headers'))}
+      from ${WRITTEN} ${stored}`
+    return { parts, query }
+  }
+  return rowStatement<WriteParameters, ToolRow>(`tool_write(${key})`, WRITE_TYPES, build, 'id')
 }
 
-/** A definition is stored once for each hash; the json type keeps its text, and so the order of its keys. */
-function storeDefinition(param: Param<WriteParameters>): RawBuilder<unknown> {
-  return sql`stored_definition as (
+/**
+ * A definition is stored once for each hash; the json type keeps its text, and so the order of its keys. In the order of
+ * the hashes, so that two statements which store the same new ones wait for each other and not in a circle.
+ */
+function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
+  return sql`stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select decode(${param('definition_hash')}::text, 'hex'), ${param('definition_text')}::json,
-          ${param('definition_bytes')}::integer
-        from locked
+        select distinct on (${param('definition_hash')})
+          decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}, ${param('definition_bytes')}
+        from locked given
+        order by ${param('definition_hash')}
         on conflict (hash) do nothing)`
 }
 
-function changeRow(param: Param<WriteParameters>): RawBuilder<unknown> {
+function changeRows(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`changed as (
         update tool t set
-          name = ${param('name')}::text,
-          display_name = ${param('display_name')}::text,
-          description = ${param('description')}::text,
-          definition_hash = decode(${param('definition_hash')}::text, 'hex'),
-          passthrough_auth = ${param('passthrough_auth')}::boolean,
-          oauth_config_id = ${param('oauth_config_id')}::integer,
+          name = ${param('name')},
+          display_name = ${param('display_name')},
+          description = ${param('description')},
+          definition_hash = decode(${param('definition_hash')}, 'hex'),
+          passthrough_auth = ${param('passthrough_auth')},
+          oauth_config_id = ${param('oauth_config_id')},
           version = t.version + 1,
-          field_versions = t.field_versions || ${param('field_versions')}::jsonb,
-          audit_head = decode(${param('hash')}::text, 'hex'),
+          field_versions = t.field_versions || ${param('field_versions')},
+          audit_head = decode(${param('hash')}, 'hex'),
           audit_count = t.audit_count + 1
-        from locked where t.id = locked.id
+        from locked given where t.id = given.locked_id
         returning t.*)`
 }
 
@@ -153,20 +194,20 @@ function changeRow(param: Param<WriteParameters>): RawBuilder<unknown> {
 function replaceHeaders(param: Param<WriteParameters>): RawBuilder<unknown>[] {
   return [
     sql`given_headers as (
-        select (g.position - 1)::integer as position, g.value ->> 'name' as name, g.value ->> 'fingerprint' as fingerprint,
-          (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id, g.value ->> 'nonce' as nonce,
-          g.value ->> 'ciphertext' as ciphertext
-        from json_array_elements(${param('headers')}::json) with ordinality g (value, position))`,
+        select t.id as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
+          g.value ->> 'fingerprint' as fingerprint, (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id,
+          g.value ->> 'nonce' as nonce, g.value ->> 'ciphertext' as ciphertext
+        from ${WRITTEN} cross join json_array_elements(${param('headers')}) with ordinality g (value, position))`,
     sql`removed_headers as (
-        delete from tool_header h using changed
-        where h.tool_id = changed.id and h.position >= (select count(*) from given_headers))`,
+        delete from tool_header h using ${WRITTEN}
+        where h.tool_id = t.id and h.position >= json_array_length(${param('headers')}))`,
     sql`put_headers as (
         insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
-        select changed.id, g.position, g.name, coalesce(g.key_id, kept.key_id),
+        select g.tool_id, g.position, g.name, coalesce(g.key_id, kept.key_id),
           coalesce(decode(g.nonce, 'base64'), kept.nonce), coalesce(decode(g.ciphertext, 'base64'), kept.ciphertext),
           decode(g.fingerprint, 'hex')
-        from changed cross join given_headers g
-        left join tool_header kept on kept.tool_id = changed.id and kept.position = g.kept
+        from given_headers g
+        left join tool_header kept on kept.tool_id = g.tool_id and kept.position = g.kept
         on conflict (tool_id, position) do update set name = excluded.name, key_id = excluded.key_id,
           nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint)`,
   ]

@@ -1,5 +1,6 @@
 import type { Transaction } from 'kysely'
 import { type Caller, managesActions } from '../auth/caller.js'
+import type { Placed, RowQuery } from '../db/row-statement.js'
 import type { Executor } from '../db/statement.js'
 import type { Database } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
@@ -67,10 +68,18 @@ async function updateAsSeen(
   const plan = planToolUpdate(seen, request.update, request.vault, null)
   if (plan.precondition !== 'holds' || !representable(plan.content.oauth_config_id)) return undefined
   const query = answerQuery(seen, plan, request, attempt)
-  const changesNothing = plan.changes.length === 0
-  const rows =
-    request.dryRun && !changesNothing ? await inDryRun(database, query) : (await database.db.executeQuery(query)).rows
-  return resultOf(rows[0], seen, plan, request.dryRun)
+  return resultOf(await rowOf(database, query, plan, request.dryRun), seen, plan, request.dryRun)
+}
+
+async function rowOf(
+  database: ServiceDatabase,
+  query: RowQuery<ToolRow>,
+  { changes, attachesOauthConfig }: ToolPlan,
+  dryRun: boolean,
+): Promise<Placed<ToolRow> | undefined> {
+  if (dryRun && changes.length > 0) return (await inDryRun(database, query.compiled))[0]
+  // A new link waits for whoever deletes what it refers to: nobody else should wait along.
+  return attachesOauthConfig ? await query.alone(database.db) : await query.together(database)
 }
 
 async function updateUnderLock(
@@ -84,8 +93,8 @@ async function updateUnderLock(
     const exists = await oauthConfigExists(trx, request.update.fields.oauth_config_id ?? null)
     const plan = planToolUpdate(state, request.update, request.vault, exists)
     await requirePrecondition(trx, state, plan, request)
-    const { rows } = await trx.executeQuery(answerQuery(state, plan, request, attempt))
-    const result = resultOf(rows[0], state, plan, request.dryRun)
+    const row = await answerQuery(state, plan, request, attempt).alone(trx)
+    const result = resultOf(row, state, plan, request.dryRun)
     if (result === undefined) throw new Error(`tool ${request.id} changed under its lock`)
     return result
   })
@@ -125,8 +134,7 @@ export async function writeTool(
   actor: Actor,
 ): Promise<number> {
   if (plan.changes.length === 0) return state.version
-  const { rows } = await trx.executeQuery(writeQuery(state, plan, OPERATOR, auditOf(state, plan, actor)))
-  const [row] = rows
+  const row = await writeQuery(state, plan, OPERATOR, auditOf(state, plan, actor)).alone(trx)
   if (row === undefined) throw new Error(`tool ${state.id} changed under its lock`)
   return row.version
 }
@@ -139,12 +147,17 @@ async function answerApplied(
 ): Promise<ToolUpdateResult | undefined> {
   const state = await readTool(db, id, viewerParameters(caller))
   if (!state?.manageable) return undefined
-  const [row] = await readRow.run(db, { id, version: state.version })
+  const row = await readRow.for({ id, version: state.version }).alone(db)
   return row && { snapshot: snapshotText(row, row.definition), version: row.version, plan }
 }
 
-function answerQuery(state: ToolState, plan: ToolPlan, request: ToolUpdateRequest, attempt: Attempt<ToolPlan>) {
-  if (plan.changes.length === 0) return readRow.bind({ id: state.id, version: state.version })
+function answerQuery(
+  state: ToolState,
+  plan: ToolPlan,
+  request: ToolUpdateRequest,
+  attempt: Attempt<ToolPlan>,
+): RowQuery<ToolRow> {
+  if (plan.changes.length === 0) return readRow.for({ id: state.id, version: state.version })
   const entry = auditOf(state, plan, request.actor)
   Object.assign(attempt, { entry, plan })
   return writeQuery(state, plan, viewerParameters(request.caller), entry)
@@ -161,7 +174,7 @@ function writeQuery(
   plan: Omit<ToolPlan, 'attachesOauthConfig' | 'overwritten' | 'precondition'>,
   viewer: ToolViewerParameters,
   entry: AuditEntry,
-) {
+): RowQuery<ToolRow> {
   const shape = { definition: plan.definition !== null, headers: plan.headers !== null }
   const own = {
     id: state.id,
@@ -174,7 +187,7 @@ function writeQuery(
     shown_headers: JSON.stringify(shownHeaders(plan.headers ?? state.headers)),
   }
   // Not spread into a literal: for so many properties V8 makes new hidden classes each time, a tenth of an update.
-  return writeStatement(shape).bind(Object.assign({}, viewer, entry, Object.assign({}, plan.content, own)))
+  return writeStatement(shape).for(Object.assign({}, viewer, entry, Object.assign({}, plan.content, own)))
 }
 
 function encoded(sealed: NonNullable<ToolPlan['headers']>[number]['sealed']) {
@@ -193,7 +206,7 @@ export function viewerParameters(caller: Caller): ToolViewerParameters {
 }
 
 function resultOf(
-  row: ToolRow | undefined,
+  row: Placed<ToolRow> | undefined,
   state: ToolState,
   plan: ToolPlan,
   dryRun: boolean,
@@ -204,8 +217,8 @@ function resultOf(
 }
 
 /** The wire's ToolSnapshot as JSON text; the definition's own text is put in as it is stored. */
-function snapshotText(row: ToolRow, definition: string | null): string {
-  const { version: _, definition: __, id, name, description, ...rest } = row
+function snapshotText(row: Placed<ToolRow>, definition: string | null): string {
+  const { position: _, version: __, definition: ___, id, name, description, ...rest } = row
   const head = JSON.stringify({ id, name, description })
   return `${head.slice(0, -1)},"definition":${definition ?? 'null'},${JSON.stringify(rest).slice(1)}`
 }

@@ -17,10 +17,14 @@ function doubling() {
   return { groups, coalescer }
 }
 
+function ask<Q, A>(coalescer: Coalescer<Q, A>, content: Q, more: { key?: unknown; size?: number } = {}): Promise<A> {
+  return coalescer.ask({ content, size: 1, ...more })
+}
+
 t.test('what one turn of the event loop asks goes together, and each gets its own answer', async t => {
   const { groups, coalescer } = doubling()
-  t.strictSame(await Promise.all([5, 3, 5, 8].map(question => coalescer.ask(question))), [10, 6, 10, 16])
-  t.equal(await coalescer.ask(1), 2)
+  t.strictSame(await Promise.all([5, 3, 5, 8].map(question => ask(coalescer, question))), [10, 6, 10, 16])
+  t.equal(await ask(coalescer, 1), 2)
   t.strictSame(groups, [[5, 3, 5, 8], [1]])
 })
 
@@ -33,25 +37,43 @@ t.test('a question that comes while others are under way does not wait for them'
     if (questions.includes('slow')) await held
     return questions
   })
-  const slow = coalescer.ask('slow')
+  const slow = ask(coalescer, 'slow')
   await new Promise(setImmediate)
-  t.equal(await coalescer.ask('quick'), 'quick')
+  t.equal(await ask(coalescer, 'quick'), 'quick')
   release()
   t.equal(await slow, 'slow')
 })
 
-t.test('more than 32 go in several groups', async t => {
+t.test('more than eight go in several groups', async t => {
   const { groups, coalescer } = doubling()
-  const questions = Array.from({ length: 70 }, (_, i) => i)
-  const answers = await Promise.all(questions.map(question => coalescer.ask(question)))
+  const questions = Array.from({ length: 19 }, (_, i) => i)
+  const answers = await Promise.all(questions.map(question => ask(coalescer, question)))
   t.strictSame(
     answers,
     questions.map(question => question * 2),
   )
   t.strictSame(
     groups.map(group => group.length),
-    [32, 32, 6],
+    [8, 8, 3],
   )
+})
+
+t.test('questions with the same key go in different groups, in their order', async t => {
+  const { groups, coalescer } = doubling()
+  const keys = ['a', 'b', 'a', 'c', 'c', 'a']
+  await Promise.all(keys.map((key, i) => ask(coalescer, i, { key })))
+  t.strictSame(groups, [
+    [0, 1],
+    [2, 3],
+    [4, 5],
+  ])
+})
+
+t.test('what sends much shares with few, and the largest go alone', async t => {
+  const { groups, coalescer } = doubling()
+  const kibibytes = [100, 100, 100, 5_000, 1, 1]
+  await Promise.all(kibibytes.map((size, i) => ask(coalescer, i, { size: size * 1024 })))
+  t.strictSame(groups, [[0, 1], [2], [3], [4, 5]])
 })
 
 t.test('a lost connection is everybody’s: nobody asks again here', async t => {
@@ -60,7 +82,7 @@ t.test('a lost connection is everybody’s: nobody asks again here', async t => 
     count += 1
     throw new ConnectionLost()
   })
-  const outcomes = await Promise.allSettled([1, 2, 3].map(question => coalescer.ask(question)))
+  const outcomes = await Promise.allSettled([1, 2, 3].map(question => ask(coalescer, question)))
   t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason instanceof ConnectionLost))
   t.equal(count, 1)
 })
@@ -78,7 +100,7 @@ t.test('a row that cannot be read fails its own question and no other', async t 
     const rows = await quotients.run(database.db, { divisors: [...divisors] })
     return rows.map(({ quotient }) => quotient)
   })
-  const outcomes = await Promise.allSettled([4, 0, 5].map(divisor => coalescer.ask(divisor)))
+  const outcomes = await Promise.allSettled([4, 0, 5].map(divisor => ask(coalescer, divisor)))
   t.match(outcomes, [
     { status: 'fulfilled', value: 25 },
     { status: 'rejected', reason: { code: '22012' } },

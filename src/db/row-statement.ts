@@ -1,0 +1,110 @@
+import { type CompiledQuery, type RawBuilder, sql } from 'kysely'
+import { type Executor, type Param, statement } from './statement.js'
+import { TextArray } from './text-array.js'
+
+/** The SQL type of each value of a row. A value of an array type is a list. */
+export type RowTypes<P> = { readonly [K in keyof P & string]-?: string }
+
+/** What a row statement does: the common table expressions behind `given`, and the query that answers. */
+export interface RowBody {
+  parts?: readonly RawBuilder<unknown>[]
+  /** Selects from `given`, or from what carries its `position`; answers at most one row for each position. */
+  query: RawBuilder<unknown>
+}
+
+/** A statement that does the same for each row of a list, and answers each by its place. */
+export interface RowStatement<P, R> {
+  readonly name: string
+  readonly sql: string
+  /** The names of the parameters by position: the first is `$1`. Each is a list with one value for each row. */
+  readonly parameterNames: readonly (keyof P & string)[]
+  /** The column of which no two rows that run together may have the same value; undefined where all may. */
+  readonly distinct: (keyof P & string) | undefined
+  /** The statement with these rows. Throws when a value is undefined. */
+  bind(rows: readonly P[]): CompiledQuery<Placed<R>>
+  /** The statement with one row, to be run in one way or another. */
+  for(row: P): RowQuery<R>
+}
+
+/** A statement with the one row that somebody asks it for. Each way answers undefined where the statement answers nothing. */
+export interface RowQuery<R> {
+  readonly compiled: CompiledQuery<Placed<R>>
+  /** Runs it by itself, in a transaction for instance. */
+  alone(executor: Executor): Promise<Placed<R> | undefined>
+  /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.together`. */
+  together(database: Together): Promise<Placed<R> | undefined>
+}
+
+/** What of a database runs rows together. */
+export interface Together {
+  together<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Placed<R> | undefined>
+}
+
+/** An answer, and which of the rows it belongs to, from 1. */
+export type Placed<R> = R & { position: number }
+
+/**
+ * Compiles a statement over a list of rows. `build` names the values of a row and answers SQL in which each is a column of
+ * `given`, which also has the row's `position`. All values travel as lists of texts and get their types once.
+ */
+export function rowStatement<P extends object, R>(
+  name: string,
+  types: RowTypes<P>,
+  build: (param: Param<P>) => RowBody,
+  distinct?: keyof P & string,
+): RowStatement<P, R> {
+  const keys = new Set<keyof P & string>()
+  const { parts = [], query } = build(key => {
+    keys.add(key)
+    return sql.ref(`given.${key}`)
+  })
+  const compiled = statement<Record<string, TextArray>, Placed<R>>(name, param => {
+    const columns = [...keys].map(key => sql`${sql.id(key)}::${sql.raw(types[key])}`)
+    const lists = [...keys].map(key => sql`${param(key)}::text[]`)
+    const names = [...keys].map(key => sql.id(key))
+    const given = sql`given as materialized (
+        select position::integer, ${sql.join(columns)}
+        from unnest(${sql.join(lists)}) with ordinality asked (${sql.join(names)}, position))`
+    return sql`with ${sql.join([given, ...parts])} ${query}`
+  })
+  const parameterNames = [...keys]
+  const own: RowStatement<P, R> = {
+    name,
+    sql: compiled.sql,
+    parameterNames,
+    distinct,
+    bind: rows => compiled.bind(Object.fromEntries(parameterNames.map(key => [key, listOf(name, rows, key)]))),
+    for: row => ({
+      get compiled() {
+        return own.bind([row])
+      },
+      alone: async executor => (await executor.executeQuery(own.bind([row]))).rows[0],
+      together: database => database.together(own, row),
+    }),
+  }
+  return own
+}
+
+/** What a statement answered, by the place of the row that it belongs to; undefined where it answered nothing. */
+export function byPlace<R>(answers: readonly Placed<R>[], count: number): (Placed<R> | undefined)[] {
+  const placed = new Array<Placed<R> | undefined>(count).fill(undefined)
+  for (const answer of answers) placed[answer.position - 1] = answer
+  return placed
+}
+
+/** About how many bytes a row sends: what is not text is short. */
+export function weightOf(row: object): number {
+  let weight = 0
+  for (const value of Object.values(row)) weight += typeof value === 'string' ? value.length : 16
+  return weight
+}
+
+function listOf<P extends object>(name: string, rows: readonly P[], key: keyof P & string): TextArray {
+  return new TextArray(
+    rows.map(row => {
+      const value = row[key]
+      if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
+      return value
+    }),
+  )
+}
