@@ -19,7 +19,7 @@ import { registerOperation } from './http/operation.js'
 import { requestIdOf } from './http/request-id.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { registerPersonaRoutes } from './persona/routes.js'
-import { personaComponents } from './persona/schema.js'
+import { personaComponents, personaUpsertRequest } from './persona/schema.js'
 import type { Service } from './service.js'
 import { registerToolRoutes } from './tool/routes.js'
 import { toolComponents } from './tool/schema.js'
@@ -95,18 +95,23 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     readiness,
     version: options.version,
   })
-  await registerDocs(app, options.version, [...toolComponents, ...personaComponents])
+  const upsertRequest = personaUpsertRequest(config.LIST_ITEMS_MAX)
+  await registerDocs(app, options.version, [...toolComponents, ...personaComponents(upsertRequest)])
   registerHealth(app, readiness)
   registerMetrics(app, metrics, { token: config.METRICS_TOKEN, hasOwnPort: config.METRICS_PORT !== undefined })
   registerPersonaRoutes(app, {
     database,
     bodyLimitBytes: config.PERSONA_BODY_LIMIT_BYTES,
+    jsonDepthMax: config.JSON_DEPTH_MAX,
+    upsertRequest,
     requireIfMatch: config.REQUIRE_IF_MATCH === 'on',
   })
   registerToolRoutes(app, {
     database,
     vault: () => service.vault(),
     bodyLimitBytes: config.TOOL_BODY_LIMIT_BYTES,
+    jsonDepthMax: config.JSON_DEPTH_MAX,
+    definitionLimits: config,
     requireIfMatch: config.REQUIRE_IF_MATCH === 'on',
   })
   await app.ready()

@@ -6,6 +6,7 @@ import type { Loc } from '../errors.js'
 import { collectFaults } from '../http/faults.js'
 import { isJsonObject } from '../http/typebox.js'
 import type { Vault } from '../secrets/vault.js'
+import type { DefinitionLimits } from '../tool/definition/index.js'
 import { type Catalogue, matchDocument, readCatalogue, reserveForPlan, reserveInDatabase } from './apply/catalogue.js'
 import { nameAuthors } from './apply/drift.js'
 import { planPersonas } from './apply/personas.js'
@@ -30,6 +31,8 @@ export interface ApplyOptions {
   prune?: boolean
   /** The folder from which `definition_file` starts; without it none can be named. */
   baseDir?: string
+  /** What a definition may hold; by default the limits of the check. */
+  definitionLimits?: Partial<DefinitionLimits>
 }
 
 /**
@@ -96,7 +99,8 @@ async function planAll(
 ): Promise<{ outcomes: ApplyReport['outcomes']; write(trx: Transaction<Database>): Promise<void> }> {
   const records: RecordsPlan[] = []
   for (const section of RECORD_SECTIONS) records.push(await planRecords(trx, section, catalogue))
-  const around = { vault: options.vault, env: options.env, baseDir: options.baseDir }
+  const { vault, env, baseDir, definitionLimits = {} } = options
+  const around = { vault, env, baseDir, definitionLimits }
   const tools = await planTools(trx, catalogue, around)
   const personas = await planPersonas(trx, catalogue)
   const pruning = await planPruning(trx, catalogue, document, options.prune === true)

@@ -5,6 +5,7 @@ import { InvalidRequest } from '../errors.js'
 import { contentOf } from '../persona/plan.js'
 import { readPersona } from '../persona/store.js'
 import type { Vault } from '../secrets/vault.js'
+import type { DefinitionLimits } from '../tool/definition/index.js'
 import { shownHeaders } from '../tool/plan.js'
 import { OPERATOR, readTool } from '../tool/store.js'
 import { changePersona } from './apply/personas.js'
@@ -176,11 +177,17 @@ export interface NewTool {
  * Makes a custom tool by the rules of the update operation. Answers the id. Throws `Refusal`, and `InvalidDocument` with every
  * fault; those of the definition start with `definition`.
  */
-export async function createTool(database: Pick<ServiceDatabase, 'db'>, vault: Vault, tool: NewTool): Promise<number> {
+export async function createTool(
+  database: Pick<ServiceDatabase, 'db'>,
+  vault: Vault,
+  tool: NewTool,
+  limits: Partial<DefinitionLimits> = {},
+): Promise<number> {
   const checked = checkedDefinition(
     tool.definition,
     tool.headers.map(header => header.key),
     ['definition'],
+    limits,
   )
   return await inTransaction(database, { rollback: false }, async trx => {
     const { rows } = await sql<{

@@ -6,6 +6,7 @@ import type { PersonaContent, PersonaState } from '../persona/state.js'
 import { readReferences } from '../persona/statements.js'
 import { lockPersona, writePersona } from '../persona/store.js'
 import type { Vault } from '../secrets/vault.js'
+import type { DefinitionLimits } from '../tool/definition/index.js'
 import type { ToolState } from '../tool/state.js'
 import { lockTool, OPERATOR } from '../tool/store.js'
 import { changeTool, checkedDefinition, decideTool, type GivenTool, type OperatorColumns } from './apply/tools.js'
@@ -88,12 +89,13 @@ export async function rollbackTool(
   vault: Vault,
   id: number,
   version: number,
+  limits: Partial<DefinitionLimits> = {},
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: false }, async trx => {
     const state = await lockTool(trx, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no tool ${id}`)
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
-    const given = await givenByHistory(trx, state, differences)
+    const given = await givenByHistory(trx, state, differences, limits)
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
     const result = await changeTool(trx, id, now => decideTool(now, given, vault), operatorActor())
     if (result === undefined) throw new Refusal(`there is no tool ${id}`)
@@ -105,11 +107,12 @@ async function givenByHistory(
   trx: Transaction<Database>,
   state: ToolState,
   differences: FieldDifference[],
+  limits: Partial<DefinitionLimits>,
 ): Promise<GivenTool> {
   const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
   for (const { field, to } of differences) {
     if (field === 'custom_headers') continue
-    if (field === 'definition') await giveDefinition(trx, state, given, to)
+    if (field === 'definition') await giveDefinition(trx, state, given, to, limits)
     else if (PLAIN_FIELDS.has(field)) Object.assign(given.fields, { [field]: to })
     else Object.assign(given.columns, { [field]: to } satisfies Partial<OperatorColumns> | Record<string, unknown>)
   }
@@ -124,6 +127,7 @@ async function giveDefinition(
   state: ToolState,
   given: GivenTool,
   hash: unknown,
+  limits: Partial<DefinitionLimits>,
 ): Promise<void> {
   const text = (await definitionTexts(trx, [hash])).get(String(hash))
   if (text === undefined) throw new Refusal('the definition of that version is no longer kept, or it had none')
@@ -131,6 +135,7 @@ async function giveDefinition(
     JSON.parse(text),
     state.headers.map(header => header.name),
     ['body', 'definition'],
+    limits,
   )
   if ('faults' in checked) given.definitionFaults.push(...checked.faults)
   // The stored text, not the one that was checked: nothing about it may change, not even how a number is written.

@@ -1,5 +1,4 @@
 import { Type } from '@sinclair/typebox'
-import { BODY_DEPTH_MAX } from './request-parts.js'
 import { reference } from './typebox.js'
 
 /*
@@ -96,8 +95,8 @@ export function updateParameters(pathId: string | undefined, query: (keyof typeo
 }
 
 /** What bounds an operation's body: its bytes, and how deep it may nest. `others` says what else does. */
-export function bodyBounds(bytes: number, others = ''): string {
-  const said = `The body takes at most ${bytes} bytes (else 413) and nests at most ${BODY_DEPTH_MAX} deep (else 422).`
+export function bodyBounds(bytes: number, depth: number, others = ''): string {
+  const said = `The body takes at most ${bytes} bytes (else 413) and nests at most ${depth} deep (else 422).`
   return others === '' ? said : `${said} ${others}`
 }
 

@@ -8,14 +8,19 @@ import { fieldsNamedIn, type Parsed, parsePathId, parseQueryFlag, parseUpdateMas
 import { parseIfMatch, prefersStrict } from './preconditions.js'
 import { requestFaults } from './request-faults.js'
 
-/** How deep a body may nest (DECISIONS section 9). What a tool's `definition` holds is bounded by its own check. */
-export const BODY_DEPTH_MAX = 64
+/** A body: its schema, and how deep it may nest, but for what it holds under `deepKey`, which is bounded elsewhere. */
+export interface RequestBody {
+  schema: TObject
+  compiled: CompiledBody
+  depthMax: number
+  deepKey?: string
+}
 
 /** What an operation takes: its path parameter, its query parameters by kind, its body. */
 export interface RequestShape {
   pathId?: string
   query: Readonly<Record<string, 'flag' | 'mask' | 'id' | 'report'>>
-  body: { schema: TObject; compiled: CompiledBody; deepKey?: string }
+  body: RequestBody
 }
 
 /** A request whose every part was read and found right. `id` is undefined for an integer that no resource can have. */
@@ -67,8 +72,8 @@ function readPathId(request: FastifyRequest, name: string): Parsed<number | unde
   return parsePathId((request.params as Record<string, string>)[name] ?? '', name) // the router's own: always text
 }
 
-function refuseDeep(body: ParsedBody, { body: { deepKey } }: RequestShape): ParsedBody {
-  if (body.kind !== 'value' || !exceedsDepth(body.value, BODY_DEPTH_MAX, deepKey)) return body
+function refuseDeep(body: ParsedBody, { body: { depthMax, deepKey } }: RequestShape): ParsedBody {
+  if (body.kind !== 'value' || !exceedsDepth(body.value, depthMax, deepKey)) return body
   return { kind: 'refused', faults: [tooDeep()] }
 }
 

@@ -1,3 +1,4 @@
+import type { TObject } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -6,7 +7,7 @@ import { answerUpdate } from '../http/answer.js'
 import { parseDateTime } from '../http/date-time.js'
 import { compileBody, HTTPValidationError } from '../http/faults.js'
 import { bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
-import { type RequestParts, readRequest } from '../http/request-parts.js'
+import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
 import { canonicalUuid, reference } from '../http/typebox.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
 import type { PersonaPlan, PersonaUpdate, PersonaUpdateFields } from './plan.js'
@@ -17,19 +18,25 @@ import { updatePersona } from './store.js'
 export interface PersonaRouteOptions {
   database: ServiceDatabase
   bodyLimitBytes: number
+  jsonDepthMax: number
+  /** The schema of the body, with the limits of the configuration. */
+  upsertRequest: TObject
   requireIfMatch: boolean
 }
 
 const LOOK = { parameter: 'persona_id', statement: callerAndPersona }
 
-const SHAPE = {
-  pathId: 'persona_id',
-  query: { update_mask: 'mask', dry_run: 'flag' },
-  body: { schema: PersonaUpsertRequest, compiled: compileBody(PersonaUpsertRequest) },
-} as const
+function shapeOf({ upsertRequest, jsonDepthMax }: PersonaRouteOptions): RequestShape {
+  return {
+    pathId: 'persona_id',
+    query: { update_mask: 'mask', dry_run: 'flag' },
+    body: { schema: upsertRequest, compiled: compileBody(upsertRequest), depthMax: jsonDepthMax },
+  }
+}
 
 /** `PATCH /persona/{persona_id}`, the one operation on agents. */
 export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRouteOptions): void {
+  const shape = shapeOf(options)
   app.patch(
     '/persona/:persona_id',
     {
@@ -38,11 +45,11 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
       schema: {
         operationId: 'update_persona',
         summary: 'Update Persona',
-        description: bodyBounds(options.bodyLimitBytes),
+        description: bodyBounds(options.bodyLimitBytes, options.jsonDepthMax),
         tags: ['public'],
         security: [{ bearer: [] }],
         ...updateParameters('persona_id', ['update_mask', 'dry_run']),
-        body: reference(PersonaUpsertRequest),
+        body: reference(options.upsertRequest),
         response: {
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: updateHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
@@ -51,7 +58,7 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, SHAPE)
+      const parts = readRequest(request, shape)
       if (parts.id === undefined) throw new ResourceNotFound('persona')
       const update = updateOf(parts, options.requireIfMatch || request.caller.token.requiresIfMatch)
       const dryRun = parts.flags.dry_run ?? false

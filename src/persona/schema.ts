@@ -1,4 +1,4 @@
-import { type Static, Type } from '@sinclair/typebox'
+import { type Static, type TObject, Type } from '@sinclair/typebox'
 import { dateTime, flag, freeForm, identifier, int32, list, nullable, number, text, uuid } from '../http/typebox.js'
 import { ToolSnapshot } from '../tool/schema.js'
 import { AccessType, DocumentSource, FederatedConnectorSource, RecencyBiasSetting } from './enumerations.js'
@@ -8,14 +8,12 @@ import { AccessType, DocumentSource, FederatedConnectorSource, RecencyBiasSettin
  * those of DECISIONS sections 3 and 9. The order of the fields is the order in which faults are reported.
  */
 
-const listMaxItems = 1000
 const starterMessagesMaxItems = 50
 const shortTextMaxLength = 255
 const descriptionMaxLength = 10_000
 const promptMaxLength = 256_000
 const chunksMaximum = 1_000_000
 
-const ids = () => list(identifier(), { maxItems: listMaxItems })
 const shortText = () => text({ maxLength: shortTextMaxLength })
 
 export type StarterMessage = Static<typeof StarterMessage>
@@ -24,55 +22,62 @@ export const StarterMessage = Type.Object(
   { $id: 'StarterMessage' },
 )
 
-export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
-export const PersonaUpsertRequest = Type.Object(
-  {
-    name: text({
-      minLength: 1,
-      maxLength: shortTextMaxLength,
-      trimmed: true,
-      description: 'Judged and stored without the blanks around it.',
-    }),
-    description: text({ maxLength: descriptionMaxLength }),
-    document_set_ids: ids(),
-    num_chunks: number({ minimum: 0, maximum: chunksMaximum }),
-    is_public: flag(),
-    recency_bias: RecencyBiasSetting,
-    llm_filter_extraction: flag(),
-    llm_relevance_filter: flag(),
-    tool_ids: ids(),
-    system_prompt: text({ maxLength: promptMaxLength }),
-    task_prompt: text({ maxLength: promptMaxLength }),
-    datetime_aware: flag(),
-    llm_model_provider_override: Type.Optional(nullable(shortText())),
-    llm_model_version_override: Type.Optional(nullable(shortText())),
-    starter_messages: Type.Optional(nullable(list(StarterMessage, { maxItems: starterMessagesMaxItems }))),
-    users: Type.Optional(list(uuid(), { maxItems: listMaxItems })),
-    groups: Type.Optional(ids()),
-    remove_image: Type.Optional(nullable(flag())),
-    uploaded_image_id: Type.Optional(nullable(shortText(), { description: '`null` leaves the image as it is.' })),
-    icon_name: Type.Optional(nullable(shortText())),
-    search_start_date: Type.Optional(
-      nullable(dateTime(), { description: 'RFC 3339; UTC where it names no offset; a bare date is its midnight.' }),
-    ),
-    label_ids: Type.Optional(
-      nullable(ids(), { description: '`null` leaves the labels as they are, `[]` removes all.' }),
-    ),
-    is_default_persona: Type.Optional(
-      flag({ default: false, description: 'The default is that of a new agent; what is absent stays as it is.' }),
-    ),
-    display_priority: Type.Optional(nullable(int32(), { description: '`null` leaves the priority as it is.' })),
-    user_file_ids: Type.Optional(
-      nullable(list(shortText(), { maxItems: listMaxItems }), {
-        description: '`null` leaves the files as they are, `[]` removes all.',
+/** The body of an agent update whose lists of ids hold at most `listItemsMax` (`LIST_ITEMS_MAX`). */
+export function personaUpsertRequest(listItemsMax: number) {
+  const ids = () => list(identifier(), { maxItems: listItemsMax })
+  return Type.Object(
+    {
+      name: text({
+        minLength: 1,
+        maxLength: shortTextMaxLength,
+        trimmed: true,
+        description: 'Judged and stored without the blanks around it.',
       }),
-    ),
-    replace_base_system_prompt: Type.Optional(
-      flag({ default: false, description: 'The default is that of a new agent; what is absent stays as it is.' }),
-    ),
-  },
-  { $id: 'PersonaUpsertRequest', description: 'Optional fields that are absent stay as they are.' },
-)
+      description: text({ maxLength: descriptionMaxLength }),
+      document_set_ids: ids(),
+      num_chunks: number({ minimum: 0, maximum: chunksMaximum }),
+      is_public: flag(),
+      recency_bias: RecencyBiasSetting,
+      llm_filter_extraction: flag(),
+      llm_relevance_filter: flag(),
+      tool_ids: ids(),
+      system_prompt: text({ maxLength: promptMaxLength }),
+      task_prompt: text({ maxLength: promptMaxLength }),
+      datetime_aware: flag(),
+      llm_model_provider_override: Type.Optional(nullable(shortText())),
+      llm_model_version_override: Type.Optional(nullable(shortText())),
+      starter_messages: Type.Optional(nullable(list(StarterMessage, { maxItems: starterMessagesMaxItems }))),
+      users: Type.Optional(list(uuid(), { maxItems: listItemsMax })),
+      groups: Type.Optional(ids()),
+      remove_image: Type.Optional(nullable(flag())),
+      uploaded_image_id: Type.Optional(nullable(shortText(), { description: '`null` leaves the image as it is.' })),
+      icon_name: Type.Optional(nullable(shortText())),
+      search_start_date: Type.Optional(
+        nullable(dateTime(), { description: 'RFC 3339; UTC where it names no offset; a bare date is its midnight.' }),
+      ),
+      label_ids: Type.Optional(
+        nullable(ids(), { description: '`null` leaves the labels as they are, `[]` removes all.' }),
+      ),
+      is_default_persona: Type.Optional(
+        flag({ default: false, description: 'The default is that of a new agent; what is absent stays as it is.' }),
+      ),
+      display_priority: Type.Optional(nullable(int32(), { description: '`null` leaves the priority as it is.' })),
+      user_file_ids: Type.Optional(
+        nullable(list(shortText(), { maxItems: listItemsMax }), {
+          description: '`null` leaves the files as they are, `[]` removes all.',
+        }),
+      ),
+      replace_base_system_prompt: Type.Optional(
+        flag({ default: false, description: 'The default is that of a new agent; what is absent stays as it is.' }),
+      ),
+    },
+    { $id: 'PersonaUpsertRequest', description: 'Optional fields that are absent stay as they are.' },
+  )
+}
+
+export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
+/** The same with the limits as they are by default: which fields there are depends on none. */
+export const PersonaUpsertRequest = personaUpsertRequest(1_000)
 
 export type PersonaLabelSnapshot = Static<typeof PersonaLabelSnapshot>
 export const PersonaLabelSnapshot = Type.Object({ id: identifier(), name: text() }, { $id: 'PersonaLabelSnapshot' })
@@ -143,13 +148,13 @@ export const PersonaSnapshot = Type.Object(
 )
 
 /** Every named record of this folder, for the components of the OpenAPI document. */
-export const personaComponents = [
+export const personaComponents = (upsertRequest: TObject = PersonaUpsertRequest) => [
   RecencyBiasSetting,
   AccessType,
   FederatedConnectorSource,
   DocumentSource,
   StarterMessage,
-  PersonaUpsertRequest,
+  upsertRequest,
   PersonaLabelSnapshot,
   MinimalUserSnapshot,
   CCPairSummary,

@@ -5,12 +5,19 @@ import { InvalidRequest, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { compileBody, HTTPValidationError } from '../http/faults.js'
 import { answerHeaders, bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
-import { type RequestParts, readRequest } from '../http/request-parts.js'
+import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
 import { reference } from '../http/typebox.js'
 import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
 import { sha256 } from '../revisions/audit.js'
 import type { Vault } from '../secrets/vault.js'
-import { checkDefinitionInSlices, DEFAULT_DEFINITION_LIMITS, type DefinitionCheck } from './definition/index.js'
+import {
+  checkDefinitionInSlices,
+  DEFAULT_DEFINITION_LIMITS,
+  type DefinitionCheck,
+  type DefinitionLimits,
+  type DefinitionSettings,
+  definitionLimitsOf,
+} from './definition/index.js'
 import { impactOf, readToolUse } from './impact.js'
 import type { ToolUpdate } from './plan.js'
 import { CustomToolUpdate, ToolSnapshot, ValidateToolRequest, ValidateToolResponse } from './schema.js'
@@ -21,27 +28,26 @@ export interface ToolRouteOptions {
   database: ServiceDatabase
   vault: () => Vault
   bodyLimitBytes: number
+  jsonDepthMax: number
+  definitionLimits: DefinitionSettings
   requireIfMatch: boolean
 }
 
-const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFAULT_DEFINITION_LIMITS
-
-const DEFINITION_BOUNDS =
-  `A definition itself nests at most ${nestingLevels} deep and holds at most ${values} values, ${operations} operations, ` +
-  `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`
+/** The bounds of a body and of the definition in it, for the OpenAPI document. */
+function boundsOf({ bodyLimitBytes, jsonDepthMax, definitionLimits }: ToolRouteOptions): string {
+  const limits = { ...DEFAULT_DEFINITION_LIMITS, ...definitionLimitsOf(definitionLimits) }
+  const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = limits
+  const definition =
+    `A definition itself nests at most ${nestingLevels} deep and holds at most ${values} values, ${operations} operations, ` +
+    `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`
+  return bodyBounds(bodyLimitBytes, jsonDepthMax, definition)
+}
 
 const LOOK = { parameter: 'tool_id', statement: callerAndTool }
 
-const UPDATE_SHAPE = {
-  pathId: 'tool_id',
-  query: { dry_run: 'flag' },
-  body: { schema: CustomToolUpdate, compiled: compileBody(CustomToolUpdate), deepKey: 'definition' },
-} as const
+const UPDATE_BODY = { schema: CustomToolUpdate, compiled: compileBody(CustomToolUpdate), deepKey: 'definition' }
 
-const VALIDATE_SHAPE = {
-  query: { report: 'report', tool_id: 'id' },
-  body: { schema: ValidateToolRequest, compiled: compileBody(ValidateToolRequest), deepKey: 'definition' },
-} as const
+const VALIDATE_BODY = { schema: ValidateToolRequest, compiled: compileBody(ValidateToolRequest), deepKey: 'definition' }
 
 /** `PUT /admin/tool/custom/{tool_id}` and `POST /admin/tool/custom/validate`. */
 export function registerToolRoutes(app: FastifyInstance, options: ToolRouteOptions): void {
@@ -50,6 +56,9 @@ export function registerToolRoutes(app: FastifyInstance, options: ToolRouteOptio
 }
 
 function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
+  const limits = definitionLimitsOf(options.definitionLimits)
+  const body = { ...UPDATE_BODY, depthMax: options.jsonDepthMax }
+  const shape: RequestShape = { pathId: 'tool_id', query: { dry_run: 'flag' }, body }
   app.put(
     '/admin/tool/custom/:tool_id',
     {
@@ -58,7 +67,7 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
       schema: {
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',
-        description: bodyBounds(options.bodyLimitBytes, DEFINITION_BOUNDS),
+        description: boundsOf(options),
         tags: ['public'],
         security: [{ bearer: [] }],
         ...updateParameters('tool_id', ['dry_run']),
@@ -71,10 +80,10 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, UPDATE_SHAPE)
+      const parts = readRequest(request, shape)
       if (parts.id === undefined) throw new ResourceNotFound('tool')
       const demanded = options.requireIfMatch || request.caller.token.requiresIfMatch
-      const { update, notes } = await updateOf(parts, demanded)
+      const { update, notes } = await updateOf(parts, demanded, limits)
       const dryRun = parts.flags.dry_run ?? false
       const { snapshot, version, plan } = await updateTool(options.database, {
         id: parts.id,
@@ -100,11 +109,13 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
 }
 
 /** What the body asks for. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
-async function updateOf(parts: RequestParts, preconditionDemanded: boolean) {
+async function updateOf(parts: RequestParts, preconditionDemanded: boolean, limits: Partial<DefinitionLimits>) {
   const body = parts.body as CustomToolUpdate // it passed this schema
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key)
-  const checked = definition ? await checkDefinitionInSlices(definition, headerNames ? { headerNames } : {}) : null
+  const checked = definition
+    ? await checkDefinitionInSlices(definition, { limits, ...(headerNames && { headerNames }) })
+    : null
   const text = checked?.ok ? JSON.stringify(definition) : ''
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
@@ -127,7 +138,11 @@ function definitionNotes(checked: DefinitionCheck | null): string[] {
   return count === 0 ? [] : [`the definition has ${count} warnings: validate it with report=full to read them`]
 }
 
-function registerValidation(app: FastifyInstance, { database, bodyLimitBytes }: ToolRouteOptions): void {
+function registerValidation(app: FastifyInstance, options: ToolRouteOptions): void {
+  const { database, bodyLimitBytes } = options
+  const limits = definitionLimitsOf(options.definitionLimits)
+  const body = { ...VALIDATE_BODY, depthMax: options.jsonDepthMax }
+  const shape: RequestShape = { query: { report: 'report', tool_id: 'id' }, body }
   app.post(
     '/admin/tool/custom/validate',
     {
@@ -136,7 +151,7 @@ function registerValidation(app: FastifyInstance, { database, bodyLimitBytes }: 
       schema: {
         operationId: 'validate_tool',
         summary: 'Validate Tool',
-        description: bodyBounds(bodyLimitBytes, DEFINITION_BOUNDS),
+        description: boundsOf(options),
         tags: ['public'],
         security: [{ bearer: [] }],
         ...updateParameters(undefined, ['report', 'tool_id']),
@@ -153,11 +168,11 @@ function registerValidation(app: FastifyInstance, { database, bodyLimitBytes }: 
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, VALIDATE_SHAPE)
+      const parts = readRequest(request, shape)
       const { definition } = parts.body as ValidateToolRequest // it passed this schema
       const asksForImpact = Object.hasOwn(parts.queryIds, 'tool_id')
       const use = asksForImpact ? await readToolUse(database, request.caller, parts.queryIds.tool_id) : null
-      const checked = await checkDefinitionInSlices(definition)
+      const checked = await checkDefinitionInSlices(definition, { limits })
       if (!checked.ok) throw new InvalidRequest(checked.faults)
       const full = parts.texts.report === 'full'
       const warning = warningHeader([

@@ -8,7 +8,7 @@ import { component, reference } from '../../src/http/typebox.js'
 import { PersonaSnapshot, PersonaUpsertRequest, personaComponents } from '../../src/persona/schema.js'
 import { CustomToolUpdate, ToolSnapshot, toolComponents } from '../../src/tool/schema.js'
 
-const components = [...toolComponents, ...personaComponents, ValidationError, HTTPValidationError]
+const components = [...toolComponents, ...personaComponents(), ValidationError, HTTPValidationError]
 
 async function document() {
   const app = fastify()

@@ -5,7 +5,7 @@ import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.
 import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../revisions/audit.js'
 import { received } from '../../revisions/time.js'
 import type { Vault } from '../../secrets/vault.js'
-import { checkDefinition } from '../../tool/definition/index.js'
+import { checkDefinition, type DefinitionLimits } from '../../tool/definition/index.js'
 import { type CheckedDefinition, planToolUpdate, shownMask, type ToolPlan, type ToolUpdate } from '../../tool/plan.js'
 import { type ToolState, toolState } from '../../tool/state.js'
 import { lockTool, OPERATOR, writeTool } from '../../tool/store.js'
@@ -23,6 +23,7 @@ export interface ToolSurroundings {
   vault: Vault
   env: Readonly<Record<string, string | undefined>>
   baseDir: string | undefined
+  definitionLimits: Partial<DefinitionLimits>
 }
 
 /** Columns of a tool that no caller of the API changes: the operator does, with the same audit row. */
@@ -231,8 +232,9 @@ export function checkedDefinition(
   definition: unknown,
   headerNames: readonly string[],
   at: Loc,
+  limits: Partial<DefinitionLimits>,
 ): { definition: CheckedDefinition } | { faults: Fault[] } {
-  const checked = checkDefinition(definition, { headerNames, at })
+  const checked = checkDefinition(definition, { headerNames, at, limits })
   if (!checked.ok) return { faults: checked.faults }
   const text = JSON.stringify(definition)
   return { definition: { text, hash: sha256(text) } }
@@ -366,7 +368,7 @@ function giveDefinition(
     }
   }
   const headerNames = entry.custom_headers?.map(header => header.key) ?? state?.headers.map(header => header.name) ?? []
-  const checked = checkedDefinition(definition, headerNames, [...loc, field])
+  const checked = checkedDefinition(definition, headerNames, [...loc, field], around.definitionLimits)
   if ('faults' in checked) given.definitionFaults.push(...checked.faults)
   else given.fields.definition = checked.definition
 }

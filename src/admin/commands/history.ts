@@ -1,6 +1,7 @@
 import type { ResourceKind } from '../../db/tables.js'
 import { parseDateTime } from '../../http/date-time.js'
 import { pruneHistory } from '../../revisions/prune.js'
+import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { type AuditFilter, listAudit, verifyAudit } from '../audit.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from '../history.js'
 import { compareLines } from '../lines.js'
@@ -151,7 +152,7 @@ async function rollbackCommand(call: Call): Promise<undefined> {
   const result =
     kind === 'persona'
       ? await rollbackPersona(database, call.id(1), target)
-      : await rollbackTool(database, await call.vault(), call.id(1), target)
+      : await rollbackTool(database, await call.vault(), call.id(1), target, definitionLimitsOf(call.config))
   if (call.json) {
     call.printJson(result)
     return undefined

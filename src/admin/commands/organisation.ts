@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { stringify } from 'yaml'
 import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
+import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { VERSION } from '../../version.js'
 import { placeholder } from '../apply/placeholders.js'
 import { folderOf } from '../apply/tools.js'
@@ -79,6 +80,7 @@ async function applyCommand(call: Call): Promise<number | undefined> {
     env: call.env,
     plan: call.flag('plan'),
     prune: call.flag('prune'),
+    definitionLimits: definitionLimitsOf(call.config),
     ...(file !== '-' && { baseDir: folderOf(file) }),
   }
   try {

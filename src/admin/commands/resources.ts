@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import type { ShareLevel } from '../../db/tables.js'
 import type { Loc } from '../../errors.js'
 import { isJsonObject } from '../../http/typebox.js'
-import { checkDefinition, toFunctions } from '../../tool/definition/index.js'
+import { checkDefinition, definitionLimitsOf, toFunctions } from '../../tool/definition/index.js'
 import { type Impact, impactOf } from '../../tool/impact.js'
 import { InvalidDocument, placeText, Refusal } from '../refusal.js'
 import { createTool, listAgents, listTools, readToolUse, shareAgent, showAgent, showTool } from '../resources.js'
@@ -200,7 +200,7 @@ async function createToolCommand(call: Call): Promise<number | undefined> {
     passthrough_auth: call.flag('passthrough-auth'),
   }
   try {
-    const id = await createTool(await call.database(), await call.vault(), tool)
+    const id = await createTool(await call.database(), await call.vault(), tool, definitionLimitsOf(call.config))
     if (call.json) call.printJson({ id, name })
     else call.print(`created tool ${id} ${name}`)
     return undefined
@@ -243,7 +243,11 @@ async function validateCommand(call: Call): Promise<number | undefined> {
   const against = call.text('against')
   const use = against === undefined ? undefined : await readToolUse((await call.database()).db, toolOf(against))
   const source = readSource(call.argument(0))
-  const check = checkDefinition(source.value, { at: ['definition'], ...(use && { headerNames: use.header_names }) })
+  const check = checkDefinition(source.value, {
+    at: ['definition'],
+    limits: definitionLimitsOf(call.config),
+    ...(use && { headerNames: use.header_names }),
+  })
   const located = <Found extends { loc: Loc }>(found: Found) => ({
     line: source.lineOf(found.loc.slice(1)),
     ...found,

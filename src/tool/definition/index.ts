@@ -9,5 +9,10 @@ export {
 } from './compare.js'
 export type { Finding } from './findings.js'
 export { type FunctionView, toFunctions } from './functions.js'
-export { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
+export {
+  DEFAULT_DEFINITION_LIMITS,
+  type DefinitionLimits,
+  type DefinitionSettings,
+  definitionLimitsOf,
+} from './limits.js'
 export type { MethodRecord } from './operations.js'

@@ -18,6 +18,17 @@ export interface DefinitionLimits {
   faultBytes: number
 }
 
+/** The settings that bound a definition, as the configuration names them. */
+export interface DefinitionSettings {
+  DEFINITION_DEPTH_MAX: number
+  DEFINITION_OPERATIONS_MAX: number
+}
+
+/** What the settings say of a definition; everything else is as by default. */
+export function definitionLimitsOf(settings: DefinitionSettings): Partial<DefinitionLimits> {
+  return { nestingLevels: settings.DEFINITION_DEPTH_MAX, operations: settings.DEFINITION_OPERATIONS_MAX }
+}
+
 /** DECISIONS section 12. */
 export const DEFAULT_DEFINITION_LIMITS: Readonly<DefinitionLimits> = Object.freeze({
   nestingLevels: 128,
