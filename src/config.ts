@@ -34,7 +34,7 @@ const Settings = Type.Object({
   IDLE_IN_TRANSACTION_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest pause inside a transaction.'),
   PERSONA_BODY_LIMIT_BYTES: count(4 * 1024 * 1024, 1024, 64 * 1024 * 1024, 'Largest body of an agent update.'),
   TOOL_BODY_LIMIT_BYTES: count(5 * 1024 * 1024, 1024, 64 * 1024 * 1024, 'Largest body of the two tool operations.'),
-  LIST_ITEMS_MAX: count(1_000, 1, 100_000, 'Items of one list of ids in an agent update.'),
+  LIST_ITEMS_MAX: count(1_000, 1, 10_000, 'Items of one list of ids in an agent update.'),
   JSON_DEPTH_MAX: count(64, 8, 200, 'Objects and lists inside each other in a body.'),
   DEFINITION_DEPTH_MAX: count(128, 8, 200, 'Objects and lists inside each other in a tool definition.'),
   DEFINITION_OPERATIONS_MAX: count(5_000, 1, 100_000, 'Operations of one tool definition.'),

@@ -5,8 +5,8 @@ import { PersonaUpsertRequest } from '../persona/schema.js'
 import { Header } from '../tool/schema.js'
 
 /*
- * The organisation document: what `agentctl apply` takes in and `agentctl export` writes. Limits are those of the API where
- * it has the field. In every entry an absent field of an existing row stays as it is.
+ * The organisation document: what `agentctl apply` takes in and `agentctl export` writes. Limits of texts are those of the
+ * API where it has the field; lists are as long as the operator writes them. In every entry an absent field of an existing row stays as it is.
  */
 
 /** Another entry: text is a name (of a user the email, of a file the id), a number is an id. */
@@ -113,12 +113,12 @@ const Agent = Type.Object({
   replace_base_system_prompt: optional(flag()),
   builtin_persona: optional(flag()),
   deleted: optional(flag()),
-  users: optional(list(Type.Object({ email: reference(), level: level() }), { maxItems: 1000 })),
-  groups: optional(list(Type.Object({ name: reference(), level: level() }), { maxItems: 1000 })),
-  tools: optional(list(reference(), { maxItems: 1000 })),
-  document_sets: optional(list(reference(), { maxItems: 1000 })),
-  labels: optional(list(reference(), { maxItems: 1000 })),
-  user_files: optional(list(reference(), { maxItems: 1000 })),
+  users: optional(list(Type.Object({ email: reference(), level: level() }))),
+  groups: optional(list(Type.Object({ name: reference(), level: level() }))),
+  tools: optional(list(reference())),
+  document_sets: optional(list(reference())),
+  labels: optional(list(reference())),
+  user_files: optional(list(reference())),
 })
 
 export type OrganisationDocument = Static<typeof OrganisationDocument>

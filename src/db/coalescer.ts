@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { classifyDatabaseError } from './sqlstate.js'
+import { classifyDatabaseError, isAboutConnecting } from './sqlstate.js'
 
 /** Answers several questions with one statement: one answer for each, in their order. */
 export type AnswerAll<Q, A> = (questions: readonly Q[]) => Promise<readonly A[]>
@@ -61,7 +61,7 @@ export class Coalescer<Q, A> {
         resolve(answers[i] as A) // one for each: the contract of `AnswerAll`
       })
     } catch (error) {
-      // One row that cannot be read or written must not fail the requests that came along with it.
+      // One row that the server cannot read or write must not fail the requests that came along with it.
       if (asked.length > 1 && isAboutOneQuestion(error)) for (const one of asked) void this.#answer([one])
       else for (const { reject } of asked) reject(error)
     }
@@ -91,10 +91,10 @@ function grouped<T extends Question<unknown>>(asked: readonly T[]): T[][] {
 
 /**
  * Whether the others may well have an answer: the server refused the statement, so nothing of it was applied, for what was
- * in it and not for the state that the server is in.
+ * in it and not for the state that the server is in. A timeout is of the second kind: what may take long goes alone.
  */
 function isAboutOneQuestion(error: unknown): boolean {
-  if (!(error instanceof pg.DatabaseError)) return false
+  if (!(error instanceof pg.DatabaseError) || isAboutConnecting(error)) return false
   const { kind } = classifyDatabaseError(error)
   return kind === 'other' || kind === 'constraint'
 }

@@ -111,6 +111,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
 
   together<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Placed<R> | undefined> {
+    if (statement.isAlone) return statement.for(row).alone(this.db)
     const key = statement.distinct && row[statement.distinct]
     return this.#coalescerOf(statement).ask({ content: row, key, size: weightOf(row) })
   }

@@ -2,8 +2,11 @@ import { type CompiledQuery, type RawBuilder, sql } from 'kysely'
 import { type Executor, type Param, statement } from './statement.js'
 import { TextArray } from './text-array.js'
 
-/** The SQL type of each value of a row. A value of an array type is a list. */
-export type RowTypes<P> = { readonly [K in keyof P & string]-?: string }
+/**
+ * The SQL type of each value of a row. A value of an array type is a list. `{ alone }` is the type of one that may be large:
+ * it travels by itself, without the copies that a list costs, and its statement takes one row at a time.
+ */
+export type RowTypes<P> = { readonly [K in keyof P & string]-?: string | { readonly alone: string } }
 
 /** What a row statement does: the common table expressions behind `given`, and the query that answers. */
 export interface RowBody {
@@ -16,11 +19,13 @@ export interface RowBody {
 export interface RowStatement<P, R> {
   readonly name: string
   readonly sql: string
-  /** The names of the parameters by position: the first is `$1`. Each is a list with one value for each row. */
+  /** The names of the parameters by position: the first is `$1`. Each is a list with one value for each row, or alone. */
   readonly parameterNames: readonly (keyof P & string)[]
+  /** Whether it takes one row at a time. */
+  readonly isAlone: boolean
   /** The column of which no two rows that run together may have the same value; undefined where all may. */
   readonly distinct: (keyof P & string) | undefined
-  /** The statement with these rows. Throws when a value is undefined. */
+  /** The statement with these rows. Throws when a value is undefined, or when it takes one row and gets several. */
   bind(rows: readonly P[]): CompiledQuery<Placed<R>>
   /** The statement with one row, to be run in one way or another. */
   for(row: P): RowQuery<R>
@@ -53,13 +58,19 @@ export function rowStatement<P extends object, R>(
   build: (param: Param<P>) => RowBody,
   distinct?: keyof P & string,
 ): RowStatement<P, R> {
-  const keys = new Set<keyof P & string>()
-  const { parts = [], query } = build(key => {
-    keys.add(key)
-    return sql.ref(`given.${key}`)
-  })
-  const compiled = statement<Record<string, TextArray>, Placed<R>>(name, param => {
-    const columns = [...keys].map(key => sql`${sql.id(key)}::${sql.raw(types[key])}`)
+  const typeAlone = (key: keyof P & string) => {
+    const type = types[key]
+    return typeof type === 'string' ? undefined : type.alone
+  }
+  const compiled = statement<Record<keyof P & string, unknown>, Placed<R>>(name, param => {
+    const keys = new Set<keyof P & string>()
+    const { parts = [], query } = build(key => {
+      const alone = typeAlone(key)
+      if (alone !== undefined) return sql`${param(key)}::${sql.raw(alone)}`
+      keys.add(key)
+      return sql.ref(`given.${key}`)
+    })
+    const columns = [...keys].map(key => sql`${sql.id(key)}::${sql.raw(String(types[key]))}`)
     const lists = [...keys].map(key => sql`${param(key)}::text[]`)
     const names = [...keys].map(key => sql.id(key))
     const given = sql`given as materialized (
@@ -67,13 +78,23 @@ export function rowStatement<P extends object, R>(
         from unnest(${sql.join(lists)}) with ordinality asked (${sql.join(names)}, position))`
     return sql`with ${sql.join([given, ...parts])} ${query}`
   })
-  const parameterNames = [...keys]
+  const { parameterNames } = compiled
+  const isAlone = parameterNames.some(key => typeAlone(key) !== undefined)
+  const bind = (rows: readonly P[]) => {
+    if (isAlone && rows.length > 1) throw new Error(`statement ${name} takes one row at a time`)
+    const values = parameterNames.map(key => {
+      const list = rows.map(row => givenValue(name, row, key))
+      return [key, typeAlone(key) === undefined ? new TextArray(list) : list[0]]
+    })
+    return compiled.bind(Object.fromEntries(values))
+  }
   const own: RowStatement<P, R> = {
     name,
     sql: compiled.sql,
     parameterNames,
+    isAlone,
     distinct,
-    bind: rows => compiled.bind(Object.fromEntries(parameterNames.map(key => [key, listOf(name, rows, key)]))),
+    bind,
     for: row => ({
       get compiled() {
         return own.bind([row])
@@ -92,19 +113,20 @@ export function byPlace<R>(answers: readonly Placed<R>[], count: number): (Place
   return placed
 }
 
-/** About how many bytes a row sends: what is not text is short. */
+/** About how many bytes a row sends. */
 export function weightOf(row: object): number {
   let weight = 0
-  for (const value of Object.values(row)) weight += typeof value === 'string' ? value.length : 16
+  for (const value of Object.values(row)) weight += Array.isArray(value) ? weightOf(value) : bytesOf(value)
   return weight
 }
 
-function listOf<P extends object>(name: string, rows: readonly P[], key: keyof P & string): TextArray {
-  return new TextArray(
-    rows.map(row => {
-      const value = row[key]
-      if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
-      return value
-    }),
-  )
+/** What is neither a text nor a list is short. */
+function bytesOf(value: unknown): number {
+  return typeof value === 'string' ? Buffer.byteLength(value) : 16
+}
+
+function givenValue<P extends object>(name: string, row: P, key: keyof P & string): unknown {
+  const value = row[key]
+  if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
+  return value
 }

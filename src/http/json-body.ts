@@ -123,7 +123,7 @@ interface Place {
   depth: number
 }
 
-/** What lies deeper than this was or will be refused for its depth: DECISIONS section 9 allows 128 in a definition. */
+/** What lies deeper than this was or will be refused for its depth: the settings allow at most 200 levels (DECISIONS section 9). */
 const walkDepthLimit = 256
 
 /** A container whose values are being read: `keys` of an object, nothing for an array, and how many were read. */

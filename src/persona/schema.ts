@@ -76,7 +76,7 @@ export function personaUpsertRequest(listItemsMax: number) {
 }
 
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
-/** The same with the limits as they are by default: which fields there are depends on none. */
+/** The same for who asks only which fields there are, which depends on no setting. */
 export const PersonaUpsertRequest = personaUpsertRequest(1_000)
 
 export type PersonaLabelSnapshot = Static<typeof PersonaLabelSnapshot>

@@ -135,7 +135,7 @@ export function writeStatement(changed: readonly Relation[], attached: readonly 
 }
 
 /** The rows that were written, with what was given for each. */
-const WRITTEN = sql`changed p join locked given on given.locked_id = p.id`
+const WRITTEN = sql`changed p join locked using (id) join given using (position)`
 
 function compileWrite(changed: readonly Relation[], attached: readonly Relation[], key: string) {
   const build = (param: Param<WriteParameters>) => {
@@ -146,7 +146,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
       return sql`and (select count(*) from (${attachable(relation, ids, viewer, param('is_admin'))}) usable) = cardinality(${ids})`
     })
     const locked = sql`locked as materialized (
-        select p.id as locked_id, given.*
+        select p.id, given.position
         from given join persona p on p.id = ${param('id')} and p.version = ${param('version')}
         where ${personaAccess(viewer.user)} = ${param('access')}
           ${sql.join(checks, sql` `)}
@@ -159,7 +159,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
           field_versions = p.field_versions || ${param('field_versions')},
           audit_head = decode(${param('hash')}, 'hex'),
           audit_count = p.audit_count + 1
-        from locked given where p.id = given.locked_id
+        from locked join given using (position) where p.id = locked.id
         returning p.*
       )`
     return {

@@ -88,14 +88,18 @@ async function updateAsSeen(
 async function answerOf(
   database: ServiceDatabase,
   query: RowQuery<PersonaAnswer>,
-  { changes, attached }: PersonaPlan,
+  { changes, attached, content }: PersonaPlan,
   dryRun: boolean,
 ): Promise<PersonaAnswer | undefined> {
   if (dryRun && changes.length > 0) return (await inDryRun(database, query.compiled))[0]
-  // A new link waits for whoever deletes what it refers to: nobody else should wait along.
-  const waitsForOthers = Object.keys(attached).length > 0
-  return waitsForOthers ? await query.alone(database.db) : await query.together(database)
+  // A new link waits for whoever deletes what it refers to, and the definitions of many tools take long to read: nobody
+  // else should wait along.
+  const takesLong = Object.keys(attached).length > 0 || content.tool_ids.length > SHARED_TOOLS_MAX
+  return takesLong ? await query.alone(database.db) : await query.together(database)
 }
+
+/** An agent with more tools goes alone: its snapshot holds the definition of each. */
+const SHARED_TOOLS_MAX = 8
 
 async function updateUnderLock(
   database: ServiceDatabase,

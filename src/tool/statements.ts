@@ -95,7 +95,7 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   passthrough_auth: 'boolean',
   oauth_config_id: 'integer',
   field_versions: 'jsonb',
-  definition_text: 'json',
+  definition_text: { alone: 'json' },
   definition_bytes: 'integer',
   headers: 'json',
   shown_headers: 'json',
@@ -124,7 +124,7 @@ export function writeStatement(shape: WriteShape) {
 }
 
 /** The rows that were written, with what was given for each. */
-const WRITTEN = sql`changed t join locked given on given.locked_id = t.id`
+const WRITTEN = sql`changed t join locked using (id) join given using (position)`
 
 function compileWrite(shape: WriteShape, key: string) {
   const build = (param: Param<WriteParameters>) => {
@@ -134,7 +134,7 @@ function compileWrite(shape: WriteShape, key: string) {
       managedGroups: param('managed_groups'),
     }
     const locked = sql`locked as materialized (
-        select t.id as locked_id, given.*
+        select t.id, given.position
         from given join tool t on t.id = ${param('id')} and t.version = ${param('version')}
         where t.secrets_generation = ${param('secrets_generation')}
           and (${viewer.user} is null or ${managesTool(viewer)})
@@ -159,17 +159,12 @@ function compileWrite(shape: WriteShape, key: string) {
   return rowStatement<WriteParameters, ToolRow>(`tool_write(${key})`, WRITE_TYPES, build, 'id')
 }
 
-/**
- * A definition is stored once for each hash; the json type keeps its text, and so the order of its keys. In the order of
- * the hashes, so that two statements which store the same new ones wait for each other and not in a circle.
- */
+/** A definition is stored once for each hash; the json type keeps its text, and so the order of its keys. */
 function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select distinct on (${param('definition_hash')})
-          decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}, ${param('definition_bytes')}
-        from locked given
-        order by ${param('definition_hash')}
+        select decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}, ${param('definition_bytes')}
+        from locked join given using (position)
         on conflict (hash) do nothing)`
 }
 
@@ -186,7 +181,7 @@ function changeRows(param: Param<WriteParameters>): RawBuilder<unknown> {
           field_versions = t.field_versions || ${param('field_versions')},
           audit_head = decode(${param('hash')}, 'hex'),
           audit_count = t.audit_count + 1
-        from locked given where t.id = given.locked_id
+        from locked join given using (position) where t.id = locked.id
         returning t.*)`
 }
 

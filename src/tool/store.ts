@@ -78,7 +78,8 @@ async function rowOf(
   dryRun: boolean,
 ): Promise<Placed<ToolRow> | undefined> {
   if (dryRun && changes.length > 0) return (await inDryRun(database, query.compiled))[0]
-  // A new link waits for whoever deletes what it refers to: nobody else should wait along.
+  // A new link waits for whoever deletes what it refers to: nobody else should wait along. (A new definition, which may wait
+  // for another that stores the same, goes alone by its statement.)
   return attachesOauthConfig ? await query.alone(database.db) : await query.together(database)
 }
 

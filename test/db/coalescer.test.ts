@@ -76,7 +76,7 @@ t.test('what sends much shares with few, and the largest go alone', async t => {
   t.strictSame(groups, [[0, 1], [2], [3], [4, 5]])
 })
 
-t.test('a lost connection is everybody’s: nobody asks again here', async t => {
+t.test("a lost connection is everybody's: nobody asks again here", async t => {
   let count = 0
   const coalescer = new Coalescer<number, number>(async () => {
     count += 1

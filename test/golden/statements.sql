@@ -318,7 +318,7 @@ with given as materialized (
 with given as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "tool_ids"::integer[], "document_set_ids"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "users"::uuid[], "groups"::integer[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)), locked as materialized (
-        select p.id as locked_id, given.*
+        select p.id, given.position
         from given join persona p on p.id = "given"."id" and p.version = "given"."version"
         where (case
     when p.owner_id = "given"."user" then 'owner'
@@ -341,7 +341,7 @@ with given as materialized (
           field_versions = p.field_versions || "given"."field_versions",
           audit_head = decode("given"."hash", 'hex'),
           audit_count = p.audit_count + 1
-        from locked given where p.id = given.locked_id
+        from locked join given using (position) where p.id = locked.id
         returning p.*
       ), audited as (
         insert into audit (
@@ -353,7 +353,7 @@ with given as materialized (
           octet_length("given"."difference"::text), decode("given"."difference_hash", 'hex'),
           decode("given"."definition_before", 'hex'), decode("given"."previous_hash", 'hex'),
           decode("given"."hash", 'hex')
-        from changed p join locked given on given.locked_id = p.id)
+        from changed p join locked using (id) join given using (position))
       select given.position, p.version, json_build_object(
     'id', p.id,
     'name', p.name,
@@ -435,13 +435,13 @@ with given as materialized (
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
     'datetime_aware', p.datetime_aware)::text as snapshot
-      from changed p join locked given on given.locked_id = p.id;
+      from changed p join locked using (id) join given using (position);
 
 -- persona_write(tool_ids,document_set_ids,label_ids,user_file_ids,users,groups+tool_ids,document_set_ids,label_ids,user_file_ids,users,groups)
 with given as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "tool_ids"::integer[], "document_set_ids"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "users"::uuid[], "groups"::integer[], "tool_ids_attached"::integer[], "is_admin"::boolean, "document_set_ids_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "users_attached"::uuid[], "groups_attached"::integer[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "tool_ids_attached", "is_admin", "document_set_ids_attached", "label_ids_attached", "user_file_ids_attached", "users_attached", "groups_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "tool_ids_removed", "tool_ids_put", "document_set_ids_removed", "document_set_ids_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)), locked as materialized (
-        select p.id as locked_id, given.*
+        select p.id, given.position
         from given join persona p on p.id = "given"."id" and p.version = "given"."version"
         where (case
     when p.owner_id = "given"."user" then 'owner'
@@ -469,37 +469,37 @@ with given as materialized (
           field_versions = p.field_versions || "given"."field_versions",
           audit_head = decode("given"."hash", 'hex'),
           audit_count = p.audit_count + 1
-        from locked given where p.id = given.locked_id
+        from locked join given using (position) where p.id = locked.id
         returning p.*
       ), "tool_ids_removed" as (
-        delete from "persona_tool" link using changed p join locked given on given.locked_id = p.id
+        delete from "persona_tool" link using changed p join locked using (id) join given using (position)
         where link.persona_id = p.id and link."tool_id" = any("given"."tool_ids_removed")), "tool_ids_put" as (
         insert into "persona_tool" (persona_id, "tool_id")
-        select p.id, unnest("given"."tool_ids_put") from changed p join locked given on given.locked_id = p.id), "document_set_ids_removed" as (
-        delete from "persona_document_set" link using changed p join locked given on given.locked_id = p.id
+        select p.id, unnest("given"."tool_ids_put") from changed p join locked using (id) join given using (position)), "document_set_ids_removed" as (
+        delete from "persona_document_set" link using changed p join locked using (id) join given using (position)
         where link.persona_id = p.id and link."document_set_id" = any("given"."document_set_ids_removed")), "document_set_ids_put" as (
         insert into "persona_document_set" (persona_id, "document_set_id")
-        select p.id, unnest("given"."document_set_ids_put") from changed p join locked given on given.locked_id = p.id), "label_ids_removed" as (
-        delete from "persona_label" link using changed p join locked given on given.locked_id = p.id
+        select p.id, unnest("given"."document_set_ids_put") from changed p join locked using (id) join given using (position)), "label_ids_removed" as (
+        delete from "persona_label" link using changed p join locked using (id) join given using (position)
         where link.persona_id = p.id and link."label_id" = any("given"."label_ids_removed")), "label_ids_put" as (
         insert into "persona_label" (persona_id, "label_id")
-        select p.id, unnest("given"."label_ids_put") from changed p join locked given on given.locked_id = p.id), "user_file_ids_removed" as (
-        delete from "persona_user_file" link using changed p join locked given on given.locked_id = p.id
+        select p.id, unnest("given"."label_ids_put") from changed p join locked using (id) join given using (position)), "user_file_ids_removed" as (
+        delete from "persona_user_file" link using changed p join locked using (id) join given using (position)
         where link.persona_id = p.id and link."user_file_id" = any("given"."user_file_ids_removed")), "user_file_ids_put" as (
         insert into "persona_user_file" (persona_id, "user_file_id")
-        select p.id, unnest("given"."user_file_ids_put") from changed p join locked given on given.locked_id = p.id), "users_removed" as (
-        delete from "persona_user" link using changed p join locked given on given.locked_id = p.id
+        select p.id, unnest("given"."user_file_ids_put") from changed p join locked using (id) join given using (position)), "users_removed" as (
+        delete from "persona_user" link using changed p join locked using (id) join given using (position)
         where link.persona_id = p.id and link."user_id" = any("given"."users_removed")), "users_put" as (
         insert into "persona_user" (persona_id, "user_id", level)
         select p.id, share.id, share.level
-        from changed p join locked given on given.locked_id = p.id
+        from changed p join locked using (id) join given using (position)
         cross join jsonb_to_recordset("given"."users_put") share (id uuid, level text)
         on conflict (persona_id, "user_id") do update set level = excluded.level), "groups_removed" as (
-        delete from "persona_group" link using changed p join locked given on given.locked_id = p.id
+        delete from "persona_group" link using changed p join locked using (id) join given using (position)
         where link.persona_id = p.id and link."user_group_id" = any("given"."groups_removed")), "groups_put" as (
         insert into "persona_group" (persona_id, "user_group_id", level)
         select p.id, share.id, share.level
-        from changed p join locked given on given.locked_id = p.id
+        from changed p join locked using (id) join given using (position)
         cross join jsonb_to_recordset("given"."groups_put") share (id integer, level text)
         on conflict (persona_id, "user_group_id") do update set level = excluded.level), audited as (
         insert into audit (
@@ -511,7 +511,7 @@ with given as materialized (
           octet_length("given"."difference"::text), decode("given"."difference_hash", 'hex'),
           decode("given"."definition_before", 'hex'), decode("given"."previous_hash", 'hex'),
           decode("given"."hash", 'hex')
-        from changed p join locked given on given.locked_id = p.id)
+        from changed p join locked using (id) join given using (position))
       select given.position, p.version, json_build_object(
     'id', p.id,
     'name', p.name,
@@ -593,7 +593,7 @@ with given as materialized (
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
     'datetime_aware', p.datetime_aware)::text as snapshot
-      from changed p join locked given on given.locked_id = p.id;
+      from changed p join locked using (id) join given using (position);
 
 -- tool_lock
 select id from tool where id = $1::integer for no key update;
@@ -663,7 +663,7 @@ with given as materialized (
 with given as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "name"::text, "display_name"::text, "description"::text, "definition_hash"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "name", "display_name", "description", "definition_hash", "passthrough_auth", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)), locked as materialized (
-        select t.id as locked_id, given.*
+        select t.id, given.position
         from given join tool t on t.id = "given"."id" and t.version = "given"."version"
         where t.secrets_generation = "given"."secrets_generation"
           and ("given"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("given"."manages_all" or (
@@ -688,7 +688,7 @@ with given as materialized (
           field_versions = t.field_versions || "given"."field_versions",
           audit_head = decode("given"."hash", 'hex'),
           audit_count = t.audit_count + 1
-        from locked given where t.id = given.locked_id
+        from locked join given using (position) where t.id = locked.id
         returning t.*), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
@@ -699,19 +699,19 @@ with given as materialized (
           octet_length("given"."difference"::text), decode("given"."difference_hash", 'hex'),
           decode("given"."definition_before", 'hex'), decode("given"."previous_hash", 'hex'),
           decode("given"."hash", 'hex')
-        from changed t join locked given on given.locked_id = t.id)
+        from changed t join locked using (id) join given using (position))
       select given.position, t.version, t.id, t.name, t.description, d.content::text as definition,
       coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, "given"."shown_headers" as custom_headers,
       t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
       (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
       t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
-      from changed t join locked given on given.locked_id = t.id left join tool_definition d on d.hash = t.definition_hash;
+      from changed t join locked using (id) join given using (position) left join tool_definition d on d.hash = t.definition_hash;
 
 -- tool_write(definition+headers)
 with given as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_text"::json, "definition_bytes"::integer, "name"::text, "display_name"::text, "description"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_text", "definition_bytes", "name", "display_name", "description", "passthrough_auth", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)), locked as materialized (
-        select t.id as locked_id, given.*
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "name"::text, "display_name"::text, "description"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "name", "display_name", "description", "passthrough_auth", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)), locked as materialized (
+        select t.id, given.position
         from given join tool t on t.id = "given"."id" and t.version = "given"."version"
         where t.secrets_generation = "given"."secrets_generation"
           and ("given"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("given"."manages_all" or (
@@ -726,10 +726,8 @@ with given as materialized (
         for no key update of t skip locked
       ), stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select distinct on ("given"."definition_hash")
-          decode("given"."definition_hash", 'hex'), "given"."definition_text", "given"."definition_bytes"
-        from locked given
-        order by "given"."definition_hash"
+        select decode("given"."definition_hash", 'hex'), $33::json, "given"."definition_bytes"
+        from locked join given using (position)
         on conflict (hash) do nothing), changed as (
         update tool t set
           name = "given"."name",
@@ -742,13 +740,13 @@ with given as materialized (
           field_versions = t.field_versions || "given"."field_versions",
           audit_head = decode("given"."hash", 'hex'),
           audit_count = t.audit_count + 1
-        from locked given where t.id = given.locked_id
+        from locked join given using (position) where t.id = locked.id
         returning t.*), given_headers as (
         select t.id as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
           g.value ->> 'fingerprint' as fingerprint, (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id,
           g.value ->> 'nonce' as nonce, g.value ->> 'ciphertext' as ciphertext
-        from changed t join locked given on given.locked_id = t.id cross join json_array_elements("given"."headers") with ordinality g (value, position)), removed_headers as (
-        delete from tool_header h using changed t join locked given on given.locked_id = t.id
+        from changed t join locked using (id) join given using (position) cross join json_array_elements("given"."headers") with ordinality g (value, position)), removed_headers as (
+        delete from tool_header h using changed t join locked using (id) join given using (position)
         where h.tool_id = t.id and h.position >= json_array_length("given"."headers")), put_headers as (
         insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
         select g.tool_id, g.position, g.name, coalesce(g.key_id, kept.key_id),
@@ -767,10 +765,10 @@ with given as materialized (
           octet_length("given"."difference"::text), decode("given"."difference_hash", 'hex'),
           decode("given"."definition_before", 'hex'), decode("given"."previous_hash", 'hex'),
           decode("given"."hash", 'hex')
-        from changed t join locked given on given.locked_id = t.id)
+        from changed t join locked using (id) join given using (position))
       select given.position, t.version, t.id, t.name, t.description, null::text as definition,
       coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, "given"."shown_headers" as custom_headers,
       t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
       (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
       t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
-      from changed t join locked given on given.locked_id = t.id;
+      from changed t join locked using (id) join given using (position);
