@@ -117,8 +117,8 @@ export const viewerOfCaller: Viewer = {
 
 /**
  * A statement that reads for each known token its row with its user, what user, groups and scopes permit together (1 basic,
- * 2 manage:actions, 3 admin), and a resource. Scopes narrow; a group manager's
- * scopes must reach the tool operations (DECISIONS sections 6 and 7).
+ * 2 manage:actions, 3 admin), and a resource. Scopes narrow; a group manager's scopes must reach the tool operations
+ * (DECISIONS sections 6 and 7). `offset 0` has the user looked up by key: joined freely, the planner may read all users.
  */
 export function callerStatement(
   name: string,
@@ -138,7 +138,7 @@ export function callerStatement(
         least(greatest(${rank(sql`u.permissions`)}, held.granted), case when t.scopes is null then 3 else ${rank(sql`t.scopes`)} end) as permission,
         case when t.scopes is null or ${rank(sql`t.scopes`)} >= 2 then held.managed else '{}' end as managed_groups
       from token t
-      join user_account u on u.id = t.user_id
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
       cross join lateral (
         select coalesce(max(${rank(sql`g.permissions`)}), 1) as granted,
           coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed

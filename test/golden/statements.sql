@@ -1,7 +1,8 @@
 -- caller
 with given as materialized (
         select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position))
+        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position)
+        where position = position + 0)
     select given.position, caller.*, null::json as state
     from given
     cross join lateral (
@@ -14,7 +15,7 @@ with given as materialized (
         least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.granted), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
         case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
       from token t
-      join user_account u on u.id = t.user_id
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
       cross join lateral (
         select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as granted,
           coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed
@@ -29,7 +30,8 @@ with given as materialized (
 -- caller_and_persona
 with given as materialized (
         select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position))
+        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position)
+        where position = position + 0)
     select given.position, caller.*, (select json_build_object(
     'id', p.id,
     'version', p.version,
@@ -79,7 +81,7 @@ with given as materialized (
         least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.granted), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
         case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
       from token t
-      join user_account u on u.id = t.user_id
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
       cross join lateral (
         select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as granted,
           coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed
@@ -94,7 +96,8 @@ with given as materialized (
 -- caller_and_tool
 with given as materialized (
         select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position))
+        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position)
+        where position = position + 0)
     select given.position, caller.*, (select json_build_object(
     'id', t.id,
     'version', t.version,
@@ -147,7 +150,7 @@ with given as materialized (
         least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.granted), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
         case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
       from token t
-      join user_account u on u.id = t.user_id
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
       cross join lateral (
         select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as granted,
           coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed
@@ -217,7 +220,8 @@ select json_build_object(
 -- persona_snapshot
 with given as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "access"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "access", position))
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "access", position)
+        where position = position + 0)
       select given.position, p.version, json_build_object(
     'id', p.id,
     'name', p.name,
@@ -317,7 +321,8 @@ with given as materialized (
 -- persona_write(+)
 with given as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "tool_ids"::integer[], "document_set_ids"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "users"::uuid[], "groups"::integer[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)), locked as materialized (
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        where position = position + 0), locked as materialized (
         select p.id, given.position
         from given join persona p on p.id = "given"."id" and p.version = "given"."version"
         where (case
@@ -440,7 +445,8 @@ with given as materialized (
 -- persona_write(tool_ids,document_set_ids,label_ids,user_file_ids,users,groups+tool_ids,document_set_ids,label_ids,user_file_ids,users,groups)
 with given as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "tool_ids"::integer[], "document_set_ids"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "users"::uuid[], "groups"::integer[], "tool_ids_attached"::integer[], "is_admin"::boolean, "document_set_ids_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "users_attached"::uuid[], "groups_attached"::integer[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "tool_ids_attached", "is_admin", "document_set_ids_attached", "label_ids_attached", "user_file_ids_attached", "users_attached", "groups_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "tool_ids_removed", "tool_ids_put", "document_set_ids_removed", "document_set_ids_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)), locked as materialized (
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "tool_ids_attached", "is_admin", "document_set_ids_attached", "label_ids_attached", "user_file_ids_attached", "users_attached", "groups_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "tool_ids_removed", "tool_ids_put", "document_set_ids_removed", "document_set_ids_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        where position = position + 0), locked as materialized (
         select p.id, given.position
         from given join persona p on p.id = "given"."id" and p.version = "given"."version"
         where (case
@@ -647,7 +653,8 @@ select id from oauth_config where id = $1::integer;
 -- tool_row
 with given as materialized (
         select position::integer, "id"::integer, "version"::integer
-        from unnest($1::text[], $2::text[]) with ordinality asked ("id", "version", position))
+        from unnest($1::text[], $2::text[]) with ordinality asked ("id", "version", position)
+        where position = position + 0)
     select given.position, t.version, t.id, t.name, t.description, d.content::text as definition,
       coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
@@ -662,7 +669,8 @@ with given as materialized (
 -- tool_write(+)
 with given as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "name"::text, "display_name"::text, "description"::text, "definition_hash"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "name", "display_name", "description", "definition_hash", "passthrough_auth", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)), locked as materialized (
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "name", "display_name", "description", "definition_hash", "passthrough_auth", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
+        where position = position + 0), locked as materialized (
         select t.id, given.position
         from given join tool t on t.id = "given"."id" and t.version = "given"."version"
         where t.secrets_generation = "given"."secrets_generation"
@@ -710,7 +718,8 @@ with given as materialized (
 -- tool_write(definition+headers)
 with given as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "name"::text, "display_name"::text, "description"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "name", "display_name", "description", "passthrough_auth", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)), locked as materialized (
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "name", "display_name", "description", "passthrough_auth", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
+        where position = position + 0), locked as materialized (
         select t.id, given.position
         from given join tool t on t.id = "given"."id" and t.version = "given"."version"
         where t.secrets_generation = "given"."secrets_generation"

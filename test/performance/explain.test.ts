@@ -34,7 +34,7 @@ t.test('no request path reads a table from end to end', { timeout: 600_000 }, as
   const client = await madeOrganisation(t)
   const unindexed = await sequentialReads(client, "select from persona where description = 'x'")
   t.same(unindexed, ['persona'], 'a look-up without an index would be found')
-  for (const statement of statements) {
+  for (const statement of statements.filter(statement => !READINESS.test(statement))) {
     const found = await sequentialReads(client, statement)
     t.same(found, [], statement.trim().slice(0, 100).replaceAll(/\s+/g, ' '))
   }
@@ -109,6 +109,9 @@ async function statementsOfRequests(t: Test): Promise<string[]> {
   return [...texts].filter(text => /^\s*(select|with|insert|update|delete)\b/i.test(text))
 }
 
+/** Which keys are in use: reads an index whole, for the readiness probe and at most once in ten seconds. */
+const READINESS = /^select "key_id" from "tool_header"/
+
 const NOBODY = '00000000-0000-4000-8000-0000000000ff'
 
 async function madeOrganisation(t: Test): Promise<pg.Client> {
@@ -156,11 +159,16 @@ interface PlanRow {
 interface PlanNode {
   'Node Type': string
   'Relation Name'?: string
+  'Index Cond'?: string
   Plans?: PlanNode[]
 }
 
 function readFromEndToEnd(node: PlanNode): string[] {
-  const own = node['Node Type'] === 'Seq Scan' ? [node['Relation Name'] ?? ''] : []
+  const type = node['Node Type']
+  // An index without a condition is read whole too, for a merge or hash join; among small tables that is no fault.
+  const isWholeIndex = /^Index (Only )?Scan$/.test(type) && node['Index Cond'] === undefined
+  const isWhole = type === 'Seq Scan' || (FULL && isWholeIndex)
+  const own = isWhole ? [node['Relation Name'] ?? ''] : []
   return [...own, ...(node.Plans ?? []).flatMap(readFromEndToEnd)]
 }
 
