@@ -70,11 +70,11 @@ export function rowStatement<P extends object, R>(
       keys.add(key)
       return sql.ref(`given.${key}`)
     })
-    // The condition holds for every row. The planner, which knows nothing of them, takes an equality for rare and so plans for
-    // one row: each is found by its key. For the ten that it would expect it reads whole tables of some thousand rows.
     const columns = [...keys].map(key => sql`${sql.id(key)}::${sql.raw(String(types[key]))}`)
     const lists = [...keys].map(key => sql`${param(key)}::text[]`)
     const names = [...keys].map(key => sql.id(key))
+    // The condition holds for every row. The planner, which takes an equality with the unknown for rare, plans for one row by
+    // it: each is found by its key. For the ten rows that it expects of a list it reads whole tables of some thousand rows.
     const given = sql`given as materialized (
         select position::integer, ${sql.join(columns)}
         from unnest(${sql.join(lists)}) with ordinality asked (${sql.join(names)}, position)
