@@ -2,7 +2,7 @@ import { execFile, spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import pg from 'pg'
+import { prepareValue } from '../src/db/prepare-value.js'
 import { TextArray } from '../src/db/text-array.js'
 
 /** One statement with the values that a real request bound to it. */
@@ -96,6 +96,3 @@ function textOf(value: unknown): string | null {
   const prepared = prepareValue(value)
   return Buffer.isBuffer(prepared) ? `\\x${prepared.toString('hex')}` : prepared
 }
-
-// pg's own conversion, so that pgbench sends what the service sends. Not declared in its types.
-const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): string | Buffer | null } }).utils

@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { Batch, type Descriptions, type StatementResult, type WireStatement } from './batch.js'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
+import { prepareValue } from './prepare-value.js'
 import type { PreparedNames } from './prepared-names.js'
 import { classifyDatabaseError } from './sqlstate.js'
 import { TimeLimit } from './time-limit.js'
@@ -269,6 +270,3 @@ function lastResult(result: StatementResult | StatementResult[]): StatementResul
   const last = Array.isArray(result) ? result.at(-1) : result
   return last ?? { command: '', rowCount: null, rows: [] }
 }
-
-// pg's own conversion, so that a value means the same in a batch and in a single query. Not declared in its types.
-const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): string | Buffer | null } }).utils

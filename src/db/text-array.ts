@@ -1,4 +1,4 @@
-import pg from 'pg'
+import { prepareValue } from './prepare-value.js'
 
 /** PostgreSQL's type `text`, by its number. */
 const TEXT_OID = 25
@@ -39,6 +39,3 @@ function textOf(value: unknown): string | null {
   const prepared = prepareValue(value)
   return Buffer.isBuffer(prepared) ? `\\x${prepared.toString('hex')}` : prepared
 }
-
-// pg's own conversion, so that a value means the same alone and in a list. Not declared in its types.
-const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): string | Buffer | null } }).utils
