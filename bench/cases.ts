@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import { TextArray } from '../src/db/text-array.js'
+import { TextArray } from '../src/db/statements/text-array.js'
 import type { Captured } from './captured.js'
 import type { BenchDatabase } from './database.js'
 import type { RequestSource } from './load.js'

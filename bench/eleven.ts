@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type pg from 'pg'
-import { statement } from '../src/db/statement.js'
+import { statement } from '../src/db/statements/statement.js'
 import { personaSnapshot, storedRelations } from '../src/persona/snapshot.js'
 
 /** The fields of an agent update that the control stores. */

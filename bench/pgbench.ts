@@ -2,8 +2,8 @@ import { execFile, spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { prepareValue } from '../src/db/prepare-value.js'
-import { TextArray } from '../src/db/text-array.js'
+import { prepareValue } from '../src/db/connection/prepare-value.js'
+import { TextArray } from '../src/db/statements/text-array.js'
 
 /** One statement with the values that a real request bound to it. */
 export interface CapturedStatement {

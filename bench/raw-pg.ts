@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { TextArray } from '../src/db/text-array.js'
+import { TextArray } from '../src/db/statements/text-array.js'
 import type { CapturedStatement, Rate, ScriptPart } from './pgbench.js'
 
 /**

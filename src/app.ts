@@ -6,11 +6,12 @@ import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated } from './errors.js'
 import { registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHostCheck } from './http/broken-requests.js'
+import { registerConnectionEnd } from './http/connection-end.js'
 import { registerCors } from './http/cors.js'
 import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
+import { registerGate } from './http/gate.js'
 import { registerHealth } from './http/health.js'
-import { registerConnectionEnd, registerGate, shared } from './http/lifecycle.js'
 import { registerLimits } from './http/limits.js'
 import { registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
@@ -18,9 +19,10 @@ import { registerNotFound } from './http/not-found.js'
 import { registerOperation } from './http/operation.js'
 import { requestIdOf } from './http/request-id.js'
 import { setCommonHeaders } from './http/security-headers.js'
+import { singleFlight } from './http/single-flight.js'
 import { registerPersonaRoutes } from './persona/routes.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
-import type { Service } from './service.js'
+import type { Service } from './startup.js'
 import { registerToolRoutes } from './tool/routes.js'
 import { toolComponents } from './tool/schema.js'
 
@@ -74,7 +76,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerRequestLog(app)
   registerConnectionEnd(app)
   registerHostCheck(app)
-  const inWork = registerGate(app, service, config.CONCURRENT_REQUESTS_MAX)
+  const inFlight = registerGate(app, service, config.CONCURRENT_REQUESTS_MAX)
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: config.RATE_LIMIT_PER_MINUTE,
     failuresPerMinute: config.FAILED_AUTH_LIMIT_PER_MINUTE,
@@ -87,11 +89,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     return failureLimit(error, request, reply).then(limited => handleError(limited, request, reply))
   })
   registerAuthentication(app, database)
-  const readiness = shared(() => service.readiness())
+  const readiness = singleFlight(() => service.readiness())
   metrics.watch(app, {
     pool: database.pool,
     poolSizeMax: config.DATABASE_POOL_SIZE,
-    inWork,
+    inFlight,
     readiness,
     version: options.version,
   })

@@ -10,7 +10,7 @@ import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Service } from '../src/service.js'
+import { Service } from '../src/startup.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 

@@ -5,7 +5,7 @@ import { buildApp } from '../src/app.js'
 import { registerAuthentication } from '../src/auth/hook.js'
 import { readConfig } from '../src/config.js'
 import { openUrl } from '../src/db/open.js'
-import type { Service } from '../src/service.js'
+import type { Service } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { matchesGolden } from './golden.js'
 

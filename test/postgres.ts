@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
-import { startEmbedded } from '../src/db/embedded.js'
+import { startEmbedded } from '../src/db/embedded/embedded.js'
 
 /** A database that a test file has for itself. */
 export interface TestDatabase {

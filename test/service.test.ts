@@ -5,7 +5,7 @@ import { readConfig } from '../src/config.js'
 import type { Database } from '../src/db/tables.js'
 import { makeLogger } from '../src/http/logging.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Service } from '../src/service.js'
+import { Service } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { TEST_SECRET_KEYS, worldDatabase } from './world.js'
 

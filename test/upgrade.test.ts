@@ -12,7 +12,7 @@ import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/mig
 import { openUrl } from '../src/db/open.js'
 import { makeLogger } from '../src/http/logging.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Service } from '../src/service.js'
+import { Service } from '../src/startup.js'
 import { AGENT_COUNT, makeWorld, range } from './faults/world.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'

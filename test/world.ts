@@ -71,7 +71,7 @@ function open(url: string): ServiceDatabase {
 /** What the template's content depends on: the document, the migrations, and what applies it. */
 function contentHash(): string {
   const hash = createHash('sha256').update(readFileSync(worldFile()))
-  for (const folder of ['migrations', 'src/admin/apply', 'src/revisions', 'src/secrets']) {
+  for (const folder of ['migrations', 'src/admin/apply', 'src/updates', 'src/secrets']) {
     const names = readdirSync(join(BUILD, folder)).filter(name => name.endsWith('.js'))
     for (const name of names.sort()) hash.update(readFileSync(join(BUILD, folder, name)))
   }

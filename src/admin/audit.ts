@@ -1,6 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
-import { auditHash, GENESIS_HASH, sha256 } from '../revisions/audit.js'
+import { auditHash, GENESIS_HASH, sha256 } from '../updates/audit.js'
 
 /** Which rows of the audit trail to list. Times are ISO 8601, `since` inclusive and `until` exclusive. */
 export interface AuditFilter {

@@ -1,7 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { dateTime, enumeration, flag, freeForm, int32, list, nullable, text, uuid } from '../http/typebox.js'
 import { DocumentSource, FederatedConnectorSource } from '../persona/enumerations.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
+import { dateTime, enumeration, flag, freeForm, int32, list, nullable, text, uuid } from '../schema/vocabulary.js'
 import { Header } from '../tool/schema.js'
 
 /*

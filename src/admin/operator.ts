@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { Actor } from '../revisions/audit.js'
+import type { Actor } from '../updates/audit.js'
 
 /** The operator at the command line, as the audit trail names them. One per command: its request id marks what belongs together. */
 export function operatorActor(): Actor {

@@ -1,10 +1,10 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import type { Kysely } from 'kysely'
-import { repeated } from '../db/repeat.js'
+import { repeated } from '../db/connection/repeat.js'
 import type { Database, Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden } from '../errors.js'
-import { parsePathId } from '../http/parameters.js'
+import { parsePathId } from '../schema/parameters.js'
 import { authenticate, type CallerStatement, type Look, tokenHash } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 

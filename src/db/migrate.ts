@@ -5,7 +5,7 @@ import pg from 'pg'
 import * as organisation from '../../migrations/0001_organisation.js'
 import * as toolsAndAgents from '../../migrations/0002_tools_and_agents.js'
 import * as tokensAndAudit from '../../migrations/0003_tokens_and_audit.js'
-import { SQLSTATE } from './sqlstate.js'
+import { SQLSTATE } from './connection/sqlstate.js'
 import type { Database } from './tables.js'
 
 /**

@@ -1,8 +1,8 @@
 import { type Config, InvalidConfiguration } from '../config.js'
-import { openDatabase } from './connection.js'
-import { describeDatabase, parseDatabaseUrl } from './database-url.js'
-import { type Embedded, startEmbedded } from './embedded.js'
-import type { DatabaseOptions } from './options.js'
+import { describeDatabase, parseDatabaseUrl } from './connection/database-url.js'
+import type { DatabaseOptions } from './connection/options.js'
+import { openDatabase } from './connection/pool.js'
+import { type Embedded, startEmbedded } from './embedded/embedded.js'
 import type { Database } from './tables.js'
 import type { ServiceDatabase } from './transaction.js'
 

@@ -1,5 +1,5 @@
 import type { CompiledQuery, Transaction } from 'kysely'
-import type { OpenDatabase } from './connection.js'
+import type { OpenDatabase } from './connection/pool.js'
 import type { Database } from './tables.js'
 
 /** The service's database: Kysely for queries, and batches of statements in one round trip. */

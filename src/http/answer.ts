@@ -1,6 +1,6 @@
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
-import { entityTag } from '../revisions/tag.js'
+import { entityTag } from '../updates/tag.js'
 import { warningHeader } from './warnings.js'
 
 /** What an update's 200 carries beside its body. `version` is the stored one, also after a dry run. */

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify'
-import { type ParsedBody, parseJsonBody } from './json-body.js'
+import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 
 /**
  * Bodies are JSON and nothing else; other media types are 415. The parser answers a `ParsedBody` rather than throwing,

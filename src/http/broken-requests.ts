@@ -28,7 +28,7 @@ export type OnBroken = (code: string) => void
  * of every other error, with an id that stands in the log. What was sent is neither answered nor logged.
  */
 export class BrokenRequests {
-  /** The requests of each connection that are not over, in their order. A list: `countRequests` in lifecycle.ts says why no map. */
+  /** The requests of each connection that are not over, in their order. A list: `countRequests` says why no map. */
   readonly #open = new WeakMap<Socket, Exchange[]>()
   readonly #answered = new WeakSet<Socket>()
   readonly #onBroken: OnBroken

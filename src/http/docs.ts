@@ -2,10 +2,10 @@ import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
 import type { TSchema } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { HTTPValidationError, ValidationError } from './faults.js'
+import { HTTPValidationError, ValidationError } from '../schema/faults.js'
+import { component } from '../schema/vocabulary.js'
 import { ErrorAnswer } from './openapi.js'
 import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './security-headers.js'
-import { component } from './typebox.js'
 
 /**
  * The OpenAPI document, made from the routes' own schemas: `GET /openapi.json`, and `GET /docs`, a page to read and try

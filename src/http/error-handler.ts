@@ -1,6 +1,6 @@
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-import { CommitUnknown, DatabaseClosed } from '../db/database-error.js'
-import { classifyDatabaseError, type DatabaseErrorKind } from '../db/sqlstate.js'
+import { CommitUnknown, DatabaseClosed } from '../db/connection/database-error.js'
+import { classifyDatabaseError, type DatabaseErrorKind } from '../db/connection/sqlstate.js'
 import {
   BuiltinReadOnly,
   Forbidden,
@@ -12,7 +12,7 @@ import {
   ResourceNotFound,
   Unavailable,
 } from '../errors.js'
-import { boundFaults } from './faults.js'
+import { boundFaults } from '../schema/faults.js'
 
 /** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
 interface ErrorAnswer {

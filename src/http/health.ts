@@ -1,11 +1,5 @@
 import type { FastifyInstance } from 'fastify'
-import type { UnavailableReason } from '../errors.js'
-
-/** Whether the service can do its work now, and if not, why and what helps. */
-export type Readiness =
-  | { status: 'ready' }
-  | { status: 'degraded'; reason: 'key_missing'; detail: string }
-  | { status: 'unavailable'; reason: UnavailableReason; detail: string }
+import type { Readiness } from '../readiness.js'
 
 /**
  * `GET /healthz`: this process is alive, nothing else. `GET /readyz`: it can serve; 503 names its own reason and what to

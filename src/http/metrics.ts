@@ -5,9 +5,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { Forbidden, type RateLimited } from '../errors.js'
+import type { Readiness } from '../readiness.js'
 import { plainAddress } from './client-address.js'
-import type { Readiness } from './health.js'
-import type { RequestsInWork } from './lifecycle.js'
+import type { RequestsInFlight } from './requests-in-flight.js'
 
 /** Upper bounds of the time buckets, in seconds. */
 const DURATION_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
@@ -29,7 +29,7 @@ export interface DatabaseExchange {
 export interface MetricSources {
   pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
   poolSizeMax: number
-  inWork: RequestsInWork
+  inFlight: RequestsInFlight
   readiness: () => Promise<Readiness>
   version: string
 }
@@ -107,7 +107,7 @@ export class Metrics {
       this.#abandoned.inc({ operation: request.operation })
       done()
     })
-    this.#watchConnections(app.server, sources.inWork)
+    this.#watchConnections(app.server, sources.inFlight)
     this.#watchPool(sources)
     this.#watchState(sources.readiness)
     this.#gauge('agents_build_info', 'Always 1.', ['version'], gauge => gauge.set({ version: sources.version }, 1))
@@ -118,8 +118,10 @@ export class Metrics {
     return { type: this.#registry.contentType, body: await this.#registry.metrics() }
   }
 
-  #watchConnections(server: NetServer, inWork: RequestsInWork): void {
-    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge => gauge.set(inWork.count))
+  #watchConnections(server: NetServer, inFlight: RequestsInFlight): void {
+    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge =>
+      gauge.set(inFlight.count),
+    )
     this.#gauge('agents_http_connections', 'Open client connections.', [], async gauge => {
       const open = await new Promise<number>(resolve => server.getConnections((_, count) => resolve(count ?? 0)))
       gauge.set(open)

@@ -1,5 +1,5 @@
 import { Type } from '@sinclair/typebox'
-import { reference } from './typebox.js'
+import { reference } from '../schema/vocabulary.js'
 
 /*
  * What the OpenAPI document says of every operation alike: parameters, headers and error answers. These descriptions

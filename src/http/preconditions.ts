@@ -1,5 +1,5 @@
 import type { Fault } from '../errors.js'
-import type { Precondition } from '../revisions/tag.js'
+import type { Precondition } from '../updates/tag.js'
 
 const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 /** Elements of a list may be empty (RFC 9110, section 5.6.1), but between two tags there is a comma. */

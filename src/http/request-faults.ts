@@ -1,6 +1,6 @@
 import type { Fault } from '../errors.js'
-import { boundFaults } from './faults.js'
-import type { ParsedBody } from './json-body.js'
+import { boundFaults } from '../schema/faults.js'
+import type { ParsedBody } from '../schema/json-body.js'
 
 /**
  * The faults of stages (a) and (b) of DECISIONS section 2, in the order of the answer: a refused body stands alone;

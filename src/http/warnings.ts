@@ -1,4 +1,4 @@
-import type { RecentChange } from '../revisions/recent.js'
+import type { RecentChange } from '../updates/recent.js'
 
 const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64

@@ -1,5 +1,5 @@
 import type { Static } from '@sinclair/typebox'
-import { enumeration } from '../http/typebox.js'
+import { enumeration } from '../schema/vocabulary.js'
 
 export type RecencyBiasSetting = Static<typeof RecencyBiasSetting>
 export const RecencyBiasSetting = enumeration(['favor_recent', 'base_decay', 'no_decay', 'auto'], {

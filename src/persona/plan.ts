@@ -1,8 +1,8 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
 import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ResourceNotFound } from '../errors.js'
-import type { Change } from '../revisions/audit.js'
-import type { RecentChange } from '../revisions/recent.js'
-import { entityTag, type Precondition, preconditionHolds } from '../revisions/tag.js'
+import type { Change } from '../updates/audit.js'
+import type { RecentChange } from '../updates/recent.js'
+import { entityTag, type Precondition, preconditionHolds } from '../updates/tag.js'
 import type { PersonaContent, PersonaState } from './state.js'
 
 /**

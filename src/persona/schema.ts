@@ -1,5 +1,16 @@
 import { type Static, type TObject, Type } from '@sinclair/typebox'
-import { dateTime, flag, freeForm, identifier, int32, list, nullable, number, text, uuid } from '../http/typebox.js'
+import {
+  dateTime,
+  flag,
+  freeForm,
+  identifier,
+  int32,
+  list,
+  nullable,
+  number,
+  text,
+  uuid,
+} from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
 import { AccessType, DocumentSource, FederatedConnectorSource, RecencyBiasSetting } from './enumerations.js'
 

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely'
 import { type PersonaAccess, personaAccess } from '../auth/access.js'
 import { callerStatement, userOfCaller } from '../auth/authenticate.js'
 import type { ShareLevel, StarterMessageRow } from '../db/tables.js'
-import { type RecentChange, recentChanges } from '../revisions/recent.js'
+import { type RecentChange, recentChanges } from '../updates/recent.js'
 
 export interface UserShare {
   id: string

@@ -1,15 +1,15 @@
 import type { Transaction } from 'kysely'
 import { type Caller, isAdmin, managesActions } from '../auth/caller.js'
-import type { RowQuery } from '../db/row-statement.js'
-import type { Executor } from '../db/statement.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
+import type { Executor } from '../db/statements/statement.js'
 import type { Database } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound } from '../errors.js'
-import { type Actor, type AuditEntry, auditEntry } from '../revisions/audit.js'
-import { changesSince } from '../revisions/changes.js'
-import { type Attempt, withOutcome } from '../revisions/outcome.js'
-import { entityTag, versionInTags } from '../revisions/tag.js'
-import { databaseTimeMs, received } from '../revisions/time.js'
+import { type Actor, type AuditEntry, auditEntry } from '../updates/audit.js'
+import { changesSince } from '../updates/changes.js'
+import { type Attempt, withOutcome } from '../updates/outcome.js'
+import { entityTag, versionInTags } from '../updates/tag.js'
+import { databaseTimeMs, received } from '../updates/time.js'
 import {
   type Attached,
   idsOf,

@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
-import { statement } from '../db/statement.js'
+import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound } from '../errors.js'
 import { compareDefinitionsInSlices, type DefinitionChange } from './definition/index.js'

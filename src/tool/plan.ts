@@ -1,10 +1,10 @@
 import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest } from '../errors.js'
-import type { Change } from '../revisions/audit.js'
-import type { RecentChange } from '../revisions/recent.js'
-import { entityTag, type Precondition, preconditionHolds } from '../revisions/tag.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import { fingerprint, looksLikeMask, maskOf } from '../secrets/mask.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
+import type { Change } from '../updates/audit.js'
+import type { RecentChange } from '../updates/recent.js'
+import { entityTag, type Precondition, preconditionHolds } from '../updates/tag.js'
 import { headerFaults } from './headers.js'
 import type { StoredHeader, ToolState } from './state.js'
 

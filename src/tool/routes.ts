@@ -3,13 +3,13 @@ import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { compileBody, HTTPValidationError } from '../http/faults.js'
 import { answerHeaders, bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
 import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
-import { reference } from '../http/typebox.js'
 import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
-import { sha256 } from '../revisions/audit.js'
+import { compileBody, HTTPValidationError } from '../schema/faults.js'
+import { reference } from '../schema/vocabulary.js'
 import type { Vault } from '../secrets/vault.js'
+import { sha256 } from '../updates/audit.js'
 import {
   checkDefinitionInSlices,
   DEFAULT_DEFINITION_LIMITS,

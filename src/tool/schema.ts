@@ -1,5 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { flag, freeForm, identifier, list, nullable, text } from '../http/typebox.js'
+import { flag, freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { DEFAULT_HEADER_LIMITS } from './headers.js'
 
 /*

@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
-import { type RecentChange, recentChanges } from '../revisions/recent.js'
+import { type RecentChange, recentChanges } from '../updates/recent.js'
 
 /** A stored custom header without its secret. `fingerprint` is hex; its first digits are the mask. */
 export interface StoredHeader {

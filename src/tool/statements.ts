@@ -1,9 +1,9 @@
 import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
-import { type RowTypes, rowStatement } from '../db/row-statement.js'
-import { type Param, statement } from '../db/statement.js'
-import type { AuditEntry } from '../revisions/audit.js'
-import { AUDIT_TYPES, insertAudit } from '../revisions/statements.js'
+import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
+import { type Param, statement } from '../db/statements/statement.js'
+import type { AuditEntry } from '../updates/audit.js'
+import { AUDIT_TYPES, insertAudit } from '../updates/statements.js'
 import { maskedHeaders } from './snapshot.js'
 import { type ToolState, toolState } from './state.js'
 

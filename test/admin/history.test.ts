@@ -9,7 +9,7 @@ import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { contentOf } from '../../src/persona/plan.js'
 import { readPersona } from '../../src/persona/store.js'
-import { pruneHistory } from '../../src/revisions/prune.js'
+import { pruneHistory } from '../../src/updates/prune.js'
 import { worldDatabase } from '../world.js'
 
 const { database, vault, url } = await worldDatabase(t)

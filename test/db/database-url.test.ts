@@ -1,6 +1,6 @@
 import { inspect } from 'node:util'
 import t from 'tap'
-import { type DatabaseUrl, describeDatabase, parseDatabaseUrl } from '../../src/db/database-url.js'
+import { type DatabaseUrl, describeDatabase, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 
 t.test('one host with everything', async t => {
   const url = read(

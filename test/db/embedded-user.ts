@@ -2,7 +2,7 @@
  * A process that uses the embedded PostgreSQL, for the tests that kill such processes. Arguments: the data folder, then settings
  * as `name=value`. It prints one line of JSON when it is in, and leaves in good order when its standard input ends.
  */
-import { startEmbedded } from '../../src/db/embedded.js'
+import { startEmbedded } from '../../src/db/embedded/embedded.js'
 
 const [dataDir = '', ...settings] = process.argv.slice(2)
 const { PG_BIN_DIR: binDir } = process.env

@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
-import { rowStatement, weightOf } from '../../src/db/row-statement.js'
+import { rowStatement, weightOf } from '../../src/db/statements/row-statement.js'
 import { testDatabase } from '../postgres.js'
 
 interface Row {

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import t from 'tap'
-import { statement } from '../../src/db/statement.js'
+import { statement } from '../../src/db/statements/statement.js'
 
 interface RenameParameters {
   id: number

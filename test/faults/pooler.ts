@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { identity, preferredAccount } from '../../src/db/embedded-account.js'
+import { identity, preferredAccount } from '../../src/db/embedded/account.js'
 import { ended, endWithUs, freePort } from './cluster.js'
 
 const PROGRAM = '/usr/sbin/pgbouncer'

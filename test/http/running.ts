@@ -8,7 +8,7 @@ import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
-import { Service } from '../../src/service.js'
+import { Service } from '../../src/startup.js'
 import { VERSION } from '../../src/version.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 

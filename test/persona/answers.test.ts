@@ -1,8 +1,8 @@
 import { Kind, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import t from 'tap'
-import { innerSchema } from '../../src/http/typebox.js'
 import { PersonaSnapshot } from '../../src/persona/schema.js'
+import { innerSchema } from '../../src/schema/vocabulary.js'
 import { ToolSnapshot, ValidateToolResponse } from '../../src/tool/schema.js'
 import { worldApp } from '../app.js'
 

@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import t from 'tap'
 import type { Database, ResourceKind } from '../../src/db/tables.js'
-import { auditHash, GENESIS_HASH, sha256 } from '../../src/revisions/audit.js'
+import { auditHash, GENESIS_HASH, sha256 } from '../../src/updates/audit.js'
 import { worldApp } from '../app.js'
 import { auditRows, only, versionOf } from './stored-state.js'
 

@@ -3,9 +3,9 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { Kind, Type } from '@sinclair/typebox'
 import fastify from 'fastify'
 import t from 'tap'
-import { HTTPValidationError, ValidationError } from '../../src/http/faults.js'
-import { component, reference } from '../../src/http/typebox.js'
 import { PersonaSnapshot, PersonaUpsertRequest, personaComponents } from '../../src/persona/schema.js'
+import { HTTPValidationError, ValidationError } from '../../src/schema/faults.js'
+import { component, reference } from '../../src/schema/vocabulary.js'
 import { CustomToolUpdate, ToolSnapshot, toolComponents } from '../../src/tool/schema.js'
 
 const components = [...toolComponents, ...personaComponents(), ValidationError, HTTPValidationError]

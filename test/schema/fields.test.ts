@@ -1,7 +1,7 @@
 import type { TObject } from '@sinclair/typebox'
 import t, { type Test } from 'tap'
-import { compileBody } from '../../src/http/faults.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
+import { compileBody } from '../../src/schema/faults.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../../src/tool/schema.js'
 
 /** What one field answers: the fault types, written `type` or `index:type` or `index.name:type`; '' is no fault. */

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { exceedsDepth, parseJsonBody, tooDeep, unstorableText } from '../../src/http/json-body.js'
-import { offsetOfSyntaxError } from '../../src/http/json-syntax.js'
+import { exceedsDepth, parseJsonBody, tooDeep, unstorableText } from '../../src/schema/json-body.js'
+import { offsetOfSyntaxError } from '../../src/schema/json-syntax.js'
 
 const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text))
 const refusal = (text: string | Uint8Array) => {

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { parseDateTime } from '../../src/http/date-time.js'
-import { parsePathId, parseQueryFlag, parseUpdateMask } from '../../src/http/parameters.js'
 import { requestFaults } from '../../src/http/request-faults.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
+import { parseDateTime } from '../../src/schema/date-time.js'
+import { parsePathId, parseQueryFlag, parseUpdateMask } from '../../src/schema/parameters.js'
 import { headerFaults } from '../../src/tool/headers.js'
 
 t.test('422 int_parsing for an id that is no integer in plain decimal', async t => {

@@ -1,8 +1,8 @@
 import { TypeCompiler } from '@sinclair/typebox/compiler'
 import fc from 'fast-check'
 import t from 'tap'
-import { boundFaults, collectFaults, faultsOfMasked, unknownFields } from '../../src/http/faults.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
+import { boundFaults, collectFaults, faultsOfMasked, unknownFields } from '../../src/schema/faults.js'
 import { CustomToolUpdate } from '../../src/tool/schema.js'
 import { fullAgent } from './full-agent.js'
 

@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import type { Fault } from '../../src/errors.js'
-import { compileBody } from '../../src/http/faults.js'
-import { parseJsonBody } from '../../src/http/json-body.js'
-import { parsePathId } from '../../src/http/parameters.js'
 import { requestFaults } from '../../src/http/request-faults.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
+import { compileBody } from '../../src/schema/faults.js'
+import { parseJsonBody } from '../../src/schema/json-body.js'
+import { parsePathId } from '../../src/schema/parameters.js'
 import { CustomToolUpdate } from '../../src/tool/schema.js'
 
 interface RecordedCase {

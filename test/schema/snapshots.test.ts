@@ -1,6 +1,6 @@
 import t from 'tap'
-import { compileBody } from '../../src/http/faults.js'
 import { PersonaSnapshot } from '../../src/persona/schema.js'
+import { compileBody } from '../../src/schema/faults.js'
 import { ToolSnapshot, ValidateToolResponse } from '../../src/tool/schema.js'
 
 const tool: ToolSnapshot = {

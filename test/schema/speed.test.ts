@@ -1,7 +1,7 @@
 import t from 'tap'
-import { compileBody } from '../../src/http/faults.js'
-import { parseJsonBody } from '../../src/http/json-body.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
+import { compileBody } from '../../src/schema/faults.js'
+import { parseJsonBody } from '../../src/schema/json-body.js'
 import { fullAgent } from './full-agent.js'
 
 const rounds = 20_000

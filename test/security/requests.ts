@@ -1,7 +1,7 @@
 import { Kind, type TSchema } from '@sinclair/typebox'
 import fc from 'fast-check'
-import { innerSchema } from '../../src/http/typebox.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
+import { innerSchema } from '../../src/schema/vocabulary.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../../src/tool/schema.js'
 import { fullAgent } from '../schema/full-agent.js'
 

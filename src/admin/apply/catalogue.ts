@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import type { Fault, Loc } from '../../errors.js'
-import { canonicalUuid } from '../../http/typebox.js'
+import { canonicalUuid } from '../../schema/vocabulary.js'
 import { type OrganisationDocument, type Reference, SECTIONS, type SectionName } from '../document.js'
 
 export type Id = number | string

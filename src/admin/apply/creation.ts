@@ -1,6 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
-import { type Actor, auditEntry, type Change, GENESIS_HASH } from '../../revisions/audit.js'
+import { type Actor, auditEntry, type Change, GENESIS_HASH } from '../../updates/audit.js'
 
 /** A new agent or tool: its changes are what differs from an empty one. */
 export interface Creation {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { ShareLevel } from '../../db/tables.js'
 import type { Loc } from '../../errors.js'
-import { isJsonObject } from '../../http/typebox.js'
+import { isJsonObject } from '../../schema/vocabulary.js'
 import { checkDefinition, definitionLimitsOf, toFunctions } from '../../tool/definition/index.js'
 import { type Impact, impactOf } from '../../tool/impact.js'
 import { InvalidDocument, placeText, Refusal } from '../refusal.js'

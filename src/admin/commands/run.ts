@@ -6,9 +6,9 @@ import {
   PoolExhausted,
   rootCause,
   ServerReadOnly,
-} from '../../db/database-error.js'
-import { EmbeddedUnavailable } from '../../db/embedded.js'
-import { classifyDatabaseError, SQLSTATE } from '../../db/sqlstate.js'
+} from '../../db/connection/database-error.js'
+import { classifyDatabaseError, SQLSTATE } from '../../db/connection/sqlstate.js'
+import { EmbeddedUnavailable } from '../../db/embedded/embedded.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'

@@ -1,4 +1,12 @@
-export { type CheckOptions, checkDefinition, checkDefinitionInSlices, type DefinitionCheck } from './check.js'
+export { type CheckOptions, checkDefinition, checkDefinitionInSlices, type DefinitionCheck } from './check/check.js'
+export type { Finding } from './check/findings.js'
+export {
+  DEFAULT_DEFINITION_LIMITS,
+  type DefinitionLimits,
+  type DefinitionSettings,
+  definitionLimitsOf,
+} from './check/limits.js'
+export type { MethodRecord } from './check/operations.js'
 export {
   type ChangeClass,
   type ChangeKind,
@@ -6,13 +14,5 @@ export {
   compareDefinitionsInSlices,
   type DefinitionChange,
   type DefinitionImpact,
-} from './compare.js'
-export type { Finding } from './findings.js'
-export { type FunctionView, toFunctions } from './functions.js'
-export {
-  DEFAULT_DEFINITION_LIMITS,
-  type DefinitionLimits,
-  type DefinitionSettings,
-  definitionLimitsOf,
-} from './limits.js'
-export type { MethodRecord } from './operations.js'
+} from './compare/compare.js'
+export { type FunctionView, toFunctions } from './functions/functions.js'

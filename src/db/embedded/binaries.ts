@@ -4,7 +4,7 @@ import { chmod, cp, lstat, mkdir, readdir, readFile, rename, rm, symlink } from 
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
-import { type Account, EmbeddedUnavailable, errorCode, runAs } from './embedded-account.js'
+import { type Account, EmbeddedUnavailable, errorCode, runAs } from './account.js'
 
 /** Programs of a PostgreSQL that the account of the server can execute. */
 export interface Binaries {

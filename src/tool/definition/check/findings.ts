@@ -1,4 +1,4 @@
-import type { Fault, Loc } from '../../errors.js'
+import type { Fault, Loc } from '../../../errors.js'
 
 /** Something accepted that is worth knowing. */
 export interface Finding {

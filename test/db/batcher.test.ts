@@ -1,10 +1,10 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
-import { Coalescer } from '../../src/db/coalescer.js'
-import { ConnectionLost } from '../../src/db/database-error.js'
+import { ConnectionLost } from '../../src/db/connection/database-error.js'
 import { openUrl } from '../../src/db/open.js'
-import { statement } from '../../src/db/statement.js'
+import { Coalescer } from '../../src/db/statements/batcher.js'
+import { statement } from '../../src/db/statements/statement.js'
 import { testDatabase } from '../postgres.js'
 
 /** Doubles what it is asked, and keeps which questions came together. */

@@ -1,4 +1,4 @@
-import type { Fault, Loc } from '../../errors.js'
+import type { Fault, Loc } from '../../../errors.js'
 import { BudgetWalk } from './budget.js'
 import { type Finding, Findings, type Place, placeOf, placeUnder } from './findings.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'

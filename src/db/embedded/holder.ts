@@ -4,10 +4,10 @@ import { closeSync, constants, openSync, readSync, renameSync, rmSync, writeFile
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { EmbeddedUnavailable, errorCode, identity, serverEnvironment } from './embedded-account.js'
-import type { Binaries } from './embedded-binaries.js'
-import { type Home, SOCKET_NAME } from './embedded-home.js'
-import { openFifo, openForWriting, probeFifo } from './embedded-lock.js'
+import { EmbeddedUnavailable, errorCode, identity, serverEnvironment } from './account.js'
+import type { Binaries } from './binaries.js'
+import { type Home, SOCKET_NAME } from './home.js'
+import { openFifo, openForWriting, probeFifo } from './lock.js'
 import {
   isOfCluster,
   isReady,
@@ -16,7 +16,7 @@ import {
   readProcessIds,
   readSmallFile,
   SHELL_NAME,
-} from './embedded-process.js'
+} from './server-process.js'
 
 /**
  * How several processes share one server, whichever of them are killed.

@@ -2,16 +2,8 @@ import { createHash } from 'node:crypto'
 import { existsSync, realpathSync } from 'node:fs'
 import { chmod, chown, lstat, mkdir, mkdtemp, readdir, realpath, rename, rm } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import {
-  type Account,
-  accountOf,
-  EmbeddedUnavailable,
-  errorCode,
-  isRoot,
-  preferredAccount,
-  runAs,
-} from './embedded-account.js'
-import { temporaryRoots } from './embedded-binaries.js'
+import { type Account, accountOf, EmbeddedUnavailable, errorCode, isRoot, preferredAccount, runAs } from './account.js'
+import { temporaryRoots } from './binaries.js'
 
 /**
  * The folder of one cluster: `data` (the cluster itself), `run` (socket, FIFOs, state), `log` and the lock. It has mode 0700

@@ -9,7 +9,7 @@ import {
   type RawBuilder,
   sql,
 } from 'kysely'
-import type { Database } from './tables.js'
+import type { Database } from '../tables.js'
 
 /** Names a parameter inside a statement's SQL. The same name may stand in several places: it is sent once. */
 export type Param<P> = <K extends keyof P & string>(key: K) => RawBuilder<P[K]>

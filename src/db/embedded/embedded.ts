@@ -1,11 +1,11 @@
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { EmbeddedUnavailable } from './embedded-account.js'
-import { type Binaries, findBinaries } from './embedded-binaries.js'
-import { joinCluster, joinOrVacate, leaveCluster, type Membership, startCluster } from './embedded-holder.js'
-import { type Home, openHome } from './embedded-home.js'
-import { takeLock } from './embedded-lock.js'
-import { clearRemains, readSmallFile } from './embedded-process.js'
+import { EmbeddedUnavailable } from './account.js'
+import { type Binaries, findBinaries } from './binaries.js'
+import { joinCluster, joinOrVacate, leaveCluster, type Membership, startCluster } from './holder.js'
+import { type Home, openHome } from './home.js'
+import { takeLock } from './lock.js'
+import { clearRemains, readSmallFile } from './server-process.js'
 
 export { EmbeddedUnavailable }
 

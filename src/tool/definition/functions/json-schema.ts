@@ -1,5 +1,5 @@
-import type { Place } from './findings.js'
-import { isDangling, isObject, type References, type Target } from './references.js'
+import type { Place } from '../check/findings.js'
+import { isDangling, isObject, type References, type Target } from '../check/references.js'
 
 /** A JSON Schema of draft 2020-12. */
 export type JsonSchema = Record<string, unknown> | boolean

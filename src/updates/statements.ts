@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
-import type { RowTypes } from '../db/row-statement.js'
-import type { Param } from '../db/statement.js'
+import type { RowTypes } from '../db/statements/row-statement.js'
+import type { Param } from '../db/statements/statement.js'
 import type { AuditEntry } from './audit.js'
 
 /** The values of an audit row in a row statement. */

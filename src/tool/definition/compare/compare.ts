@@ -1,12 +1,12 @@
 import { isDeepStrictEqual } from 'node:util'
-import type { Loc } from '../../errors.js'
-import { type CheckOptions, type Inspection, inspection } from './check.js'
-import { locOf, quote } from './findings.js'
-import { InputSchemas } from './functions.js'
-import type { JsonSchema, SchemaConverter } from './json-schema.js'
-import type { OperationInput, ParameterInput } from './operations.js'
-import { isObject } from './references.js'
-import { inOneGo, inSlices } from './slices.js'
+import type { Loc } from '../../../errors.js'
+import { type CheckOptions, type Inspection, inspection } from '../check/check.js'
+import { locOf, quote } from '../check/findings.js'
+import type { OperationInput, ParameterInput } from '../check/operations.js'
+import { isObject } from '../check/references.js'
+import { inOneGo, inSlices } from '../check/slices.js'
+import { InputSchemas } from '../functions/functions.js'
+import type { JsonSchema, SchemaConverter } from '../functions/json-schema.js'
 
 /**
  * What a change means for those who call the tool as it was: `breaking` if a call that was right can now be wrong or impossible,

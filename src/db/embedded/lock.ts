@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { closeSync, constants, fstatSync, linkSync, openSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Account, EmbeddedUnavailable, errorCode, runAs } from './embedded-account.js'
+import { type Account, EmbeddedUnavailable, errorCode, runAs } from './account.js'
 
 const POLL_MS = 10
 

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
-import { InvalidRequest } from '../../errors.js'
-import { type CheckOptions, inspect } from './check.js'
+import { InvalidRequest } from '../../../errors.js'
+import { type CheckOptions, inspect } from '../check/check.js'
+import { type BodyInput, isSupplied, type OperationInput, type ParameterInput } from '../check/operations.js'
+import { isDangling, isObject, type References } from '../check/references.js'
 import { type JsonSchema, SchemaConverter } from './json-schema.js'
-import { type BodyInput, isSupplied, type OperationInput, type ParameterInput } from './operations.js'
-import { isDangling, isObject, type References } from './references.js'
 
 /** What a language model is given of one method. */
 export interface FunctionView {

@@ -1,7 +1,7 @@
 import type { Fault, Loc } from '../errors.js'
 import { fault } from './faults.js'
 import { offsetOfSyntaxError } from './json-syntax.js'
-import { unstorable } from './typebox.js'
+import { unstorable } from './vocabulary.js'
 
 /** What the bytes of a request body hold. */
 export type ParsedBody =

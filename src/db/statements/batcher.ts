@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { classifyDatabaseError, isAboutConnecting } from './sqlstate.js'
+import { classifyDatabaseError, isAboutConnecting } from '../connection/sqlstate.js'
 
 /** Answers several questions with one statement: one answer for each, in their order. */
 export type AnswerAll<Q, A> = (questions: readonly Q[]) => Promise<readonly A[]>

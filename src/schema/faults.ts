@@ -2,7 +2,7 @@ import { Kind, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
 import type { Fault, Loc } from '../errors.js'
 import { parseDateTime } from './date-time.js'
-import { innerSchema, isJsonObject, isUuid, textProblem } from './typebox.js'
+import { innerSchema, isJsonObject, isUuid, textProblem } from './vocabulary.js'
 
 /*
  * What is wrong with a request, in pydantic v2's vocabulary, because the published service answers with it. The rules

@@ -12,8 +12,8 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { EmbeddedUnavailable, errorCode, runAs } from './embedded-account.js'
-import { type Home, SOCKET_NAME } from './embedded-home.js'
+import { EmbeddedUnavailable, errorCode, runAs } from './account.js'
+import { type Home, SOCKET_NAME } from './home.js'
 
 /** What a running server writes into `postmaster.pid`. */
 interface PidFile {

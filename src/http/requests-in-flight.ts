@@ -1,0 +1,67 @@
+import type { FastifyInstance } from 'fastify'
+
+/** How many requests of operations are in work. Pages and probes do not count: they need no database. */
+export interface RequestsInFlight {
+  readonly count: number
+}
+
+/**
+ * Counts a request from its headers to its end: answered, or its connection gone and no handler still at it. A client that
+ * sends updates and hangs up would otherwise get more work done at once than the bound allows.
+ *
+ * The count is a number and each request knows its own state. A map of the requests in work would do the same and cost up
+ * to a fifth of a request: V8 makes a map's table anew when it empties, the old tables refer to the new ones, and what
+ * hangs on that chain is kept until the next full garbage collection.
+ */
+export function countRequests(app: FastifyInstance): RequestsInFlight {
+  const inFlight = { count: 0 }
+  const settle = (work: Work) => {
+    if (!work.gone || work.handled || work.isOver) return
+    work.isOver = true
+    inFlight.count--
+  }
+  app.decorateRequest('work', undefined)
+  app.addHook('onRequest', (request, reply, done) => {
+    if (!request.isOperation) return done()
+    const work: Work = { gone: false, handled: false, isOver: false }
+    request.work = work
+    inFlight.count++
+    const end = () => {
+      work.gone = true
+      settle(work)
+    }
+    reply.raw.once('close', end)
+    // A pipelined request whose turn never came has no answer that could close; only the request itself does.
+    request.raw.once('close', end)
+    done()
+  })
+  app.addHook('preHandler', ({ work }, _reply, done) => {
+    if (work !== undefined) work.handled = true
+    done()
+  })
+  app.addHook('onSend', ({ work }, _reply, payload, done) => {
+    if (work !== undefined) {
+      work.handled = false
+      settle(work)
+    }
+    done(null, payload)
+  })
+  return inFlight
+}
+
+/** What is known of a request in work. */
+interface Work {
+  /** Its answer has gone out, or its connection is gone. */
+  gone: boolean
+  /** Its handler is at it. */
+  handled: boolean
+  /** It was taken off the count. */
+  isOver: boolean
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** How far this request is; undefined for what is no operation. */
+    work: Work | undefined
+  }
+}
