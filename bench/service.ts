@@ -23,7 +23,7 @@ export interface ServiceCounts {
 
 async function main(): Promise<void> {
   const config = readConfig(process.env)
-  const log = makeLogger(config.LOG_LEVEL)
+  const log = makeLogger(config.server.logLevel)
   const metrics = new Metrics()
   metrics.collectProcess()
   const opened = await openConfiguredDatabase(
@@ -44,7 +44,7 @@ async function main(): Promise<void> {
     log,
   })
   const app = await buildApp({ config, version: VERSION, database, service, logger: log, metrics })
-  await app.listen({ host: config.HOST, port: config.PORT })
+  await app.listen({ host: config.server.host, port: config.server.port })
   await service.start()
   const delay = monitorEventLoopDelay({ resolution: 10 })
   delay.enable()

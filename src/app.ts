@@ -1,7 +1,7 @@
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import { tokenHash } from './auth/authenticate.js'
 import { registerAuthentication } from './auth/hook.js'
-import { type Config, originsOf, proxiesOf } from './config.js'
+import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated } from './errors.js'
 import { registerBodyParser } from './http/body-parser.js'
@@ -43,12 +43,12 @@ export interface AppOptions {
  */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { config, database, service, metrics = new Metrics() } = options
-  const proxies = proxiesOf(config)
+  const { server, auth, limits } = config
   const broken = new BrokenRequests(code => metrics.brokenRequest(code))
   const app = fastify({
     ...(options.logger === false ? { logger: false } : { loggerInstance: options.logger }),
     ...serverLimits(config),
-    trustProxy: proxies.length > 0 ? proxies : false,
+    trustProxy: server.trustedProxies.length > 0 ? [...server.trustedProxies] : false,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     childLoggerFactory: (log, bindings, loggerOptions, request) => requestLogger(log, bindings, loggerOptions, request),
     genReqId: requestIdOf,
@@ -72,15 +72,15 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     setCommonHeaders(request, reply)
     done()
   })
-  await registerCors(app, originsOf(config))
+  await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
   registerConnectionEnd(app)
   registerHostCheck(app)
-  const inFlight = registerGate(app, service, config.CONCURRENT_REQUESTS_MAX)
+  const inFlight = registerGate(app, service, limits.concurrentRequestsMax)
   const failureLimit = await registerLimits(app, {
-    requestsPerMinute: config.RATE_LIMIT_PER_MINUTE,
-    failuresPerMinute: config.FAILED_AUTH_LIMIT_PER_MINUTE,
-    keysMax: config.RATE_LIMIT_KEYS_MAX,
+    requestsPerMinute: auth.requestsPerMinute,
+    failuresPerMinute: auth.failuresPerMinute,
+    keysMax: auth.countedKeysMax,
     tokenHash,
     onLimited: limit => metrics.rateLimited(limit),
   })
@@ -92,46 +92,46 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const readiness = singleFlight(() => service.readiness())
   metrics.watch(app, {
     pool: database.pool,
-    poolSizeMax: config.DATABASE_POOL_SIZE,
+    poolSizeMax: config.database.poolSize,
     inFlight,
     readiness,
     version: options.version,
   })
-  const upsertRequest = personaUpsertRequest(config.LIST_ITEMS_MAX)
+  const upsertRequest = personaUpsertRequest(limits.listItemsMax)
   await registerDocs(app, options.version, [...toolComponents, ...personaComponents(upsertRequest)])
   registerHealth(app, readiness)
-  registerMetrics(app, metrics, { token: config.METRICS_TOKEN, hasOwnPort: config.METRICS_PORT !== undefined })
+  registerMetrics(app, metrics, { token: server.metricsToken, hasOwnPort: server.metricsPort !== undefined })
   registerPersonaRoutes(app, {
     database,
-    bodyLimitBytes: config.PERSONA_BODY_LIMIT_BYTES,
-    jsonDepthMax: config.JSON_DEPTH_MAX,
+    bodyLimitBytes: limits.personaBodyBytes,
+    jsonDepthMax: limits.jsonDepthMax,
     upsertRequest,
-    requireIfMatch: config.REQUIRE_IF_MATCH === 'on',
+    requireIfMatch: auth.requireIfMatch,
   })
   registerToolRoutes(app, {
     database,
     vault: () => service.vault(),
-    bodyLimitBytes: config.TOOL_BODY_LIMIT_BYTES,
-    jsonDepthMax: config.JSON_DEPTH_MAX,
-    definitionLimits: config,
-    requireIfMatch: config.REQUIRE_IF_MATCH === 'on',
+    bodyLimitBytes: limits.toolBodyBytes,
+    jsonDepthMax: limits.jsonDepthMax,
+    definitionLimits: limits,
+    requireIfMatch: auth.requireIfMatch,
   })
   await app.ready()
-  app.server.maxConnections = config.CONNECTIONS_MAX
+  app.server.maxConnections = limits.connectionsMax
   return app
 }
 
 /** What a client may take of this process: bytes, time, connections. */
-function serverLimits(config: Config) {
+function serverLimits({ server, limits }: Config) {
   return {
-    bodyLimit: config.PERSONA_BODY_LIMIT_BYTES,
-    connectionTimeout: config.STALL_TIMEOUT_MS,
-    requestTimeout: config.REQUEST_TIMEOUT_MS,
-    keepAliveTimeout: config.KEEP_ALIVE_TIMEOUT_MS,
+    bodyLimit: limits.personaBodyBytes,
+    connectionTimeout: server.stallTimeoutMs,
+    requestTimeout: server.requestTimeoutMs,
+    keepAliveTimeout: server.keepAliveTimeoutMs,
     http: {
-      headersTimeout: config.HEADERS_TIMEOUT_MS,
+      headersTimeout: server.headersTimeoutMs,
       // How often the two timeouts are looked at: they act at most this much too late.
-      connectionsCheckingInterval: Math.min(1_000, config.HEADERS_TIMEOUT_MS),
+      connectionsCheckingInterval: Math.min(1_000, server.headersTimeoutMs),
       requireHostHeader: false, // registerHostCheck answers in our shape
     },
   }

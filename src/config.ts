@@ -1,79 +1,210 @@
 import { isIP } from 'node:net'
-import { type Static, type TSchema, Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
+import { parseDatabaseUrl } from './db/connection/database-url.js'
+import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
+
+/** One setting: the variable that names it, and how its text becomes a value. `Value` is undefined where it may be absent. */
+interface Setting<Value> {
+  env: string
+  /** What an absent variable stands for, as text; the empty text for none. */
+  default: string
+  /** For people: what it does, its unit if the name does not say it. */
+  description: string
+  /** The value, or why the text is refused. The refusal never repeats a text that may be secret. */
+  read(text: string): { value: Value } | { faults: string[] }
+}
 
 /**
- * Every setting, as the environment names it, with its default and its bounds. The unit is in the name.
- * `agentctl config` prints them all; the README names the most used.
+ * Every setting by group, with its default and its bounds; the unit is in the name. `agentctl config` prints them all, the
+ * README names the most used.
  */
-const Settings = Type.Object({
-  HOST: Type.String({ default: '127.0.0.1', description: 'Address to listen on.' }),
-  PORT: Type.Integer({ default: 8080, minimum: 0, maximum: 65535, description: 'Port; 0 picks a free one.' }),
-  DATABASE_URL: Type.Optional(
-    Type.String({ description: 'PostgreSQL 15 or later; may name several hosts. Absent: the embedded server.' }),
-  ),
-  DATA_DIR: Type.String({ default: '.data', description: 'Folder of the embedded database and its key file.' }),
-  PG_BIN_DIR: Type.Optional(Type.String({ description: 'PostgreSQL binaries for the embedded server.' })),
-  LOG_LEVEL: choice(
-    ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'],
-    'info',
-    'Least level that is logged.',
-  ),
-  DEMO: choice(['on', 'off'], 'on', 'Load the demo organisation into an empty embedded database.'),
-  MIGRATE_ON_START: choice(['on', 'off'], 'off', 'Migrate an external database at start; the embedded one always is.'),
-  SECRET_KEYS: Type.Optional(
-    Type.String({ description: 'Key ring, `id:base64,...`; the first encrypts, all decrypt.' }),
-  ),
-  SECRET_KEYS_FILE: Type.Optional(Type.String({ description: 'File with the key ring, one `id:base64` a line.' })),
-  REQUIRE_IF_MATCH: choice(['on', 'off'], 'off', 'Refuse updates without If-Match (428).'),
-  PREPARED_STATEMENTS: choice(['on', 'off'], 'on', 'Off behind PgBouncer in transaction mode.'),
-  DATABASE_POOL_SIZE: count(16, 1, 500, 'Connections to the database.'),
-  DATABASE_CONNECT_TIMEOUT_MS: count(5_000, 100, 120_000, 'Wait for a connection, new or from the pool.'),
-  STATEMENT_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time of one statement.'),
-  LOCK_TIMEOUT_MS: count(5_000, 50, 600_000, 'Longest wait for a row lock.'),
-  IDLE_IN_TRANSACTION_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest pause inside a transaction.'),
-  PERSONA_BODY_LIMIT_BYTES: count(4 * 1024 * 1024, 1024, 64 * 1024 * 1024, 'Largest body of an agent update.'),
-  TOOL_BODY_LIMIT_BYTES: count(5 * 1024 * 1024, 1024, 64 * 1024 * 1024, 'Largest body of the two tool operations.'),
-  LIST_ITEMS_MAX: count(1_000, 1, 10_000, 'Items of one list of ids in an agent update.'),
-  JSON_DEPTH_MAX: count(64, 8, 200, 'Objects and lists inside each other in a body.'),
-  DEFINITION_DEPTH_MAX: count(128, 8, 200, 'Objects and lists inside each other in a tool definition.'),
-  DEFINITION_OPERATIONS_MAX: count(5_000, 1, 100_000, 'Operations of one tool definition.'),
-  RATE_LIMIT_PER_MINUTE: count(600, 0, 1_000_000, 'Requests of one token a minute and process; 0 is off.'),
-  FAILED_AUTH_LIMIT_PER_MINUTE: count(20, 0, 1_000_000, 'Failed authentications of one address a minute; 0 is off.'),
-  RATE_LIMIT_KEYS_MAX: count(10_000, 100, 1_000_000, 'Tokens, and addresses, that the rate limits count at once.'),
-  TRUST_PROXY: Type.String({
-    default: '',
-    description: 'Proxies whose X-Forwarded-For is believed: addresses, networks, `loopback`; commas between.',
-  }),
-  CORS_ORIGINS: Type.String({
-    default: '',
-    description: 'Origins whose pages may call from a browser, such as https://console.example.com; commas between.',
-  }),
-  METRICS_TOKEN: Type.Optional(
-    Type.String({ minLength: 16, description: 'Bearer token of /metrics for other than loopback peers.' }),
-  ),
-  METRICS_PORT: Type.Optional(
-    Type.Integer({ minimum: 0, maximum: 65535, description: 'Own port for /metrics; 0 picks a free one.' }),
-  ),
-  CONCURRENT_REQUESTS_MAX: count(1_000, 1, 100_000, 'Requests in work at once; more answer 503.'),
-  CONNECTIONS_MAX: count(5_000, 1, 1_000_000, 'Open client connections.'),
-  HEADERS_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to send the headers of a request.'),
-  REQUEST_TIMEOUT_MS: count(30_000, 100, 600_000, 'Longest time to send a whole request.'),
-  STALL_TIMEOUT_MS: count(60_000, 100, 600_000, 'Longest silence of a connection with a request in work.'),
-  KEEP_ALIVE_TIMEOUT_MS: count(72_000, 0, 600_000, 'Idle time after which a connection is closed.'),
-  DRAIN_DELAY_MS: count(
-    1_000,
-    0,
-    600_000,
-    'After SIGTERM, how long to serve on while the readiness probe already fails.',
-  ),
-  SHUTDOWN_TIMEOUT_MS: count(10_000, 100, 600_000, 'Longest time to finish what is in work at the end.'),
-  AUDIT_RETENTION_DAYS: count(400, 1, 100_000, 'Age at which audit rows are pruned.'),
-  HISTORY_VERSIONS_MAX: count(100, 1, 100_000, 'Old contents kept of one agent or tool.'),
-  HISTORY_BYTES_MAX: count(64 * 1024 * 1024, 1024, 1024 ** 4, 'Size of the old contents kept of one agent or tool.'),
-})
+const SETTINGS = {
+  server: {
+    host: text('HOST', '127.0.0.1', 'Address to listen on.'),
+    port: count('PORT', 8080, 0, 65535, 'Port; 0 picks a free one.'),
+    metricsPort: optional(count('METRICS_PORT', 0, 0, 65535, 'Own port for /metrics; 0 picks a free one.')),
+    metricsToken: optional(
+      checked('METRICS_TOKEN', 'Bearer token of /metrics for other than loopback peers.', token =>
+        token.length < 16 ? ['must be a text of at least 16 characters'] : [],
+      ),
+    ),
+    logLevel: choice(
+      'LOG_LEVEL',
+      ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'],
+      'info',
+      'Least level that is logged.',
+    ),
+    trustedProxies: list(
+      'TRUST_PROXY',
+      'Proxies whose X-Forwarded-For is believed: addresses, networks, `loopback`; commas between.',
+      proxy => (isProxy(proxy) ? undefined : `is not an address, a network (10.0.0.0/8) or one of ${PROXY_NAMES}`),
+    ),
+    corsOrigins: list(
+      'CORS_ORIGINS',
+      'Origins whose pages may call from a browser, such as https://console.example.com; commas between.',
+      origin => (isOrigin(origin) ? undefined : 'is not an origin such as https://console.example.com'),
+    ),
+    headersTimeoutMs: count(
+      'HEADERS_TIMEOUT_MS',
+      10_000,
+      100,
+      600_000,
+      'Longest time to send the headers of a request.',
+    ),
+    requestTimeoutMs: count('REQUEST_TIMEOUT_MS', 30_000, 100, 600_000, 'Longest time to send a whole request.'),
+    stallTimeoutMs: count(
+      'STALL_TIMEOUT_MS',
+      60_000,
+      100,
+      600_000,
+      'Longest silence of a connection with a request in work.',
+    ),
+    keepAliveTimeoutMs: count(
+      'KEEP_ALIVE_TIMEOUT_MS',
+      72_000,
+      0,
+      600_000,
+      'Idle time after which a connection is closed.',
+    ),
+    drainDelayMs: count(
+      'DRAIN_DELAY_MS',
+      1_000,
+      0,
+      600_000,
+      'After SIGTERM, how long to serve on while the readiness probe already fails.',
+    ),
+    shutdownTimeoutMs: count(
+      'SHUTDOWN_TIMEOUT_MS',
+      10_000,
+      100,
+      600_000,
+      'Longest time to finish what is in work at the end.',
+    ),
+  },
+  database: {
+    url: optional(
+      checked('DATABASE_URL', 'PostgreSQL 15 or later; may name several hosts. Absent: the embedded server.', url => {
+        const parsed = parseDatabaseUrl(url)
+        return parsed.ok ? [] : parsed.faults
+      }),
+    ),
+    dataDir: text('DATA_DIR', '.data', 'Folder of the embedded database and its key file.'),
+    binDir: optional(text('PG_BIN_DIR', '', 'PostgreSQL binaries for the embedded server.')),
+    demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
+    migrateOnStart: toggle(
+      'MIGRATE_ON_START',
+      false,
+      'Migrate an external database at start; the embedded one always is.',
+    ),
+    preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind PgBouncer in transaction mode.'),
+    poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections to the database.'),
+    connectTimeoutMs: count(
+      'DATABASE_CONNECT_TIMEOUT_MS',
+      5_000,
+      100,
+      120_000,
+      'Wait for a connection, new or from the pool.',
+    ),
+    statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
+    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row lock.'),
+    idleInTransactionTimeoutMs: count(
+      'IDLE_IN_TRANSACTION_TIMEOUT_MS',
+      10_000,
+      100,
+      600_000,
+      'Longest pause inside a transaction.',
+    ),
+  },
+  auth: {
+    requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
+    requestsPerMinute: count(
+      'RATE_LIMIT_PER_MINUTE',
+      600,
+      0,
+      1_000_000,
+      'Requests of one token a minute and process; 0 is off.',
+    ),
+    failuresPerMinute: count(
+      'FAILED_AUTH_LIMIT_PER_MINUTE',
+      20,
+      0,
+      1_000_000,
+      'Failed authentications of one address a minute; 0 is off.',
+    ),
+    countedKeysMax: count(
+      'RATE_LIMIT_KEYS_MAX',
+      10_000,
+      100,
+      1_000_000,
+      'Tokens, and addresses, that the rate limits count at once.',
+    ),
+  },
+  limits: {
+    personaBodyBytes: count(
+      'PERSONA_BODY_LIMIT_BYTES',
+      4 * 2 ** 20,
+      1024,
+      64 * 2 ** 20,
+      'Largest body of an agent update.',
+    ),
+    toolBodyBytes: count(
+      'TOOL_BODY_LIMIT_BYTES',
+      5 * 2 ** 20,
+      1024,
+      64 * 2 ** 20,
+      'Largest body of the two tool operations.',
+    ),
+    listItemsMax: count('LIST_ITEMS_MAX', 1_000, 1, 10_000, 'Items of one list of ids in an agent update.'),
+    jsonDepthMax: count('JSON_DEPTH_MAX', 64, 8, 200, 'Objects and lists inside each other in a body.'),
+    definitionDepthMax: count(
+      'DEFINITION_DEPTH_MAX',
+      128,
+      8,
+      200,
+      'Objects and lists inside each other in a tool definition.',
+    ),
+    definitionOperationsMax: count(
+      'DEFINITION_OPERATIONS_MAX',
+      5_000,
+      1,
+      100_000,
+      'Operations of one tool definition.',
+    ),
+    concurrentRequestsMax: count(
+      'CONCURRENT_REQUESTS_MAX',
+      1_000,
+      1,
+      100_000,
+      'Requests in work at once; more answer 503.',
+    ),
+    connectionsMax: count('CONNECTIONS_MAX', 5_000, 1, 1_000_000, 'Open client connections.'),
+  },
+  secrets: {
+    keys: optional(
+      checked('SECRET_KEYS', 'Key ring, `id:base64,...`; the first encrypts, all decrypt.', keyRingFaults),
+    ),
+    keysFile: optional(text('SECRET_KEYS_FILE', '', 'File with the key ring, one `id:base64` a line.')),
+  },
+  history: {
+    auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),
+    versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Old contents kept of one agent or tool.'),
+    bytesMax: count(
+      'HISTORY_BYTES_MAX',
+      64 * 2 ** 20,
+      1024,
+      2 ** 40,
+      'Size of the old contents kept of one agent or tool.',
+    ),
+  },
+} as const satisfies Record<string, Record<string, Setting<unknown>>>
 
-export type Config = Static<typeof Settings>
+type Groups = typeof SETTINGS
+
+/** The configuration, by group: `config.database.poolSize`. Lists are split, `on` and `off` are booleans. */
+export type Config = {
+  readonly [G in keyof Groups]: {
+    readonly [S in keyof Groups[G]]: Groups[G][S] extends Setting<infer Value> ? Value : never
+  }
+}
 
 /** The environment does not make a configuration. Names every fault, never a value that may be secret. */
 export class InvalidConfiguration extends Error {
@@ -83,64 +214,141 @@ export class InvalidConfiguration extends Error {
 }
 
 /**
- * Makes the configuration from an environment. Pure. An empty value counts as absent; whole numbers are read from
- * decimal text and nothing else. Throws `InvalidConfiguration` with every fault at once.
+ * Makes the configuration from an environment. Pure. An empty value counts as absent. Throws `InvalidConfiguration` with
+ * every fault at once.
  */
 export function readConfig(env: Record<string, string | undefined>): Config {
   const faults: string[] = []
-  const entries = Object.entries(Settings.properties).flatMap(([name, schema]: [string, TSchema]) => {
-    const text = env[name]
-    if (text === undefined || text === '') return schema.default === undefined ? [] : [[name, schema.default]]
-    const value = schema.type === 'integer' ? (/^\d{1,15}$/.test(text) ? Number(text) : Number.NaN) : text
-    if (!Value.Check(schema, value)) {
-      faults.push(`${name}: ${expectation(schema)}`)
-      return []
-    }
-    return [[name, value]]
-  })
-  if (env.SECRET_KEYS && env.SECRET_KEYS_FILE) faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
-  if (faults.length === 0) faults.push(...contradictions(Object.fromEntries(entries) as Config)) // checked above
+  const readGroup = (group: Record<string, Setting<unknown>>) =>
+    Object.entries(group).map(([name, setting]) => {
+      const given = env[setting.env] || setting.default
+      const read = setting.read(given)
+      if ('value' in read) return [name, read.value]
+      faults.push(...read.faults.map(fault => `${setting.env}: ${fault}`))
+      return [name, undefined]
+    })
+  const groups = Object.entries(SETTINGS).map(([name, group]) => [name, Object.fromEntries(readGroup(group))])
+  const config = Object.fromEntries(groups) as Config // each value was read by its own setting above
+  faults.push(...contradictions(config))
   if (faults.length > 0) throw new InvalidConfiguration(faults)
-  return Object.fromEntries(entries) as Config // every entry was checked against its schema above
+  return config
 }
 
-/** What no setting shows by itself. */
-function contradictions(config: Config): string[] {
+/** What no setting shows by itself. A setting that was refused is undefined here and contradicts nothing. */
+function contradictions({ server, secrets }: Config): string[] {
   const faults: string[] = []
-  if (config.HEADERS_TIMEOUT_MS > config.REQUEST_TIMEOUT_MS) {
+  if (secrets.keys !== undefined && secrets.keysFile !== undefined) {
+    faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
+  }
+  if (server.headersTimeoutMs > server.requestTimeoutMs) {
     faults.push('HEADERS_TIMEOUT_MS: must not be more than REQUEST_TIMEOUT_MS')
   }
-  if (config.METRICS_PORT !== 0 && config.METRICS_PORT === config.PORT) {
+  if (server.metricsPort !== undefined && server.metricsPort !== 0 && server.metricsPort === server.port) {
     faults.push('METRICS_PORT: must not be that of PORT')
-  }
-  for (const proxy of proxiesOf(config).filter(proxy => !isProxy(proxy))) {
-    faults.push(`TRUST_PROXY: ${proxy.slice(0, 64)} is no address, no network (10.0.0.0/8) and none of ${PROXY_NAMES}`)
-  }
-  for (const origin of originsOf(config).filter(origin => !isOrigin(origin))) {
-    faults.push(`CORS_ORIGINS: ${origin.slice(0, 64)} is no origin such as https://console.example.com`)
   }
   return faults
 }
 
-/** The origins that `CORS_ORIGINS` names, without blanks. */
-export function originsOf({ CORS_ORIGINS }: Pick<Config, 'CORS_ORIGINS'>): string[] {
-  return listed(CORS_ORIGINS)
+/** The settings for people: name, default and meaning. */
+export function describeSettings(): { name: string; default: string; description: string }[] {
+  const settings: Setting<unknown>[] = Object.values(SETTINGS).flatMap(group => Object.values(group))
+  return settings.map(({ env, default: byDefault, description }) => ({ name: env, default: byDefault, description }))
+}
+
+function text(env: string, byDefault: string, description: string): Setting<string> {
+  return { env, default: byDefault, description, read: value => ({ value }) }
+}
+
+function checked(env: string, description: string, faultsOf: (text: string) => string[]): Setting<string> {
+  return {
+    ...text(env, '', description),
+    read: value => {
+      const faults = faultsOf(value)
+      return faults.length === 0 ? { value } : { faults }
+    },
+  }
+}
+
+/** Whole numbers in decimal text, and nothing else. */
+function count(env: string, byDefault: number, minimum: number, maximum: number, description: string): Setting<number> {
+  return {
+    env,
+    default: String(byDefault),
+    description,
+    read: text => {
+      const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
+      if (value >= minimum && value <= maximum) return { value }
+      return { faults: [`must be a whole number from ${minimum} to ${maximum}`] }
+    },
+  }
+}
+
+function choice<const Choice extends string>(
+  env: string,
+  values: readonly Choice[],
+  byDefault: NoInfer<Choice>,
+  description: string,
+): Setting<Choice> {
+  return {
+    env,
+    default: byDefault,
+    description,
+    read: text => {
+      const value = values.find(value => value === text)
+      return value === undefined ? { faults: [`must be one of ${values.join(', ')}`] } : { value }
+    },
+  }
+}
+
+function toggle(env: string, byDefault: boolean, description: string): Setting<boolean> {
+  const words = choice(env, ['on', 'off'], byDefault ? 'on' : 'off', description)
+  return {
+    ...words,
+    read: text => {
+      const read = words.read(text)
+      return 'value' in read ? { value: read.value === 'on' } : read
+    },
+  }
+}
+
+/** Entries with commas between, without blanks. `faultOf` says what is wrong with one, of which 64 characters are shown. */
+function list(env: string, description: string, faultOf: (entry: string) => string | undefined): Setting<string[]> {
+  return {
+    env,
+    default: '',
+    description,
+    read: text => {
+      const entries = text.split(',').map(entry => entry.trim())
+      const value = entries.filter(entry => entry !== '')
+      const faults = value.flatMap(entry => {
+        const fault = faultOf(entry)
+        return fault === undefined ? [] : [`${entry.slice(0, 64)} ${fault}`]
+      })
+      return faults.length === 0 ? { value } : { faults }
+    },
+  }
+}
+
+function optional<Value>(setting: Setting<Value>): Setting<Value | undefined> {
+  return {
+    ...setting,
+    default: '',
+    read: text => (text === '' ? { value: undefined } : setting.read(text)),
+  }
+}
+
+function keyRingFaults(text: string): string[] {
+  try {
+    parseKeyRing(text)
+    return []
+  } catch (error) {
+    if (error instanceof InvalidKeyRing) return [...error.faults]
+    throw error
+  }
 }
 
 function isOrigin(text: string): boolean {
   return /^https?:/.test(text) && URL.canParse(text) && new URL(text).origin === text
-}
-
-/** The proxies that `TRUST_PROXY` names, without blanks. */
-export function proxiesOf({ TRUST_PROXY }: Pick<Config, 'TRUST_PROXY'>): string[] {
-  return listed(TRUST_PROXY)
-}
-
-function listed(text: string): string[] {
-  return text
-    .split(',')
-    .map(name => name.trim())
-    .filter(name => name !== '')
 }
 
 /** Names of networks that Fastify knows: 127.0.0.1/8 and ::1; 169.254.0.0/16; the private networks. */
@@ -152,33 +360,4 @@ function isProxy(text: string): boolean {
   const version = isIP(address)
   if (version === 0 || rest.length > 0) return false
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128))
-}
-
-/** The settings for people: name, default and meaning. */
-export function describeSettings(): { name: string; default: string; description: string }[] {
-  return Object.entries(Settings.properties).map(([name, schema]: [string, TSchema]) => ({
-    name,
-    default: schema.default === undefined ? '' : String(schema.default),
-    description: schema.description ?? '',
-  }))
-}
-
-function expectation(schema: TSchema): string {
-  if (schema.enum) return `must be one of ${schema.enum.join(', ')}`
-  if (schema.type === 'integer') return `must be a whole number from ${schema.minimum} to ${schema.maximum}`
-  return `must be a text of at least ${schema.minLength} characters`
-}
-
-function count(byDefault: number, minimum: number, maximum: number, description: string) {
-  return Type.Integer({ default: byDefault, minimum, maximum, description })
-}
-
-function choice<const Choice extends string>(
-  values: readonly Choice[],
-  byDefault: NoInfer<Choice>,
-  description: string,
-) {
-  return Type.Unsafe<Choice>(
-    Type.String({ enum: values, pattern: `^(${values.join('|')})$`, default: byDefault, description }),
-  )
 }

@@ -29,7 +29,7 @@ const PRUNE_INTERVAL_MS = 3_600_000
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const ring = await configuredKeyRing(config)
-  const log = makeLogger(config.LOG_LEVEL)
+  const log = makeLogger(config.server.logLevel)
   const metrics = new Metrics()
   metrics.collectProcess()
   const opened = await openConfiguredDatabase(
@@ -41,12 +41,12 @@ async function main(): Promise<void> {
     },
     line => log.info(line),
   )
-  const migrates = opened.embedded !== null || config.MIGRATE_ON_START === 'on'
+  const migrates = opened.embedded !== null || config.database.migrateOnStart
   const service = new Service({ config, version: VERSION, database: opened.database, ring, migrates, log })
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
   await showMetrics(metrics, config, log)
-  await listening(config, 'PORT', () => app.listen({ host: config.HOST, port: config.PORT }))
+  await listening(config, 'PORT', () => app.listen({ host: config.server.host, port: config.server.port }))
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
@@ -57,7 +57,7 @@ async function main(): Promise<void> {
 function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logger): void {
   const prune = async () => {
     try {
-      const pruned = await pruneHistory(database.db, config)
+      const pruned = await pruneHistory(database.db, config.history)
       if (Object.values(pruned).some(count => count > 0)) log.info(pruned, 'history beyond its retention was removed')
     } catch (error) {
       log.warn({ err: error }, 'history could not be pruned; trying again later')
@@ -68,7 +68,7 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
 
 /** Opens the port of the metrics, if they have one of their own. It ends with the process and holds up no shutdown. */
 async function showMetrics(metrics: Metrics, config: Config, log: Logger): Promise<void> {
-  const { HOST: host, METRICS_PORT: port, METRICS_TOKEN: token } = config
+  const { host, metricsPort: port, metricsToken: token } = config.server
   if (port === undefined) return
   const server = await listening(config, 'METRICS_PORT', () => listenForMetrics(metrics, { host, port, token }))
   server.unref()
@@ -85,20 +85,21 @@ async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', op
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException // what Node's listen rejects with
     const reason = code === 'EADDRINUSE' ? 'is in use' : `cannot be listened on (${code ?? message})`
-    const place = `${config.HOST} port ${config[setting]}`
+    const { host, port, metricsPort } = config.server
+    const place = `${host} port ${setting === 'PORT' ? port : metricsPort}`
     throw new CannotListen(`${place} ${reason}: set HOST or ${setting}; 0 picks a free port.`, { cause: error })
   }
 }
 
 function closeOnSignal(app: FastifyInstance, service: Service, opened: OpenedDatabase, config: Config, log: Logger) {
-  const delay = config.SHUTDOWN_TIMEOUT_MS + config.DRAIN_DELAY_MS
+  const delay = config.server.shutdownTimeoutMs + config.server.drainDelayMs
   const logger = { error: (message: unknown) => log.error(String(message)) }
   closeWithGrace({ delay, logger }, async ({ signal, err }) => {
     if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
     else log.info({ signal }, 'shutting down')
     service.drain()
     // A balancer needs a moment to see the failing probe; until it does, its requests are still answered.
-    if (signal === 'SIGTERM') await sleep(config.DRAIN_DELAY_MS)
+    if (signal === 'SIGTERM') await sleep(config.server.drainDelayMs)
     await app.close()
     await opened.close()
     log.info('stopped')
@@ -108,9 +109,10 @@ function closeOnSignal(app: FastifyInstance, service: Service, opened: OpenedDat
 /** Says where the service is and how to make the first call. Plain text for the person at the terminal. */
 async function welcome(app: FastifyInstance, service: Service, opened: OpenedDatabase, config: Config): Promise<void> {
   const { port } = app.server.address() as AddressInfo // it listens on TCP
-  const base = `http://${config.HOST.includes(':') ? `[${config.HOST}]` : config.HOST}:${port}`
+  const { host } = config.server
+  const base = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
   const lines = [`\n  Listening on ${base}   documentation: ${base}/docs   database: ${opened.description}`]
-  if (opened.embedded !== null && config.DEMO === 'on' && (await isEmpty(opened.database))) {
+  if (opened.embedded !== null && config.database.demo && (await isEmpty(opened.database))) {
     const demo = await loadDemo(opened.database, service.vault())
     lines.push(
       '',

@@ -40,11 +40,13 @@ function readSource(path: string): SourceFile {
 const LAYERS: Record<string, readonly string[]> = {
   'errors.ts': [],
   'version.ts': [],
-  'config.ts': [],
+  'database-url': [],
+  'key-ring': [],
+  'config.ts': ['database-url', 'key-ring'],
   'readiness.ts': ['errors.ts'],
   schema: ['errors.ts'],
-  db: ['errors.ts', 'config.ts'],
-  secrets: ['errors.ts', 'config.ts', 'db'],
+  db: ['errors.ts', 'config.ts', 'database-url'],
+  secrets: ['errors.ts', 'config.ts', 'key-ring', 'db'],
   updates: ['errors.ts', 'config.ts', 'db'],
   http: ['errors.ts', 'config.ts', 'readiness.ts', 'schema', 'db', 'updates'],
   auth: ['errors.ts', 'schema', 'db', 'updates', 'http'],
@@ -59,13 +61,14 @@ const LAYERS: Record<string, readonly string[]> = {
     'db',
     'updates',
     'secrets',
+    'key-ring',
     'http',
     'auth',
     'tool/definition',
     'tool',
     'persona',
   ],
-  'startup.ts': ['errors.ts', 'config.ts', 'readiness.ts', 'db', 'secrets'],
+  'startup.ts': ['errors.ts', 'config.ts', 'readiness.ts', 'db', 'secrets', 'key-ring'],
   'app.ts': ['errors.ts', 'version.ts', 'config.ts', 'db', 'http', 'auth', 'tool', 'persona', 'startup.ts'],
   'cli.ts': ['admin'],
   'server.ts': ['version.ts', 'config.ts', 'db', 'updates', 'secrets', 'http', 'admin', 'startup.ts', 'app.ts'],
@@ -73,6 +76,9 @@ const LAYERS: Record<string, readonly string[]> = {
 
 function layerOf(path: string): string {
   if (path.startsWith('tool/definition/')) return 'tool/definition'
+  // The forms of two settings, which the configuration reads: files without imports of their own.
+  if (path === 'db/connection/database-url.ts') return 'database-url'
+  if (path === 'secrets/key-ring.ts') return 'key-ring'
   return path.includes('/') ? (path.split('/')[0] ?? '') : path
 }
 

@@ -11,9 +11,9 @@ export interface Failure {
 const ANSWER_LIMIT_MS = 2_000
 
 /** Where the service with these settings shows its metrics to this machine; undefined where it picks a port by itself. */
-export function metricsUrl({ HOST, PORT, METRICS_PORT }: Config): string | undefined {
-  const port = METRICS_PORT ?? PORT
-  const host = HOST === '0.0.0.0' || HOST === '::' ? '127.0.0.1' : HOST
+export function metricsUrl({ server }: Config): string | undefined {
+  const port = server.metricsPort ?? server.port
+  const host = server.host === '0.0.0.0' || server.host === '::' ? '127.0.0.1' : server.host
   return port === 0 ? undefined : `http://${host.includes(':') ? `[${host}]` : host}:${port}/metrics`
 }
 

@@ -27,13 +27,14 @@ export async function openConfiguredDatabase(
   hooks: ConnectionHooks,
   log: (line: string) => void,
 ): Promise<OpenedDatabase> {
-  if (config.DATABASE_URL !== undefined) {
-    const database = openUrl(config.DATABASE_URL, config, hooks)
-    return { database, embedded: null, description: describe(config.DATABASE_URL), close: () => database.close() }
+  const { url, dataDir, binDir } = config.database
+  if (url !== undefined) {
+    const database = openUrl(url, config, hooks)
+    return { database, embedded: null, description: describe(url), close: () => database.close() }
   }
   const embedded = await startEmbedded({
-    dataDir: config.DATA_DIR,
-    ...(config.PG_BIN_DIR !== undefined && { binDir: config.PG_BIN_DIR }),
+    dataDir,
+    ...(binDir !== undefined && { binDir }),
     log,
   })
   const database = openUrl(embedded.url, config, hooks)
@@ -45,17 +46,17 @@ export async function openConfiguredDatabase(
 }
 
 /** Opens one database by its URL with the limits of the configuration. Throws `InvalidConfiguration` for a bad URL. */
-export function openUrl(url: string, config: Config, hooks: ConnectionHooks = {}): ServiceDatabase {
+export function openUrl(url: string, { database }: Config, hooks: ConnectionHooks = {}): ServiceDatabase {
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new InvalidConfiguration(parsed.faults.map(fault => `DATABASE_URL: ${fault}`))
-  const prepared = config.PREPARED_STATEMENTS === 'on'
+  const prepared = database.preparedStatements
   return withCertificates({
     url: parsed.url,
-    poolSize: config.DATABASE_POOL_SIZE,
-    connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
-    statementTimeoutMs: config.STATEMENT_TIMEOUT_MS,
-    lockTimeoutMs: config.LOCK_TIMEOUT_MS,
-    idleInTransactionTimeoutMs: config.IDLE_IN_TRANSACTION_TIMEOUT_MS,
+    poolSize: database.poolSize,
+    connectTimeoutMs: database.connectTimeoutMs,
+    statementTimeoutMs: database.statementTimeoutMs,
+    lockTimeoutMs: database.lockTimeoutMs,
+    idleInTransactionTimeoutMs: database.idleInTransactionTimeoutMs,
     preparedStatements: prepared,
     // PgBouncer in transaction mode, the reason to switch names off, refuses session settings at start-up as well.
     sessionSettings: prepared ? 'startup' : 'transaction',

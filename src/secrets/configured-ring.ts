@@ -14,14 +14,15 @@ const FILE_NAME = 'secret-keys'
  * a file of mode 0600 beside its data, made when it is new. An external database without a ring is refused: a key that
  * appears by itself would be lost by itself. Throws `KeyRingMissing`.
  */
-export async function configuredKeyRing(config: Config): Promise<KeyRing> {
+export async function configuredKeyRing({ secrets, database }: Config): Promise<KeyRing> {
   try {
-    if (config.SECRET_KEYS !== undefined) return parseKeyRing(config.SECRET_KEYS)
-    if (config.SECRET_KEYS_FILE !== undefined) return parseKeyRing(readFileSync(config.SECRET_KEYS_FILE, 'utf8'))
-    if (config.DATABASE_URL === undefined) return parseKeyRing(await ownKeyFile(config.DATA_DIR))
+    if (secrets.keys !== undefined) return parseKeyRing(secrets.keys)
+    if (secrets.keysFile !== undefined) return parseKeyRing(readFileSync(secrets.keysFile, 'utf8'))
+    if (database.url === undefined) return parseKeyRing(await ownKeyFile(database.dataDir))
   } catch (error) {
     if (error instanceof InvalidKeyRing) throw new KeyRingMissing(error.message)
-    if (error instanceof Error && 'code' in error) throw new KeyRingMissing(fileFault(config, error))
+    if (error instanceof Error && 'code' in error)
+      throw new KeyRingMissing(fileFault(secrets.keysFile, database.dataDir, error))
     throw error
   }
   throw new KeyRingMissing(
@@ -31,10 +32,10 @@ export async function configuredKeyRing(config: Config): Promise<KeyRing> {
 }
 
 /** What SECRET_KEYS_FILE holds is not shown: somebody may have put the key itself there. */
-function fileFault({ SECRET_KEYS_FILE, DATA_DIR }: Config, error: Error): string {
+function fileFault(keysFile: string | undefined, dataDir: string, error: Error): string {
   const reason = error.message.split(', ', 1)[0] // a system error goes on with the path
-  if (SECRET_KEYS_FILE === undefined) {
-    const path = join(DATA_DIR, FILE_NAME)
+  if (keysFile === undefined) {
+    const path = join(dataDir, FILE_NAME)
     return `the key file ${path} cannot be read or made (${reason}): set DATA_DIR to a folder that this user can write`
   }
   const advice = 'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate --file FILE'

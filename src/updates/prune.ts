@@ -12,7 +12,7 @@ export interface Pruned {
   definitions: number
 }
 
-export type Retention = Pick<Config, 'AUDIT_RETENTION_DAYS' | 'HISTORY_VERSIONS_MAX' | 'HISTORY_BYTES_MAX'>
+export type Retention = Config['history']
 
 const RESOURCES_AT_ONCE = 100
 const DIFFERENCES_AT_ONCE = 500
@@ -25,8 +25,8 @@ const DEFINITIONS_AT_ONCE = 100
  */
 export async function pruneHistory(db: Kysely<Database>, retention: Retention): Promise<Pruned> {
   return {
-    auditRows: await pruneRows(db, retention.AUDIT_RETENTION_DAYS),
-    differences: await pruneDifferences(db, retention.HISTORY_VERSIONS_MAX, retention.HISTORY_BYTES_MAX),
+    auditRows: await pruneRows(db, retention.auditRetentionDays),
+    differences: await pruneDifferences(db, retention.versionsMax, retention.bytesMax),
     definitions: await pruneDefinitions(db),
   }
 }

@@ -16,7 +16,7 @@ const { database, vault, url } = await worldDatabase(t)
 const { db } = database
 const options = { vault, env: {} }
 
-const KEEP_ALL = { AUDIT_RETENTION_DAYS: 400, HISTORY_VERSIONS_MAX: 100, HISTORY_BYTES_MAX: 2 ** 26 }
+const KEEP_ALL = { auditRetentionDays: 400, versionsMax: 100, bytesMax: 2 ** 26 }
 
 /** A definition whose keys stand in no usual order, with a number that only its own text keeps. */
 function definition(round: number) {
@@ -110,7 +110,7 @@ t.test('a rollback to what is gone or not kept is refused', async t => {
 
 t.test('old contents are pruned by number and size, rows by age; the chains still verify', async t => {
   t.same(await pruneHistory(db, KEEP_ALL), { auditRows: 0, differences: 0, definitions: 0 })
-  const pruned = await pruneHistory(db, { ...KEEP_ALL, HISTORY_VERSIONS_MAX: 5 })
+  const pruned = await pruneHistory(db, { ...KEEP_ALL, versionsMax: 5 })
   t.ok(pruned.differences >= 20)
   t.ok(pruned.definitions > 0)
   const tool = await readHistory(db, 'tool', 10)
@@ -119,7 +119,7 @@ t.test('old contents are pruned by number and size, rows by age; the chains stil
   await t.rejects(rollbackTool(database, vault, 10, tool.kept_from - 1), /kept from version/)
   t.same((await verifyAudit(db)).findings, [])
 
-  const bySize = await pruneHistory(db, { ...KEEP_ALL, HISTORY_BYTES_MAX: 1024 })
+  const bySize = await pruneHistory(db, { ...KEEP_ALL, bytesMax: 1024 })
   t.ok(bySize.differences > 0)
   const newest = await db
     .selectFrom('audit')

@@ -62,7 +62,7 @@ t.test('with CORS_ORIGINS an address that is not there stays 404, a method that 
   t.strictSame([statusCode, headers.allow], [405, 'PATCH'])
 })
 
-t.test('what is no origin is a fault of the configuration', async t => {
+t.test('what is not an origin is a fault of the configuration', async t => {
   for (const value of [
     '*',
     'console.example.com',
@@ -71,7 +71,7 @@ t.test('what is no origin is a fault of the configuration', async t => {
     'null',
     `${CONSOLE},x`,
   ]) {
-    t.throws(() => readConfig({ CORS_ORIGINS: value }), { message: /CORS_ORIGINS: .* is no origin/ }, value)
+    t.throws(() => readConfig({ CORS_ORIGINS: value }), { message: /CORS_ORIGINS: .* is not an origin/ }, value)
   }
   t.doesNotThrow(() => readConfig({ CORS_ORIGINS: `${CONSOLE},http://[::1]:8080` }))
 })

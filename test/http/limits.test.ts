@@ -1,6 +1,7 @@
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
+import { serverExit } from '../server-exit.js'
 import { type Running, running } from './running.js'
 
 /** A dry run on an agent that is not there: 404 once the caller is known. */
@@ -134,7 +135,7 @@ t.test('TRUST_PROXY, timeouts and ports that cannot work are faults of the confi
   }
   t.strictSame(faults({ TRUST_PROXY: 'loopback,10.0.0.0/8 , ::1,2001:db8::/32,192.0.2.1' }), [])
   t.strictSame(faults({ TRUST_PROXY: 'true' }), [
-    'TRUST_PROXY: true is no address, no network (10.0.0.0/8) and none of loopback,linklocal,uniquelocal',
+    'TRUST_PROXY: true is not an address, a network (10.0.0.0/8) or one of loopback,linklocal,uniquelocal',
   ])
   for (const bad of ['1', '10.0.0.0/33', '10.0.0/8', 'proxy.example.com', '10.0.0.1/8/8', '::1/129', '10.0.0.0/']) {
     t.equal(faults({ TRUST_PROXY: bad }).length, 1, bad)
@@ -144,4 +145,10 @@ t.test('TRUST_PROXY, timeouts and ports that cannot work are faults of the confi
   ])
   t.strictSame(faults({ PORT: '9090', METRICS_PORT: '9090' }), ['METRICS_PORT: must not be that of PORT'])
   t.strictSame(faults({ PORT: '0', METRICS_PORT: '0' }), [])
+})
+
+t.test('78: one start names the faults of every setting, the database address and the key ring included', async t => {
+  const { code, output } = await serverExit({ PORT: 'abc', DATABASE_URL: 'mysql://x', SECRET_KEYS: 'zz' })
+  t.equal(code, 78)
+  for (const setting of ['PORT', 'DATABASE_URL', 'SECRET_KEYS']) t.match(output, new RegExp(`^ +${setting}: `, 'm'))
 })

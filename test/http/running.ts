@@ -43,7 +43,7 @@ export async function running(
   const { url } = await worldDatabase(t)
   const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', DATABASE_POOL_SIZE: '4', ...settings })
   const log: string[] = []
-  const logger = makeLogger(config.LOG_LEVEL, { write: line => log.push(line) })
+  const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const database = openUrl(url, config, {
     onStatement: exchange => metrics.databaseExchange(exchange),
     onPoolWait: durationMs => metrics.poolWait(durationMs),

@@ -226,5 +226,5 @@ t.test("mode 0600: the embedded default's key file, made once however many proce
     rings.map(ring => ring.currentId),
     [rings[0]?.currentId, rings[0]?.currentId],
   )
-  t.equal(statSync(join(config.DATA_DIR, 'secret-keys')).mode & 0o777, 0o600)
+  t.equal(statSync(join(config.database.dataDir, 'secret-keys')).mode & 0o777, 0o600)
 })

@@ -35,7 +35,7 @@ export async function observedWorld(
   const log: string[] = []
   const statements: string[] = []
   const answers: string[] = []
-  const logger = makeLogger(config.LOG_LEVEL, { write: line => log.push(line) })
+  const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const metrics = new Metrics()
   const database = openUrl(world.url, config, {
     onStatement: exchange => {

@@ -40,7 +40,7 @@ export const historyCommands: Command[] = [
     options: JSON_OPTION,
     details: 'The limits are AUDIT_RETENTION_DAYS, HISTORY_VERSIONS_MAX and HISTORY_BYTES_MAX.',
     run: async call => {
-      const pruned = await pruneHistory((await call.database()).db, call.config)
+      const pruned = await pruneHistory((await call.database()).db, call.config.history)
       if (call.json) call.printJson(pruned)
       else {
         const { auditRows, differences, definitions } = pruned
@@ -152,7 +152,7 @@ async function rollbackCommand(call: Call): Promise<undefined> {
   const result =
     kind === 'persona'
       ? await rollbackPersona(database, call.id(1), target)
-      : await rollbackTool(database, await call.vault(), call.id(1), target, definitionLimitsOf(call.config))
+      : await rollbackTool(database, await call.vault(), call.id(1), target, definitionLimitsOf(call.config.limits))
   if (call.json) {
     call.printJson(result)
     return undefined

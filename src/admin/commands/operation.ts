@@ -115,7 +115,7 @@ async function statusCommand(call: Call): Promise<undefined> {
   const ring = await call.ring()
   const { description } = await call.rawDatabase()
   const url = metricsUrl(call.config)
-  const errors = url === undefined ? undefined : await readFailures(url, call.config.METRICS_TOKEN)
+  const errors = url === undefined ? undefined : await readFailures(url, call.config.server.metricsToken)
   const status = { ...(await readStatus((await call.database()).db, ring)), recent_errors: errors ?? null }
   if (call.json) {
     call.printJson(status)

@@ -80,7 +80,7 @@ async function applyCommand(call: Call): Promise<number | undefined> {
     env: call.env,
     plan: call.flag('plan'),
     prune: call.flag('prune'),
-    definitionLimits: definitionLimitsOf(call.config),
+    definitionLimits: definitionLimitsOf(call.config.limits),
     ...(file !== '-' && { baseDir: folderOf(file) }),
   }
   try {

@@ -200,7 +200,7 @@ async function createToolCommand(call: Call): Promise<number | undefined> {
     passthrough_auth: call.flag('passthrough-auth'),
   }
   try {
-    const id = await createTool(await call.database(), await call.vault(), tool, definitionLimitsOf(call.config))
+    const id = await createTool(await call.database(), await call.vault(), tool, definitionLimitsOf(call.config.limits))
     if (call.json) call.printJson({ id, name })
     else call.print(`created tool ${id} ${name}`)
     return undefined
@@ -245,7 +245,7 @@ async function validateCommand(call: Call): Promise<number | undefined> {
   const source = readSource(call.argument(0))
   const check = checkDefinition(source.value, {
     at: ['definition'],
-    limits: definitionLimitsOf(call.config),
+    limits: definitionLimitsOf(call.config.limits),
     ...(use && { headerNames: use.header_names }),
   })
   const located = <Found extends { loc: Loc }>(found: Found) => ({

@@ -20,13 +20,13 @@ export interface DefinitionLimits {
 
 /** The settings that bound a definition, as the configuration names them. */
 export interface DefinitionSettings {
-  DEFINITION_DEPTH_MAX: number
-  DEFINITION_OPERATIONS_MAX: number
+  definitionDepthMax: number
+  definitionOperationsMax: number
 }
 
 /** What the settings say of a definition; everything else is as by default. */
 export function definitionLimitsOf(settings: DefinitionSettings): Partial<DefinitionLimits> {
-  return { nestingLevels: settings.DEFINITION_DEPTH_MAX, operations: settings.DEFINITION_OPERATIONS_MAX }
+  return { nestingLevels: settings.definitionDepthMax, operations: settings.definitionOperationsMax }
 }
 
 /** DECISIONS section 12. */
