@@ -1,6 +1,6 @@
 import type { CompiledQuery } from 'kysely'
 import { authenticate, callerOnly, tokenHash } from '../src/auth/authenticate.js'
-import type { Together } from '../src/db/statements/row-statement.js'
+import type { BatchRunner } from '../src/db/statements/row-statement.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
@@ -45,7 +45,7 @@ export async function captureStatements(database: ServiceDatabase, world: World)
 
 async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording, tokenHash(`Bearer ${world.ownerToken}`), {
+    const { caller, prefetched } = await authenticate(recording, tokenHash(`Bearer ${world.ownerToken}`), {
       statement: callerAndPersona,
       id,
     })
@@ -54,7 +54,7 @@ async function captureAgent(database: ServiceDatabase, world: World, id: number,
       id,
       caller,
       actor: ACTOR,
-      seen: seen as PersonaState | null,
+      prefetched: prefetched as PersonaState | null,
       update: { fields, masked: false, strict: false, precondition: { kind: 'none' }, preconditionDemanded: false },
       dryRun: false,
     })
@@ -65,7 +65,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: sha256(text) }
   return await capture(database, async recording => {
-    const { caller, seen } = await authenticate(recording, tokenHash(`Bearer ${world.toolToken}`), {
+    const { caller, prefetched } = await authenticate(recording, tokenHash(`Bearer ${world.toolToken}`), {
       statement: callerAndTool,
       id,
     })
@@ -73,7 +73,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
       id,
       caller,
       actor: ACTOR,
-      seen: seen as ToolState | null,
+      prefetched: prefetched as ToolState | null,
       update: {
         fields: { ...toolFields({}), definition },
         definitionFaults: [],
@@ -102,12 +102,12 @@ async function capture(database: ServiceDatabase, work: (recording: ServiceDatab
     sent.push({ sql: query.sql, values: [...query.parameters], variables: variablesOf(query.sql) })
     return await database.db.executeQuery(query)
   }
-  const together: Together['together'] = async (statement, row) => {
+  const batched: BatchRunner['batched'] = async (statement, row) => {
     const { rows } = await executeQuery(statement.bind([row]))
     return rows[0]
   }
   // The functions under capture use nothing else of a database when nobody else is at work on the row.
-  await work({ db: { executeQuery }, together } as unknown as ServiceDatabase)
+  await work({ db: { executeQuery }, batched } as unknown as ServiceDatabase)
   return sent
 }
 

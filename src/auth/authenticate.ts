@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
-import { type RowStatement, rowStatement, type Together } from '../db/statements/row-statement.js'
+import { type BatchRunner, type RowStatement, rowStatement } from '../db/statements/row-statement.js'
 import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
 import { received } from '../updates/time.js'
@@ -11,7 +11,7 @@ import { parseToken } from './token.js'
  * Which resource to read along with the caller: a statement made by `callerStatement`, and its id. An undefined id is
  * one that no row can have: only the caller is read.
  */
-export interface Look {
+export interface Lookup {
   statement: CallerStatement
   id: number | undefined
 }
@@ -19,7 +19,7 @@ export interface Look {
 export interface Authenticated {
   caller: Caller
   /** The state of the resource as the statement builds it, null when there is none. */
-  seen: object | null
+  prefetched: object | null
   /** Whether the token's last use is long enough ago to be written again. */
   useIsStale: boolean
 }
@@ -55,14 +55,18 @@ interface Question {
  *
  * Throws `NotAuthenticated`; database errors pass through.
  */
-export async function authenticate(database: Together, hash: Buffer, look: Look | undefined): Promise<Authenticated> {
-  const row = await (look?.id === undefined
-    ? database.together(callerOnly, { hash, resource: null })
-    : database.together(look.statement, { hash, resource: look.id }))
+export async function authenticate(
+  database: BatchRunner,
+  hash: Buffer,
+  lookup: Lookup | undefined,
+): Promise<Authenticated> {
+  const row = await (lookup?.id === undefined
+    ? database.batched(callerOnly, { hash, resource: null })
+    : database.batched(lookup.statement, { hash, resource: lookup.id }))
   if (row === undefined || row.revoked || !row.active) throw invalidToken()
   if (row.expired)
     throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
-  return { caller: callerOf(row), seen: row.state && received(row.state), useIsStale: row.use_is_stale }
+  return { caller: callerOf(row), prefetched: row.state && received(row.state), useIsStale: row.use_is_stale }
 }
 
 /**
@@ -126,8 +130,8 @@ export function callerStatement(
 ): CallerStatement {
   return rowStatement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, param => ({
     query: sql`
-    select given.position, caller.*, ${resource(param('resource'))} as state
-    from given
+    select input.position, caller.*, ${resource(param('resource'))} as state
+    from input
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,

@@ -5,7 +5,7 @@ import type { Database, Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden } from '../errors.js'
 import { parsePathId } from '../schema/parameters.js'
-import { authenticate, type CallerStatement, type Look, tokenHash } from './authenticate.js'
+import { authenticate, type CallerStatement, type Lookup, tokenHash } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 
 /** What a route says of who may call it; every route has one (a test fails when one does not). */
@@ -15,7 +15,7 @@ export interface RoutePolicy {
   /** The kind of resource that the route works on. */
   resource?: 'persona' | 'tool'
   /** The path parameter that names one, and the statement that reads it along with the caller. */
-  look?: { parameter: string; statement: CallerStatement }
+  lookup?: { parameter: string; statement: CallerStatement }
 }
 
 declare module 'fastify' {
@@ -25,8 +25,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Who is calling. Set on every route that is not public, before the body is read. */
     caller: Caller
-    /** The state of the resource that the path names, as the route's `look` found it; null when there is none. */
-    seen: object | null
+    /** The state of the resource that the path names, as the route's `lookup` found it; null when there is none. */
+    prefetched: object | null
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
   }
@@ -39,7 +39,7 @@ declare module 'fastify' {
 export function registerAuthentication(app: FastifyInstance, database: ServiceDatabase): void {
   // Typed as always set: the hook below sets it before any handler of a route that is not public runs.
   app.decorateRequest('caller', null as unknown as Caller)
-  app.decorateRequest('seen', null)
+  app.decorateRequest('prefetched', null)
   app.decorateRequest('refusal', undefined)
   requireDeclaredPolicies(app)
   app.addHook('onRequest', (request, reply, done) => {
@@ -72,21 +72,21 @@ async function admit(
   hash: Buffer,
   database: ServiceDatabase,
 ) {
-  const look = lookFor(request, policy)
-  const { caller, seen, useIsStale } = await repeated(() => authenticate(database, hash, look))
+  const lookup = lookupFor(request, policy)
+  const { caller, prefetched, useIsStale } = await repeated(() => authenticate(database, hash, lookup))
   request.caller = caller
-  request.seen = seen
+  request.prefetched = prefetched
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
   if (useIsStale) recordUse(request, database.db, caller.token.id)
   requirePermission(caller, policy)
-  requireBinding(caller, policy, look)
+  requireBinding(caller, policy, lookup)
 }
 
-function lookFor(request: FastifyRequest, { look }: RoutePolicy): Look | undefined {
-  if (look === undefined) return undefined
+function lookupFor(request: FastifyRequest, { lookup }: RoutePolicy): Lookup | undefined {
+  if (lookup === undefined) return undefined
   const parameters = request.params as Record<string, string> // the router's own: every value is text
-  const id = parsePathId(parameters[look.parameter] ?? '', look.parameter)
-  return { statement: look.statement, id: 'value' in id ? id.value : undefined }
+  const id = parsePathId(parameters[lookup.parameter] ?? '', lookup.parameter)
+  return { statement: lookup.statement, id: 'value' in id ? id.value : undefined }
 }
 
 function requirePermission(caller: Caller, { permission }: RoutePolicy): void {
@@ -96,10 +96,10 @@ function requirePermission(caller: Caller, { permission }: RoutePolicy): void {
 }
 
 /** A token bound to agents only cannot call tool operations, and the reverse; validation needs no one tool. */
-function requireBinding({ token }: Caller, { resource }: RoutePolicy, look: Look | undefined): void {
+function requireBinding({ token }: Caller, { resource }: RoutePolicy, lookup: Lookup | undefined): void {
   if (resource === undefined || (token.personaIds === null && token.toolIds === null)) return
   const bound = (resource === 'persona' ? token.personaIds : token.toolIds) ?? []
-  if (look === undefined ? bound.length > 0 : look.id !== undefined && bound.includes(look.id)) return
+  if (lookup === undefined ? bound.length > 0 : lookup.id !== undefined && bound.includes(lookup.id)) return
   throw new Forbidden('This token is bound to other resources.')
 }
 

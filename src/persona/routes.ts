@@ -24,7 +24,7 @@ export interface PersonaRouteOptions {
   requireIfMatch: boolean
 }
 
-const LOOK = { parameter: 'persona_id', statement: callerAndPersona }
+const LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }
 
 function shapeOf({ upsertRequest, jsonDepthMax }: PersonaRouteOptions): RequestShape {
   return {
@@ -41,7 +41,7 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
     '/persona/:persona_id',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'basic', resource: 'persona', look: LOOK } },
+      config: { policy: { permission: 'basic', resource: 'persona', lookup: LOOKUP } },
       schema: {
         operationId: 'update_persona',
         summary: 'Update Persona',
@@ -66,7 +66,7 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
         id: parts.id,
         caller: request.caller,
         actor: actorOf(request),
-        seen: request.seen as PersonaState | null, // this route's look reads it
+        prefetched: request.prefetched as PersonaState | null, // this route's lookup reads it
         update,
         dryRun,
       })

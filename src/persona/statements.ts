@@ -49,11 +49,11 @@ export const readSnapshot = rowStatement<SnapshotParameters, PersonaAnswer>(
   'persona_snapshot',
   { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text' },
   param => {
-    const viewer = givenViewer(param)
+    const viewer = viewerOfRow(param)
     return {
       query: sql`
-      select given.position, p.version, ${personaSnapshot(storedRelations, viewer)}::text as snapshot
-      from given join persona p on p.id = ${param('id')} and p.version = ${param('version')}
+      select input.position, p.version, ${personaSnapshot(storedRelations, viewer)}::text as snapshot
+      from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
       where ${personaAccess(viewer.user)} = ${param('access')}`,
     }
   },
@@ -134,20 +134,20 @@ export function writeStatement(changed: readonly Relation[], attached: readonly 
   return compiled
 }
 
-/** The rows that were written, with what was given for each. */
-const WRITTEN = sql`changed p join locked using (id) join given using (position)`
+/** The rows that were written, with the values of each. */
+const WRITTEN = sql`changed p join locked using (id) join input using (position)`
 
 function compileWrite(changed: readonly Relation[], attached: readonly Relation[], key: string) {
   const build = (param: Param<WriteParameters>) => {
-    const viewer = givenViewer(param)
+    const viewer = viewerOfRow(param)
     const relations = Object.fromEntries(RELATIONS.map(relation => [relation, param(relation)])) as RelationIds
     const checks = attached.map(relation => {
       const ids = param(`${relation}_attached`)
       return sql`and (select count(*) from (${attachable(relation, ids, viewer, param('is_admin'))}) usable) = cardinality(${ids})`
     })
     const locked = sql`locked as materialized (
-        select p.id, given.position
-        from given join persona p on p.id = ${param('id')} and p.version = ${param('version')}
+        select p.id, input.position
+        from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
         where ${personaAccess(viewer.user)} = ${param('access')}
           ${sql.join(checks, sql` `)}
         for no key update of p skip locked
@@ -159,7 +159,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
           field_versions = p.field_versions || ${param('field_versions')},
           audit_head = decode(${param('hash')}, 'hex'),
           audit_count = p.audit_count + 1
-        from locked join given using (position) where p.id = locked.id
+        from locked join input using (position) where p.id = locked.id
         returning p.*
       )`
     return {
@@ -170,7 +170,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
         insertAudit(WRITTEN, param),
       ],
       query: sql`
-      select given.position, p.version, ${personaSnapshot(relations, viewer)}::text as snapshot
+      select input.position, p.version, ${personaSnapshot(relations, viewer)}::text as snapshot
       from ${WRITTEN}`,
     }
   }
@@ -268,7 +268,7 @@ function viewerOf(param: Param<ViewerParameters>): Viewer {
 }
 
 /** The viewer of a row statement, whose values have their types. */
-function givenViewer(param: Param<ViewerParameters>): Viewer {
+function viewerOfRow(param: Param<ViewerParameters>): Viewer {
   return { user: param('user'), managesAll: param('manages_all'), managedGroups: param('managed_groups') }
 }
 

@@ -31,12 +31,12 @@ import {
   writeStatement,
 } from './statements.js'
 
-/** One authenticated request to update an agent. `seen` is the state that came with the authentication. */
+/** One authenticated request to update an agent. `prefetched` is the state that came with the authentication. */
 export interface PersonaUpdateRequest {
   id: number
   caller: Caller
   actor: Actor
-  seen: PersonaState | null
+  prefetched: PersonaState | null
   update: PersonaUpdate
   dryRun: boolean
 }
@@ -62,27 +62,28 @@ export async function updatePersona(
   database: ServiceDatabase,
   request: PersonaUpdateRequest,
 ): Promise<PersonaUpdateResult> {
-  const { seen } = request
-  if (seen === null) throw new ResourceNotFound('persona')
+  const { prefetched } = request
+  if (prefetched === null) throw new ResourceNotFound('persona')
   return await withOutcome<PersonaPlan, PersonaUpdateResult>(
     database,
     async attempt =>
-      (await updateAsSeen(database, request, seen, attempt)) ?? (await updateUnderLock(database, request, attempt)),
+      (await updateAsPrefetched(database, request, prefetched, attempt)) ??
+      (await updateUnderLock(database, request, attempt)),
     plan => answerApplied(database, request, plan),
   )
 }
 
-async function updateAsSeen(
+async function updateAsPrefetched(
   database: ServiceDatabase,
   request: PersonaUpdateRequest,
-  seen: PersonaState,
+  prefetched: PersonaState,
   attempt: Attempt<PersonaPlan>,
 ): Promise<PersonaUpdateResult | undefined> {
-  const plan = planPersonaUpdate(seen, request.caller, request.update, null)
+  const plan = planPersonaUpdate(prefetched, request.caller, request.update, null)
   if (plan.precondition !== 'holds' || !allRepresentable(plan.attached)) return undefined
-  const query = answerQuery(seen, plan, request, attempt)
+  const query = answerQuery(prefetched, plan, request, attempt)
   const answer = await answerOf(database, query, plan, request.dryRun)
-  return resultOf(answer, seen, plan, request.dryRun)
+  return resultOf(answer, prefetched, plan, request.dryRun)
 }
 
 async function answerOf(
@@ -94,12 +95,12 @@ async function answerOf(
   if (dryRun && changes.length > 0) return (await inDryRun(database, query.compiled))[0]
   // A new link waits for whoever deletes what it refers to, and the definitions of many tools take long to read: nobody
   // else should wait along.
-  const takesLong = Object.keys(attached).length > 0 || content.tool_ids.length > SHARED_TOOLS_MAX
-  return takesLong ? await query.alone(database.db) : await query.together(database)
+  const takesLong = Object.keys(attached).length > 0 || content.tool_ids.length > BATCHED_TOOLS_MAX
+  return takesLong ? await query.single(database.db) : await query.batched(database)
 }
 
 /** An agent with more tools goes alone: its snapshot holds the definition of each. */
-const SHARED_TOOLS_MAX = 8
+const BATCHED_TOOLS_MAX = 8
 
 async function updateUnderLock(
   database: ServiceDatabase,
@@ -113,7 +114,7 @@ async function updateUnderLock(
     const references = await referencesOf(trx, attached, request.caller)
     const plan = planPersonaUpdate(state, request.caller, request.update, references)
     await requirePrecondition(trx, state, plan, request)
-    const answer = await answerQuery(state, plan, request, attempt).alone(trx)
+    const answer = await answerQuery(state, plan, request, attempt).single(trx)
     const result = resultOf(answer, state, plan, request.dryRun)
     if (result === undefined) throw new Error(`agent ${request.id} changed under its lock`)
     return result
@@ -153,7 +154,7 @@ export async function writePersona(
   if (plan.changes.length === 0) return state.version
   const operator = { user: null, manages_all: true, is_admin: true, managed_groups: [] }
   const query = writeQuery(state, { ...plan, attached: {} }, operator, auditOf(state, plan, actor))
-  const answer = await query.alone(trx)
+  const answer = await query.single(trx)
   if (answer === undefined) throw new Error(`agent ${state.id} changed under its lock`)
   return answer.version
 }
@@ -167,7 +168,7 @@ async function answerApplied(
   const state = await readPersona(db, id, caller.userId)
   if (state === undefined || state.deleted || (state.access === 'none' && !isAdmin(caller))) return undefined
   const { version, access } = state
-  const row = await readSnapshot.for({ ...viewerParameters(caller), id, version, access }).alone(db)
+  const row = await readSnapshot.for({ ...viewerParameters(caller), id, version, access }).single(db)
   return resultOf(row, state, plan, false)
 }
 

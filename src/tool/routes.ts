@@ -43,7 +43,7 @@ function boundsOf({ bodyLimitBytes, jsonDepthMax, definitionLimits }: ToolRouteO
   return bodyBounds(bodyLimitBytes, jsonDepthMax, definition)
 }
 
-const LOOK = { parameter: 'tool_id', statement: callerAndTool }
+const LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
 
 const UPDATE_BODY = { schema: CustomToolUpdate, compiled: compileBody(CustomToolUpdate), deepKey: 'definition' }
 
@@ -63,7 +63,7 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
     '/admin/tool/custom/:tool_id',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: 'tool', look: LOOK } },
+      config: { policy: { permission: 'manage:actions', resource: 'tool', lookup: LOOKUP } },
       schema: {
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',
@@ -89,7 +89,7 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
         id: parts.id,
         caller: request.caller,
         actor: actorOf(request),
-        seen: request.seen as ToolState | null, // this route's look reads it
+        prefetched: request.prefetched as ToolState | null, // this route's lookup reads it
         update,
         vault: options.vault(),
         dryRun,

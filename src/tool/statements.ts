@@ -51,8 +51,8 @@ export const readRow = rowStatement<{ id: number; version: number }, ToolRow>(
   { id: 'integer', version: 'integer' },
   param => ({
     query: sql`
-    select given.position, ${answerColumns(sql`d.content::text`, maskedHeaders)}
-    from given join tool t on t.id = ${param('id')} and t.version = ${param('version')}
+    select input.position, ${answerColumns(sql`d.content::text`, maskedHeaders)}
+    from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
     left join tool_definition d on d.hash = t.definition_hash`,
   }),
 )
@@ -95,7 +95,7 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   passthrough_auth: 'boolean',
   oauth_config_id: 'integer',
   field_versions: 'jsonb',
-  definition_text: { alone: 'json' },
+  definition_text: { single: 'json' },
   definition_bytes: 'integer',
   headers: 'json',
   shown_headers: 'json',
@@ -123,8 +123,8 @@ export function writeStatement(shape: WriteShape) {
   return compiled
 }
 
-/** The rows that were written, with what was given for each. */
-const WRITTEN = sql`changed t join locked using (id) join given using (position)`
+/** The rows that were written, with the values of each. */
+const WRITTEN = sql`changed t join locked using (id) join input using (position)`
 
 function compileWrite(shape: WriteShape, key: string) {
   const build = (param: Param<WriteParameters>) => {
@@ -134,8 +134,8 @@ function compileWrite(shape: WriteShape, key: string) {
       managedGroups: param('managed_groups'),
     }
     const locked = sql`locked as materialized (
-        select t.id, given.position
-        from given join tool t on t.id = ${param('id')} and t.version = ${param('version')}
+        select t.id, input.position
+        from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
         where t.secrets_generation = ${param('secrets_generation')}
           and (${viewer.user} is null or ${managesTool(viewer)})
           and (${param('oauth_config_id')} is null or exists (
@@ -152,7 +152,7 @@ function compileWrite(shape: WriteShape, key: string) {
     const definition = shape.definition ? sql`null::text` : sql`d.content::text`
     const stored = shape.definition ? sql`` : sql`left join tool_definition d on d.hash = t.definition_hash`
     const query = sql`
-      select given.position, ${answerColumns(definition, param('shown_headers'))}
+      select input.position, ${answerColumns(definition, param('shown_headers'))}
       from ${WRITTEN} ${stored}`
     return { parts, query }
   }
@@ -164,7 +164,7 @@ function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
         select decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}, ${param('definition_bytes')}
-        from locked join given using (position)
+        from locked join input using (position)
         on conflict (hash) do nothing)`
 }
 
@@ -181,14 +181,14 @@ function changeRows(param: Param<WriteParameters>): RawBuilder<unknown> {
           field_versions = t.field_versions || ${param('field_versions')},
           audit_head = decode(${param('hash')}, 'hex'),
           audit_count = t.audit_count + 1
-        from locked join given using (position) where t.id = locked.id
+        from locked join input using (position) where t.id = locked.id
         returning t.*)`
 }
 
 /** Positions are put in place rather than deleted and inserted: one statement must not do both to one key. */
 function replaceHeaders(param: Param<WriteParameters>): RawBuilder<unknown>[] {
   return [
-    sql`given_headers as (
+    sql`new_headers as (
         select t.id as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
           g.value ->> 'fingerprint' as fingerprint, (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id,
           g.value ->> 'nonce' as nonce, g.value ->> 'ciphertext' as ciphertext
@@ -201,7 +201,7 @@ function replaceHeaders(param: Param<WriteParameters>): RawBuilder<unknown>[] {
         select g.tool_id, g.position, g.name, coalesce(g.key_id, kept.key_id),
           coalesce(decode(g.nonce, 'base64'), kept.nonce), coalesce(decode(g.ciphertext, 'base64'), kept.ciphertext),
           decode(g.fingerprint, 'hex')
-        from given_headers g
+        from new_headers g
         left join tool_header kept on kept.tool_id = g.tool_id and kept.position = g.kept
         on conflict (tool_id, position) do update set name = excluded.name, key_id = excluded.key_id,
           nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint)`,

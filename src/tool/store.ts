@@ -1,6 +1,6 @@
 import type { Transaction } from 'kysely'
 import { type Caller, managesActions } from '../auth/caller.js'
-import type { Placed, RowQuery } from '../db/statements/row-statement.js'
+import type { Positioned, RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Database } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
@@ -23,12 +23,12 @@ import {
   writeStatement,
 } from './statements.js'
 
-/** One authenticated request to update a tool. `seen` is the state that came with the authentication. */
+/** One authenticated request to update a tool. `prefetched` is the state that came with the authentication. */
 export interface ToolUpdateRequest {
   id: number
   caller: Caller
   actor: Actor
-  seen: ToolState | null
+  prefetched: ToolState | null
   update: ToolUpdate
   vault: Vault
   dryRun: boolean
@@ -49,26 +49,27 @@ export interface ToolUpdateResult {
  * `PreconditionRequired`, `Unavailable` (`key_missing`); database errors pass through.
  */
 export async function updateTool(database: ServiceDatabase, request: ToolUpdateRequest): Promise<ToolUpdateResult> {
-  const { seen } = request
-  if (seen === null) throw new ResourceNotFound('tool')
+  const { prefetched } = request
+  if (prefetched === null) throw new ResourceNotFound('tool')
   return await withOutcome<ToolPlan, ToolUpdateResult>(
     database,
     async attempt =>
-      (await updateAsSeen(database, request, seen, attempt)) ?? (await updateUnderLock(database, request, attempt)),
+      (await updateAsPrefetched(database, request, prefetched, attempt)) ??
+      (await updateUnderLock(database, request, attempt)),
     plan => answerApplied(database, request, plan),
   )
 }
 
-async function updateAsSeen(
+async function updateAsPrefetched(
   database: ServiceDatabase,
   request: ToolUpdateRequest,
-  seen: ToolState,
+  prefetched: ToolState,
   attempt: Attempt<ToolPlan>,
 ): Promise<ToolUpdateResult | undefined> {
-  const plan = planToolUpdate(seen, request.update, request.vault, null)
+  const plan = planToolUpdate(prefetched, request.update, request.vault, null)
   if (plan.precondition !== 'holds' || !representable(plan.content.oauth_config_id)) return undefined
-  const query = answerQuery(seen, plan, request, attempt)
-  return resultOf(await rowOf(database, query, plan, request.dryRun), seen, plan, request.dryRun)
+  const query = answerQuery(prefetched, plan, request, attempt)
+  return resultOf(await rowOf(database, query, plan, request.dryRun), prefetched, plan, request.dryRun)
 }
 
 async function rowOf(
@@ -76,11 +77,11 @@ async function rowOf(
   query: RowQuery<ToolRow>,
   { changes, attachesOauthConfig }: ToolPlan,
   dryRun: boolean,
-): Promise<Placed<ToolRow> | undefined> {
+): Promise<Positioned<ToolRow> | undefined> {
   if (dryRun && changes.length > 0) return (await inDryRun(database, query.compiled))[0]
   // A new link waits for whoever deletes what it refers to: nobody else should wait along. (A new definition, which may wait
   // for another that stores the same, goes alone by its statement.)
-  return attachesOauthConfig ? await query.alone(database.db) : await query.together(database)
+  return attachesOauthConfig ? await query.single(database.db) : await query.batched(database)
 }
 
 async function updateUnderLock(
@@ -94,7 +95,7 @@ async function updateUnderLock(
     const exists = await oauthConfigExists(trx, request.update.fields.oauth_config_id ?? null)
     const plan = planToolUpdate(state, request.update, request.vault, exists)
     await requirePrecondition(trx, state, plan, request)
-    const row = await answerQuery(state, plan, request, attempt).alone(trx)
+    const row = await answerQuery(state, plan, request, attempt).single(trx)
     const result = resultOf(row, state, plan, request.dryRun)
     if (result === undefined) throw new Error(`tool ${request.id} changed under its lock`)
     return result
@@ -135,7 +136,7 @@ export async function writeTool(
   actor: Actor,
 ): Promise<number> {
   if (plan.changes.length === 0) return state.version
-  const row = await writeQuery(state, plan, OPERATOR, auditOf(state, plan, actor)).alone(trx)
+  const row = await writeQuery(state, plan, OPERATOR, auditOf(state, plan, actor)).single(trx)
   if (row === undefined) throw new Error(`tool ${state.id} changed under its lock`)
   return row.version
 }
@@ -148,7 +149,7 @@ async function answerApplied(
 ): Promise<ToolUpdateResult | undefined> {
   const state = await readTool(db, id, viewerParameters(caller))
   if (!state?.manageable) return undefined
-  const row = await readRow.for({ id, version: state.version }).alone(db)
+  const row = await readRow.for({ id, version: state.version }).single(db)
   return row && { snapshot: snapshotText(row, row.definition), version: row.version, plan }
 }
 
@@ -207,7 +208,7 @@ export function viewerParameters(caller: Caller): ToolViewerParameters {
 }
 
 function resultOf(
-  row: Placed<ToolRow> | undefined,
+  row: Positioned<ToolRow> | undefined,
   state: ToolState,
   plan: ToolPlan,
   dryRun: boolean,
@@ -218,7 +219,7 @@ function resultOf(
 }
 
 /** The wire's ToolSnapshot as JSON text; the definition's own text is put in as it is stored. */
-function snapshotText(row: Placed<ToolRow>, definition: string | null): string {
+function snapshotText(row: Positioned<ToolRow>, definition: string | null): string {
   const { position: _, version: __, definition: ___, id, name, description, ...rest } = row
   const head = JSON.stringify({ id, name, description })
   return `${head.slice(0, -1)},"definition":${definition ?? 'null'},${JSON.stringify(rest).slice(1)}`

@@ -25,7 +25,7 @@ export const AUDIT_TYPES: RowTypes<AuditEntry> = {
 
 /**
  * SQL: the CTE that adds the audit row of each change. `source` is what it selects from: the rows that were changed, with
- * their values as `given`, which carry the fields of an `AuditEntry`.
+ * their values as `input`, which carry the fields of an `AuditEntry`.
  */
 export function insertAudit(source: RawBuilder<unknown>, param: Param<AuditEntry>): RawBuilder<unknown> {
   return sql`audited as (

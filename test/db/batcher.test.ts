@@ -3,28 +3,28 @@ import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { ConnectionLost } from '../../src/db/connection/database-error.js'
 import { openUrl } from '../../src/db/open.js'
-import { Coalescer } from '../../src/db/statements/batcher.js'
+import { Batcher } from '../../src/db/statements/batcher.js'
 import { statement } from '../../src/db/statements/statement.js'
 import { testDatabase } from '../postgres.js'
 
 /** Doubles what it is asked, and keeps which questions came together. */
 function doubling() {
   const groups: number[][] = []
-  const coalescer = new Coalescer<number, number>(async questions => {
+  const batcher = new Batcher<number, number>(async questions => {
     groups.push([...questions])
     return questions.map(question => question * 2)
   })
-  return { groups, coalescer }
+  return { groups, batcher }
 }
 
-function ask<Q, A>(coalescer: Coalescer<Q, A>, content: Q, more: { key?: unknown; size?: number } = {}): Promise<A> {
-  return coalescer.ask({ content, size: 1, ...more })
+function ask<Q, A>(batcher: Batcher<Q, A>, content: Q, more: { key?: unknown; size?: number } = {}): Promise<A> {
+  return batcher.ask({ content, size: 1, ...more })
 }
 
-t.test('what one turn of the event loop asks goes together, and each gets its own answer', async t => {
-  const { groups, coalescer } = doubling()
-  t.strictSame(await Promise.all([5, 3, 5, 8].map(question => ask(coalescer, question))), [10, 6, 10, 16])
-  t.equal(await ask(coalescer, 1), 2)
+t.test('what one turn of the event loop asks goes as one batch, and each gets its own answer', async t => {
+  const { groups, batcher } = doubling()
+  t.strictSame(await Promise.all([5, 3, 5, 8].map(question => ask(batcher, question))), [10, 6, 10, 16])
+  t.equal(await ask(batcher, 1), 2)
   t.strictSame(groups, [[5, 3, 5, 8], [1]])
 })
 
@@ -33,21 +33,21 @@ t.test('a question that comes while others are under way does not wait for them'
   const held = new Promise<void>(resolve => {
     release = resolve
   })
-  const coalescer = new Coalescer<string, string>(async questions => {
+  const batcher = new Batcher<string, string>(async questions => {
     if (questions.includes('slow')) await held
     return questions
   })
-  const slow = ask(coalescer, 'slow')
+  const slow = ask(batcher, 'slow')
   await new Promise(setImmediate)
-  t.equal(await ask(coalescer, 'quick'), 'quick')
+  t.equal(await ask(batcher, 'quick'), 'quick')
   release()
   t.equal(await slow, 'slow')
 })
 
 t.test('more than eight go in several groups', async t => {
-  const { groups, coalescer } = doubling()
+  const { groups, batcher } = doubling()
   const questions = Array.from({ length: 19 }, (_, i) => i)
-  const answers = await Promise.all(questions.map(question => ask(coalescer, question)))
+  const answers = await Promise.all(questions.map(question => ask(batcher, question)))
   t.strictSame(
     answers,
     questions.map(question => question * 2),
@@ -59,9 +59,9 @@ t.test('more than eight go in several groups', async t => {
 })
 
 t.test('questions with the same key go in different groups, in their order', async t => {
-  const { groups, coalescer } = doubling()
+  const { groups, batcher } = doubling()
   const keys = ['a', 'b', 'a', 'c', 'c', 'a']
-  await Promise.all(keys.map((key, i) => ask(coalescer, i, { key })))
+  await Promise.all(keys.map((key, i) => ask(batcher, i, { key })))
   t.strictSame(groups, [
     [0, 1],
     [2, 3],
@@ -70,19 +70,19 @@ t.test('questions with the same key go in different groups, in their order', asy
 })
 
 t.test('what sends much shares with few, and the largest go alone', async t => {
-  const { groups, coalescer } = doubling()
+  const { groups, batcher } = doubling()
   const kibibytes = [100, 100, 100, 5_000, 1, 1]
-  await Promise.all(kibibytes.map((size, i) => ask(coalescer, i, { size: size * 1024 })))
+  await Promise.all(kibibytes.map((size, i) => ask(batcher, i, { size: size * 1024 })))
   t.strictSame(groups, [[0, 1], [2], [3], [4, 5]])
 })
 
 t.test("a lost connection is everybody's: nobody asks again here", async t => {
   let count = 0
-  const coalescer = new Coalescer<number, number>(async () => {
+  const batcher = new Batcher<number, number>(async () => {
     count += 1
     throw new ConnectionLost()
   })
-  const outcomes = await Promise.allSettled([1, 2, 3].map(question => ask(coalescer, question)))
+  const outcomes = await Promise.allSettled([1, 2, 3].map(question => ask(batcher, question)))
   t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason instanceof ConnectionLost))
   t.equal(count, 1)
 })
@@ -96,11 +96,11 @@ t.test('a row that cannot be read fails its own question and no other', async t 
     param => sql`select position::integer, 100 / divisor as quotient
       from unnest(${param('divisors')}::integer[]) with ordinality asked (divisor, position) order by position`,
   )
-  const coalescer = new Coalescer<number, number | undefined>(async divisors => {
+  const batcher = new Batcher<number, number | undefined>(async divisors => {
     const rows = await quotients.run(database.db, { divisors: [...divisors] })
     return rows.map(({ quotient }) => quotient)
   })
-  const outcomes = await Promise.allSettled([4, 0, 5].map(divisor => ask(coalescer, divisor)))
+  const outcomes = await Promise.allSettled([4, 0, 5].map(divisor => ask(batcher, divisor)))
   t.match(outcomes, [
     { status: 'fulfilled', value: 25 },
     { status: 'rejected', reason: { code: '22012' } },

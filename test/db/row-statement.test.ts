@@ -26,9 +26,9 @@ const TYPES = {
 } as const
 
 const echo = rowStatement<Row, Row>('echo', TYPES, param => ({
-  query: sql`select given.position, ${param('id')}, ${param('name')}, ${param('bytes')}, ${param('groups')},
+  query: sql`select input.position, ${param('id')}, ${param('name')}, ${param('bytes')}, ${param('groups')},
     ${param('words')}, ${param('flag')}, ${param('content')}::text as content
-    from given where ${param('name')} is distinct from 'nobody' order by random()`,
+    from input where ${param('name')} is distinct from 'nobody' order by random()`,
 }))
 
 const row: Row = { id: 1, name: 'a', bytes: Buffer.from([0, 255]), groups: [], words: [], flag: true, content: '{}' }
@@ -46,7 +46,7 @@ t.test('one database', async t => {
       { ...row, name: '"quoted" \\ {1,2} ü 𝄞 NULL', flag: false, content: '{"a": [1, "\\"", null]}' },
       { ...row, id: 2_147_483_647, name: 'NULL', bytes: Buffer.alloc(0) },
     ]
-    const answers = await Promise.all(rows.map(one => echo.for(one).together(database)))
+    const answers = await Promise.all(rows.map(one => echo.for(one).batched(database)))
     answers.forEach((answer, i) => {
       const { position, ...values } = answer ?? { position: 0 }
       t.equal(position, i + 1)
@@ -58,27 +58,27 @@ t.test('one database', async t => {
     const nobody = echo.for({ ...row, name: 'nobody' })
     const before = database.counters.roundTrips
     const [first, none, last] = await Promise.all([
-      echo.for(row).together(database),
-      nobody.together(database),
-      echo.for({ ...row, id: 3 }).together(database),
+      echo.for(row).batched(database),
+      nobody.batched(database),
+      echo.for({ ...row, id: 3 }).batched(database),
     ])
     t.equal(database.counters.roundTrips - before, 1)
     t.match(first, { id: 1 })
     t.equal(none, undefined)
     t.match(last, { id: 3 })
-    t.equal(await nobody.alone(database.db), undefined)
-    t.match(await echo.for(row).alone(database.db), { id: 1 })
+    t.equal(await nobody.single(database.db), undefined)
+    t.match(await echo.for(row).single(database.db), { id: 1 })
   })
 
   t.test('a statement with a value that travels alone takes one row, and its callers share nothing', async t => {
-    const large = rowStatement<Row, { length: number }>('large', { ...TYPES, content: { alone: 'json' } }, param => ({
-      query: sql`select given.position, length(${param('content')}::text) as length from given where ${param('flag')}`,
+    const large = rowStatement<Row, { length: number }>('large', { ...TYPES, content: { single: 'json' } }, param => ({
+      query: sql`select input.position, length(${param('content')}::text) as length from input where ${param('flag')}`,
     }))
-    t.equal(large.isAlone, true)
+    t.equal(large.isSingle, true)
     t.throws(() => large.bind([row, row]), { message: 'statement large takes one row at a time' })
     const before = database.counters.roundTrips
     const contents = ['{}', `"${'x'.repeat(5_000_000)}"`]
-    const answers = await Promise.all(contents.map(content => large.for({ ...row, content }).together(database)))
+    const answers = await Promise.all(contents.map(content => large.for({ ...row, content }).batched(database)))
     t.equal(database.counters.roundTrips - before, 2)
     t.same(
       answers.map(answer => answer?.length),
@@ -99,7 +99,7 @@ t.test('a server that lets nobody in is asked once for all that share a statemen
   const waits: number[] = []
   const database = openUrl(nobody.href, readConfig({}), { onPoolWait: ms => waits.push(ms) })
   t.teardown(() => database.close())
-  const outcomes = await Promise.allSettled([1, 2, 3, 4].map(id => echo.for({ ...row, id }).together(database)))
+  const outcomes = await Promise.allSettled([1, 2, 3, 4].map(id => echo.for({ ...row, id }).batched(database)))
   t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason.code === '3D000'))
   t.equal(waits.length, 1)
 })

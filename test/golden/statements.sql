@@ -1,10 +1,10 @@
 -- caller
-with given as materialized (
+with input as materialized (
         select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position)
+        from unnest($1::text[], $2::text[]) with ordinality listed ("resource", "hash", position)
         where position = position + 0)
-    select given.position, caller.*, null::json as state
-    from given
+    select input.position, caller.*, null::json as state
+    from input
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -23,16 +23,16 @@ with given as materialized (
         join user_group g on g.id = m.user_group_id
         where m.user_id = u.id
       ) held
-      where t.hash = "given"."hash"
+      where t.hash = "input"."hash"
       offset 0
     ) caller;
 
 -- caller_and_persona
-with given as materialized (
+with input as materialized (
         select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position)
+        from unnest($1::text[], $2::text[]) with ordinality listed ("resource", "hash", position)
         where position = position + 0)
-    select given.position, caller.*, (select json_build_object(
+    select input.position, caller.*, (select json_build_object(
     'id', p.id,
     'version', p.version,
     'audit_head', encode(p.audit_head, 'hex'),
@@ -69,8 +69,8 @@ with given as materialized (
       where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
       offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = "given"."resource") as state
-    from given
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = "input"."resource") as state
+    from input
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -89,16 +89,16 @@ with given as materialized (
         join user_group g on g.id = m.user_group_id
         where m.user_id = u.id
       ) held
-      where t.hash = "given"."hash"
+      where t.hash = "input"."hash"
       offset 0
     ) caller;
 
 -- caller_and_tool
-with given as materialized (
+with input as materialized (
         select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality asked ("resource", "hash", position)
+        from unnest($1::text[], $2::text[]) with ordinality listed ("resource", "hash", position)
         where position = position + 0)
-    select given.position, caller.*, (select json_build_object(
+    select input.position, caller.*, (select json_build_object(
     'id', t.id,
     'version', t.version,
     'audit_head', encode(t.audit_head, 'hex'),
@@ -138,8 +138,8 @@ with given as materialized (
       where resource_kind = 'tool' and resource_id = "t".id and version_after = last_change.value::integer
       offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = "given"."resource") as state
-    from given
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = "input"."resource") as state
+    from input
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -158,7 +158,7 @@ with given as materialized (
         join user_group g on g.id = m.user_group_id
         where m.user_id = u.id
       ) held
-      where t.hash = "given"."hash"
+      where t.hash = "input"."hash"
       offset 0
     ) caller;
 
@@ -218,11 +218,11 @@ select json_build_object(
                      where m.document_set_id = s.id and g.user_id = $2::uuid))), 'label_ids', array(select l.id from label l where l.id = any($6::integer[])), 'user_file_ids', array(select f.id from user_file f where f.id = any($7::text[]) and ($5::boolean or f.owner_id = $2::uuid)), 'users', array(select u.id from user_account u where u.id = any($8::uuid[])), 'groups', array(select g.id from user_group g where g.id = any($9::integer[]))) as references;
 
 -- persona_snapshot
-with given as materialized (
+with input as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "access"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "access", position)
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "id", "version", "access", position)
         where position = position + 0)
-      select given.position, p.version, json_build_object(
+      select input.position, p.version, json_build_object(
     'id', p.id,
     'name', p.name,
     'description', p.description,
@@ -246,11 +246,11 @@ with given as materialized (
     'definition', d.content,
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("given"."manages_all" or (
-    cardinality("given"."managed_groups") > 0 and (t.user_id = "given"."user" or coalesce((
+    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
       select bool_and(exists (
         select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("given"."managed_groups")))
+        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
       from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
       where used.tool_id = t.id), false))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
@@ -304,62 +304,62 @@ with given as materialized (
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
     'datetime_aware', p.datetime_aware)::text as snapshot
-      from given join persona p on p.id = "given"."id" and p.version = "given"."version"
+      from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
-    when p.owner_id = "given"."user" then 'owner'
+    when p.owner_id = "input"."user" then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
-       from (select level from persona_user where persona_id = p.id and user_id = "given"."user"
+       from (select level from persona_user where persona_id = p.id and user_id = "input"."user"
              union all
              select s.level from persona_group s
-             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = "given"."user"
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = "input"."user"
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end) = "given"."access";
+    end) = "input"."access";
 
 -- persona_write(+)
-with given as materialized (
+with input as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "tool_ids"::integer[], "document_set_ids"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "users"::uuid[], "groups"::integer[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
         where position = position + 0), locked as materialized (
-        select p.id, given.position
-        from given join persona p on p.id = "given"."id" and p.version = "given"."version"
+        select p.id, input.position
+        from input join persona p on p.id = "input"."id" and p.version = "input"."version"
         where (case
-    when p.owner_id = "given"."user" then 'owner'
+    when p.owner_id = "input"."user" then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
-       from (select level from persona_user where persona_id = p.id and user_id = "given"."user"
+       from (select level from persona_user where persona_id = p.id and user_id = "input"."user"
              union all
              select s.level from persona_group s
-             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = "given"."user"
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = "input"."user"
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end) = "given"."access"
+    end) = "input"."access"
 
         for no key update of p skip locked
       ), changed as (
         update persona p set
-          "name" = case when "given"."changed_columns" ? 'name' then ("given"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "given"."changed_columns" ? 'description' then ("given"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "given"."changed_columns" ? 'num_chunks' then ("given"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "given"."changed_columns" ? 'is_public' then ("given"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "is_visible" = case when "given"."changed_columns" ? 'is_visible' then ("given"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "recency_bias" = case when "given"."changed_columns" ? 'recency_bias' then ("given"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "given"."changed_columns" ? 'llm_filter_extraction' then ("given"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "given"."changed_columns" ? 'llm_relevance_filter' then ("given"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "llm_model_provider_override" = case when "given"."changed_columns" ? 'llm_model_provider_override' then ("given"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "given"."changed_columns" ? 'llm_model_version_override' then ("given"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "given"."changed_columns" ? 'starter_messages' then nullif("given"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "given"."changed_columns" ? 'uploaded_image_id' then ("given"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "given"."changed_columns" ? 'icon_name' then ("given"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "given"."changed_columns" ? 'search_start_date' then ("given"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "given"."changed_columns" ? 'is_default_persona' then ("given"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "given"."changed_columns" ? 'display_priority' then ("given"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "given"."changed_columns" ? 'replace_base_system_prompt' then ("given"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "system_prompt" = case when "given"."changed_columns" ? 'system_prompt' then ("given"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "given"."changed_columns" ? 'task_prompt' then ("given"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "given"."changed_columns" ? 'datetime_aware' then ("given"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "builtin_persona" = case when "given"."changed_columns" ? 'builtin_persona' then ("given"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "given"."changed_columns" ? 'deleted' then ("given"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "given"."changed_columns" ? 'owner_id' then ("given"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "is_visible" = case when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "recency_bias" = case when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "llm_model_provider_override" = case when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "system_prompt" = case when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "builtin_persona" = case when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
           version = p.version + 1,
-          field_versions = p.field_versions || "given"."field_versions",
-          audit_head = decode("given"."hash", 'hex'),
+          field_versions = p.field_versions || "input"."field_versions",
+          audit_head = decode("input"."hash", 'hex'),
           audit_count = p.audit_count + 1
-        from locked join given using (position) where p.id = locked.id
+        from locked join input using (position) where p.id = locked.id
         returning p.*
       ), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
-        select "given"."resource_kind", "given"."resource_id", "given"."version_before", "given"."version_after",
-          "given"."at", "given"."actor_id", "given"."actor", "given"."token_id", "given"."request_id",
-          "given"."client_address", "given"."fields", "given"."difference",
-          octet_length("given"."difference"::text), decode("given"."difference_hash", 'hex'),
-          decode("given"."definition_before", 'hex'), decode("given"."previous_hash", 'hex'),
-          decode("given"."hash", 'hex')
-        from changed p join locked using (id) join given using (position))
-      select given.position, p.version, json_build_object(
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
+          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
+          "input"."client_address", "input"."fields", "input"."difference",
+          octet_length("input"."difference"::text), decode("input"."difference_hash", 'hex'),
+          decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
+          decode("input"."hash", 'hex')
+        from changed p join locked using (id) join input using (position))
+      select input.position, p.version, json_build_object(
     'id', p.id,
     'name', p.name,
     'description', p.description,
@@ -367,7 +367,7 @@ with given as materialized (
     'is_visible', p.is_visible,
     'uploaded_image_id', p.uploaded_image_id,
     'icon_name', p.icon_name,
-    'user_file_ids', "given"."user_file_ids",
+    'user_file_ids', "input"."user_file_ids",
     'display_priority', p.display_priority,
     'is_default_persona', p.is_default_persona,
     'builtin_persona', p.builtin_persona,
@@ -382,11 +382,11 @@ with given as materialized (
     'definition', d.content,
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("given"."manages_all" or (
-    cardinality("given"."managed_groups") > 0 and (t.user_id = "given"."user" or coalesce((
+    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
       select bool_and(exists (
         select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("given"."managed_groups")))
+        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
       from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
       where used.tool_id = t.id), false))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
@@ -404,15 +404,15 @@ with given as materialized (
     from tool t
     left join tool_definition d on d.hash = t.definition_hash
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any("given"."tool_ids")), '[]'),
+    where t.id = any("input"."tool_ids")), '[]'),
     'labels', coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any("given"."label_ids")), '[]'),
+      from label l where l.id = any("input"."label_ids")), '[]'),
     'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
     'users', coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any("given"."users")), '[]'),
-    'groups', "given"."groups",
+      from user_account u where u.id = any("input"."users")), '[]'),
+    'groups', "input"."groups",
     'document_sets', coalesce((
     select json_agg(json_build_object(
       'id', s.id,
@@ -432,7 +432,7 @@ with given as materialized (
           'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
         where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any("given"."document_set_ids")), '[]'),
+    from document_set s where s.id = any("input"."document_set_ids")), '[]'),
     'llm_model_provider_override', p.llm_model_provider_override,
     'llm_model_version_override', p.llm_model_version_override,
     'num_chunks', p.num_chunks,
@@ -440,85 +440,85 @@ with given as materialized (
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
     'datetime_aware', p.datetime_aware)::text as snapshot
-      from changed p join locked using (id) join given using (position);
+      from changed p join locked using (id) join input using (position);
 
 -- persona_write(tool_ids,document_set_ids,label_ids,user_file_ids,users,groups+tool_ids,document_set_ids,label_ids,user_file_ids,users,groups)
-with given as materialized (
+with input as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "tool_ids"::integer[], "document_set_ids"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "users"::uuid[], "groups"::integer[], "tool_ids_attached"::integer[], "is_admin"::boolean, "document_set_ids_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "users_attached"::uuid[], "groups_attached"::integer[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "tool_ids_attached", "is_admin", "document_set_ids_attached", "label_ids_attached", "user_file_ids_attached", "users_attached", "groups_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "tool_ids_removed", "tool_ids_put", "document_set_ids_removed", "document_set_ids_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "tool_ids_attached", "is_admin", "document_set_ids_attached", "label_ids_attached", "user_file_ids_attached", "users_attached", "groups_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "tool_ids_removed", "tool_ids_put", "document_set_ids_removed", "document_set_ids_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
         where position = position + 0), locked as materialized (
-        select p.id, given.position
-        from given join persona p on p.id = "given"."id" and p.version = "given"."version"
+        select p.id, input.position
+        from input join persona p on p.id = "input"."id" and p.version = "input"."version"
         where (case
-    when p.owner_id = "given"."user" then 'owner'
+    when p.owner_id = "input"."user" then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
-       from (select level from persona_user where persona_id = p.id and user_id = "given"."user"
+       from (select level from persona_user where persona_id = p.id and user_id = "input"."user"
              union all
              select s.level from persona_group s
-             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = "given"."user"
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = "input"."user"
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end) = "given"."access"
-          and (select count(*) from (select t.id from tool t where t.id = any("given"."tool_ids_attached") and t.enabled and (t.mcp_server_id is null or "given"."manages_all" or t.user_id = "given"."user" or exists (
-    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = "given"."user"))) usable) = cardinality("given"."tool_ids_attached") and (select count(*) from (
-        select s.id from document_set s where s.id = any("given"."document_set_ids_attached") and ("given"."is_admin" or s.is_public
-          or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = "given"."user")
+    end) = "input"."access"
+          and (select count(*) from (select t.id from tool t where t.id = any("input"."tool_ids_attached") and t.enabled and (t.mcp_server_id is null or "input"."manages_all" or t.user_id = "input"."user" or exists (
+    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = "input"."user"))) usable) = cardinality("input"."tool_ids_attached") and (select count(*) from (
+        select s.id from document_set s where s.id = any("input"."document_set_ids_attached") and ("input"."is_admin" or s.is_public
+          or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = "input"."user")
           or exists (select from document_set_group m join user_group_member g using (user_group_id)
-                     where m.document_set_id = s.id and g.user_id = "given"."user"))) usable) = cardinality("given"."document_set_ids_attached") and (select count(*) from (select l.id from label l where l.id = any("given"."label_ids_attached")) usable) = cardinality("given"."label_ids_attached") and (select count(*) from (select f.id from user_file f where f.id = any("given"."user_file_ids_attached") and ("given"."is_admin" or f.owner_id = "given"."user")) usable) = cardinality("given"."user_file_ids_attached") and (select count(*) from (select u.id from user_account u where u.id = any("given"."users_attached")) usable) = cardinality("given"."users_attached") and (select count(*) from (select g.id from user_group g where g.id = any("given"."groups_attached")) usable) = cardinality("given"."groups_attached")
+                     where m.document_set_id = s.id and g.user_id = "input"."user"))) usable) = cardinality("input"."document_set_ids_attached") and (select count(*) from (select l.id from label l where l.id = any("input"."label_ids_attached")) usable) = cardinality("input"."label_ids_attached") and (select count(*) from (select f.id from user_file f where f.id = any("input"."user_file_ids_attached") and ("input"."is_admin" or f.owner_id = "input"."user")) usable) = cardinality("input"."user_file_ids_attached") and (select count(*) from (select u.id from user_account u where u.id = any("input"."users_attached")) usable) = cardinality("input"."users_attached") and (select count(*) from (select g.id from user_group g where g.id = any("input"."groups_attached")) usable) = cardinality("input"."groups_attached")
         for no key update of p skip locked
       ), changed as (
         update persona p set
-          "name" = case when "given"."changed_columns" ? 'name' then ("given"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "given"."changed_columns" ? 'description' then ("given"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "given"."changed_columns" ? 'num_chunks' then ("given"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "given"."changed_columns" ? 'is_public' then ("given"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "is_visible" = case when "given"."changed_columns" ? 'is_visible' then ("given"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "recency_bias" = case when "given"."changed_columns" ? 'recency_bias' then ("given"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "given"."changed_columns" ? 'llm_filter_extraction' then ("given"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "given"."changed_columns" ? 'llm_relevance_filter' then ("given"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "llm_model_provider_override" = case when "given"."changed_columns" ? 'llm_model_provider_override' then ("given"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "given"."changed_columns" ? 'llm_model_version_override' then ("given"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "given"."changed_columns" ? 'starter_messages' then nullif("given"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "given"."changed_columns" ? 'uploaded_image_id' then ("given"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "given"."changed_columns" ? 'icon_name' then ("given"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "given"."changed_columns" ? 'search_start_date' then ("given"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "given"."changed_columns" ? 'is_default_persona' then ("given"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "given"."changed_columns" ? 'display_priority' then ("given"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "given"."changed_columns" ? 'replace_base_system_prompt' then ("given"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "system_prompt" = case when "given"."changed_columns" ? 'system_prompt' then ("given"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "given"."changed_columns" ? 'task_prompt' then ("given"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "given"."changed_columns" ? 'datetime_aware' then ("given"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "builtin_persona" = case when "given"."changed_columns" ? 'builtin_persona' then ("given"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "given"."changed_columns" ? 'deleted' then ("given"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "given"."changed_columns" ? 'owner_id' then ("given"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "is_visible" = case when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "recency_bias" = case when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "llm_model_provider_override" = case when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "system_prompt" = case when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "builtin_persona" = case when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
           version = p.version + 1,
-          field_versions = p.field_versions || "given"."field_versions",
-          audit_head = decode("given"."hash", 'hex'),
+          field_versions = p.field_versions || "input"."field_versions",
+          audit_head = decode("input"."hash", 'hex'),
           audit_count = p.audit_count + 1
-        from locked join given using (position) where p.id = locked.id
+        from locked join input using (position) where p.id = locked.id
         returning p.*
       ), "tool_ids_removed" as (
-        delete from "persona_tool" link using changed p join locked using (id) join given using (position)
-        where link.persona_id = p.id and link."tool_id" = any("given"."tool_ids_removed")), "tool_ids_put" as (
+        delete from "persona_tool" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."tool_id" = any("input"."tool_ids_removed")), "tool_ids_put" as (
         insert into "persona_tool" (persona_id, "tool_id")
-        select p.id, unnest("given"."tool_ids_put") from changed p join locked using (id) join given using (position)), "document_set_ids_removed" as (
-        delete from "persona_document_set" link using changed p join locked using (id) join given using (position)
-        where link.persona_id = p.id and link."document_set_id" = any("given"."document_set_ids_removed")), "document_set_ids_put" as (
+        select p.id, unnest("input"."tool_ids_put") from changed p join locked using (id) join input using (position)), "document_set_ids_removed" as (
+        delete from "persona_document_set" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."document_set_id" = any("input"."document_set_ids_removed")), "document_set_ids_put" as (
         insert into "persona_document_set" (persona_id, "document_set_id")
-        select p.id, unnest("given"."document_set_ids_put") from changed p join locked using (id) join given using (position)), "label_ids_removed" as (
-        delete from "persona_label" link using changed p join locked using (id) join given using (position)
-        where link.persona_id = p.id and link."label_id" = any("given"."label_ids_removed")), "label_ids_put" as (
+        select p.id, unnest("input"."document_set_ids_put") from changed p join locked using (id) join input using (position)), "label_ids_removed" as (
+        delete from "persona_label" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."label_id" = any("input"."label_ids_removed")), "label_ids_put" as (
         insert into "persona_label" (persona_id, "label_id")
-        select p.id, unnest("given"."label_ids_put") from changed p join locked using (id) join given using (position)), "user_file_ids_removed" as (
-        delete from "persona_user_file" link using changed p join locked using (id) join given using (position)
-        where link.persona_id = p.id and link."user_file_id" = any("given"."user_file_ids_removed")), "user_file_ids_put" as (
+        select p.id, unnest("input"."label_ids_put") from changed p join locked using (id) join input using (position)), "user_file_ids_removed" as (
+        delete from "persona_user_file" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."user_file_id" = any("input"."user_file_ids_removed")), "user_file_ids_put" as (
         insert into "persona_user_file" (persona_id, "user_file_id")
-        select p.id, unnest("given"."user_file_ids_put") from changed p join locked using (id) join given using (position)), "users_removed" as (
-        delete from "persona_user" link using changed p join locked using (id) join given using (position)
-        where link.persona_id = p.id and link."user_id" = any("given"."users_removed")), "users_put" as (
+        select p.id, unnest("input"."user_file_ids_put") from changed p join locked using (id) join input using (position)), "users_removed" as (
+        delete from "persona_user" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."user_id" = any("input"."users_removed")), "users_put" as (
         insert into "persona_user" (persona_id, "user_id", level)
         select p.id, share.id, share.level
-        from changed p join locked using (id) join given using (position)
-        cross join jsonb_to_recordset("given"."users_put") share (id uuid, level text)
+        from changed p join locked using (id) join input using (position)
+        cross join jsonb_to_recordset("input"."users_put") share (id uuid, level text)
         on conflict (persona_id, "user_id") do update set level = excluded.level), "groups_removed" as (
-        delete from "persona_group" link using changed p join locked using (id) join given using (position)
-        where link.persona_id = p.id and link."user_group_id" = any("given"."groups_removed")), "groups_put" as (
+        delete from "persona_group" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."user_group_id" = any("input"."groups_removed")), "groups_put" as (
         insert into "persona_group" (persona_id, "user_group_id", level)
         select p.id, share.id, share.level
-        from changed p join locked using (id) join given using (position)
-        cross join jsonb_to_recordset("given"."groups_put") share (id integer, level text)
+        from changed p join locked using (id) join input using (position)
+        cross join jsonb_to_recordset("input"."groups_put") share (id integer, level text)
         on conflict (persona_id, "user_group_id") do update set level = excluded.level), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
-        select "given"."resource_kind", "given"."resource_id", "given"."version_before", "given"."version_after",
-          "given"."at", "given"."actor_id", "given"."actor", "given"."token_id", "given"."request_id",
-          "given"."client_address", "given"."fields", "given"."difference",
-          octet_length("given"."difference"::text), decode("given"."difference_hash", 'hex'),
-          decode("given"."definition_before", 'hex'), decode("given"."previous_hash", 'hex'),
-          decode("given"."hash", 'hex')
-        from changed p join locked using (id) join given using (position))
-      select given.position, p.version, json_build_object(
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
+          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
+          "input"."client_address", "input"."fields", "input"."difference",
+          octet_length("input"."difference"::text), decode("input"."difference_hash", 'hex'),
+          decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
+          decode("input"."hash", 'hex')
+        from changed p join locked using (id) join input using (position))
+      select input.position, p.version, json_build_object(
     'id', p.id,
     'name', p.name,
     'description', p.description,
@@ -526,7 +526,7 @@ with given as materialized (
     'is_visible', p.is_visible,
     'uploaded_image_id', p.uploaded_image_id,
     'icon_name', p.icon_name,
-    'user_file_ids', "given"."user_file_ids",
+    'user_file_ids', "input"."user_file_ids",
     'display_priority', p.display_priority,
     'is_default_persona', p.is_default_persona,
     'builtin_persona', p.builtin_persona,
@@ -541,11 +541,11 @@ with given as materialized (
     'definition', d.content,
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("given"."manages_all" or (
-    cardinality("given"."managed_groups") > 0 and (t.user_id = "given"."user" or coalesce((
+    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
       select bool_and(exists (
         select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("given"."managed_groups")))
+        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
       from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
       where used.tool_id = t.id), false))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
@@ -563,15 +563,15 @@ with given as materialized (
     from tool t
     left join tool_definition d on d.hash = t.definition_hash
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any("given"."tool_ids")), '[]'),
+    where t.id = any("input"."tool_ids")), '[]'),
     'labels', coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any("given"."label_ids")), '[]'),
+      from label l where l.id = any("input"."label_ids")), '[]'),
     'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
     'users', coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any("given"."users")), '[]'),
-    'groups', "given"."groups",
+      from user_account u where u.id = any("input"."users")), '[]'),
+    'groups', "input"."groups",
     'document_sets', coalesce((
     select json_agg(json_build_object(
       'id', s.id,
@@ -591,7 +591,7 @@ with given as materialized (
           'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
         where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any("given"."document_set_ids")), '[]'),
+    from document_set s where s.id = any("input"."document_set_ids")), '[]'),
     'llm_model_provider_override', p.llm_model_provider_override,
     'llm_model_version_override', p.llm_model_version_override,
     'num_chunks', p.num_chunks,
@@ -599,7 +599,7 @@ with given as materialized (
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
     'datetime_aware', p.datetime_aware)::text as snapshot
-      from changed p join locked using (id) join given using (position);
+      from changed p join locked using (id) join input using (position);
 
 -- tool_lock
 select id from tool where id = $1::integer for no key update;
@@ -651,11 +651,11 @@ select json_build_object(
 select id from oauth_config where id = $1::integer;
 
 -- tool_row
-with given as materialized (
+with input as materialized (
         select position::integer, "id"::integer, "version"::integer
-        from unnest($1::text[], $2::text[]) with ordinality asked ("id", "version", position)
+        from unnest($1::text[], $2::text[]) with ordinality listed ("id", "version", position)
         where position = position + 0)
-    select given.position, t.version, t.id, t.name, t.description, d.content::text as definition,
+    select input.position, t.version, t.id, t.name, t.description, d.content::text as definition,
       coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
@@ -663,121 +663,121 @@ with given as materialized (
       t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
       (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
       t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
-    from given join tool t on t.id = "given"."id" and t.version = "given"."version"
+    from input join tool t on t.id = "input"."id" and t.version = "input"."version"
     left join tool_definition d on d.hash = t.definition_hash;
 
 -- tool_write(+)
-with given as materialized (
+with input as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "name"::text, "display_name"::text, "description"::text, "definition_hash"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "name", "display_name", "description", "definition_hash", "passthrough_auth", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "name", "display_name", "description", "definition_hash", "passthrough_auth", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
         where position = position + 0), locked as materialized (
-        select t.id, given.position
-        from given join tool t on t.id = "given"."id" and t.version = "given"."version"
-        where t.secrets_generation = "given"."secrets_generation"
-          and ("given"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("given"."manages_all" or (
-    cardinality("given"."managed_groups") > 0 and (t.user_id = "given"."user" or coalesce((
+        select t.id, input.position
+        from input join tool t on t.id = "input"."id" and t.version = "input"."version"
+        where t.secrets_generation = "input"."secrets_generation"
+          and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
       select bool_and(exists (
         select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("given"."managed_groups")))
+        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
       from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
       where used.tool_id = t.id), false))))))
-          and ("given"."oauth_config_id" is null or exists (
-            select from oauth_config where id = "given"."oauth_config_id"))
+          and ("input"."oauth_config_id" is null or exists (
+            select from oauth_config where id = "input"."oauth_config_id"))
         for no key update of t skip locked
       ), changed as (
         update tool t set
-          name = "given"."name",
-          display_name = "given"."display_name",
-          description = "given"."description",
-          definition_hash = decode("given"."definition_hash", 'hex'),
-          passthrough_auth = "given"."passthrough_auth",
-          oauth_config_id = "given"."oauth_config_id",
+          name = "input"."name",
+          display_name = "input"."display_name",
+          description = "input"."description",
+          definition_hash = decode("input"."definition_hash", 'hex'),
+          passthrough_auth = "input"."passthrough_auth",
+          oauth_config_id = "input"."oauth_config_id",
           version = t.version + 1,
-          field_versions = t.field_versions || "given"."field_versions",
-          audit_head = decode("given"."hash", 'hex'),
+          field_versions = t.field_versions || "input"."field_versions",
+          audit_head = decode("input"."hash", 'hex'),
           audit_count = t.audit_count + 1
-        from locked join given using (position) where t.id = locked.id
+        from locked join input using (position) where t.id = locked.id
         returning t.*), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
-        select "given"."resource_kind", "given"."resource_id", "given"."version_before", "given"."version_after",
-          "given"."at", "given"."actor_id", "given"."actor", "given"."token_id", "given"."request_id",
-          "given"."client_address", "given"."fields", "given"."difference",
-          octet_length("given"."difference"::text), decode("given"."difference_hash", 'hex'),
-          decode("given"."definition_before", 'hex'), decode("given"."previous_hash", 'hex'),
-          decode("given"."hash", 'hex')
-        from changed t join locked using (id) join given using (position))
-      select given.position, t.version, t.id, t.name, t.description, d.content::text as definition,
-      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, "given"."shown_headers" as custom_headers,
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
+          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
+          "input"."client_address", "input"."fields", "input"."difference",
+          octet_length("input"."difference"::text), decode("input"."difference_hash", 'hex'),
+          decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
+          decode("input"."hash", 'hex')
+        from changed t join locked using (id) join input using (position))
+      select input.position, t.version, t.id, t.name, t.description, d.content::text as definition,
+      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, "input"."shown_headers" as custom_headers,
       t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
       (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
       t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
-      from changed t join locked using (id) join given using (position) left join tool_definition d on d.hash = t.definition_hash;
+      from changed t join locked using (id) join input using (position) left join tool_definition d on d.hash = t.definition_hash;
 
 -- tool_write(definition+headers)
-with given as materialized (
+with input as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "name"::text, "display_name"::text, "description"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[]) with ordinality asked ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "name", "display_name", "description", "passthrough_auth", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "name", "display_name", "description", "passthrough_auth", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
         where position = position + 0), locked as materialized (
-        select t.id, given.position
-        from given join tool t on t.id = "given"."id" and t.version = "given"."version"
-        where t.secrets_generation = "given"."secrets_generation"
-          and ("given"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("given"."manages_all" or (
-    cardinality("given"."managed_groups") > 0 and (t.user_id = "given"."user" or coalesce((
+        select t.id, input.position
+        from input join tool t on t.id = "input"."id" and t.version = "input"."version"
+        where t.secrets_generation = "input"."secrets_generation"
+          and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
       select bool_and(exists (
         select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("given"."managed_groups")))
+        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
       from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
       where used.tool_id = t.id), false))))))
-          and ("given"."oauth_config_id" is null or exists (
-            select from oauth_config where id = "given"."oauth_config_id"))
+          and ("input"."oauth_config_id" is null or exists (
+            select from oauth_config where id = "input"."oauth_config_id"))
         for no key update of t skip locked
       ), stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select decode("given"."definition_hash", 'hex'), $33::json, "given"."definition_bytes"
-        from locked join given using (position)
+        select decode("input"."definition_hash", 'hex'), $33::json, "input"."definition_bytes"
+        from locked join input using (position)
         on conflict (hash) do nothing), changed as (
         update tool t set
-          name = "given"."name",
-          display_name = "given"."display_name",
-          description = "given"."description",
-          definition_hash = decode("given"."definition_hash", 'hex'),
-          passthrough_auth = "given"."passthrough_auth",
-          oauth_config_id = "given"."oauth_config_id",
+          name = "input"."name",
+          display_name = "input"."display_name",
+          description = "input"."description",
+          definition_hash = decode("input"."definition_hash", 'hex'),
+          passthrough_auth = "input"."passthrough_auth",
+          oauth_config_id = "input"."oauth_config_id",
           version = t.version + 1,
-          field_versions = t.field_versions || "given"."field_versions",
-          audit_head = decode("given"."hash", 'hex'),
+          field_versions = t.field_versions || "input"."field_versions",
+          audit_head = decode("input"."hash", 'hex'),
           audit_count = t.audit_count + 1
-        from locked join given using (position) where t.id = locked.id
-        returning t.*), given_headers as (
+        from locked join input using (position) where t.id = locked.id
+        returning t.*), new_headers as (
         select t.id as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
           g.value ->> 'fingerprint' as fingerprint, (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id,
           g.value ->> 'nonce' as nonce, g.value ->> 'ciphertext' as ciphertext
-        from changed t join locked using (id) join given using (position) cross join json_array_elements("given"."headers") with ordinality g (value, position)), removed_headers as (
-        delete from tool_header h using changed t join locked using (id) join given using (position)
-        where h.tool_id = t.id and h.position >= json_array_length("given"."headers")), put_headers as (
+        from changed t join locked using (id) join input using (position) cross join json_array_elements("input"."headers") with ordinality g (value, position)), removed_headers as (
+        delete from tool_header h using changed t join locked using (id) join input using (position)
+        where h.tool_id = t.id and h.position >= json_array_length("input"."headers")), put_headers as (
         insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
         select g.tool_id, g.position, g.name, coalesce(g.key_id, kept.key_id),
           coalesce(decode(g.nonce, 'base64'), kept.nonce), coalesce(decode(g.ciphertext, 'base64'), kept.ciphertext),
           decode(g.fingerprint, 'hex')
-        from given_headers g
+        from new_headers g
         left join tool_header kept on kept.tool_id = g.tool_id and kept.position = g.kept
         on conflict (tool_id, position) do update set name = excluded.name, key_id = excluded.key_id,
           nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
-        select "given"."resource_kind", "given"."resource_id", "given"."version_before", "given"."version_after",
-          "given"."at", "given"."actor_id", "given"."actor", "given"."token_id", "given"."request_id",
-          "given"."client_address", "given"."fields", "given"."difference",
-          octet_length("given"."difference"::text), decode("given"."difference_hash", 'hex'),
-          decode("given"."definition_before", 'hex'), decode("given"."previous_hash", 'hex'),
-          decode("given"."hash", 'hex')
-        from changed t join locked using (id) join given using (position))
-      select given.position, t.version, t.id, t.name, t.description, null::text as definition,
-      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, "given"."shown_headers" as custom_headers,
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
+          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
+          "input"."client_address", "input"."fields", "input"."difference",
+          octet_length("input"."difference"::text), decode("input"."difference_hash", 'hex'),
+          decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
+          decode("input"."hash", 'hex')
+        from changed t join locked using (id) join input using (position))
+      select input.position, t.version, t.id, t.name, t.description, null::text as definition,
+      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, "input"."shown_headers" as custom_headers,
       t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
       (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
       t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
-      from changed t join locked using (id) join given using (position);
+      from changed t join locked using (id) join input using (position);

@@ -1,7 +1,13 @@
 import { Kysely, PostgresDialect, type PostgresPool } from 'kysely'
 import pg from 'pg'
-import { Coalescer } from '../statements/batcher.js'
-import { byPlace, type Placed, type RowStatement, type Together, weightOf } from '../statements/row-statement.js'
+import { Batcher } from '../statements/batcher.js'
+import {
+  type BatchRunner,
+  byPosition,
+  type Positioned,
+  type RowStatement,
+  weightOf,
+} from '../statements/row-statement.js'
 import type { StatementResult } from './batch.js'
 import { type CommitUnknown, ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from './database-error.js'
 import type { DatabaseHost } from './database-url.js'
@@ -19,7 +25,7 @@ export interface StatementCounters {
   roundTrips: number
 }
 
-export interface OpenDatabase<DB> extends Together {
+export interface OpenDatabase<DB> extends BatchRunner {
   readonly db: Kysely<DB>
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
@@ -42,7 +48,7 @@ export interface OpenDatabase<DB> extends Together {
    * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
    * which somebody may hold for long. Throws as `pipeline` does.
    */
-  together<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Placed<R> | undefined>
+  batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined>
   /**
    * Finds out what became of a transaction whose commit was not confirmed. `trace` answers a row if, and only if, the
    * transaction was applied. `unknown` when that cannot be known within `withinMs` (default 2.5 seconds). Never throws.
@@ -83,7 +89,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
   /** One for each statement that was ever run together with others: the program has a fixed set of them. */
-  readonly #coalescers = new Map<unknown, unknown>()
+  readonly #batchers = new Map<unknown, unknown>()
   #renewedAt = Number.NEGATIVE_INFINITY
   #closed: Promise<void> | undefined
 
@@ -110,23 +116,23 @@ class Connections<DB> implements OpenDatabase<DB> {
     return results.slice(1, -1)
   }
 
-  together<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Placed<R> | undefined> {
-    if (statement.isAlone) return statement.for(row).alone(this.db)
+  batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined> {
+    if (statement.isSingle) return statement.for(row).single(this.db)
     const key = statement.distinct && row[statement.distinct]
-    return this.#coalescerOf(statement).ask({ content: row, key, size: weightOf(row) })
+    return this.#batcherOf(statement).ask({ content: row, key, size: weightOf(row) })
   }
 
-  #coalescerOf<P extends object, R>(statement: RowStatement<P, R>): Coalescer<P, Placed<R> | undefined> {
-    // The map's types cannot say that a statement and its coalescer belong together: this is where they are put in.
-    let coalescer = this.#coalescers.get(statement) as Coalescer<P, Placed<R> | undefined> | undefined
-    if (coalescer === undefined) {
-      coalescer = new Coalescer(async rows => {
+  #batcherOf<P extends object, R>(statement: RowStatement<P, R>): Batcher<P, Positioned<R> | undefined> {
+    // The map's types cannot say that a statement and its batcher belong together: this is where they are put in.
+    let batcher = this.#batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
+    if (batcher === undefined) {
+      batcher = new Batcher(async rows => {
         const answers = await this.db.executeQuery(statement.bind(rows))
-        return byPlace(answers.rows, rows.length)
+        return byPosition(answers.rows, rows.length)
       })
-      this.#coalescers.set(statement, coalescer)
+      this.#batchers.set(statement, batcher)
     }
-    return coalescer
+    return batcher
   }
 
   settle(doubt: CommitUnknown, trace: BoundStatement, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {

@@ -22,7 +22,7 @@ interface Asked<Q, A> extends Question<Q> {
  * More are not asked together. Eight save most of what can be saved, and what comes at the same time is spread over
  * several connections and processors.
  */
-const TOGETHER_MAX = 8
+const BATCH_ROWS_MAX = 8
 /** A question that sends more goes alone, for what it sends outweighs what sharing saves. */
 const BYTES_MAX = 256 * 1024
 
@@ -32,7 +32,7 @@ const BYTES_MAX = 256 * 1024
  * company: what one turn brought is sent at its end, and a question alone goes alone. Every answer is as fresh as if it
  * were asked alone, for the statement begins after the question.
  */
-export class Coalescer<Q, A> {
+export class Batcher<Q, A> {
   readonly #answerAll: AnswerAll<Q, A>
   #asked: Asked<Q, A>[] = []
 
@@ -75,7 +75,7 @@ function grouped<T extends Question<unknown>>(asked: readonly T[]): T[][] {
   let size = 0
   for (const question of asked) {
     const group = groups.at(-1)
-    const isFull = group === undefined || group.length >= TOGETHER_MAX || size + question.size > BYTES_MAX
+    const isFull = group === undefined || group.length >= BATCH_ROWS_MAX || size + question.size > BYTES_MAX
     if (isFull || keys.has(question.key)) {
       groups.push([question])
       keys = new Set()

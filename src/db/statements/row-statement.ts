@@ -6,12 +6,12 @@ import { TextArray } from './text-array.js'
  * The SQL type of each value of a row. A value of an array type is a list. `{ alone }` is the type of one that may be large:
  * it travels by itself, without the copies that a list costs, and its statement takes one row at a time.
  */
-export type RowTypes<P> = { readonly [K in keyof P & string]-?: string | { readonly alone: string } }
+export type RowTypes<P> = { readonly [K in keyof P & string]-?: string | { readonly single: string } }
 
-/** What a row statement does: the common table expressions behind `given`, and the query that answers. */
+/** What a row statement does: the common table expressions behind `input`, and the query that answers. */
 export interface RowBody {
   parts?: readonly RawBuilder<unknown>[]
-  /** Selects from `given`, or from what carries its `position`; answers at most one row for each position. */
+  /** Selects from `input`, or from what carries its `position`; answers at most one row for each position. */
   query: RawBuilder<unknown>
 }
 
@@ -22,35 +22,35 @@ export interface RowStatement<P, R> {
   /** The names of the parameters by position: the first is `$1`. Each is a list with one value for each row, or alone. */
   readonly parameterNames: readonly (keyof P & string)[]
   /** Whether it takes one row at a time. */
-  readonly isAlone: boolean
+  readonly isSingle: boolean
   /** The column of which no two rows that run together may have the same value; undefined where all may. */
   readonly distinct: (keyof P & string) | undefined
   /** The statement with these rows. Throws when a value is undefined, or when it takes one row and gets several. */
-  bind(rows: readonly P[]): CompiledQuery<Placed<R>>
+  bind(rows: readonly P[]): CompiledQuery<Positioned<R>>
   /** The statement with one row, to be run in one way or another. */
   for(row: P): RowQuery<R>
 }
 
 /** A statement with the one row that somebody asks it for. Each way answers undefined where the statement answers nothing. */
 export interface RowQuery<R> {
-  readonly compiled: CompiledQuery<Placed<R>>
+  readonly compiled: CompiledQuery<Positioned<R>>
   /** Runs it by itself, in a transaction for instance. */
-  alone(executor: Executor): Promise<Placed<R> | undefined>
-  /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.together`. */
-  together(database: Together): Promise<Placed<R> | undefined>
+  single(executor: Executor): Promise<Positioned<R> | undefined>
+  /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.batched`. */
+  batched(database: BatchRunner): Promise<Positioned<R> | undefined>
 }
 
 /** What of a database runs rows together. */
-export interface Together {
-  together<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Placed<R> | undefined>
+export interface BatchRunner {
+  batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined>
 }
 
 /** An answer, and which of the rows it belongs to, from 1. */
-export type Placed<R> = R & { position: number }
+export type Positioned<R> = R & { position: number }
 
 /**
  * Compiles a statement over a list of rows. `build` names the values of a row and answers SQL in which each is a column of
- * `given`, which also has the row's `position`. All values travel as lists of texts and get their types once.
+ * `input`, which also has the row's `position`. All values travel as lists of texts and get their types once.
  */
 export function rowStatement<P extends object, R>(
   name: string,
@@ -58,36 +58,36 @@ export function rowStatement<P extends object, R>(
   build: (param: Param<P>) => RowBody,
   distinct?: keyof P & string,
 ): RowStatement<P, R> {
-  const typeAlone = (key: keyof P & string) => {
+  const singleType = (key: keyof P & string) => {
     const type = types[key]
-    return typeof type === 'string' ? undefined : type.alone
+    return typeof type === 'string' ? undefined : type.single
   }
-  const compiled = statement<Record<keyof P & string, unknown>, Placed<R>>(name, param => {
+  const compiled = statement<Record<keyof P & string, unknown>, Positioned<R>>(name, param => {
     const keys = new Set<keyof P & string>()
     const { parts = [], query } = build(key => {
-      const alone = typeAlone(key)
-      if (alone !== undefined) return sql`${param(key)}::${sql.raw(alone)}`
+      const single = singleType(key)
+      if (single !== undefined) return sql`${param(key)}::${sql.raw(single)}`
       keys.add(key)
-      return sql.ref(`given.${key}`)
+      return sql.ref(`input.${key}`)
     })
     const columns = [...keys].map(key => sql`${sql.id(key)}::${sql.raw(String(types[key]))}`)
     const lists = [...keys].map(key => sql`${param(key)}::text[]`)
     const names = [...keys].map(key => sql.id(key))
     // The condition holds for every row. The planner, which takes an equality with the unknown for rare, plans for one row by
     // it: each is found by its key. For the ten rows that it expects of a list it reads whole tables of some thousand rows.
-    const given = sql`given as materialized (
+    const input = sql`input as materialized (
         select position::integer, ${sql.join(columns)}
-        from unnest(${sql.join(lists)}) with ordinality asked (${sql.join(names)}, position)
+        from unnest(${sql.join(lists)}) with ordinality listed (${sql.join(names)}, position)
         where position = position + 0)`
-    return sql`with ${sql.join([given, ...parts])} ${query}`
+    return sql`with ${sql.join([input, ...parts])} ${query}`
   })
   const { parameterNames } = compiled
-  const isAlone = parameterNames.some(key => typeAlone(key) !== undefined)
+  const isSingle = parameterNames.some(key => singleType(key) !== undefined)
   const bind = (rows: readonly P[]) => {
-    if (isAlone && rows.length > 1) throw new Error(`statement ${name} takes one row at a time`)
+    if (isSingle && rows.length > 1) throw new Error(`statement ${name} takes one row at a time`)
     const values = parameterNames.map(key => {
-      const list = rows.map(row => givenValue(name, row, key))
-      return [key, typeAlone(key) === undefined ? new TextArray(list) : list[0]]
+      const list = rows.map(row => checkedValue(name, row, key))
+      return [key, singleType(key) === undefined ? new TextArray(list) : list[0]]
     })
     return compiled.bind(Object.fromEntries(values))
   }
@@ -95,23 +95,23 @@ export function rowStatement<P extends object, R>(
     name,
     sql: compiled.sql,
     parameterNames,
-    isAlone,
+    isSingle,
     distinct,
     bind,
     for: row => ({
       get compiled() {
         return own.bind([row])
       },
-      alone: async executor => (await executor.executeQuery(own.bind([row]))).rows[0],
-      together: database => database.together(own, row),
+      single: async executor => (await executor.executeQuery(own.bind([row]))).rows[0],
+      batched: database => database.batched(own, row),
     }),
   }
   return own
 }
 
 /** What a statement answered, by the place of the row that it belongs to; undefined where it answered nothing. */
-export function byPlace<R>(answers: readonly Placed<R>[], count: number): (Placed<R> | undefined)[] {
-  const placed = new Array<Placed<R> | undefined>(count).fill(undefined)
+export function byPosition<R>(answers: readonly Positioned<R>[], count: number): (Positioned<R> | undefined)[] {
+  const placed = new Array<Positioned<R> | undefined>(count).fill(undefined)
   for (const answer of answers) placed[answer.position - 1] = answer
   return placed
 }
@@ -128,7 +128,7 @@ function bytesOf(value: unknown): number {
   return typeof value === 'string' ? Buffer.byteLength(value) : 16
 }
 
-function givenValue<P extends object>(name: string, row: P, key: keyof P & string): unknown {
+function checkedValue<P extends object>(name: string, row: P, key: keyof P & string): unknown {
   const value = row[key]
   if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
   return value
