@@ -39,7 +39,7 @@ async function main(): Promise<void> {
       onStatement: exchange => metrics.databaseExchange(exchange),
       onPoolWait: durationMs => metrics.poolWait(durationMs),
     },
-    line => log.info(line),
+    (line, level) => log[level ?? 'info'](line),
   )
   const migrates = opened.embedded !== null || config.database.migrateOnStart
   const service = new Service({ config, version: VERSION, database: opened.database, ring, migrates, log })

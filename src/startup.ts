@@ -2,9 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import type { Config } from './config.js'
-import { CONNECT_ADVICE, rootCause } from './db/connection/database-error.js'
+import { rootCause } from './db/connection/database-error.js'
 import { isAboutConnecting } from './db/connection/sqlstate.js'
 import { migrate, schemaState } from './db/migrate.js'
+import { connectAdvice } from './db/open.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { Unavailable } from './errors.js'
 import type { Readiness } from './readiness.js'
@@ -50,8 +51,12 @@ export class Service {
   #waitsFor: string | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
 
+  readonly #unreachable: Readiness
+
   constructor(options: ServiceOptions) {
     this.#options = options
+    const detail = `The database does not answer: ${connectAdvice(options.config.database.url)}.`
+    this.#unreachable = { status: 'unavailable', reason: 'database_unreachable', detail }
   }
 
   /**
@@ -80,7 +85,7 @@ export class Service {
   /** The state now, for a readiness probe: asks the database. Never throws. */
   async readiness(): Promise<Readiness> {
     if (this.#draining || this.#vault === null) return this.current()
-    const unanswered = sleep(PROBE_TIMEOUT_MS, UNREACHABLE, { ref: false })
+    const unanswered = sleep(PROBE_TIMEOUT_MS, this.#unreachable, { ref: false })
     return await Promise.race([this.#probe(this.#vault), unanswered])
   }
 
@@ -105,7 +110,7 @@ export class Service {
       if (error instanceof SecretCorrupt) throw error
       log.debug({ err: error }, 'the database cannot be used yet')
       this.#wait(error)
-      this.#note(UNREACHABLE)
+      this.#note(this.#unreachable)
       return false
     }
   }
@@ -116,7 +121,8 @@ export class Service {
     if (reason === this.#waitsFor) return
     this.#waitsFor = reason
     const told = isAboutConnecting(error) ? { reason } : { err: error }
-    this.#options.log.warn(told, `the database cannot be used yet: ${CONNECT_ADVICE}; trying again until then`)
+    const { config, log } = this.#options
+    log.warn(told, `the database cannot be used yet: ${connectAdvice(config.database.url)}; trying again until then`)
   }
 
   async #migrate(): Promise<void> {
@@ -145,7 +151,7 @@ export class Service {
       return (await this.#lacksKeys(vault)) ? KEY_MISSING : { status: 'ready' }
     } catch (error) {
       this.#options.log.warn({ err: error }, 'the readiness check could not reach the database')
-      return UNREACHABLE
+      return this.#unreachable
     }
   }
 
@@ -171,12 +177,6 @@ export class Service {
 }
 
 const DRAINING: Readiness = { status: 'unavailable', reason: 'draining', detail: 'This process is shutting down.' }
-
-const UNREACHABLE: Readiness = {
-  status: 'unavailable',
-  reason: 'database_unreachable',
-  detail: 'The database does not answer. Check that it runs and that DATABASE_URL is right.',
-}
 
 const KEY_MISSING: Readiness = {
   status: 'degraded',

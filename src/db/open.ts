@@ -2,7 +2,8 @@ import { type Config, InvalidConfiguration } from '../config.js'
 import { describeDatabase, parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
 import { openDatabase } from './connection/pool.js'
-import { type Embedded, startEmbedded } from './embedded/embedded.js'
+import type { Embedded } from './embedded/embedded.js'
+import { keepEmbedded } from './embedded/keeper.js'
 import type { Database } from './tables.js'
 import type { ServiceDatabase } from './transaction.js'
 
@@ -25,24 +26,27 @@ export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait'
 export async function openConfiguredDatabase(
   config: Config,
   hooks: ConnectionHooks,
-  log: (line: string) => void,
+  log: (line: string, level?: 'warn') => void,
 ): Promise<OpenedDatabase> {
   const { url, dataDir, binDir } = config.database
   if (url !== undefined) {
     const database = openUrl(url, config, hooks)
     return { database, embedded: null, description: describe(url), close: () => database.close() }
   }
-  const embedded = await startEmbedded({
-    dataDir,
-    ...(binDir !== undefined && { binDir }),
-    log,
-  })
+  const embedded = await keepEmbedded({ dataDir, ...(binDir !== undefined && { binDir }), log })
   const database = openUrl(embedded.url, config, hooks)
   const close = async () => {
     await database.close()
     await embedded.stop()
   }
   return { database, embedded, description: `embedded PostgreSQL ${embedded.version}`, close }
+}
+
+/** What helps a person whose database does not answer, as the end of a sentence. `url` is that of `DATABASE_URL`. */
+export function connectAdvice(url: string | undefined): string {
+  return url
+    ? 'check that it runs, and host, user, password and database in DATABASE_URL'
+    : 'it is the embedded PostgreSQL, which is started again by itself; if it stays away, the file log beside its data says why'
 }
 
 /** Opens one database by its URL with the limits of the configuration. Throws `InvalidConfiguration` for a bad URL. */

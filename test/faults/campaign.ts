@@ -6,8 +6,9 @@
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { canMount } from './cluster.js'
-import { FAULTS } from './faults.js'
+import { type Cluster, canMount } from './cluster.js'
+import { EMBEDDED_FAULTS, type EmbeddedServer, embeddedTrial } from './embedded.js'
+import { FAULTS, type Fault } from './faults.js'
 import { type Run, Trial } from './trial.js'
 
 interface Total extends Omit<Run, 'faults' | 'firstSuccessMs' | 'recoveryMs'> {
@@ -39,29 +40,45 @@ const NOTHING = {
 const asked = process.argv.slice(2)
 const results: Results = existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, 'utf8')) as Results) : {}
 let hasFailed = false
-for (const name of asked.length > 0 ? asked : Object.keys(FAULTS)) await strikeAll(name)
+for (const name of asked.length > 0 ? asked : [...Object.keys(FAULTS), ...Object.keys(EMBEDDED_FAULTS)])
+  await strikeAll(name)
 process.exitCode = hasFailed ? 1 : 0
 
 async function strikeAll(name: string): Promise<void> {
+  const fault = FAULTS[name]
+  const embedded = EMBEDDED_FAULTS[name]
+  if (fault !== undefined) {
+    const { tablesMib, walMib } = fault.cluster ?? {}
+    await strikeOften(name, fault, (tablesMib ?? walMib) !== undefined, () => Trial.open(fault.cluster))
+  } else if (embedded !== undefined) {
+    await strikeOften(name, embedded, embedded.ownDisk === true, () => embeddedTrial(embedded))
+  } else {
+    throw new Error(`there is no fault ${name}`)
+  }
+}
+
+async function strikeOften<S extends Cluster | EmbeddedServer>(
+  name: string,
+  fault: Fault<S>,
+  mounts: boolean,
+  open: () => Promise<Trial<S>>,
+): Promise<void> {
   const wanted = name === 'service_killed' ? KILLED_RUNS : RUNS
   const done = results[name]?.runs ?? 0
   if (done >= wanted) return
-  const fault = FAULTS[name]
-  if (fault === undefined) throw new Error(`there is no fault ${name}`)
-  const { tablesMib, walMib } = fault.cluster ?? {}
-  if ((tablesMib ?? walMib) !== undefined && !canMount()) {
+  if (mounts && !canMount()) {
     console.log(`${name}: skipped, file systems cannot be mounted here`)
     return
   }
-  const trial = await Trial.open(fault.cluster)
+  const trial = await open()
   try {
-    for (let run = done; run < wanted; run++) report(name, run, await trial.strike(fault, run), trial)
+    for (let run = done; run < wanted; run++) report(name, run, await trial.strike(fault, run), trial.serviceLog)
   } finally {
     await trial.close()
   }
 }
 
-function report(name: string, run: number, seen: Run, trial: Trial): void {
+function report(name: string, run: number, seen: Run, serviceLog: string): void {
   results[name] = added(results[name], seen)
   const text = JSON.stringify(results, (_, value) => (isNumbers(value) ? `[${value.join(', ')}]` : value), 2)
   writeFileSync(RESULTS, `${text.replace(/"(\[[\d, ]*\])"/g, '$1')}\n`)
@@ -70,7 +87,7 @@ function report(name: string, run: number, seen: Run, trial: Trial): void {
   if (faults.length === 0) return
   hasFailed = true
   console.log(faults.slice(0, 20).join('\n'))
-  console.log(trial.serviceLog.slice(-3_000))
+  console.log(serviceLog.slice(-3_000))
 }
 
 function isNumbers(value: unknown): value is number[] {

@@ -3,27 +3,31 @@ import type { Cluster, ClusterOptions } from './cluster.js'
 import { signal } from './cluster.js'
 import type { ServiceProcess } from './service.js'
 
-export interface Broken {
-  cluster: Cluster
+export interface Broken<S> {
+  cluster: S
   service: ServiceProcess
   /** Counts the runs of this fault from 0, for faults of several kinds. */
   run: number
 }
 
-/** Something that goes wrong for a while. */
-export interface Fault {
+/** Something that goes wrong for a while, with a database server of this kind. */
+export interface Fault<S = Cluster> {
   /** Breaks something; answers what mends it. */
-  strike(broken: Broken): Promise<() => Promise<void>>
+  strike(broken: Broken<S>): Promise<() => Promise<void>>
   holdMs: (run: number) => number
-  cluster?: ClusterOptions
   /** Clients see connection errors: the service itself dies. */
   mayLose?: boolean
+}
+
+/** A fault of an external server, with what the server needs for it. */
+export interface ClusterFault extends Fault {
+  cluster?: ClusterOptions
 }
 
 const SERVICE_CONNECTIONS = `from pg_stat_activity where application_name like 'agent-tool-management/%'`
 
 /** How the faults are called in the results, with what each does. */
-export const FAULTS: Readonly<Record<string, Fault>> = {
+export const FAULTS: Readonly<Record<string, ClusterFault>> = {
   connections_killed: {
     holdMs: () => 0,
     strike: async ({ cluster }) => {

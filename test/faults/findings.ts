@@ -1,5 +1,10 @@
-import type { Cluster } from './cluster.js'
+import type { QueryResultRow } from 'pg'
 import type { Sent } from './load.js'
+
+/** A database that can be asked. */
+export interface Queried {
+  query<R extends QueryResultRow>(text: string): Promise<R[]>
+}
 
 interface AuditRow {
   resource_kind: string
@@ -32,7 +37,7 @@ export interface Findings {
  * Compares what the clients were told with what is stored: every acknowledged update has its one audit row, none that was
  * said not to be applied has one, no row is without its change and no change without its row.
  */
-export async function findings(cluster: Cluster, sent: readonly Sent[], mayLose: boolean): Promise<Findings> {
+export async function findings(cluster: Queried, sent: readonly Sent[], mayLose: boolean): Promise<Findings> {
   const rows = await cluster.query<AuditRow & Record<string, unknown>>(AUDIT)
   const resources = await cluster.query<ResourceRow & Record<string, unknown>>(RESOURCES)
   const rowsByMarker = new Map<string, number>()
@@ -88,7 +93,7 @@ function chainFaults(resource: ResourceRow, rows: readonly AuditRow[]): string[]
 }
 
 /** The fields as the last audit row that names them says, against what the tables hold. */
-async function stateFaults(cluster: Cluster): Promise<string[]> {
+async function stateFaults(cluster: Queried): Promise<string[]> {
   const rows = await cluster.query<{ name: string; field: string; told: string; stored: string }>(STATE)
   return rows.map(({ name, field, told, stored }) => `${name}: ${field} is ${stored} and the audit trail says ${told}`)
 }

@@ -8,6 +8,7 @@ import { ended, endWithUs, freePort } from './cluster.js'
 export interface Readiness {
   status: number
   reason?: string
+  detail?: string
 }
 
 const READY_LIMIT_MS = 20_000
@@ -80,8 +81,8 @@ export class ServiceProcess {
   async readiness(): Promise<Readiness> {
     try {
       const response = await fetch(`http://127.0.0.1:${this.port}/readyz`, { signal: AbortSignal.timeout(5_000) })
-      const body = (await response.json()) as { reason?: string }
-      return { status: response.status, ...(body.reason !== undefined && { reason: body.reason }) }
+      const { reason, detail } = (await response.json()) as Omit<Readiness, 'status'>
+      return { status: response.status, ...(reason && { reason }), ...(detail && { detail }) }
     } catch {
       return { status: 0 }
     }

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { Cluster, type ClusterOptions } from './cluster.js'
 import type { Fault } from './faults.js'
-import { type Findings, findings } from './findings.js'
+import { type Findings, findings, type Queried } from './findings.js'
 import { Load, type Sent } from './load.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
@@ -27,7 +27,7 @@ export interface Run {
 }
 
 /** Short waits, so that every one of them comes to its end while the fault lasts. */
-const SETTINGS = {
+export const TRIAL_SETTINGS = {
   DATABASE_POOL_SIZE: '12',
   DATABASE_CONNECT_TIMEOUT_MS: '1000',
   STATEMENT_TIMEOUT_MS: '1500',
@@ -40,13 +40,18 @@ const BEFORE_MS = 250
 const RECOVERY_LIMIT_MS = 8_000
 const CALM_MS = 500
 
+/** A database server that a trial asks, and removes at its end. */
+interface Server extends Queried {
+  remove(): Promise<void>
+}
+
 /** A service and its database, which faults strike again and again. */
-export class Trial {
-  readonly #cluster: Cluster
+export class Trial<S extends Server = Cluster> {
+  readonly #cluster: S
   readonly #service: ServiceProcess
   readonly #token: string
 
-  private constructor(cluster: Cluster, service: ServiceProcess, token: string) {
+  constructor(cluster: S, service: ServiceProcess, token: string) {
     this.#cluster = cluster
     this.#service = service
     this.#token = token
@@ -57,12 +62,17 @@ export class Trial {
     const cluster = await Cluster.create(options)
     try {
       const token = await makeWorld(cluster.url())
-      const env = { ...SETTINGS, DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
+      const env = { ...TRIAL_SETTINGS, DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
       return new Trial(cluster, await ServiceProcess.start(env), token)
     } catch (error) {
       await cluster.remove()
       throw error
     }
+  }
+
+  /** Whether the service's readiness probe succeeds. */
+  async isReady(): Promise<boolean> {
+    return (await this.#service.readiness()).status === 200
   }
 
   get serviceLog(): string {
@@ -73,7 +83,7 @@ export class Trial {
    * Strikes once under load, and compares what the clients were told with what is stored. `count` says how often this
    * fault struck before.
    */
-  async strike(fault: Fault, count: number): Promise<Run> {
+  async strike(fault: Fault<S>, count: number): Promise<Run> {
     const mayLose = fault.mayLose ?? false
     const load = new Load(() => this.#service.port, this.#token)
     const loggedBefore = this.#service.refusalsLogged

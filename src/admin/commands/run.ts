@@ -1,6 +1,5 @@
 import { InvalidConfiguration } from '../../config.js'
 import {
-  CONNECT_ADVICE,
   ConnectionLost,
   DatabaseClosed,
   PoolExhausted,
@@ -9,6 +8,7 @@ import {
 } from '../../db/connection/database-error.js'
 import { classifyDatabaseError, SQLSTATE } from '../../db/connection/sqlstate.js'
 import { EmbeddedUnavailable } from '../../db/embedded/embedded.js'
+import { connectAdvice } from '../../db/open.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
@@ -58,7 +58,7 @@ export async function run(
       await call.close()
     }
   } catch (error) {
-    const { message, status } = explained(error)
+    const { message, status } = explained(error, env.DATABASE_URL)
     output.remark(`agentctl ${found.command.name}: ${message}`)
     if (status === EXIT.usage) output.remark(`See: agentctl ${found.command.name} --help`)
     return status
@@ -115,7 +115,7 @@ const SYSTEM_LOSS = new Set([
 /** PostgreSQL refuses to let us in: wrong password, no such role or database. */
 const REFUSED_ENTRY = /^(28|3D)/
 
-function explained(error: unknown): { message: string; status: number } {
+function explained(error: unknown, url: string | undefined): { message: string; status: number } {
   const message = error instanceof Error ? error.message : String(error)
   if (error instanceof UsageError) return { message, status: EXIT.usage }
   if (error instanceof Refusal || error instanceof Unavailable) return { message, status: EXIT.refused }
@@ -130,7 +130,7 @@ function explained(error: unknown): { message: string; status: number } {
   if (error instanceof EmbeddedUnavailable) return { message, status: EXIT.unreachable }
   if (isUnreachable(error)) {
     return {
-      message: `the database cannot be reached: ${rootCause(error)}; ${CONNECT_ADVICE}`,
+      message: `the database cannot be reached: ${rootCause(error)}; ${connectAdvice(url)}`,
       status: EXIT.unreachable,
     }
   }

@@ -38,9 +38,6 @@ export class CommitUnknown extends Error {
   }
 }
 
-/** What helps a person whose database lets nobody in. */
-export const CONNECT_ADVICE = 'check that it runs, and host, user, password and database in DATABASE_URL'
-
 /** All connections of the pool are taken and none came free in time. Nothing was sent. */
 export class PoolExhausted extends Error {
   override readonly name = 'PoolExhausted'

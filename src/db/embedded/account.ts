@@ -4,7 +4,10 @@ import { userInfo } from 'node:os'
 
 /** The embedded PostgreSQL cannot run here. The message is one sentence: why, and that `DATABASE_URL` names another server. */
 export class EmbeddedUnavailable extends Error {
-  constructor(reason: string, options?: ErrorOptions) {
+  constructor(
+    readonly reason: string,
+    options?: ErrorOptions,
+  ) {
     super(
       `the embedded PostgreSQL cannot run: ${reason}; set DATABASE_URL to use a PostgreSQL server of your own`,
       options,

@@ -2,10 +2,18 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { EmbeddedUnavailable } from './account.js'
 import { type Binaries, findBinaries } from './binaries.js'
-import { joinCluster, joinOrVacate, leaveCluster, type Membership, startCluster } from './holder.js'
+import {
+  abandonCluster,
+  isClusterRunning,
+  joinCluster,
+  joinOrVacate,
+  leaveCluster,
+  type Membership,
+  startCluster,
+} from './holder.js'
 import { type Home, openHome } from './home.js'
 import { takeLock } from './lock.js'
-import { clearRemains, readSmallFile } from './server-process.js'
+import { clearRemains, logFile, readSmallFile } from './server-process.js'
 
 export { EmbeddedUnavailable }
 
@@ -20,7 +28,7 @@ export interface EmbeddedOptions {
   /** How long to wait, recovery after a crash included. Default 60,000. */
   startTimeoutMs?: number
   /** Gets sentences for the operator: where the data is, and what is unusual. */
-  log?: (line: string) => void
+  log?: (line: string, level?: 'warn') => void
 }
 
 /** A server that this process uses, together with others or alone. */
@@ -36,6 +44,12 @@ export interface Embedded {
   version: string
   /** Whether this process started the server or found it running. */
   role: 'started' | 'joined'
+  /** What the server writes about itself. */
+  logFile: string
+  /** Whether the server, or one that another user of it has started since, still runs. */
+  isRunning(): Promise<boolean>
+  /** Stops to be its user and waits for nothing: this process has joined its successor. */
+  abandon(): void
   /** Leaves the server; the last process to do so stops it, and its promise resolves after that. End all pools before. */
   stop(): Promise<void>
 }
@@ -103,9 +117,12 @@ function embedded(home: Home, membership: Membership, role: Embedded['role'], lo
     url: `postgres:///${DATABASE}?user=${USER}&host=${encodeURIComponent(home.sockets)}&port=${PORT}`,
     version: membership.version,
     role,
+    logFile: logFile(home),
+    isRunning: () => isClusterRunning(home),
+    abandon: () => abandonCluster(membership),
     stop: () => {
       left ??= leaveCluster(home, membership).then(stopped => {
-        if (!stopped) log(`embedded PostgreSQL takes long to stop, see ${join(home.path, 'log')}`)
+        if (!stopped) log(`embedded PostgreSQL takes long to stop, see ${logFile(home)}`)
       })
       return left
     },

@@ -1,6 +1,16 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
-import { closeSync, constants, openSync, readSync, renameSync, rmSync, writeFileSync, writeSync } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  openSync,
+  readSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,6 +22,8 @@ import {
   isOfCluster,
   isReady,
   killCluster,
+  logFile,
+  logLength,
   logTail,
   readProcessIds,
   readSmallFile,
@@ -63,7 +75,8 @@ server=$!
 ) <&3 3<&- &
 watcher=$!
 exec 3<&-
-echo "$$ $watcher $server" >run/pids
+# A full disk takes no process ids, and without them nobody finds the server.
+echo "$$ $watcher $server" >run/pids || kill -KILL $server
 
 wait $server
 code=$?
@@ -128,16 +141,29 @@ export async function startCluster(
   deadline: number,
 ): Promise<Membership> {
   const presence = openFifo(inRun(home, 'presence'), constants.O_RDWR)
+  const logged = logLength(home)
   const { users, shell } = spawnShell(home, binaries, settings)
   try {
-    await ready(home, shell, deadline)
+    await ready(home, shell, deadline, logged)
     publish(home, binaries.version)
     return { users, presence, version: binaries.version }
   } catch (error) {
-    closeSync(users)
-    closeSync(presence)
+    abandonCluster({ users, presence })
+    // Users of its predecessor would keep alive what nobody can join: it could not be published, or is not ready in time.
+    await killCluster(home)
     throw error
   }
+}
+
+/** Whether the server runs and stops with its last user. */
+export async function isClusterRunning(home: Home): Promise<boolean> {
+  return (await serverLives(home)) && probeFifo(inRun(home, 'users')) === 'read'
+}
+
+/** Stops to be a user of the cluster, and waits for nothing. */
+export function abandonCluster({ users, presence }: Pick<Membership, 'users' | 'presence'>): void {
+  closeSync(users)
+  closeSync(presence)
 }
 
 /**
@@ -237,7 +263,7 @@ function shellArguments(home: Home, { dir, major }: Binaries, settings: Record<s
   ]
 }
 
-async function ready(home: Home, shell: ChildProcess, deadline: number): Promise<void> {
+async function ready(home: Home, shell: ChildProcess, deadline: number, logged: number): Promise<void> {
   let ended = false
   let failed: Error | undefined
   shell.once('exit', () => {
@@ -248,20 +274,32 @@ async function ready(home: Home, shell: ChildProcess, deadline: number): Promise
   })
   for (;;) {
     if (failed) throw new EmbeddedUnavailable(`its shell does not start (${failed.message})`, { cause: failed })
-    if (ended)
-      throw new EmbeddedUnavailable(`the server ended: ${reason(logTail(home))}, see ${join(home.path, 'log')}`)
+    if (ended) throw new EmbeddedUnavailable(`the server ended: ${reason(home, logged)}, see ${logFile(home)}`)
     const ids = readProcessIds(home)
     if (ids !== undefined && ids.shell === shell.pid && isReady(home, ids.server)) return
-    if (Date.now() > deadline)
-      throw new EmbeddedUnavailable(`the server is not ready in time, see ${join(home.path, 'log')}`)
+    if (Date.now() > deadline) throw new EmbeddedUnavailable(`the server is not ready in time, see ${logFile(home)}`)
     await sleep(POLL_MS)
   }
 }
 
-/** The line of the log that says most: the last error, or else the last line. */
-function reason(lines: string[]): string {
-  return (lines.findLast(line => /(FATAL|PANIC|error):/i.test(line)) ?? lines.at(-1) ?? 'it wrote nothing').trim()
+/** Size of a file of the write-ahead log: a server starts only where it can write a new one. */
+const WAL_FILE_BYTES = 16 * 1024 * 1024
+
+/**
+ * Why the server ended: a full disk, of which it can write nothing, or the last error that it logged, or its first line.
+ */
+function reason(home: Home, logged: number): string {
+  const { bavail, bsize } = statfsSync(home.path)
+  if (bavail * bsize < WAL_FILE_BYTES) return `the disk of ${home.path} is full`
+  const lines = logTail(home, logged)
+  const told = lines.findLast(line => /(FATAL|PANIC|error): /i.test(line) && !REFUSED_CLIENT.test(line)) ?? lines[0]
+  return told?.replace(LINE_PREFIX, '').trim() ?? 'it wrote nothing'
 }
+
+/** What a client was told that came too early or too late. */
+const REFUSED_CLIENT = /FATAL: +the database system is /
+/** The time and the process id, which differ in every line. */
+const LINE_PREFIX = /^\S+ \S+ \S+ \[\d+\] /
 
 /** From now on others may join. Written under another name first, so that nobody reads half of it. */
 function publish(home: Home, version: string): void {

@@ -84,16 +84,25 @@ export async function isOfCluster(home: Home, pid: number): Promise<boolean> {
   return isOwnedBy(home, pid) && (await commandLine(pid)).includes(home.path)
 }
 
-/** The last lines of the server's log. */
-export function logTail(home: Home): string[] {
-  return (readSmallFile(join(home.path, 'log'), 'end') ?? '').split('\n').filter(line => line.trim() !== '')
+/** How long the server's log is, in bytes: what a start writes comes behind. */
+export function logLength(home: Home): number {
+  return statSync(logFile(home), { throwIfNoEntry: false })?.size ?? 0
+}
+
+/** The last lines of the server's log, none from before this length. */
+export function logTail(home: Home, length: number): string[] {
+  return (readSmallFile(logFile(home), length) ?? '').split('\n').filter(line => line.trim() !== '')
+}
+
+export function logFile(home: Home): string {
+  return join(home.path, 'log')
 }
 
 /**
- * The start or end of a file that belongs to the server's account: no link is followed, nothing but a file is opened.
- * Undefined when there is none.
+ * The start of a file that belongs to the server's account, or its end, with nothing before `tailFrom` bytes. No link is
+ * followed, nothing but a file is opened. Undefined when there is none.
  */
-export function readSmallFile(path: string, from: 'start' | 'end' = 'start'): string | undefined {
+export function readSmallFile(path: string, tailFrom?: number): string | undefined {
   let fd: number
   try {
     fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
@@ -105,7 +114,9 @@ export function readSmallFile(path: string, from: 'start' | 'end' = 'start'): st
     const stats = fstatSync(fd)
     if (!stats.isFile()) return undefined
     const buffer = Buffer.alloc(READ_LIMIT_BYTES)
-    const position = from === 'end' ? Math.max(0, stats.size - READ_LIMIT_BYTES) : 0
+    // A log that is shorter than it was has been begun anew.
+    const from = tailFrom === undefined || tailFrom > stats.size ? 0 : tailFrom
+    const position = tailFrom === undefined ? 0 : Math.max(from, stats.size - READ_LIMIT_BYTES)
     return buffer.toString('utf8', 0, readSync(fd, buffer, 0, READ_LIMIT_BYTES, position))
   } finally {
     closeSync(fd)

@@ -1,0 +1,50 @@
+import { renameSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { canMount } from './cluster.js'
+import { EMBEDDED_FAULTS, EmbeddedServer, embeddedTrial } from './embedded.js'
+import { ServiceProcess } from './service.js'
+
+t.setTimeout(280_000)
+
+/*
+ * The embedded server is looked after: whatever ends it, the service starts it again, and nothing that was acknowledged is
+ * lost. Each fault once; `npm run test:campaign -- embedded` strikes twenty times with each.
+ */
+for (const [name, fault] of Object.entries(EMBEDDED_FAULTS)) {
+  const skip = fault.ownDisk === true && !canMount() && 'file systems cannot be mounted here'
+  t.test(name, { skip }, async t => {
+    const trial = await embeddedTrial(fault)
+    t.teardown(() => trial.close())
+    const { faults, ...seen } = await trial.strike(fault, 0)
+    t.strictSame(faults, [])
+    t.ok(seen.acknowledged > 0)
+    t.ok(await trial.isReady(), 'the readiness probe succeeds')
+    t.comment(`${name}: ${JSON.stringify(seen)}`)
+  })
+}
+
+t.test('503 while it cannot be started again: probe and log speak of the embedded database, and say why', async t => {
+  const { PG_BIN_DIR = '' } = process.env
+  const server = new EmbeddedServer()
+  t.teardown(() => server.remove())
+  const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
+  t.teardown(() => service.stop('SIGKILL'))
+  const control = join(server.folder, 'postgresql', 'data', 'global', 'pg_control')
+  renameSync(control, `${control}.away`)
+  process.kill(server.pids().postmaster, 'SIGKILL')
+  while (!service.log.includes('does not start again yet')) await sleep(20)
+  t.match(await service.readiness(), {
+    status: 503,
+    detail: /it is the embedded PostgreSQL.*the file log beside its data/,
+  })
+  renameSync(`${control}.away`, control)
+  await service.ready()
+  t.match(
+    service.log,
+    /has ended; starting it again; its log is .*does not start again yet: .*could not find the database system.*runs again after/s,
+  )
+  t.notMatch(service.log, 'DATABASE_URL')
+  t.equal(await service.stop(), 0)
+})
