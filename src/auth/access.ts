@@ -34,17 +34,25 @@ export interface Viewer {
   managedGroups: RawBuilder<unknown>
 }
 
+/** A tool that more agents use is beyond group managers: what a look at each of them costs, others would wait for. */
+export const MANAGED_TOOL_AGENTS_MAX = 1_000
+
 /**
  * SQL: whether the viewer may manage the tool `t` (DECISIONS section 6). A group manager may when they own it, or when
  * it is attached to at least one agent shared with a group they manage and to none outside their groups.
  * Built-in tools and tools of an MCP server are no custom tools: nobody manages them here.
+ *
+ * The three questions about its agents are asked in this order, each stops at the first agent that answers it, and none
+ * reads more than `MANAGED_TOOL_AGENTS_MAX` of them: is one outside, are there more, is one not deleted.
  */
 export function managesTool(viewer: Viewer): RawBuilder<boolean> {
+  const most = sql.lit(MANAGED_TOOL_AGENTS_MAX)
+  const used = sql`(select persona_id from persona_tool where tool_id = t.id limit ${most}) used
+      join persona a on a.id = used.persona_id and not a.deleted`
   return sql`(t.in_code_tool_id is null and t.mcp_server_id is null and (${viewer.managesAll} or (
-    cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any(${viewer.managedGroups})))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false)))))`
+    cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or (
+      not exists (select from ${used} where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(${viewer.managedGroups})))
+      and not exists (select from persona_tool where tool_id = t.id offset ${most})
+      and exists (select from ${used}))))))`
 }

@@ -107,3 +107,24 @@ t.test('a row that cannot be read fails its own question and no other', async t 
     { status: 'fulfilled', value: 20 },
   ])
 })
+
+t.test('a row that takes too long fails its own question: the others are asked again', async t => {
+  const { url } = await testDatabase(t)
+  const database = openUrl(url, readConfig({ STATEMENT_TIMEOUT_MS: '300' }))
+  t.teardown(() => database.close())
+  const sleeps = statement<{ seconds: number[] }, { position: number; slept: number }>(
+    'sleeps',
+    param => sql`select position::integer, (select second from pg_sleep(second)) as slept
+      from unnest(${param('seconds')}::double precision[]) with ordinality asked (second, position) order by position`,
+  )
+  const coalescer = new Coalescer<number, number | undefined>(async seconds => {
+    const rows = await sleeps.run(database.db, { seconds: [...seconds] })
+    return rows.map(({ slept }) => slept)
+  })
+  const outcomes = await Promise.allSettled([0, 20, 0.001].map(seconds => ask(coalescer, seconds)))
+  t.match(outcomes, [
+    { status: 'fulfilled', value: 0 },
+    { status: 'rejected', reason: { code: '57014' } },
+    { status: 'fulfilled', value: 0.001 },
+  ])
+})

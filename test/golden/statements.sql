@@ -122,12 +122,13 @@ with input as materialized (
                       order by h.position)
       from tool_header h where h.tool_id = t.id), '[]'),
     'manageable', (t.in_code_tool_id is null and t.mcp_server_id is null and ((caller.permission >= 2) or (
-    cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any(caller.managed_groups)))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false))))),
+    cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or (
+      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(caller.managed_groups)))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted)))))),
     'recent', coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -247,12 +248,13 @@ with input as materialized (
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false))))) then coalesce((
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
+      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted)))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end,
@@ -383,12 +385,13 @@ with input as materialized (
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false))))) then coalesce((
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
+      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted)))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end,
@@ -542,12 +545,13 @@ with input as materialized (
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false))))) then coalesce((
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
+      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted)))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end,
@@ -629,12 +633,13 @@ select json_build_object(
                       order by h.position)
       from tool_header h where h.tool_id = t.id), '[]'),
     'manageable', (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
-    cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any($2::integer[])))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false))))),
+    cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or (
+      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($2::integer[])))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted)))))),
     'recent', coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -675,12 +680,13 @@ with input as materialized (
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
         where t.secrets_generation = "input"."secrets_generation"
           and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false))))))
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
+      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted)))))))
           and ("input"."oauth_config_id" is null or exists (
             select from oauth_config where id = "input"."oauth_config_id"))
         for no key update of t skip locked
@@ -724,12 +730,13 @@ with input as materialized (
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
         where t.secrets_generation = "input"."secrets_generation"
           and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or coalesce((
-      select bool_and(exists (
-        select from persona_group s
-        where s.persona_id = used.persona_id and s.user_group_id = any("input"."managed_groups")))
-      from persona_tool used join persona a on a.id = used.persona_id and not a.deleted
-      where used.tool_id = t.id), false))))))
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
+      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted)))))))
           and ("input"."oauth_config_id" is null or exists (
             select from oauth_config where id = "input"."oauth_config_id"))
         for no key update of t skip locked

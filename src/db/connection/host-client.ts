@@ -6,6 +6,7 @@ import { ConnectionLost } from './database-error.js'
 import type { DatabaseHost, DatabaseUrl } from './database-url.js'
 import type { HostList } from './hosts.js'
 import type { DatabaseOptions } from './options.js'
+import { guardParser } from './parser-guard.js'
 import { type BoundStatement, Session, type SessionSettings } from './session.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 
@@ -42,6 +43,7 @@ export function hostClient(
       const place = hosts.current
       const name = connectionName(config.application_name ?? '')
       super({ ...config, ...hosts.at(place), application_name: name })
+      guardParser(this.connection)
       placeOf.set(this, place)
       sessionOf.set(this, new Session(this, name, settings))
     }

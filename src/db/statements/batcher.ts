@@ -91,10 +91,11 @@ function grouped<T extends Question<unknown>>(asked: readonly T[]): T[][] {
 
 /**
  * Whether the others may well have an answer: the server refused the statement, so nothing of it was applied, for what was
- * in it and not for the state that the server is in. A timeout is of the second kind: what may take long goes alone.
+ * in it and not for the state that the server is in. One that took too long, or was cancelled, may have done so for one row.
  */
 function isAboutOneQuestion(error: unknown): boolean {
-  if (!(error instanceof pg.DatabaseError) || isAboutConnecting(error)) return false
+  if (!(error instanceof pg.DatabaseError)) return false
   const { kind } = classifyDatabaseError(error)
-  return kind === 'other' || kind === 'constraint'
+  if (kind === 'statement_timeout' || kind === 'lock_timeout') return true
+  return !isAboutConnecting(error) && (kind === 'other' || kind === 'constraint')
 }

@@ -1,0 +1,49 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { CommitUnknown, ConnectionLost } from '../../src/db/connection/database-error.js'
+import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
+import { openDatabase } from '../../src/db/connection/pool.js'
+import { testDatabase } from '../postgres.js'
+import { TcpProxy } from './tcp-proxy.js'
+
+/** A row's message: the letter, four bytes of length, two of how many values it has. */
+const DATA_ROW = 'D'.charCodeAt(0)
+
+t.test('bytes that pg stumbles over cost one connection: the process and the others go on', async t => {
+  const { url } = await testDatabase(t)
+  const parsed = parseDatabaseUrl(url)
+  if (!parsed.ok) throw new Error(parsed.faults.join('; '))
+  const proxy = await TcpProxy.open(parsed.url.hosts[0])
+  t.teardown(() => proxy.close())
+  const database = openDatabase({
+    url: { ...parsed.url, hosts: [{ host: '127.0.0.1', port: proxy.port }] },
+    poolSize: 2,
+    connectTimeoutMs: 5_000,
+    statementTimeoutMs: 10_000,
+    lockTimeoutMs: 5_000,
+    idleInTransactionTimeoutMs: 10_000,
+    preparedStatements: true,
+  })
+  t.teardown(() => database.close())
+  const { db } = database
+  await sql`create table item (id integer)`.execute(db)
+  const breakRows = () => {
+    proxy.onBackward = bytes => {
+      for (let at = 0; at + 7 <= bytes.length; at += 1 + bytes.readInt32BE(at + 1)) {
+        if (bytes[at] === DATA_ROW) bytes.writeInt16BE(0x7fff, at + 5)
+      }
+      return true
+    }
+  }
+  const isWhole = async () => {
+    proxy.onBackward = () => true
+    return (await sql<{ one: number }>`select 1 as one`.execute(db)).rows
+  }
+  breakRows()
+  await t.rejects(sql`select ${1}::integer as one`.execute(db), ConnectionLost)
+  t.same(await isWhole(), [{ one: 1 }])
+  breakRows()
+  await t.rejects(sql`insert into item values (${7}) returning id`.execute(db), CommitUnknown)
+  t.same(await isWhole(), [{ one: 1 }])
+  t.same((await sql`select id from item`.execute(db)).rows, [{ id: 7 }], 'what the server applied stays applied')
+})

@@ -1,0 +1,111 @@
+import { createHash } from 'node:crypto'
+import pg from 'pg'
+import { mintToken } from '../../src/auth/token.js'
+import { readConfig } from '../../src/config.js'
+import { migrate } from '../../src/db/migrate.js'
+import { openUrl } from '../../src/db/open.js'
+import { testDatabase } from '../postgres.js'
+
+/** The number of quiet callers. Each has a token and an agent of their own. */
+const VICTIMS = 10
+/** The bytes of the largest definition that a tool can hold, nearly. */
+const LARGE_BYTES = 4_900_000
+/** Eight of these make an answer that is large and not refused. */
+const MEDIUM_BYTES = 900_000
+
+/** Somebody with a token and an agent that they own. */
+export interface Owner {
+  token: string
+  agentId: number
+}
+
+/** An organisation with quiet callers, and with what an attack needs. */
+export interface FairnessWorld {
+  url: string
+  client: pg.Client
+  victims: Owner[]
+  /** A person with no permission but `basic`. */
+  attacker: Owner
+  /** A manager of one group, whose own agent has the popular tool. */
+  manager: Owner
+  largeTools: number[]
+  mediumTools: number[]
+  /** A tool that `popularity` agents outside of every group use. */
+  popularTool: number
+}
+
+/** Makes the organisation in a database of its own, which ends with the test. */
+export async function fairnessWorld(
+  t: { teardown(fn: () => Promise<void>): void },
+  { popularity = 0 }: { popularity?: number } = {},
+): Promise<FairnessWorld> {
+  const { url } = await testDatabase(t)
+  const database = openUrl(url, readConfig({}))
+  await migrate(database.db)
+  await database.close()
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  t.teardown(() => client.end())
+  const largeTools = await tools(client, 110, await definition(client, LARGE_BYTES))
+  const mediumTools = await tools(client, 8, await definition(client, MEDIUM_BYTES))
+  const [popularTool = 0] = await tools(client, 1, await definition(client, 1_000))
+  const victims: Owner[] = []
+  for (let i = 0; i < VICTIMS; i++) victims.push(await owner(client, `alice+${i}@example.com`, []))
+  const attacker = await owner(client, 'alice+attacker@example.com', [])
+  const manager = await owner(client, 'alice+manager@example.com', [popularTool])
+  await makeManager(client, 'alice+manager@example.com', manager.agentId)
+  await client.query(
+    `with a as (insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
+      select 'popular', '', 'auto', false, false from generate_series(1, $1) returning id)
+    insert into persona_tool select id, $2 from a`,
+    [popularity, popularTool],
+  )
+  await client.query('vacuum (analyze)')
+  return { url, client, victims, attacker, manager, largeTools, mediumTools, popularTool }
+}
+
+/** Attaches tools to an agent, as it was before there was a bound. */
+export async function attach({ client }: FairnessWorld, { agentId }: Owner, toolIds: readonly number[]): Promise<void> {
+  await client.query('insert into persona_tool select $1, unnest($2::integer[])', [agentId, toolIds])
+}
+
+async function owner(client: pg.Client, email: string, toolIds: number[]): Promise<Owner> {
+  const { token, hash } = mintToken('person')
+  const { rows } = await client.query<{ id: number }>(
+    `with u as (insert into user_account (email, kind, permissions) values ($1, 'person', '{basic}') returning id),
+      t as (insert into token (hash, user_id) select $2, id from u)
+    insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, owner_id, is_public)
+    select 'agent', '', 'auto', false, false, id, false from u returning id`,
+    [email, hash],
+  )
+  const agentId = rows[0]?.id ?? 0
+  await client.query('insert into persona_tool select $1, unnest($2::integer[])', [agentId, toolIds])
+  return { token, agentId }
+}
+
+async function makeManager(client: pg.Client, email: string, agentId: number): Promise<void> {
+  await client.query(
+    `with g as (insert into user_group (name) values ('managed') returning id),
+      m as (insert into user_group_member select u.id, g.id, true from user_account u, g where u.email = $1)
+    insert into persona_group select $2, id, 'editor' from g`,
+    [email, agentId],
+  )
+}
+
+/** A definition of so many bytes; answers its hash. */
+async function definition(client: pg.Client, bytes: number): Promise<Buffer> {
+  const head = { openapi: '3.1.0', info: { title: 'Large', version: '1', description: '' }, paths: {} }
+  head.info.description = 'x'.repeat(bytes - Buffer.byteLength(JSON.stringify(head)))
+  const text = JSON.stringify(head)
+  const hash = createHash('sha256').update(text).digest()
+  await client.query('insert into tool_definition (hash, content, size_bytes) values ($1, $2, $3)', [hash, text, bytes])
+  return hash
+}
+
+async function tools(client: pg.Client, count: number, hash: Buffer): Promise<number[]> {
+  const { rows } = await client.query<{ id: number }>(
+    `insert into tool (name, definition_hash) select 'tool ' || n, $1 from generate_series(1, $2) n returning id`,
+    [hash, count],
+  )
+  return rows.map(({ id }) => id)
+}
