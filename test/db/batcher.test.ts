@@ -117,11 +117,11 @@ t.test('a row that takes too long fails its own question: the others are asked a
     param => sql`select position::integer, (select second from pg_sleep(second)) as slept
       from unnest(${param('seconds')}::double precision[]) with ordinality asked (second, position) order by position`,
   )
-  const coalescer = new Coalescer<number, number | undefined>(async seconds => {
+  const batcher = new Batcher<number, number | undefined>(async seconds => {
     const rows = await sleeps.run(database.db, { seconds: [...seconds] })
     return rows.map(({ slept }) => slept)
   })
-  const outcomes = await Promise.allSettled([0, 20, 0.001].map(seconds => ask(coalescer, seconds)))
+  const outcomes = await Promise.allSettled([0, 20, 0.001].map(seconds => ask(batcher, seconds)))
   t.match(outcomes, [
     { status: 'fulfilled', value: 0 },
     { status: 'rejected', reason: { code: '57014' } },
