@@ -8,7 +8,7 @@ export const TOOL_COUNT = 8
 export const LABEL_COUNT = 6
 
 /** Fills an empty database with an administrator, agents, tools and labels; answers the administrator's token. */
-export async function makeWorld(url: string): Promise<string> {
+export async function makeWorld(url: string, agentCount = AGENT_COUNT): Promise<string> {
   const database = openUrl(url, readConfig({}))
   const { db } = database
   await migrate(db)
@@ -30,7 +30,7 @@ export async function makeWorld(url: string): Promise<string> {
   const agent = { description: '', recency_bias: 'auto', llm_filter_extraction: false, llm_relevance_filter: false }
   await db
     .insertInto('persona')
-    .values(range(AGENT_COUNT).map(n => ({ ...agent, name: `agent ${n}`, owner_id: user.id })))
+    .values(range(agentCount).map(n => ({ ...agent, name: `agent ${n}`, owner_id: user.id })))
     .execute()
   await database.close()
   return token
