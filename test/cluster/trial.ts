@@ -93,7 +93,7 @@ export class Trial {
     const faults: string[] = []
     let struckAt = performance.now()
     try {
-      await sleep(BEFORE_MS)
+      await this.#isUnderWay(sent, watch)
       struckAt = performance.now()
       const mend = await fault.strike({ cluster: this.#cluster, services: this.#services })
       await sleep(fault.holdMs)
@@ -150,6 +150,20 @@ export class Trial {
       const client = new Client(`${way} probe ${place + 1}`, way, () => service.port, this.#token, sent)
       return new Prober(client, agent)
     })
+  }
+
+  /** Waits until every instance has acknowledged updates, and the cluster commits: what fails then is the fault's. */
+  async #isUnderWay(sent: readonly Recorded[], watch: Watch): Promise<void> {
+    await sleep(BEFORE_MS)
+    const deadline = performance.now() + RECOVERY_LIMIT_MS
+    while (performance.now() < deadline) {
+      const since = performance.now() - BEFORE_MS
+      const acknowledging = new Set(sent.filter(isAcknowledged).map(({ port }) => port))
+      const isCommitting = watch.times.committed.some(time => time > since)
+      if (isCommitting && this.#all.every(({ port }) => acknowledging.has(port))) return
+      await sleep(200)
+    }
+    throw new Error('the cluster with its instances does not get under way')
   }
 
   /** Waits until every instance has acknowledged an update and nothing failed for a while. */
