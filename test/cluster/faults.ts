@@ -22,6 +22,8 @@ export interface Fault {
 
 const ELECTION_MS = 45_000
 const SUPERVISOR_MS = 1_000
+/** Three instances start at once, on a machine that has work already. */
+const RESTART_LIMIT_MS = 60_000
 
 /** How the faults are called in the results, with what each does. */
 export const FAULTS: Readonly<Record<string, Fault>> = {
@@ -121,7 +123,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       await Promise.all(struck.map(service => service.stop('SIGKILL')))
       return async () => {
         for (const service of struck) service.launch()
-        await Promise.all(struck.map(service => service.ready()))
+        await Promise.all(struck.map(service => service.ready(RESTART_LIMIT_MS)))
       }
     },
   },
@@ -136,7 +138,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
             const service = pair[place]
             await service?.stop('SIGTERM')
             service?.launch()
-            await service?.ready()
+            await service?.ready(RESTART_LIMIT_MS)
           }),
         )
         // The balancer has to see the new instance before the other one goes.

@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -169,9 +169,13 @@ export class PatroniCluster {
   }
 
   async #makeDatabase(): Promise<void> {
-    // A first commit waits for the standby, which is still being copied.
-    await this.query(`create role agents login password '${this.templates.passwords.agents}'`, [], 'postgres')
-    await this.query('create database agents owner agents', [], 'postgres')
+    const file = join(this.folder, 'database.sql')
+    this.templates.write('database.sql', file)
+    const statements = readFileSync(file, 'utf8')
+      .split(';')
+      .map(text => text.trim())
+    // The first commit waits for the standby, which is still being copied.
+    for (const text of statements) if (text !== '') await this.query(text, [], 'postgres')
     await this.query('create database control', [], 'postgres')
     await this.query('create table beat (at timestamptz not null default clock_timestamp())', [], 'control')
   }

@@ -28,6 +28,8 @@ const TOOLS_PER_WAY = 2
 const PROBE_EVERY_MS = 500
 /** Requests of one prober that may be without an answer at once. */
 const PROBES_OPEN_MAX = 10
+/** Six instances start at once, on a machine that has work already. */
+const START_LIMIT_MS = 60_000
 const BEFORE_MS = 3_000
 /** All is well when nothing failed for this long. */
 const CALM_MS = 3_000
@@ -66,10 +68,14 @@ export class Trial {
           })
         })
         for (const service of services[way]) service.launch()
+      }
+      await Promise.all(Object.values(services).flatMap(pair => pair.map(service => service.ready(START_LIMIT_MS))))
+      for (const way of WAYS) {
         const [first = 0, second = 0] = services[way].map(({ port }) => port)
         cluster.startServiceEntry(way, serviceEntryPort(way), [first, second])
+        // An instance that is never launched here: it only asks what answers at this port.
+        await new ServiceProcess(serviceEntryPort(way), {}).ready(START_LIMIT_MS)
       }
-      await Promise.all(Object.values(services).flatMap(pair => pair.map(service => service.ready())))
       return new Trial(cluster, services, token)
     } catch (error) {
       await Promise.all(Object.values(services).flatMap(pair => pair.map(service => service.stop('SIGKILL'))))
@@ -83,22 +89,23 @@ export class Trial {
     const at = new Date().toISOString()
     const sent: Recorded[] = []
     const clients = WAYS.flatMap(way => this.#clients(way, fault, sent))
-    const probers = WAYS.flatMap(way => this.#probers(way, sent))
+    const probers = WAYS.flatMap(way => this.#probers(way, fault, sent))
     const running = [
       ...clients.map(({ client, resources }) => client.run(resources)),
       ...probers.map(prober => prober.run()),
     ]
     const watch = new Watch(this.#cluster, this.#all)
+    const ports = new Set(WAYS.flatMap(way => this.#routes(way, fault)))
     const pids = this.#all.map(({ pid }) => pid)
     const faults: string[] = []
     let struckAt = performance.now()
     try {
-      await this.#isUnderWay(sent, watch)
+      await this.#underWay(sent, watch, ports)
       struckAt = performance.now()
       const mend = await fault.strike({ cluster: this.#cluster, services: this.#services })
       await sleep(fault.holdMs)
       await mend()
-      faults.push(...(await this.#calm(sent, performance.now())))
+      faults.push(...(await this.#calm(sent, ports, performance.now())))
     } finally {
       for (const { client } of clients) client.stop()
       for (const prober of probers) prober.stop()
@@ -115,7 +122,10 @@ export class Trial {
       at,
       faults,
       cluster: { ...clusterRun(watch.times, struckAt), events },
-      ways: perWay(way => wayRun(way, sent, watch.asked, checked.stored, struckAt)),
+      ways: perWay(way => {
+        const own = { way, ports: this.#services[way].map(({ port }) => port) }
+        return wayRun(own, { sent, asked: watch.asked, stored: checked.stored, struckAt })
+      }),
     }
     if (faults.length > 0) this.#keep(name, run, sent)
     return run
@@ -130,11 +140,16 @@ export class Trial {
     return WAYS.flatMap(way => this.#services[way])
   }
 
+  /** Where requests of this way go: to the instances themselves, or to the balancer when it is about instances. */
+  #routes(way: Way, fault: Fault): number[] {
+    return fault.isAboutInstances ? [serviceEntryPort(way)] : this.#services[way].map(({ port }) => port)
+  }
+
   #clients(way: Way, fault: Fault, sent: Recorded[]) {
-    const ports = this.#services[way].map(({ port }) => port)
+    const ports = this.#routes(way, fault)
     let turn = 0
     // A client talks to both instances in turn: what one acknowledged, the other has to show.
-    const route = fault.isAboutInstances ? () => serviceEntryPort(way) : () => ports[turn++ % ports.length] ?? 0
+    const route = () => ports[turn++ % ports.length] ?? 0
     const place = WAYS.indexOf(way)
     const firstAgent = PROBED_AGENTS + 1 + place * AGENTS_PER_WAY
     const resources = resourcesOf(firstAgent, AGENTS_PER_WAY, 1 + place * TOOLS_PER_WAY, TOOLS_PER_WAY)
@@ -144,30 +159,31 @@ export class Trial {
     }))
   }
 
-  #probers(way: Way, sent: Recorded[]): Prober[] {
-    return this.#services[way].map((service, place) => {
-      const agent = 1 + WAYS.indexOf(way) * INSTANCES_PER_WAY + place
-      const client = new Client(`${way} probe ${place + 1}`, way, () => service.port, this.#token, sent)
-      return new Prober(client, agent)
+  #probers(way: Way, fault: Fault, sent: Recorded[]): Prober[] {
+    const ports = this.#routes(way, fault)
+    return range(INSTANCES_PER_WAY).map(n => {
+      const route = () => ports[(n - 1) % ports.length] ?? 0
+      const client = new Client(`${way} probe ${n}`, way, route, this.#token, sent)
+      return new Prober(client, WAYS.indexOf(way) * INSTANCES_PER_WAY + n)
     })
   }
 
   /** Waits until every instance has acknowledged updates, and the cluster commits: what fails then is the fault's. */
-  async #isUnderWay(sent: readonly Recorded[], watch: Watch): Promise<void> {
+  async #underWay(sent: readonly Recorded[], watch: Watch, ports: ReadonlySet<number>): Promise<void> {
     await sleep(BEFORE_MS)
     const deadline = performance.now() + RECOVERY_LIMIT_MS
     while (performance.now() < deadline) {
       const since = performance.now() - BEFORE_MS
       const acknowledging = new Set(sent.filter(isAcknowledged).map(({ port }) => port))
       const isCommitting = watch.times.committed.some(time => time > since)
-      if (isCommitting && this.#all.every(({ port }) => acknowledging.has(port))) return
+      if (isCommitting && [...ports].every(port => acknowledging.has(port))) return
       await sleep(200)
     }
     throw new Error('the cluster with its instances does not get under way')
   }
 
   /** Waits until every instance has acknowledged an update and nothing failed for a while. */
-  async #calm(sent: readonly Recorded[], mendedAt: number): Promise<string[]> {
+  async #calm(sent: readonly Recorded[], ports: ReadonlySet<number>, mendedAt: number): Promise<string[]> {
     while (performance.now() < mendedAt + RECOVERY_LIMIT_MS) {
       const since = Math.max(mendedAt, performance.now() - CALM_MS)
       const recent = sent.filter(({ endedAt }) => endedAt > since)
@@ -175,7 +191,7 @@ export class Trial {
       const isHeld = sent.some(({ endedAt, startedAt }) => endedAt === 0 && startedAt < since)
       const acknowledging = new Set(recent.filter(isAcknowledged).map(({ port }) => port))
       const isQuiet = performance.now() > mendedAt + CALM_MS && !isTroubled && !isHeld
-      if (isQuiet && this.#all.every(({ port }) => acknowledging.has(port))) return []
+      if (isQuiet && [...ports].every(port => acknowledging.has(port))) return []
       await sleep(200)
     }
     return [`not all instances acknowledge updates ${RECOVERY_LIMIT_MS / 1_000} s after the fault`]

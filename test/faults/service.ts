@@ -69,8 +69,8 @@ export class ServiceProcess {
   }
 
   /** Waits until the readiness probe succeeds. */
-  async ready(): Promise<void> {
-    const deadline = Date.now() + READY_LIMIT_MS
+  async ready(limitMs = READY_LIMIT_MS): Promise<void> {
+    const deadline = Date.now() + limitMs
     while ((await this.readiness()).status !== 200) {
       if (Date.now() > deadline) throw new Error(`the service does not get ready: ${this.#log.slice(-3_000)}`)
       await sleep(20)
