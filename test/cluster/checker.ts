@@ -1,5 +1,4 @@
-import type { Cluster } from '../faults/cluster.js'
-import { findings } from '../faults/findings.js'
+import { findings, type Queried } from '../faults/findings.js'
 import { keyOf, type Recorded, versionOf } from './clients.js'
 
 interface StoredUpdate {
@@ -21,11 +20,7 @@ export interface Checked {
  * acknowledgement is the stored one, updates stand in real-time order, and no client is shown less than it was
  * acknowledged.
  */
-export async function check(
-  cluster: Pick<Cluster, 'query'>,
-  sent: readonly Recorded[],
-  mayLose: boolean,
-): Promise<Checked> {
+export async function check(cluster: Queried, sent: readonly Recorded[], mayLose: boolean): Promise<Checked> {
   const first = sent.filter(({ attempt }) => attempt === 0)
   const repeats = sent.filter(({ attempt }) => attempt > 0)
   const { faults, rowsByMarker } = await findings(cluster, first, mayLose)
@@ -42,7 +37,7 @@ export async function check(
   }
 }
 
-async function storedUpdates(cluster: Pick<Cluster, 'query'>): Promise<Map<string, StoredUpdate>> {
+async function storedUpdates(cluster: Queried): Promise<Map<string, StoredUpdate>> {
   const rows = await cluster.query<StoredUpdate & Record<string, unknown>>(STORED)
   return new Map(rows.map(row => [row.marker, row]))
 }
