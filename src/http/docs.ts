@@ -4,7 +4,7 @@ import type { TSchema } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { HTTPValidationError, ValidationError } from '../schema/faults.js'
 import { component } from '../schema/vocabulary.js'
-import { ErrorAnswer } from './openapi.js'
+import { documented, ErrorAnswer } from './openapi.js'
 import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './security-headers.js'
 
 /**
@@ -31,6 +31,7 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
       tags: [{ name: 'public' }],
       components: { securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } } },
     },
+    transform: ({ schema, url }) => ({ schema: schema.operationId === undefined ? schema : documented(schema), url }),
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
   await app.register(async pages => {

@@ -1,17 +1,19 @@
-import type { TObject } from '@sinclair/typebox'
+import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
-import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
+import { bodyBounds, errorResponses, updateHeaders } from '../http/openapi.js'
+import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer, updateMask } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
 import { parseDateTime } from '../schema/date-time.js'
-import { compileBody, HTTPValidationError } from '../schema/faults.js'
+import { HTTPValidationError, unknownWithin } from '../schema/faults.js'
+import { pathId } from '../schema/parameters.js'
 import { canonicalUuid, reference } from '../schema/vocabulary.js'
 import type { PersonaPlan, PersonaUpdate, PersonaUpdateFields } from './plan.js'
-import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
+import { PersonaSnapshot, PersonaUpsertRequest, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
 import { updatePersona } from './store.js'
 
@@ -20,24 +22,15 @@ export interface PersonaRouteOptions {
   bodyLimitBytes: number
   jsonDepthMax: number
   /** The schema of the body, with the limits of the configuration. */
-  upsertRequest: TObject
+  upsertRequest: ReturnType<typeof personaUpsertRequest>
   requireIfMatch: boolean
 }
 
 const LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }
 
-function shapeOf({ upsertRequest, jsonDepthMax }: PersonaRouteOptions): RequestShape {
-  return {
-    pathId: 'persona_id',
-    query: { update_mask: 'mask', dry_run: 'flag' },
-    body: { schema: upsertRequest, compiled: compileBody(upsertRequest), depthMax: jsonDepthMax },
-  }
-}
-
 /** `PATCH /persona/{persona_id}`, the one operation on agents. */
 export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRouteOptions): void {
-  const shape = shapeOf(options)
-  app.patch(
+  app.withTypeProvider<SchemaTypes>().patch(
     '/persona/:persona_id',
     {
       bodyLimit: options.bodyLimitBytes,
@@ -48,8 +41,10 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
         description: bodyBounds(options.bodyLimitBytes, options.jsonDepthMax),
         tags: ['public'],
         security: [{ bearer: [] }],
-        ...updateParameters('persona_id', ['update_mask', 'dry_run']),
-        body: reference(options.upsertRequest),
+        params: Type.Object({ persona_id: pathId() }),
+        querystring: Type.Object({ update_mask: updateMask(options.upsertRequest), dry_run: DryRun }),
+        headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
+        body: options.upsertRequest,
         response: {
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: updateHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
@@ -58,41 +53,37 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, shape)
-      if (parts.id === undefined) throw new ResourceNotFound('persona')
-      const update = updateOf(parts, options.requireIfMatch || request.caller.token.requiresIfMatch)
-      const dryRun = parts.flags.dry_run ?? false
+      const { persona_id: id } = request.params
+      if (id === undefined) throw new ResourceNotFound('persona')
+      const { update_mask: mask, dry_run: dryRun = false } = request.query
+      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
+      const update: PersonaUpdate = {
+        fields: fieldsOf(request.body, mask),
+        masked: mask !== undefined,
+        strict,
+        precondition,
+        preconditionDemanded: options.requireIfMatch || request.caller.token.requiresIfMatch,
+      }
       const { snapshot, version, plan } = await updatePersona(options.database, {
-        id: parts.id,
+        id,
         caller: request.caller,
         actor: actorOf(request),
         prefetched: request.prefetched as PersonaState | null, // this route's lookup reads it
         update,
         dryRun,
       })
-      const warnings = warningsOf(plan, parts)
-      return answerUpdate(reply, {
-        kind: 'persona',
-        id: parts.id,
-        version,
-        snapshot,
-        dryRun,
-        strict: parts.strict,
-        warnings,
-      })
+      const warnings = warningsOf(plan, request.body, mask)
+      return answerUpdate(reply, { kind: 'persona', id, version, snapshot, dryRun, strict, warnings })
     },
   )
 }
 
-function updateOf(parts: RequestParts, preconditionDemanded: boolean): PersonaUpdate {
-  const { mask, strict, precondition } = parts
-  return { fields: fieldsOf(parts), masked: mask !== undefined, strict, precondition, preconditionDemanded }
-}
+/** What a body holds, known fields and others. A mask may leave out even what is required without one. */
+type Body = Partial<PersonaUpsertRequest> & Record<string, unknown>
 
-/** The fields that the request names, in the form in which they are stored. The body passed its schema before. */
-function fieldsOf({ body, mask }: RequestParts): PersonaUpdateFields {
-  const names = mask ?? Object.keys(PersonaUpsertRequest.properties)
-  const given = Object.fromEntries(names.filter(name => Object.hasOwn(body, name)).map(name => [name, body[name]]))
+/** The fields that the request names, in the form in which they are stored. */
+function fieldsOf(body: Body, mask = Object.keys(PersonaUpsertRequest.properties)): PersonaUpdateFields {
+  const given = Object.fromEntries(mask.filter(name => Object.hasOwn(body, name)).map(name => [name, body[name]]))
   const fields = given as PersonaUpdateFields & { [name: string]: unknown }
   if (fields.name !== undefined) fields.name = fields.name.trim()
   if (fields.users !== undefined) fields.users = fields.users.map(id => canonicalUuid(id) ?? id)
@@ -103,16 +94,13 @@ function fieldsOf({ body, mask }: RequestParts): PersonaUpdateFields {
   return fields
 }
 
-function warningsOf(plan: PersonaPlan, parts: RequestParts): string[] {
-  const outside = parts.mask === undefined ? [] : Object.keys(parts.body).filter(name => outsideMask(name, parts))
+function warningsOf(plan: PersonaPlan, body: Body, mask: string[] | undefined): string[] {
+  const isOutside = (name: string) => Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask?.includes(name)
+  const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
   return [
     ...plan.kept.map(keptFieldWarning),
     ...plan.overwritten.map(overwriteWarning),
     ...outside.map(outsideMaskWarning),
-    ...parts.unknown.map(unknownFieldWarning),
+    ...unknownWithin(PersonaUpsertRequest, body, mask).map(unknownFieldWarning),
   ]
-}
-
-function outsideMask(name: string, { mask = [] }: RequestParts): boolean {
-  return Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask.includes(name)
 }

@@ -1,12 +1,15 @@
+import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { answerHeaders, bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
-import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
+import { answerHeaders, bodyBounds, errorResponses, updateHeaders } from '../http/openapi.js'
+import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
-import { compileBody, HTTPValidationError } from '../schema/faults.js'
+import { HTTPValidationError, unknownFields } from '../schema/faults.js'
+import { pathId, queryChoice, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import type { Vault } from '../secrets/vault.js'
 import { sha256 } from '../updates/audit.js'
@@ -45,10 +48,6 @@ function boundsOf({ bodyLimitBytes, jsonDepthMax, definitionLimits }: ToolRouteO
 
 const LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
 
-const UPDATE_BODY = { schema: CustomToolUpdate, compiled: compileBody(CustomToolUpdate), deepKey: 'definition' }
-
-const VALIDATE_BODY = { schema: ValidateToolRequest, compiled: compileBody(ValidateToolRequest), deepKey: 'definition' }
-
 /** `PUT /admin/tool/custom/{tool_id}` and `POST /admin/tool/custom/validate`. */
 export function registerToolRoutes(app: FastifyInstance, options: ToolRouteOptions): void {
   registerUpdate(app, options)
@@ -57,9 +56,7 @@ export function registerToolRoutes(app: FastifyInstance, options: ToolRouteOptio
 
 function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
   const limits = definitionLimitsOf(options.definitionLimits)
-  const body = { ...UPDATE_BODY, depthMax: options.jsonDepthMax }
-  const shape: RequestShape = { pathId: 'tool_id', query: { dry_run: 'flag' }, body }
-  app.put(
+  app.withTypeProvider<SchemaTypes>().put(
     '/admin/tool/custom/:tool_id',
     {
       bodyLimit: options.bodyLimitBytes,
@@ -70,8 +67,10 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
         description: boundsOf(options),
         tags: ['public'],
         security: [{ bearer: [] }],
-        ...updateParameters('tool_id', ['dry_run']),
-        body: reference(CustomToolUpdate),
+        params: Type.Object({ tool_id: pathId() }),
+        querystring: Type.Object({ dry_run: DryRun }),
+        headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
+        body: CustomToolUpdate,
         response: {
           200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
@@ -80,13 +79,15 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, shape)
-      if (parts.id === undefined) throw new ResourceNotFound('tool')
-      const demanded = options.requireIfMatch || request.caller.token.requiresIfMatch
-      const { update, notes } = await updateOf(parts, demanded, limits)
-      const dryRun = parts.flags.dry_run ?? false
+      const { tool_id: id } = request.params
+      if (id === undefined) throw new ResourceNotFound('tool')
+      const { dry_run: dryRun = false } = request.query
+      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
+      const { fields, definitionFaults, notes } = await readBody(request.body, limits)
+      const preconditionDemanded = options.requireIfMatch || request.caller.token.requiresIfMatch
+      const update: ToolUpdate = { fields, definitionFaults, precondition, preconditionDemanded }
       const { snapshot, version, plan } = await updateTool(options.database, {
-        id: parts.id,
+        id,
         caller: request.caller,
         actor: actorOf(request),
         prefetched: request.prefetched as ToolState | null, // this route's lookup reads it
@@ -94,23 +95,15 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
         vault: options.vault(),
         dryRun,
       })
-      const warnings = [...plan.overwritten.map(overwriteWarning), ...parts.unknown.map(unknownFieldWarning), ...notes]
-      return answerUpdate(reply, {
-        kind: 'tool',
-        id: parts.id,
-        version,
-        snapshot,
-        dryRun,
-        strict: parts.strict,
-        warnings,
-      })
+      const unknown = unknownFields(CustomToolUpdate, request.body)
+      const warnings = [...plan.overwritten.map(overwriteWarning), ...unknown.map(unknownFieldWarning), ...notes]
+      return answerUpdate(reply, { kind: 'tool', id, version, snapshot, dryRun, strict, warnings })
     },
   )
 }
 
 /** What the body asks for. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
-async function updateOf(parts: RequestParts, preconditionDemanded: boolean, limits: Partial<DefinitionLimits>) {
-  const body = parts.body as CustomToolUpdate // it passed this schema
+async function readBody(body: CustomToolUpdate, limits: Partial<DefinitionLimits>) {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key)
   const checked = definition
@@ -120,17 +113,15 @@ async function updateOf(parts: RequestParts, preconditionDemanded: boolean, limi
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
-  const update: ToolUpdate = {
+  return {
     fields: {
       ...Object.fromEntries(given),
       ...(oauth_config_id !== undefined && { oauth_config_id }),
       ...(checked?.ok && { definition: { text, hash: sha256(text) } }),
     },
     definitionFaults: checked === null || checked.ok ? [] : checked.faults,
-    precondition: parts.precondition,
-    preconditionDemanded,
+    notes: definitionNotes(checked),
   }
-  return { update, notes: definitionNotes(checked) }
 }
 
 function definitionNotes(checked: DefinitionCheck | null): string[] {
@@ -141,9 +132,7 @@ function definitionNotes(checked: DefinitionCheck | null): string[] {
 function registerValidation(app: FastifyInstance, options: ToolRouteOptions): void {
   const { database, bodyLimitBytes } = options
   const limits = definitionLimitsOf(options.definitionLimits)
-  const body = { ...VALIDATE_BODY, depthMax: options.jsonDepthMax }
-  const shape: RequestShape = { query: { report: 'report', tool_id: 'id' }, body }
-  app.post(
+  app.withTypeProvider<SchemaTypes>().post(
     '/admin/tool/custom/validate',
     {
       bodyLimit: bodyLimitBytes,
@@ -154,8 +143,14 @@ function registerValidation(app: FastifyInstance, options: ToolRouteOptions): vo
         description: boundsOf(options),
         tags: ['public'],
         security: [{ bearer: [] }],
-        ...updateParameters(undefined, ['report', 'tool_id']),
-        body: reference(ValidateToolRequest),
+        querystring: Type.Object({
+          report: queryChoice(['full'], '`full` adds `warnings` to the answer.'),
+          tool_id: queryId(
+            'Adds `impact`: what storing this definition in the tool would change, and for which agents.',
+          ),
+        }),
+        headers: Type.Object({ prefer: Prefer }),
+        body: ValidateToolRequest,
         response: {
           200: {
             ...reference(ValidateToolResponse),
@@ -168,19 +163,18 @@ function registerValidation(app: FastifyInstance, options: ToolRouteOptions): vo
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, shape)
-      const { definition } = parts.body as ValidateToolRequest // it passed this schema
-      const asksForImpact = Object.hasOwn(parts.queryIds, 'tool_id')
-      const use = asksForImpact ? await readToolUse(database, request.caller, parts.queryIds.tool_id) : null
+      const { definition } = request.body
+      const asksForImpact = Object.hasOwn(request.query, 'tool_id')
+      const use = asksForImpact ? await readToolUse(database, request.caller, request.query.tool_id) : null
       const checked = await checkDefinitionInSlices(definition, { limits })
       if (!checked.ok) throw new InvalidRequest(checked.faults)
-      const full = parts.texts.report === 'full'
+      const full = request.query.report === 'full'
       const warning = warningHeader([
-        ...parts.unknown.map(unknownFieldWarning),
+        ...unknownFields(ValidateToolRequest, request.body).map(unknownFieldWarning),
         ...(full ? [] : definitionNotes(checked)),
       ])
       if (warning !== undefined) reply.header('warning', warning)
-      if (parts.strict) reply.header('preference-applied', 'handling=strict')
+      if (request.headers.prefer?.strict) reply.header('preference-applied', 'handling=strict')
       const answer = {
         methods: checked.methods,
         ...(full && { warnings: checked.warnings }),
