@@ -69,6 +69,29 @@ export class Page {
     return page
   }
 
+  /** Shows the page as a window of that width, in CSS pixels, in that colour scheme. */
+  async show({ width, scheme }: { width: number; scheme: 'light' | 'dark' }): Promise<void> {
+    const metrics = { width, height: 812, deviceScaleFactor: 1, mobile: width < 600 }
+    await this.#send('Emulation.setDeviceMetricsOverride', metrics)
+    await this.#send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: scheme }] })
+  }
+
+  /** What is seen now, as a PNG. */
+  async screenshot(): Promise<Buffer> {
+    const { data } = await this.#send<{ data: string }>('Page.captureScreenshot', { format: 'png' })
+    return Buffer.from(data, 'base64')
+  }
+
+  /** Evaluates an expression in the page, waits for it if it is a promise, and answers its value. */
+  async evaluate<Value>(expression: string): Promise<Value> {
+    const { result, exceptionDetails } = await this.#send<{
+      result: { value: Value }
+      exceptionDetails?: { text: string }
+    }>('Runtime.evaluate', { expression, returnByValue: true, awaitPromise: true })
+    if (exceptionDetails !== undefined) throw new Error(`in the page: ${exceptionDetails.text}`)
+    return result.value
+  }
+
   async goTo(url: string): Promise<void> {
     await this.#send('Page.navigate', { url })
   }

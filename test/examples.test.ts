@@ -1,16 +1,7 @@
-import t from 'tap'
-import { loadDemo } from '../src/admin/demo.js'
-import { buildApp } from '../src/app.js'
-import { readConfig } from '../src/config.js'
-import { migrate } from '../src/db/migrate.js'
-import { openUrl } from '../src/db/open.js'
-import { makeLogger } from '../src/http/logging.js'
-import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Service } from '../src/startup.js'
-import { VERSION } from '../src/version.js'
+import { sql } from 'kysely'
+import t, { type Test } from 'tap'
+import { type DemoApp, demoApp, serviceOn } from './demo-app.js'
 import { matchesGolden } from './golden.js'
-import { testDatabase } from './postgres.js'
-import { TEST_SECRET_KEYS } from './world.js'
 
 interface Example {
   file: string
@@ -19,6 +10,10 @@ interface Example {
   path: string
   headers?: Record<string, string>
   body: unknown
+  /** Who calls; an administrator unless another is named. */
+  as?: 'admin' | 'reader' | 'careful' | 'nobody'
+  /** Where; the demo organisation unless another is named. */
+  at?: 'demo' | 'limited' | 'unreachable' | 'broken'
 }
 
 const DEFINITION = {
@@ -56,14 +51,14 @@ const WHOLE_UPDATE = {
 /** In the order in which they are played, each on what the one before left. */
 const EXAMPLES: Example[] = [
   {
-    file: 'update_persona',
+    file: 'update_persona-whole',
     about: 'A whole update: optional fields that are absent stay.',
     method: 'PATCH',
     path: '/persona/1',
     body: WHOLE_UPDATE,
   },
   {
-    file: 'update_persona-mask',
+    file: 'update_persona',
     about: 'One field and nothing else.',
     method: 'PATCH',
     path: '/persona/1?update_mask=name',
@@ -117,54 +112,227 @@ const EXAMPLES: Example[] = [
       },
     },
   },
+  {
+    file: 'update_custom_tool-read',
+    about: 'The read: a dry run that names no field.',
+    method: 'PUT',
+    path: '/admin/tool/custom/1?dry_run=true',
+    body: {},
+  },
+  {
+    file: 'update_custom_tool-stale',
+    about: 'A stale precondition.',
+    method: 'PUT',
+    path: '/admin/tool/custom/1',
+    headers: { 'if-match': '"tool-1-1"' },
+    body: { description: 'Weather by town or region.' },
+  },
+  {
+    file: 'update_custom_tool-invalid',
+    about: 'Every fault at once.',
+    method: 'PUT',
+    path: '/admin/tool/custom/1',
+    body: { name: '', custom_headers: [{ key: 'X-Api-Key' }] },
+  },
+  {
+    file: 'validate_tool-full',
+    about: 'With advice that keeps nothing from being stored.',
+    method: 'POST',
+    path: '/admin/tool/custom/validate?report=full',
+    body: { definition: DEFINITION },
+  },
+  {
+    file: 'validate_tool-invalid',
+    about: 'A definition that cannot become tools.',
+    method: 'POST',
+    path: '/admin/tool/custom/validate',
+    body: { definition: { openapi: '3.1.0', info: { title: 'Maps' }, paths: { '/route': { get: {} } } } },
+  },
+  {
+    file: 'update_persona-incomplete',
+    about: 'Single fields without a mask.',
+    method: 'PATCH',
+    path: '/persona/1',
+    body: { name: 'Travel desk' },
+  },
+  {
+    file: 'update_persona-built_in',
+    about: 'An agent that comes with the product.',
+    method: 'PATCH',
+    path: '/persona/3?update_mask=name',
+    body: { name: 'Travel desk' },
+  },
+  {
+    file: 'update_custom_tool-built_in',
+    about: 'A tool that comes with the product.',
+    method: 'PUT',
+    path: '/admin/tool/custom/2',
+    body: { description: 'Weather by town or region.' },
+  },
+  {
+    file: 'update_persona-forbidden',
+    about: 'An agent that the caller may see and not edit.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=name',
+    body: { name: 'Travel desk' },
+    as: 'reader',
+  },
+  {
+    file: 'update_custom_tool-forbidden',
+    about: 'A permission is missing.',
+    method: 'PUT',
+    path: '/admin/tool/custom/1',
+    body: { description: 'Weather by town or region.' },
+    as: 'reader',
+  },
+  {
+    file: 'validate_tool-forbidden',
+    about: 'A permission is missing.',
+    method: 'POST',
+    path: '/admin/tool/custom/validate',
+    body: { definition: DEFINITION },
+    as: 'reader',
+  },
+  {
+    file: 'update_persona-not_found',
+    about: 'No such agent, or none that the caller may see.',
+    method: 'PATCH',
+    path: '/persona/4711?update_mask=name',
+    body: { name: 'Travel desk' },
+  },
+  {
+    file: 'update_custom_tool-not_found',
+    about: 'No such tool.',
+    method: 'PUT',
+    path: '/admin/tool/custom/4711',
+    body: { description: 'Weather by town or region.' },
+  },
+  {
+    file: 'update_persona-demanded',
+    about: 'This token demands If-Match.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=name',
+    body: { name: 'Travel desk' },
+    as: 'careful',
+  },
+  {
+    file: 'update_custom_tool-demanded',
+    about: 'This token demands If-Match.',
+    method: 'PUT',
+    path: '/admin/tool/custom/1',
+    body: { description: 'Weather by town or region.' },
+    as: 'careful',
+  },
+  {
+    file: 'any_operation-no_token',
+    about: 'A request without a token.',
+    method: 'POST',
+    path: '/admin/tool/custom/validate',
+    body: { definition: DEFINITION },
+    as: 'nobody',
+  },
+  {
+    file: 'any_operation-too_large',
+    about: 'A body beyond the limit of the operation.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=task_prompt',
+    body: { task_prompt: 'x'.repeat(4 * 1024 * 1024) },
+  },
+  {
+    file: 'any_operation-media_type',
+    about: 'A body that is not JSON.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=name',
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+    body: { name: 'Travel desk' },
+  },
+  {
+    file: 'any_operation-rate_limited',
+    about: 'More requests than the limit of the token allows.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=&dry_run=true',
+    body: {},
+    at: 'limited',
+  },
+  {
+    file: 'any_operation-unavailable',
+    about: 'The database does not answer.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=name',
+    body: { name: 'Travel desk' },
+    at: 'unreachable',
+  },
+  {
+    file: 'any_operation-fault',
+    about: 'A fault of the service; the log has the reason under the request id.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=name',
+    body: { name: 'Travel desk' },
+    at: 'broken',
+  },
 ]
 
-t.test('the examples of the OpenAPI folder are what the service answers', async t => {
-  const { url } = await testDatabase(t)
-  const config = readConfig({})
-  const database = openUrl(url, config)
-  await migrate(database.db)
-  const service = new Service({
-    config,
-    version: VERSION,
-    database,
-    ring: parseKeyRing(TEST_SECRET_KEYS),
-    migrates: false,
-    log: makeLogger('silent'),
-  })
-  const app = await buildApp({ config, version: VERSION, database, service, logger: false })
-  t.teardown(async () => {
-    await app.close()
-    await database.close()
-  })
-  await service.start()
-  const { token } = await loadDemo(database, service.vault())
+/** Longer bodies are left out of the files. In characters. */
+const SHOWN_BODY_MAX_LENGTH = 20_000
 
-  for (const { file, about, method, path, headers = {}, body } of EXAMPLES) {
-    const sent = { 'content-type': 'application/json', 'x-request-id': file, ...headers }
-    const answer = await app.inject({
-      method,
-      url: path,
-      headers: { ...sent, authorization: `Bearer ${token}` },
-      payload: JSON.stringify(body),
-    })
-    const shown = ['etag', 'warning', 'dry-run', 'x-request-id'].filter(name => answer.headers[name] !== undefined)
-    const example = {
-      about,
-      request: { method, path, headers: { ...sent, authorization: 'Bearer <token>' }, body },
-      answer: {
-        status: answer.statusCode,
-        headers: Object.fromEntries(shown.map(name => [name, answer.headers[name]])),
-        body: answer.json(),
-      },
-    }
-    matchesGolden(t, `openapi/examples/${file}.json`, `${steady(JSON.stringify(example, null, 2))}\n`)
+const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
+
+t.test('the examples of the OpenAPI folder are what the service answers', async t => {
+  const here = await exampleApp(t)
+  for (const example of EXAMPLES.filter(({ at = 'demo' }) => at === 'demo')) await play(t, example, here)
+
+  const limited = await exampleApp(t, { RATE_LIMIT_PER_MINUTE: '1' })
+  const { admin } = limited.tokens
+  await limited.app.inject({ method: 'PATCH', url: '/persona/1', headers: { authorization: `Bearer ${admin}` } })
+  const unreachable = { ...here, ...(await serviceOn(t, UNREACHABLE)) }
+  const broken = await exampleApp(t)
+  await sql`alter table persona rename column name to name_is_gone`.execute(broken.database.db)
+  const places = { limited, unreachable, broken }
+  for (const example of EXAMPLES) {
+    if (example.at !== undefined && example.at !== 'demo') await play(t, example, places[example.at])
   }
 })
+
+/** The demo organisation, whose last agent and tool come with the product. */
+async function exampleApp(t: Test, settings: Record<string, string> = {}): Promise<DemoApp> {
+  const demo = await demoApp(t, settings)
+  await sql`update persona set builtin_persona = true where id = 3`.execute(demo.database.db)
+  await sql`update tool set in_code_tool_id = 'SearchTool' where id = 2`.execute(demo.database.db)
+  return demo
+}
+
+async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'app' | 'tokens'>): Promise<void> {
+  const { file, about, method, path, headers = {}, body, as = 'admin' } = example
+  const sent = { 'content-type': 'application/json', 'x-request-id': file, ...headers }
+  const token = tokens[as]
+  const payload = JSON.stringify(body)
+  const answer = await app.inject({
+    method,
+    url: path,
+    headers: { ...sent, ...(token !== undefined && { authorization: `Bearer ${token}` }) },
+    payload,
+  })
+  const shown = SHOWN_HEADERS.filter(name => answer.headers[name] !== undefined)
+  const authorization = token === undefined ? {} : { authorization: 'Bearer <token>' }
+  const shownBody = payload.length <= SHOWN_BODY_MAX_LENGTH && { body }
+  const played = {
+    about,
+    request: { method, path, headers: { ...sent, ...authorization }, ...shownBody },
+    answer: {
+      status: answer.statusCode,
+      headers: Object.fromEntries(shown.map(name => [name, answer.headers[name]])),
+      body: answer.json(),
+    },
+  }
+  matchesGolden(t, `openapi/examples/${file}.json`, `${steady(JSON.stringify(played, null, 2))}\n`)
+}
+
+const SHOWN_HEADERS = ['etag', 'warning', 'dry-run', 'www-authenticate', 'retry-after', 'x-request-id']
 
 /** Masks depend on the deployment's own key and times on the day: the files show the same of each. */
 function steady(text: string): string {
   return text
     .replaceAll(/\*{4}#[0-9a-f]{12}/g, '****#0123456789ab')
     .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/g, '2026-01-01T00:00:00.000000Z')
+    .replaceAll(/("retry-after": )"?\d+"?/g, '$1"30"')
 }

@@ -1,10 +1,16 @@
+import { createReadStream } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+import type { Readable } from 'node:stream'
+import { fileURLToPath } from 'node:url'
 import swagger from '@fastify/swagger'
-import swaggerUi from '@fastify/swagger-ui'
 import type { TSchema } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { HTTPValidationError, ValidationError } from '../schema/faults.js'
 import { component } from '../schema/vocabulary.js'
-import { documented, ErrorAnswer } from './openapi.js'
+import { DOCS_ICON, DOCS_PAGE, DOCS_STYLE } from './docs-page.js'
+import { addExamples } from './examples.js'
+import { ErrorAnswer } from './openapi.js'
 import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './security-headers.js'
 
 /**
@@ -31,26 +37,13 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
       tags: [{ name: 'public' }],
       components: { securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } } },
     },
-    transform: ({ schema, url }) => ({ schema: schema.operationId === undefined ? schema : documented(schema), url }),
+    transformObject: described => {
+      if ('openapiObject' in described) addExamples(described.openapiObject)
+      return 'openapiObject' in described ? described.openapiObject : described.swaggerObject
+    },
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
-  await app.register(async pages => {
-    pages.addHook('onRoute', route => {
-      route.config = { ...route.config, policy: { permission: 'public' } }
-    })
-    pages.addHook('onRequest', (_request, reply, done) => {
-      reply.headers(PAGE_HEADERS)
-      done()
-    })
-    await pages.register(swaggerUi, {
-      routePrefix: '/docs',
-      // Without the bar on top: it offers to load other documents, which the policy forbids, and shows the framework's logo.
-      uiConfig: { layout: 'BaseLayout', persistAuthorization: false, tryItOutEnabled: true },
-      logo: { type: 'image/svg+xml', content: '' },
-      theme: { title: 'Agent and Custom Tool Management' },
-      staticCSP: PAGE_CONTENT_POLICY,
-    })
-  })
+  registerPage(app)
   app.get(
     '/openapi.json',
     { config: { policy: { permission: 'public' } }, schema: { hide: true } },
@@ -58,4 +51,45 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
       return reply.type('application/json').send(JSON.stringify(app.swagger()))
     },
   )
+}
+
+/** Where the library that draws the page keeps what a browser loads. */
+const LIBRARY = join(dirname(createRequire(import.meta.url).resolve('@fastify/swagger-ui/package.json')), 'static')
+const SCRIPT = fileURLToPath(new URL('docs-page-script.js', import.meta.url))
+
+/** The library's files change only with the package: a browser keeps them so long, in s. */
+const LIBRARY_KEPT_S = 3_600
+
+/** Everything that the page loads, by name: nothing else below `/docs/` exists, so no path has to be resolved. */
+const FILES = new Map<string, PageFile>([
+  ['page.js', { type: 'text/javascript; charset=utf-8', content: () => createReadStream(SCRIPT), isLibrary: false }],
+  ['page.css', { type: 'text/css; charset=utf-8', content: () => DOCS_STYLE, isLibrary: false }],
+  ['icon.svg', { type: 'image/svg+xml', content: () => DOCS_ICON, isLibrary: false }],
+  ['swagger-ui.css', libraryFile('swagger-ui.css', 'text/css; charset=utf-8')],
+  ['swagger-ui-bundle.js', libraryFile('swagger-ui-bundle.js', 'text/javascript; charset=utf-8')],
+])
+
+interface PageFile {
+  type: string
+  content: () => string | Readable
+  isLibrary: boolean
+}
+
+function libraryFile(name: string, type: string): PageFile {
+  return { type, content: () => createReadStream(join(LIBRARY, name)), isLibrary: true }
+}
+
+/** `GET /docs` with its files, and `GET /`, which leads there. */
+function registerPage(app: FastifyInstance): void {
+  const options = { config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
+  const own = { 'content-security-policy': PAGE_CONTENT_POLICY, ...PAGE_HEADERS }
+  app.get('/', options, (_, reply) => reply.redirect('docs'))
+  app.get('/docs/', options, (_, reply) => reply.redirect('../docs'))
+  app.get('/docs', options, (_, reply) => reply.headers(own).type('text/html; charset=utf-8').send(DOCS_PAGE))
+  app.get<{ Params: { file: string } }>('/docs/:file', options, (request, reply) => {
+    const file = FILES.get(request.params.file)
+    if (file === undefined) return reply.callNotFound()
+    if (file.isLibrary) reply.header('cache-control', `private, max-age=${LIBRARY_KEPT_S}`)
+    return reply.headers(own).type(file.type).send(file.content())
+  })
 }

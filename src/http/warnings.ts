@@ -1,4 +1,3 @@
-import type { Loc } from '../errors.js'
 import type { RecentChange } from '../updates/recent.js'
 
 const WARNINGS_MAX = 5
@@ -17,9 +16,8 @@ export function warningHeader(texts: readonly string[]): string | undefined {
   return shown.map(text => `299 - "${quotable(text)}"`).join(', ')
 }
 
-/** `loc` is the field's place in the body. */
-export function unknownFieldWarning(loc: Loc): string {
-  return `unknown field ${shortened(loc.join('.'))} ignored`
+export function unknownFieldWarning(name: string): string {
+  return `unknown field ${shortened(name)} ignored`
 }
 
 export function outsideMaskWarning(name: string): string {

@@ -1,15 +1,12 @@
-import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { answerHeaders, bodyBounds, errorResponses, updateHeaders } from '../http/openapi.js'
-import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
-import type { SchemaTypes } from '../http/validation.js'
+import { answerHeaders, bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
+import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
 import { overwriteWarning, unknownFieldWarning, warningHeader } from '../http/warnings.js'
-import { HTTPValidationError, unknownFields } from '../schema/faults.js'
-import { pathId, queryChoice, queryId } from '../schema/parameters.js'
+import { compileBody, HTTPValidationError } from '../schema/faults.js'
 import { reference } from '../schema/vocabulary.js'
 import type { Vault } from '../secrets/vault.js'
 import { sha256 } from '../updates/audit.js'
@@ -48,6 +45,10 @@ function boundsOf({ bodyLimitBytes, jsonDepthMax, definitionLimits }: ToolRouteO
 
 const LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
 
+const UPDATE_BODY = { schema: CustomToolUpdate, compiled: compileBody(CustomToolUpdate), deepKey: 'definition' }
+
+const VALIDATE_BODY = { schema: ValidateToolRequest, compiled: compileBody(ValidateToolRequest), deepKey: 'definition' }
+
 /** `PUT /admin/tool/custom/{tool_id}` and `POST /admin/tool/custom/validate`. */
 export function registerToolRoutes(app: FastifyInstance, options: ToolRouteOptions): void {
   registerUpdate(app, options)
@@ -56,7 +57,9 @@ export function registerToolRoutes(app: FastifyInstance, options: ToolRouteOptio
 
 function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
   const limits = definitionLimitsOf(options.definitionLimits)
-  app.withTypeProvider<SchemaTypes>().put(
+  const body = { ...UPDATE_BODY, depthMax: options.jsonDepthMax }
+  const shape: RequestShape = { pathId: 'tool_id', query: { dry_run: 'flag' }, body }
+  app.put(
     '/admin/tool/custom/:tool_id',
     {
       bodyLimit: options.bodyLimitBytes,
@@ -67,10 +70,8 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
         description: boundsOf(options),
         tags: ['public'],
         security: [{ bearer: [] }],
-        params: Type.Object({ tool_id: pathId() }),
-        querystring: Type.Object({ dry_run: DryRun }),
-        headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
-        body: CustomToolUpdate,
+        ...updateParameters('tool_id', ['dry_run']),
+        body: reference(CustomToolUpdate),
         response: {
           200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
@@ -79,15 +80,13 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
       },
     },
     async (request, reply) => {
-      const { tool_id: id } = request.params
-      if (id === undefined) throw new ResourceNotFound('tool')
-      const { dry_run: dryRun = false } = request.query
-      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
-      const { fields, definitionFaults, notes } = await readBody(request.body, limits)
-      const preconditionDemanded = options.requireIfMatch || request.caller.token.requiresIfMatch
-      const update: ToolUpdate = { fields, definitionFaults, precondition, preconditionDemanded }
+      const parts = readRequest(request, shape)
+      if (parts.id === undefined) throw new ResourceNotFound('tool')
+      const demanded = options.requireIfMatch || request.caller.token.requiresIfMatch
+      const { update, notes } = await updateOf(parts, demanded, limits)
+      const dryRun = parts.flags.dry_run ?? false
       const { snapshot, version, plan } = await updateTool(options.database, {
-        id,
+        id: parts.id,
         caller: request.caller,
         actor: actorOf(request),
         prefetched: request.prefetched as ToolState | null, // this route's lookup reads it
@@ -95,15 +94,23 @@ function registerUpdate(app: FastifyInstance, options: ToolRouteOptions): void {
         vault: options.vault(),
         dryRun,
       })
-      const unknown = unknownFields(CustomToolUpdate, request.body)
-      const warnings = [...plan.overwritten.map(overwriteWarning), ...unknown.map(unknownFieldWarning), ...notes]
-      return answerUpdate(reply, { kind: 'tool', id, version, snapshot, dryRun, strict, warnings })
+      const warnings = [...plan.overwritten.map(overwriteWarning), ...parts.unknown.map(unknownFieldWarning), ...notes]
+      return answerUpdate(reply, {
+        kind: 'tool',
+        id: parts.id,
+        version,
+        snapshot,
+        dryRun,
+        strict: parts.strict,
+        warnings,
+      })
     },
   )
 }
 
 /** What the body asks for. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
-async function readBody(body: CustomToolUpdate, limits: Partial<DefinitionLimits>) {
+async function updateOf(parts: RequestParts, preconditionDemanded: boolean, limits: Partial<DefinitionLimits>) {
+  const body = parts.body as CustomToolUpdate // it passed this schema
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key)
   const checked = definition
@@ -113,15 +120,17 @@ async function readBody(body: CustomToolUpdate, limits: Partial<DefinitionLimits
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
-  return {
+  const update: ToolUpdate = {
     fields: {
       ...Object.fromEntries(given),
       ...(oauth_config_id !== undefined && { oauth_config_id }),
       ...(checked?.ok && { definition: { text, hash: sha256(text) } }),
     },
     definitionFaults: checked === null || checked.ok ? [] : checked.faults,
-    notes: definitionNotes(checked),
+    precondition: parts.precondition,
+    preconditionDemanded,
   }
+  return { update, notes: definitionNotes(checked) }
 }
 
 function definitionNotes(checked: DefinitionCheck | null): string[] {
@@ -132,7 +141,9 @@ function definitionNotes(checked: DefinitionCheck | null): string[] {
 function registerValidation(app: FastifyInstance, options: ToolRouteOptions): void {
   const { database, bodyLimitBytes } = options
   const limits = definitionLimitsOf(options.definitionLimits)
-  app.withTypeProvider<SchemaTypes>().post(
+  const body = { ...VALIDATE_BODY, depthMax: options.jsonDepthMax }
+  const shape: RequestShape = { query: { report: 'report', tool_id: 'id' }, body }
+  app.post(
     '/admin/tool/custom/validate',
     {
       bodyLimit: bodyLimitBytes,
@@ -143,14 +154,8 @@ function registerValidation(app: FastifyInstance, options: ToolRouteOptions): vo
         description: boundsOf(options),
         tags: ['public'],
         security: [{ bearer: [] }],
-        querystring: Type.Object({
-          report: queryChoice(['full'], '`full` adds `warnings` to the answer.'),
-          tool_id: queryId(
-            'Adds `impact`: what storing this definition in the tool would change, and for which agents.',
-          ),
-        }),
-        headers: Type.Object({ prefer: Prefer }),
-        body: ValidateToolRequest,
+        ...updateParameters(undefined, ['report', 'tool_id']),
+        body: reference(ValidateToolRequest),
         response: {
           200: {
             ...reference(ValidateToolResponse),
@@ -163,18 +168,19 @@ function registerValidation(app: FastifyInstance, options: ToolRouteOptions): vo
       },
     },
     async (request, reply) => {
-      const { definition } = request.body
-      const asksForImpact = Object.hasOwn(request.query, 'tool_id')
-      const use = asksForImpact ? await readToolUse(database, request.caller, request.query.tool_id) : null
+      const parts = readRequest(request, shape)
+      const { definition } = parts.body as ValidateToolRequest // it passed this schema
+      const asksForImpact = Object.hasOwn(parts.queryIds, 'tool_id')
+      const use = asksForImpact ? await readToolUse(database, request.caller, parts.queryIds.tool_id) : null
       const checked = await checkDefinitionInSlices(definition, { limits })
       if (!checked.ok) throw new InvalidRequest(checked.faults)
-      const full = request.query.report === 'full'
+      const full = parts.texts.report === 'full'
       const warning = warningHeader([
-        ...unknownFields(ValidateToolRequest, request.body).map(unknownFieldWarning),
+        ...parts.unknown.map(unknownFieldWarning),
         ...(full ? [] : definitionNotes(checked)),
       ])
       if (warning !== undefined) reply.header('warning', warning)
-      if (request.headers.prefer?.strict) reply.header('preference-applied', 'handling=strict')
+      if (parts.strict) reply.header('preference-applied', 'handling=strict')
       const answer = {
         methods: checked.methods,
         ...(full && { warnings: checked.warnings }),

@@ -1,3 +1,4 @@
+import { type IncomingMessage, request } from 'node:http'
 import t from 'tap'
 import { VERSION } from '../../src/version.js'
 import { running } from './running.js'
@@ -10,7 +11,9 @@ const REQUESTS = [
   { method: 'OPTIONS', url: '/persona/999999', status: 405 },
   { method: 'PATCH', url: '/persona/999999', status: 401 },
   { method: 'GET', url: '/docs', status: 200 },
-  { method: 'GET', url: '/docs/static/nothing.js', status: 404 },
+  { method: 'GET', url: '/docs/nothing.js', status: 404 },
+  { method: 'GET', url: '/docs/%00', status: 404 },
+  { method: 'GET', url: '/docs/static/%00', status: 404 },
   { method: 'GET', url: '/docs/static/..%2f..%2fpackage.json', status: 404 },
 ] as const
 
@@ -37,6 +40,31 @@ t.test(
     }
   },
 )
+
+t.test('404: a path below /docs that leads elsewhere or holds a NUL, written as it is', async t => {
+  const { port } = await running(t, {}, { listen: true })
+  for (const path of [
+    '/docs/..',
+    '/docs/static/..',
+    '/docs/static/%2e%2e',
+    '/docs/%00',
+    '/docs/static/%00',
+    '/docs/%2f',
+  ]) {
+    const answer = await new Promise<IncomingMessage>((resolve, reject) =>
+      request({ host: '127.0.0.1', port, path, agent: false }, resolve).on('error', reject).end(),
+    )
+    answer.resume()
+    t.equal(answer.statusCode, 404, path)
+  }
+})
+
+t.test('GET / leads to the page', async t => {
+  const { app } = await running(t)
+  const { statusCode, headers } = await app.inject({ url: '/' })
+  t.equal(statusCode, 302)
+  t.equal(headers.location, 'docs', 'relative, so that a path prefix of a proxy stays')
+})
 
 t.test('JSON may load nothing and be framed nowhere', async t => {
   const { app } = await running(t)

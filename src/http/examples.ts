@@ -1,0 +1,84 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+
+/** A played example of `openapi/examples`: a request to the demo organisation and what the service answered. */
+interface Example {
+  /** The file's name without its ending: the operation, then what is special, such as `update_persona-whole`. */
+  name: string
+  about: string
+  request: { path: string; body: unknown }
+  answer: { status: number; body: unknown }
+}
+
+interface Media {
+  examples?: Record<string, { summary: string; description?: string; value: unknown }>
+}
+
+interface Parameter {
+  name: string
+  in: string
+  example?: unknown
+}
+
+/** What this file reads and writes of an operation in the OpenAPI document. */
+interface Operation {
+  operationId: string
+  parameters?: Parameter[]
+  requestBody?: { content: Record<string, Media> }
+  responses: Record<string, { content?: Record<string, Media> }>
+}
+
+/** A refusal that every operation answers alike is shown once: files of this operation's name stand for all. */
+const EVERY_OPERATION = 'any_operation'
+
+const FOLDER = fileURLToPath(new URL('../../../openapi/examples/', import.meta.url))
+
+/** The examples of the package, the plain one of each operation first. They never change while the process lives. */
+const EXAMPLES: readonly Example[] = readdirSync(FOLDER)
+  .filter(file => file.endsWith('.json'))
+  .map(
+    file => ({ ...JSON.parse(readFileSync(`${FOLDER}${file}`, 'utf8')), name: file.replace(/\.json$/, '') }) as Example,
+  )
+  .sort((one, other) => (one.name < other.name ? -1 : 1))
+
+/**
+ * Puts the examples into an OpenAPI document: accepted requests with the values of their parameters, so that what a page
+ * or a client fills in works on the demo organisation, and every answer under its status. Changes the document given.
+ */
+export function addExamples(document: { paths?: object }): void {
+  const items = Object.values(document.paths ?? {}) as Record<string, Operation>[] // the document's own shape
+  for (const operation of items.flatMap(item => Object.values(item))) {
+    const own = EXAMPLES.filter(({ name }) => name.split('-')[0] === operation.operationId)
+    const accepted = own.filter(({ answer }) => answer.status < 300)
+    for (const example of accepted)
+      show(operation.requestBody?.content, example, example.request.body, queryOf(example))
+    if (accepted[0] !== undefined) fillParameters(operation, accepted[0])
+    for (const [status, { content }] of Object.entries(operation.responses)) {
+      const ofStatus = (list: readonly Example[]) => list.filter(({ answer }) => String(answer.status) === status)
+      const shared = EXAMPLES.filter(({ name }) => name.split('-')[0] === EVERY_OPERATION)
+      for (const example of [...ofStatus(own), ...ofStatus(shared)]) show(content, example, example.answer.body)
+    }
+  }
+}
+
+function show(content: Record<string, Media> | undefined, example: Example, value: unknown, query = ''): void {
+  const media = content?.['application/json']
+  if (media === undefined) return
+  media.examples ??= {}
+  const description = query === '' ? {} : { description: `With \`?${query}\`.` }
+  media.examples[example.name] = { summary: example.about, ...description, value }
+}
+
+function fillParameters({ parameters = [] }: Operation, example: Example): void {
+  const query = new URLSearchParams(queryOf(example))
+  const id = /\/(\d+)(?:\?|$)/.exec(example.request.path)?.[1]
+  for (const parameter of parameters) {
+    if (parameter.in === 'path' && id !== undefined) parameter.example = Number(id)
+    const value = parameter.in === 'query' ? query.get(parameter.name) : null
+    if (value !== null) parameter.example = value
+  }
+}
+
+function queryOf({ request }: Example): string {
+  return request.path.split('?')[1] ?? ''
+}

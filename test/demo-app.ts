@@ -1,0 +1,54 @@
+import type { FastifyInstance } from 'fastify'
+import { loadDemo } from '../src/admin/demo.js'
+import { createToken } from '../src/admin/tokens.js'
+import { buildApp } from '../src/app.js'
+import { readConfig } from '../src/config.js'
+import { migrate } from '../src/db/migrate.js'
+import { openUrl } from '../src/db/open.js'
+import type { ServiceDatabase } from '../src/db/transaction.js'
+import { makeLogger } from '../src/http/logging.js'
+import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { Service } from '../src/startup.js'
+import { VERSION } from '../src/version.js'
+import { testDatabase } from './postgres.js'
+import { TEST_SECRET_KEYS } from './world.js'
+
+interface WithTeardown {
+  teardown(fn: () => Promise<void>): unknown
+}
+
+/** The service over the demo organisation, as a first start makes it. */
+export interface DemoApp {
+  app: FastifyInstance
+  database: ServiceDatabase
+  /** Of the administrator; of somebody who may edit nothing; of an administrator's token that demands If-Match; none. */
+  tokens: { admin: string; reader: string; careful: string; nobody: undefined }
+}
+
+/** Builds it with `settings` over the defaults on a database of its own; both end with the test. */
+export async function demoApp(t: WithTeardown, settings: Record<string, string> = {}): Promise<DemoApp> {
+  const { url } = await testDatabase(t)
+  const { app, database, service } = await serviceOn(t, url, settings)
+  await migrate(database.db)
+  await service.start()
+  const { token: admin } = await loadDemo(database, service.vault())
+  const { token: reader } = await createToken(database.db, { email: 'manager@example.com', scopes: ['basic'] })
+  const { token: careful } = await createToken(database.db, { email: 'admin@example.com', requireIfMatch: true })
+  return { app, database, tokens: { admin, reader, careful, nobody: undefined } }
+}
+
+/** The application over the database of `url`, not started: it serves nothing until `service.start`. */
+export async function serviceOn(t: WithTeardown, url: string, settings: Record<string, string> = {}) {
+  const config = readConfig(settings)
+  const database = openUrl(url, config)
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  const log = makeLogger('silent')
+  const service = new Service({ config, version: VERSION, database, ring, migrates: false, log })
+  const app = await buildApp({ config, version: VERSION, database, service, logger: false })
+  t.teardown(async () => {
+    app.server.closeAllConnections()
+    await app.close()
+    await database.close()
+  })
+  return { app, database, service }
+}
