@@ -2,14 +2,15 @@ import type { CompiledQuery } from 'kysely'
 import { authenticate, callerOnly, tokenHash } from '../src/auth/authenticate.js'
 import type { BatchRunner } from '../src/db/statements/row-statement.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
+import { personaResource } from '../src/persona/resource.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
-import { updatePersona } from '../src/persona/store.js'
 import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
+import { toolResource } from '../src/tool/resource.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
-import { updateTool } from '../src/tool/store.js'
 import { sha256 } from '../src/updates/audit.js'
+import { update } from '../src/updates/engine.js'
 import type { CapturedStatement } from './pgbench.js'
 import { agentBody, TOOL_DEFINITIONS, toolFields } from './requests.js'
 import { agentFields, type World } from './world.js'
@@ -50,14 +51,8 @@ async function captureAgent(database: ServiceDatabase, world: World, id: number,
       id,
     })
     const { remove_image: _, uploaded_image_id: __, ...fields } = agentBody(world, id, description)
-    await updatePersona(recording, {
-      id,
-      caller,
-      actor: ACTOR,
-      prefetched: prefetched as PersonaState | null,
-      update: { fields, masked: false, strict: false, precondition: { kind: 'none' }, preconditionDemanded: false },
-      dryRun: false,
-    })
+    const request = { id, caller, actor: ACTOR, fields, masked: false, strict: false, ...UNCONDITIONAL }
+    await update(recording, personaResource, request, prefetched as PersonaState | null)
   })
 }
 
@@ -69,20 +64,10 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
       statement: callerAndTool,
       id,
     })
-    await updateTool(recording, {
-      id,
-      caller,
-      actor: ACTOR,
-      prefetched: prefetched as ToolState | null,
-      update: {
-        fields: { ...toolFields({}), definition },
-        definitionFaults: [],
-        precondition: { kind: 'none' },
-        preconditionDemanded: false,
-      },
-      vault: { ring: UNUSED_KEYS, deploymentKey: null },
-      dryRun: false,
-    })
+    const fields = { ...toolFields({}), definition }
+    const vault = { ring: UNUSED_KEYS, deploymentKey: null }
+    const request = { id, caller, actor: ACTOR, fields, definitionFaults: [], vault, ...UNCONDITIONAL }
+    await update(recording, toolResource, request, prefetched as ToolState | null)
   })
 }
 
@@ -92,6 +77,7 @@ async function captureCaller(database: ServiceDatabase, world: World) {
   })
 }
 
+const UNCONDITIONAL = { precondition: { kind: 'none' }, preconditionRequired: false, dryRun: false } as const
 const ACTOR = { id: null, name: 'alice@example.com', tokenId: 1, requestId: 'bench', clientAddress: '127.0.0.1' }
 // The captured update names no header, so nothing is sealed.
 const UNUSED_KEYS = parseKeyRing(generateKey())

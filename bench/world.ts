@@ -246,7 +246,7 @@ export function agentFields(id: number) {
     description: `Answers questions, number ${id}`,
     num_chunks: 10,
     is_public: id % 10 === 0,
-    recency_bias: 'auto',
+    recency_bias: 'auto' as const,
     llm_filter_extraction: true,
     llm_relevance_filter: false,
     system_prompt: SYSTEM_PROMPT,

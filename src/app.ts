@@ -20,11 +20,12 @@ import { registerOperation } from './http/operation.js'
 import { requestIdOf } from './http/request-id.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
-import { registerPersonaRoutes } from './persona/routes.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
+import { registerUpdatePersona } from './persona/update-persona.js'
 import type { Service } from './startup.js'
-import { registerToolRoutes } from './tool/routes.js'
 import { toolComponents } from './tool/schema.js'
+import { registerUpdateTool } from './tool/update-tool.js'
+import { registerValidateTool } from './tool/validate-tool.js'
 
 /** Everything that the application works with. Nothing is read from the environment or the disk behind its back. */
 export interface AppOptions {
@@ -97,25 +98,29 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     readiness,
     version: options.version,
   })
-  const upsertRequest = personaUpsertRequest(limits.listItemsMax)
+  const upsertRequest = personaUpsertRequest(limits)
   await registerDocs(app, options.version, [...toolComponents, ...personaComponents(upsertRequest)])
   registerHealth(app, readiness)
   registerMetrics(app, metrics, { token: server.metricsToken, hasOwnPort: server.metricsPort !== undefined })
-  registerPersonaRoutes(app, {
+  registerUpdatePersona(app, {
     database,
     bodyLimitBytes: limits.personaBodyBytes,
     jsonDepthMax: limits.jsonDepthMax,
     upsertRequest,
     requireIfMatch: auth.requireIfMatch,
   })
-  registerToolRoutes(app, {
-    database,
-    vault: () => service.vault(),
+  const toolBounds = {
     bodyLimitBytes: limits.toolBodyBytes,
     jsonDepthMax: limits.jsonDepthMax,
     definitionLimits: limits,
+  }
+  registerUpdateTool(app, {
+    ...toolBounds,
+    database,
+    vault: () => service.vault(),
     requireIfMatch: auth.requireIfMatch,
   })
+  registerValidateTool(app, { ...toolBounds, database })
   await app.ready()
   app.server.maxConnections = limits.connectionsMax
   return app

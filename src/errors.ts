@@ -111,12 +111,15 @@ export type UnavailableReason =
   | 'overloaded'
   | 'draining'
 
-/** The service cannot do it now. `outcome` says of an update whether it may have been applied. */
+/** What became of an update that was not answered. */
+export type UpdateOutcome = 'applied' | 'not_applied' | 'unknown'
+
+/** The service cannot do it now. Whoever throws it says what became of the update, if it is one. */
 export class Unavailable extends Error {
   constructor(
     readonly reason: UnavailableReason,
     message: string,
-    readonly outcome?: 'not_applied' | 'unknown',
+    readonly outcome: UpdateOutcome,
     options?: ErrorOptions,
   ) {
     super(message, options)

@@ -78,7 +78,7 @@ export class Service {
 
   /** The vault; throws `Unavailable` while the service has not started. */
   vault(): Vault {
-    if (this.#vault === null) throw new Unavailable('database_unreachable', 'The service is starting.')
+    if (this.#vault === null) throw new Unavailable('database_unreachable', 'The service is starting.', 'not_applied')
     return this.#vault
   }
 

@@ -47,9 +47,9 @@ const LAYERS: Record<string, readonly string[]> = {
   schema: ['errors.ts'],
   db: ['errors.ts', 'config.ts', 'database-url'],
   secrets: ['errors.ts', 'config.ts', 'key-ring', 'db'],
-  updates: ['errors.ts', 'config.ts', 'db'],
-  http: ['errors.ts', 'config.ts', 'readiness.ts', 'schema', 'db', 'updates'],
-  auth: ['errors.ts', 'schema', 'db', 'updates', 'http'],
+  auth: ['errors.ts', 'schema', 'db'],
+  updates: ['errors.ts', 'config.ts', 'db', 'auth'],
+  http: ['errors.ts', 'config.ts', 'readiness.ts', 'schema', 'db', 'auth', 'updates'],
   'tool/definition': ['errors.ts'],
   tool: ['errors.ts', 'schema', 'db', 'updates', 'secrets', 'http', 'auth', 'tool/definition'],
   persona: ['errors.ts', 'schema', 'db', 'updates', 'http', 'auth', 'tool'],
@@ -124,8 +124,9 @@ t.test('features meet only where an agent shows its tools', async t => {
 const isDatabase = (name: string) => name === 'pg' || name.startsWith('kysely')
 const isWeb = (name: string) => name === 'fastify' || name.startsWith('@fastify/')
 
-t.test('only the web layer, the hook and the routes know Fastify', async t => {
-  const allowed = /^(http\/.*|auth\/(hook|actor)\.ts|\w+\/routes\.ts|app\.ts|server\.ts)$/
+t.test('only the web layer, the hook and the operations know Fastify', async t => {
+  const allowed =
+    /^(http\/.*|auth\/(hook|client-address)\.ts|updates\/actor\.ts|\w+\/(update|validate|read)-\w+\.ts|app\.ts|server\.ts)$/
   const knowing = files.filter(({ packages }) => packages.some(isWeb)).map(({ path }) => path)
   t.strictSame(
     knowing.filter(path => !allowed.test(path)),
@@ -133,9 +134,9 @@ t.test('only the web layer, the hook and the routes know Fastify', async t => {
   )
 })
 
-t.test('routes, schemas and the web layer hold no SQL; a plan decides without a database', async t => {
+t.test('operations, schemas and the web layer hold no SQL; rules decide without a database', async t => {
   const without =
-    /^(http\/.*|\w+\/(routes|schema|plan)\.ts|tool\/(definition\/.*|headers\.ts)|app\.ts|cli\.ts|server\.ts)$/
+    /^(http\/.*|(?:persona|tool)\/(?:(?:update|validate|read)-\w+|schema|rules)\.ts|tool\/(definition\/.*|headers\.ts)|app\.ts|cli\.ts|server\.ts)$/
   for (const { path, packages, code } of files.filter(({ path }) => without.test(path))) {
     // The log names the class of a database error, which is pg's own.
     t.strictSame(

@@ -1,24 +1,27 @@
 import t from 'tap'
 import { callerOnly } from '../src/auth/authenticate.js'
-import { RELATIONS } from '../src/persona/plan.js'
+import { RELATIONS } from '../src/persona/fields.js'
 import { callerAndPersona } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
 import { callerAndTool } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
+import { lockStatements } from '../src/updates/engine.js'
 import { matchesGolden } from './golden.js'
+
+const relations = RELATIONS.map(([name]) => name)
 
 /** The statements that requests run, with the writing ones in their smallest and their largest shape. */
 const STATEMENTS = [
   callerOnly,
   callerAndPersona,
   callerAndTool,
-  persona.lockRow,
+  lockStatements.persona,
   persona.readState,
   persona.readReferences,
   persona.readSnapshot,
   persona.writeStatement([], []),
-  persona.writeStatement(RELATIONS, RELATIONS),
-  tool.lockRow,
+  persona.writeStatement(relations, relations),
+  lockStatements.tool,
   tool.readState,
   tool.readOauthConfig,
   tool.readRow,

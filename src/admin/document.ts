@@ -1,8 +1,10 @@
-import { type Static, Type } from '@sinclair/typebox'
+import { Kind, OptionalKind, type Static, type TSchema, Type } from '@sinclair/typebox'
 import { DocumentSource, FederatedConnectorSource } from '../persona/enumerations.js'
+import { COLUMNS, RELATIONS } from '../persona/fields.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
-import { dateTime, enumeration, flag, freeForm, int32, list, nullable, text, uuid } from '../schema/vocabulary.js'
-import { Header } from '../tool/schema.js'
+import { enumeration, flag, freeForm, innerSchema, list, nullable, text, uuid } from '../schema/vocabulary.js'
+import { Header } from '../tool/records.js'
+import type { AnyColumnField } from '../updates/fields.js'
 
 /*
  * The organisation document: what `agentctl apply` takes in and `agentctl export` writes. Limits of texts are those of the
@@ -85,40 +87,38 @@ const Tool = Type.Object({
   default_enabled: optional(flag()),
 })
 
-const { properties: agentFields } = PersonaUpsertRequest
 const level = () => optional(enumeration(['viewer', 'editor']))
+
+/** A column of an agent as the document takes it: what a request takes, absent where nothing is said, `null` where it may be. */
+function agentColumn({ request, document, nullable: mayBeNull }: AnyColumnField): TSchema | undefined {
+  const schema = document ?? (request && withoutNull(request({ listItemsMax: Number.MAX_SAFE_INTEGER })))
+  return schema && optional(mayBeNull ? nullable(schema) : schema)
+}
+
+function withoutNull({ [OptionalKind]: _, ...schema }: TSchema): TSchema {
+  return schema[Kind] === 'Nullable' ? innerSchema(schema as TSchema) : (schema as TSchema)
+}
+
+const agentColumns = Object.fromEntries(
+  COLUMNS.flatMap(([name, field]) => {
+    const schema = agentColumn(field)
+    return schema === undefined ? [] : [[name, schema] as const]
+  }),
+)
+
+const agentLinks = Object.fromEntries(
+  RELATIONS.map(([, { link }]) => {
+    const { field, key = 'id' } = link.document
+    return [field, optional(list(link.isShare ? Type.Object({ [key]: reference(), level: level() }) : reference()))]
+  }),
+)
 
 const Agent = Type.Object({
   id: id(),
-  name: agentFields.name,
+  ...agentColumns,
+  name: PersonaUpsertRequest.properties.name,
   owner: optional(nullable(reference())),
-  description: optional(agentFields.description),
-  num_chunks: optional(nullable(agentFields.num_chunks)),
-  is_public: optional(flag()),
-  is_visible: optional(flag()),
-  recency_bias: optional(agentFields.recency_bias),
-  llm_filter_extraction: optional(flag()),
-  llm_relevance_filter: optional(flag()),
-  system_prompt: optional(nullable(agentFields.system_prompt)),
-  task_prompt: optional(nullable(agentFields.task_prompt)),
-  datetime_aware: optional(flag()),
-  llm_model_provider_override: agentFields.llm_model_provider_override,
-  llm_model_version_override: agentFields.llm_model_version_override,
-  starter_messages: agentFields.starter_messages,
-  uploaded_image_id: agentFields.uploaded_image_id,
-  icon_name: agentFields.icon_name,
-  search_start_date: optional(nullable(dateTime())),
-  is_default_persona: optional(flag()),
-  display_priority: optional(nullable(int32())),
-  replace_base_system_prompt: optional(flag()),
-  builtin_persona: optional(flag()),
-  deleted: optional(flag()),
-  users: optional(list(Type.Object({ email: reference(), level: level() }))),
-  groups: optional(list(Type.Object({ name: reference(), level: level() }))),
-  tools: optional(list(reference())),
-  document_sets: optional(list(reference())),
-  labels: optional(list(reference())),
-  user_files: optional(list(reference())),
+  ...agentLinks,
 })
 
 export type OrganisationDocument = Static<typeof OrganisationDocument>

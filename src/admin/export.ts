@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
-import type { PersonaContent } from '../persona/state.js'
-import { PERSONA_COLUMN_TYPES, personaState } from '../persona/state.js'
+import { COLUMNS, type PersonaContent, RELATIONS } from '../persona/fields.js'
+import { personaState } from '../persona/state.js'
 import { headerVariables, placeholder } from './apply/placeholders.js'
 
 /**
@@ -96,17 +96,19 @@ async function agents(db: Kysely<Database>) {
   const { rows } = await sql<{ state: PersonaContent & { id: number } }>`
     select ${personaState(sql`null::uuid`)} as state from persona p order by p.id`.execute(db)
   return rows.map(({ state }) => {
-    const columns = Object.keys(PERSONA_COLUMN_TYPES).filter(column => column !== 'owner_id')
+    const columns = COLUMNS.filter(([name]) => name !== 'owner_id').map(([name]) => [name, state[name]])
+    const relations = RELATIONS.map(([relation, { link }]) => {
+      const { field, key = 'id' } = link.document
+      const links = state[relation].map(item =>
+        typeof item === 'object' ? { [key]: emails.get(String(item.id)) ?? item.id, level: item.level } : item,
+      )
+      return [field, links]
+    })
     return {
       id: state.id,
-      ...Object.fromEntries(columns.map(column => [column, state[column as keyof PersonaContent]])), // its own columns
+      ...Object.fromEntries(columns),
       owner: state.owner_id && emails.get(state.owner_id),
-      users: state.users.map(({ id, level }) => ({ email: emails.get(id), level })),
-      groups: state.groups.map(({ id, level }) => ({ name: id, level })),
-      tools: state.tool_ids,
-      document_sets: state.document_set_ids,
-      labels: state.label_ids,
-      user_files: state.user_file_ids,
+      ...Object.fromEntries(relations),
     }
   })
 }

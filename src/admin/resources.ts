@@ -1,15 +1,16 @@
 import { type Kysely, sql } from 'kysely'
+import { OPERATOR } from '../auth/viewer.js'
 import type { Database, ShareLevel } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest } from '../errors.js'
-import { contentOf } from '../persona/plan.js'
-import { readPersona } from '../persona/store.js'
+import { personaResource } from '../persona/resource.js'
+import { contentOf } from '../persona/rules.js'
 import type { Vault } from '../secrets/vault.js'
 import type { DefinitionLimits } from '../tool/definition/index.js'
-import { shownHeaders } from '../tool/plan.js'
-import { OPERATOR, readTool } from '../tool/store.js'
+import { toolResource } from '../tool/resource.js'
+import { shownHeaders } from '../tool/rules.js'
 import { changePersona } from './apply/personas.js'
-import { blankTool, checkedDefinition, decideTool, insertTools } from './apply/tools.js'
+import { blankTool, checkedDefinition, decideAsOperator, insertTools } from './apply/tools.js'
 import { operatorActor } from './operator.js'
 import { groupId, userId } from './people.js'
 import { InvalidDocument, Refusal } from './refusal.js'
@@ -37,7 +38,7 @@ export async function listAgents(db: Kysely<Database>, withDeleted: boolean): Pr
 
 /** One agent with everything the operator can change, people by their emails. Throws `Refusal`. */
 export async function showAgent(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
-  const state = await readPersona(db, id, null)
+  const state = await personaResource.read(db, id, OPERATOR)
   if (state === undefined) throw new Refusal(`there is no agent ${id}`)
   const ids = [...state.users.map(share => share.id), ...(state.owner_id === null ? [] : [state.owner_id])]
   const people =
@@ -132,7 +133,7 @@ export async function listTools(db: Kysely<Database>): Promise<ListedTool[]> {
 
 /** One tool with its definition; secrets as masks. Throws `Refusal`. */
 export async function showTool(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
-  const state = await readTool(db, id, OPERATOR)
+  const state = await toolResource.read(db, id, OPERATOR)
   if (state === undefined) throw new Refusal(`there is no tool ${id}`)
   const {
     headers,
@@ -196,15 +197,17 @@ export async function createTool(
     const id = rows[0]?.id ?? 0
     const fields = {
       name: tool.name,
-      ...(tool.display_name !== undefined && { display_name: tool.display_name }),
       description: tool.description ?? '',
       custom_headers: tool.headers,
       passthrough_auth: tool.passthrough_auth,
       ...('definition' in checked && { definition: checked.definition }),
     }
-    const columns = tool.owner === undefined ? {} : { user_id: await userId(trx, tool.owner) }
+    const columns = {
+      ...(tool.display_name !== undefined && { display_name: tool.display_name }),
+      ...(tool.owner !== undefined && { user_id: await userId(trx, tool.owner) }),
+    }
     const given = { fields, columns, definitionFaults: 'faults' in checked ? checked.faults : [] }
-    const decision = decidedOrFaults(() => decideTool(blankTool(id), given, vault))
+    const decision = decidedOrFaults(() => decideAsOperator(blankTool(id), given, vault))
     await insertTools(trx, [{ id, decision, changes: decision.changes }], operatorActor())
     return id
   })

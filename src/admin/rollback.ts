@@ -1,15 +1,20 @@
 import type { Transaction } from 'kysely'
+import { OPERATOR } from '../auth/viewer.js'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
-import { changedFields, contentOf, idsOf, RELATIONS, type Relation } from '../persona/plan.js'
-import type { PersonaContent, PersonaState } from '../persona/state.js'
+import { type PersonaContent, RELATIONS } from '../persona/fields.js'
+import { personaResource } from '../persona/resource.js'
+import { attachedIds, contentOf } from '../persona/rules.js'
+import type { PersonaState } from '../persona/state.js'
 import { readReferences } from '../persona/statements.js'
-import { lockPersona, writePersona } from '../persona/store.js'
 import type { Vault } from '../secrets/vault.js'
 import type { DefinitionLimits } from '../tool/definition/index.js'
+import { REQUEST_FIELDS } from '../tool/fields.js'
+import { toolResource } from '../tool/resource.js'
 import type { ToolState } from '../tool/state.js'
-import { lockTool, OPERATOR } from '../tool/store.js'
-import { changeTool, checkedDefinition, decideTool, type GivenTool, type OperatorColumns } from './apply/tools.js'
+import { lockState } from '../updates/engine.js'
+import { changePersona } from './apply/personas.js'
+import { changeTool, checkedDefinition, decideAsOperator, type GivenTool } from './apply/tools.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from './history.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
@@ -32,7 +37,7 @@ export async function rollbackPersona(
   version: number,
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: false }, async trx => {
-    const state = await lockPersona(trx, id, null)
+    const state = await lockState(trx, personaResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no agent ${id}`)
     if (state.builtin_persona) throw new Refusal('this agent is built in')
     const differences = differenceBetween(await readHistory(trx, 'persona', id), state.version, version)
@@ -41,9 +46,9 @@ export async function rollbackPersona(
       ...Object.fromEntries(differences.map(({ field, to }) => [field, to])),
     }
     await requireReferences(trx, state, content)
-    const changes = changedFields(state, content)
-    const written = await writePersona(trx, state, { content, changes }, operatorActor())
-    return { version: written, fields: changes.map(change => change.field), left: [] }
+    const result = await changePersona(trx, id, () => content, operatorActor())
+    if (result === undefined) throw new Refusal(`there is no agent ${id}`)
+    return { version: result.version, fields: result.changes.map(change => change.field), left: [] }
   })
 }
 
@@ -53,21 +58,17 @@ async function requireReferences(
   state: PersonaState,
   content: PersonaContent,
 ): Promise<void> {
-  const attached = Object.fromEntries(
-    RELATIONS.map(relation => {
-      const had = new Set(idsOf(state, relation))
-      return [relation, idsOf(content, relation).filter(id => !had.has(id))]
-    }),
-  ) as Record<Relation, (number | string)[]> // one entry for each relation
-  const operator = { user: null, manages_all: true, is_admin: true, managed_groups: [] }
-  const [row] = await readReferences.run(trx, { ...operator, ...attached })
-  const found = row?.references
-  const gone = RELATIONS.flatMap(relation => {
+  const attached = attachedIds(state, content)
+  const ids = Object.fromEntries(RELATIONS.map(([relation]) => [relation, attached[relation] ?? []])) as Required<
+    typeof attached
+  >
+  const [row] = await readReferences.run(trx, { ...OPERATOR, ...ids })
+  const gone = RELATIONS.flatMap(([relation]) => {
     const usable: (number | string)[] =
       relation === 'tool_ids'
-        ? (found?.tool_ids ?? []).filter(tool => tool.enabled).map(tool => tool.id)
-        : (found?.[relation] ?? [])
-    return attached[relation].filter(id => !usable.includes(id)).map(id => `${relation} ${id}`)
+        ? (row?.references.tool_ids ?? []).filter(tool => tool.enabled).map(tool => tool.id)
+        : (row?.references[relation] ?? [])
+    return ids[relation].filter(id => !usable.includes(id)).map(id => `${relation} ${id}`)
   })
   if (content.owner_id !== null && content.owner_id !== state.owner_id) {
     const owner = await trx
@@ -92,12 +93,12 @@ export async function rollbackTool(
   limits: Partial<DefinitionLimits> = {},
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: false }, async trx => {
-    const state = await lockTool(trx, id, OPERATOR)
+    const state = await lockState(trx, toolResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no tool ${id}`)
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
     const given = await givenByHistory(trx, state, differences, limits)
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
-    const result = await changeTool(trx, id, now => decideTool(now, given, vault), operatorActor())
+    const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), operatorActor())
     if (result === undefined) throw new Refusal(`there is no tool ${id}`)
     return { version: result.version, fields: result.changes.map(change => change.field), left }
   })
@@ -114,13 +115,13 @@ async function givenByHistory(
     if (field === 'custom_headers') continue
     if (field === 'definition') await giveDefinition(trx, state, given, to, limits)
     else if (PLAIN_FIELDS.has(field)) Object.assign(given.fields, { [field]: to })
-    else Object.assign(given.columns, { [field]: to } satisfies Partial<OperatorColumns> | Record<string, unknown>)
+    else Object.assign(given.columns, { [field]: to })
   }
   await requireOauthConfig(trx, given.fields.oauth_config_id)
   return given
 }
 
-const PLAIN_FIELDS = new Set(['name', 'display_name', 'description', 'passthrough_auth', 'oauth_config_id'])
+const PLAIN_FIELDS: ReadonlySet<string> = new Set(REQUEST_FIELDS.map(([name]) => name))
 
 async function giveDefinition(
   trx: Transaction<Database>,

@@ -87,7 +87,7 @@ export interface UserFileTable {
 }
 
 /** What moves with each effective change of an agent or a tool, together with one audit row. */
-interface VersionedTable {
+export interface VersionedTable {
   created_at: CreatedAt
   version: Generated<number>
   field_versions: ColumnType<Record<string, number>, string | undefined, string>

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
-import { plainAddress } from './client-address.js'
+import { plainAddress } from '../auth/client-address.js'
 import { sendError } from './error-handler.js'
 
 /** What the answer to bytes that HTTP cannot read says. */

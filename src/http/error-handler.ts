@@ -1,6 +1,5 @@
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-import { CommitUnknown, DatabaseClosed } from '../db/connection/database-error.js'
-import { classifyDatabaseError, type DatabaseErrorKind } from '../db/connection/sqlstate.js'
+import { unavailableFor } from '../db/unavailable.js'
 import {
   BuiltinReadOnly,
   Forbidden,
@@ -62,7 +61,12 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, answer: 
 }
 
 function answerFor(error: unknown, request: FastifyRequest): ErrorAnswer {
-  return domainAnswer(error, request) ?? frameworkAnswer(error) ?? databaseAnswer(error, request) ?? INTERNAL_ERROR
+  return (
+    domainAnswer(error, request) ??
+    frameworkAnswer(error) ??
+    unavailable(unavailableFor(error), request) ??
+    INTERNAL_ERROR
+  )
 }
 
 /** The answer at an address that no route has. */
@@ -106,8 +110,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     const headers = { 'retry-after': String(error.retryAfterS) }
     return { status: 429, code: 'RATE_LIMITED', detail: error.message, headers }
   }
-  if (error instanceof Unavailable) return unavailable(error, request)
-  return undefined
+  return error instanceof Unavailable ? unavailable(error, request) : undefined
 }
 
 function authenticationAnswer(error: NotAuthenticated): ErrorAnswer {
@@ -115,8 +118,9 @@ function authenticationAnswer(error: NotAuthenticated): ErrorAnswer {
   return { status: 401, code: error.code, detail: error.message, headers: { 'www-authenticate': `${REALM}${suffix}` } }
 }
 
-function unavailable(error: Unavailable, request: FastifyRequest): ErrorAnswer {
-  const outcome = isUpdate(request) ? { outcome: error.outcome ?? 'not_applied' } : {}
+function unavailable(error: Unavailable | undefined, request: FastifyRequest): ErrorAnswer | undefined {
+  if (error === undefined) return undefined
+  const outcome = isUpdate(request) ? { outcome: error.outcome } : {}
   return {
     status: 503,
     code: 'SERVICE_UNAVAILABLE',
@@ -146,41 +150,4 @@ function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
   }
   if (statusCode === 400) return { status: 400, code: 'BAD_REQUEST', detail: 'The request could not be read.' }
   return undefined
-}
-
-function unreachable(kind: DatabaseErrorKind, error: unknown): Unavailable {
-  if (error instanceof DatabaseClosed) return new Unavailable('draining', 'This process is shutting down. Try again.')
-  const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
-  return new Unavailable(
-    'database_unreachable',
-    UNREACHABLE[kind] ?? 'The database cannot be reached. Try again.',
-    outcome,
-  )
-}
-
-const UNREACHABLE: Partial<Record<DatabaseErrorKind, string>> = {
-  read_only: 'The database accepts no changes at present. Try again.',
-  disk_full: 'The database has no space left for changes. The operator has to make some.',
-  out_of_resources: 'The database lacks memory or cannot read or write its files. Try again.',
-}
-
-/** A database that fails is expected: 503 with what the client may conclude, never the database's own words. */
-function databaseAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | undefined {
-  const { kind } = classifyDatabaseError(error)
-  switch (kind) {
-    case 'other':
-    case 'constraint':
-      return undefined
-    case 'lock_timeout':
-    case 'serialization':
-    case 'deadlock':
-    case 'statement_timeout':
-    case 'too_many_connections':
-      return unavailable(
-        new Unavailable('overloaded', 'The database was too busy for this request. Try again.'),
-        request,
-      )
-    default:
-      return unavailable(unreachable(kind, error), request)
-  }
 }

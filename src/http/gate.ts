@@ -23,10 +23,11 @@ export function registerGate(
     if (!request.isOperation) return done()
     const found = state.current()
     if (found.status === 'unavailable' && found.reason !== 'draining') {
-      return done(new Unavailable(found.reason, found.detail))
+      return done(new Unavailable(found.reason, found.detail, 'not_applied'))
     }
     if (inFlight.count > concurrentRequestsMax) {
-      return done(new Unavailable('overloaded', `More than ${concurrentRequestsMax} requests are in work. Try again.`))
+      const message = `More than ${concurrentRequestsMax} requests are in work. Try again.`
+      return done(new Unavailable('overloaded', message, 'not_applied'))
     }
     done()
   })

@@ -1,7 +1,7 @@
 import rateLimit from '@fastify/rate-limit'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { clientAddressOf } from '../auth/client-address.js'
 import { type NotAuthenticated, RateLimited } from '../errors.js'
-import { clientAddressOf } from './client-address.js'
 
 /** Both quotas count over this time (DECISIONS section 9). */
 const WINDOW_S = 60

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
-import { clientAddressOf } from './client-address.js'
+import { clientAddressOf } from '../auth/client-address.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
 const SECRET_BEARING = ['authorization', 'headers', 'body', 'custom_headers', 'parameters']

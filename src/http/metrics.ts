@@ -4,9 +4,9 @@ import { BlockList, isIPv6, type Server as NetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { plainAddress } from '../auth/client-address.js'
 import { Forbidden, type RateLimited } from '../errors.js'
 import type { Readiness } from '../readiness.js'
-import { plainAddress } from './client-address.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
 
 /** Upper bounds of the time buckets, in seconds. */

@@ -18,7 +18,9 @@ export const ErrorAnswer = Type.Object(
         enum: ['database_unreachable', 'schema_behind', 'schema_ahead', 'key_missing', 'overloaded', 'draining'],
       }),
     ),
-    outcome: Type.Optional(Type.String({ description: '503 on updates only.', enum: ['not_applied', 'unknown'] })),
+    outcome: Type.Optional(
+      Type.String({ description: '503 on updates only.', enum: ['not_applied', 'unknown', 'applied'] }),
+    ),
     current_etag: Type.Optional(Type.String({ description: '412 only: the tag of the stored state.' })),
     changed: Type.Optional(
       Type.Unsafe<unknown>({

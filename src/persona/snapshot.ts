@@ -1,60 +1,48 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Viewer } from '../auth/access.js'
 import { toolSnapshots } from '../tool/snapshot.js'
-import type { Relation } from './plan.js'
+import { RELATIONS, type Relation } from './fields.js'
+import { SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
+import { storedIds } from './state.js'
 
 /** SQL expressions of the ids that each relation of an agent holds, as arrays. */
 export type RelationIds = Record<Relation, RawBuilder<unknown>>
 
 /** SQL: the stored relations of the agent `p`. */
-export const storedRelations: RelationIds = {
-  tool_ids: sql`array(select tool_id from persona_tool where persona_id = p.id)`,
-  document_set_ids: sql`array(select document_set_id from persona_document_set where persona_id = p.id)`,
-  label_ids: sql`array(select label_id from persona_label where persona_id = p.id)`,
-  user_file_ids: sql`array(select user_file_id from persona_user_file where persona_id = p.id
-                           order by user_file_id collate "C")`,
-  users: sql`array(select user_id from persona_user where persona_id = p.id)`,
-  groups: sql`array(select user_group_id from persona_group where persona_id = p.id order by user_group_id)`,
-}
+export const storedRelations = Object.fromEntries(
+  RELATIONS.map(([relation]) => [relation, storedIds(relation)]),
+) as RelationIds
 
 /**
  * SQL: the wire's PersonaSnapshot of the agent `p`, fields in the order of the interface document.
  * The relations come as arrays of ids, so that a statement which changes them can show what they become: a statement
  * never sees its own writes. What they refer to is read from tables that an update does not write.
  */
-export function personaSnapshot(relations: RelationIds, viewer: Viewer): RawBuilder<unknown> {
-  return sql`json_build_object(
-    'id', p.id,
-    'name', p.name,
-    'description', p.description,
-    'is_public', p.is_public,
-    'is_visible', p.is_visible,
-    'uploaded_image_id', p.uploaded_image_id,
-    'icon_name', p.icon_name,
-    'user_file_ids', ${relations.user_file_ids},
-    'display_priority', p.display_priority,
-    'is_default_persona', p.is_default_persona,
-    'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages,
-    'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction,
-    'tools', ${toolSnapshots(relations.tool_ids, viewer)},
-    'labels', coalesce((
+export function personaSnapshot(ids: RelationIds, viewer: Viewer): RawBuilder<unknown> {
+  const parts: Record<SnapshotPart, RawBuilder<unknown>> = {
+    id: sql`p.id`,
+    user_file_ids: ids.user_file_ids,
+    tools: toolSnapshots(ids.tool_ids, viewer),
+    labels: sql`coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any(${relations.label_ids})), '[]'),
-    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-    'users', coalesce((
+      from label l where l.id = any(${ids.label_ids})), '[]')`,
+    owner: sql`(select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)`,
+    users: sql`coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any(${relations.users})), '[]'),
-    'groups', ${relations.groups},
-    'document_sets', ${documentSets(relations.document_set_ids)},
-    'llm_model_provider_override', p.llm_model_provider_override,
-    'llm_model_version_override', p.llm_model_version_override,
-    'num_chunks', p.num_chunks,
-    'system_prompt', p.system_prompt,
-    'replace_base_system_prompt', p.replace_base_system_prompt,
-    'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)`
+      from user_account u where u.id = any(${ids.users})), '[]')`,
+    groups: ids.groups,
+    document_sets: documentSets(ids.document_set_ids),
+  }
+  const fields = SNAPSHOT_FIELDS.map(([name]) => {
+    const value = Object.hasOwn(parts, name) ? parts[name as SnapshotPart] : sql.raw(`p.${name}`)
+    return sql`${sql.lit(name)}, ${value}`
+  })
+  return sql`json_build_object(
+    ${sql.join(
+      fields,
+      sql`,
+    `,
+    )})`
 }
 
 function documentSets(ids: RawBuilder<unknown>): RawBuilder<unknown> {

@@ -89,6 +89,11 @@ export function dateTime(options: SchemaOptions = {}): TDateTime {
   return brand<TDateTime>('DateTime', { ...options, type: 'string', format: 'date-time' })
 }
 
+/** Whether an `integer` column can hold a number. */
+export function isInt4(value: number): boolean {
+  return value >= int4Min && value <= int4Max
+}
+
 /** A number that an `int4` column holds. */
 export function int32(options: SchemaOptions = {}) {
   return Type.Integer({ ...options, minimum: int4Min, maximum: int4Max })

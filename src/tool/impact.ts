@@ -1,12 +1,13 @@
 import { sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
+import { viewerParameters } from '../auth/viewer.js'
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound } from '../errors.js'
 import { compareDefinitionsInSlices, type DefinitionChange } from './definition/index.js'
-import { requireManageable } from './plan.js'
-import { readTool, viewerParameters } from './store.js'
+import { toolResource } from './resource.js'
+import { requireManageable } from './rules.js'
 
 /** What storing a definition in a tool would change, and for whom. */
 export interface Impact {
@@ -34,7 +35,7 @@ const AGENTS_LISTED_MAX = 1000
  */
 export async function readToolUse(database: ServiceDatabase, caller: Caller, id: number | undefined): Promise<ToolUse> {
   requireBinding(caller, id)
-  const state = id === undefined ? undefined : await readTool(database.db, id, viewerParameters(caller))
+  const state = id === undefined ? undefined : await toolResource.read(database.db, id, viewerParameters(caller))
   if (state === undefined) throw new ResourceNotFound('tool')
   requireManageable(state)
   const parameters = { id: state.id, user: caller.userId, sees_all: isAdmin(caller) }

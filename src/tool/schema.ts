@@ -1,62 +1,58 @@
-import { type Static, Type } from '@sinclair/typebox'
-import { flag, freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
-import { DEFAULT_HEADER_LIMITS } from './headers.js'
+import { type Static, type TSchema, Type } from '@sinclair/typebox'
+import { freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
+import { inOrder } from '../updates/fields.js'
+import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
+import { Header } from './records.js'
 
 /*
  * The records of a custom tool. The interface document names neither the update request nor its headers; the public
  * product's OpenAPI document calls them `CustomToolUpdate` and `Header`, and generated clients know those names.
  */
 
-export type Header = Static<typeof Header>
-/** The rules for names and values are in headers.ts: they have types of their own. */
-export const Header = Type.Object(
-  {
-    key: text({ description: `A token of RFC 9110 of at most ${DEFAULT_HEADER_LIMITS.nameCharacters} characters.` }),
-    value: text({ description: `At most ${DEFAULT_HEADER_LIMITS.valueBytes} bytes, no CR, LF or NUL; or a mask.` }),
-  },
-  { $id: 'Header' },
-)
+type RequestProperties = { [F in RequestField]: ReturnType<(typeof FIELDS)[F]['request']> }
 
 export type CustomToolUpdate = Static<typeof CustomToolUpdate>
 export const CustomToolUpdate = Type.Object(
-  {
-    name: Type.Optional(nullable(text({ minLength: 1, maxLength: 255 }))),
-    description: Type.Optional(nullable(text({ maxLength: 10_000 }))),
-    definition: Type.Optional(nullable(freeForm(), { description: 'An OpenAPI 3.x document.' })),
-    custom_headers: Type.Optional(
-      nullable(list(Header, { maxItems: 50 }), { description: 'Replaces the whole list; `[]` removes all.' }),
-    ),
-    passthrough_auth: Type.Optional(nullable(flag())),
-    oauth_config_id: Type.Optional(nullable(identifier(), { description: '`null` clears the link.' })),
-  },
+  Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request()])) as unknown as RequestProperties,
   {
     $id: 'CustomToolUpdate',
     description: 'What is absent or `null` stays as it is, except `oauth_config_id: null`.',
   },
 )
 
+/** The order of the interface document; fields that it does not name follow. */
+const SNAPSHOT_ORDER = [
+  'id',
+  'name',
+  'description',
+  'definition',
+  'display_name',
+  'in_code_tool_id',
+  'custom_headers',
+  'passthrough_auth',
+  'mcp_server_id',
+  'user_id',
+  'oauth_config_id',
+  'oauth_config_name',
+  'enabled',
+  'chat_selectable',
+  'agent_creation_selectable',
+  'default_enabled',
+]
+
+/** What the snapshot shows beside the fields. */
+const PARTS = { id: identifier(), oauth_config_name: Type.Optional(nullable(text())) }
+type Answers = { [F in keyof typeof FIELDS]: (typeof FIELDS)[F]['answer'] }
+
+/** What the snapshot shows, in its order, each by its schema. */
+export const SNAPSHOT_FIELDS = inOrder<TSchema>(SNAPSHOT_ORDER, {
+  ...PARTS,
+  ...Object.fromEntries(Object.entries(FIELDS).map(([name, { answer }]) => [name, answer])),
+})
+
 export type ToolSnapshot = Static<typeof ToolSnapshot>
 export const ToolSnapshot = Type.Object(
-  {
-    id: identifier(),
-    name: text(),
-    description: text(),
-    definition: nullable(freeForm()),
-    display_name: text(),
-    in_code_tool_id: nullable(text()),
-    custom_headers: nullable(list(Type.Unknown()), {
-      description: 'Header names with masked values, for callers who may manage the tool; `null` for all others.',
-    }),
-    passthrough_auth: flag(),
-    mcp_server_id: Type.Optional(nullable(identifier())),
-    user_id: Type.Optional(nullable(text())),
-    oauth_config_id: Type.Optional(nullable(identifier())),
-    oauth_config_name: Type.Optional(nullable(text())),
-    enabled: Type.Optional(flag({ default: true })),
-    chat_selectable: Type.Optional(flag({ default: true })),
-    agent_creation_selectable: Type.Optional(flag({ default: true })),
-    default_enabled: Type.Optional(flag({ default: false })),
-  },
+  Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & Answers, // made of these two above
   { $id: 'ToolSnapshot' },
 )
 

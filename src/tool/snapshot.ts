@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
+import { SNAPSHOT_FIELDS } from './schema.js'
 
 /** SQL: the custom headers of the tool `t` as the wire shows them, each value its mask. */
 export const maskedHeaders: RawBuilder<unknown> = sql`coalesce((
@@ -7,39 +8,38 @@ export const maskedHeaders: RawBuilder<unknown> = sql`coalesce((
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]')`
 
-/**
- * SQL: the wire's ToolSnapshot of the tool `t`, fields in the order of the interface document.
- * `definition` is a json expression, `oauthConfigName` a text expression.
- */
-export function toolSnapshot(
-  definition: RawBuilder<unknown>,
-  oauthConfigName: RawBuilder<unknown>,
-  customHeaders: RawBuilder<unknown>,
-): RawBuilder<unknown> {
+/** What a snapshot shows of a tool that is not a column of its row. */
+interface Parts {
+  /** The definition as json, or as text. */
+  definition: RawBuilder<unknown>
+  oauth_config_name: RawBuilder<unknown>
+  custom_headers: RawBuilder<unknown>
+}
+
+/** SQL: each field of the wire's ToolSnapshot of the tool `t` with its expression, in the order of the interface document. */
+export function snapshotFields(parts: Parts): [string, RawBuilder<unknown>][] {
+  const expressions: Record<string, RawBuilder<unknown>> = {
+    ...parts,
+    display_name: sql`coalesce(t.display_name, t.name)`,
+  }
+  return SNAPSHOT_FIELDS.map(([name]) => [name, expressions[name] ?? sql.raw(`t.${name}`)])
+}
+
+function toolSnapshot(parts: Parts): RawBuilder<unknown> {
+  const pairs = snapshotFields(parts).map(([name, expression]) => sql`${sql.lit(name)}, ${expression}`)
   return sql`json_build_object(
-    'id', t.id,
-    'name', t.name,
-    'description', t.description,
-    'definition', ${definition},
-    'display_name', coalesce(t.display_name, t.name),
-    'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', ${customHeaders},
-    'passthrough_auth', t.passthrough_auth,
-    'mcp_server_id', t.mcp_server_id,
-    'user_id', t.user_id,
-    'oauth_config_id', t.oauth_config_id,
-    'oauth_config_name', ${oauthConfigName},
-    'enabled', t.enabled,
-    'chat_selectable', t.chat_selectable,
-    'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled)`
+    ${sql.join(
+      pairs,
+      sql`,
+    `,
+    )})`
 }
 
 /** SQL: the snapshots of the tools with these ids as a JSON array in the order of the ids, secrets as masks or null. */
 export function toolSnapshots(ids: RawBuilder<unknown>, viewer: Viewer): RawBuilder<unknown> {
   const headers = sql`case when ${managesTool(viewer)} then ${maskedHeaders} end`
   return sql`coalesce((
-    select json_agg(${toolSnapshot(sql`d.content`, sql`o.name`, headers)} order by t.id)
+    select json_agg(${toolSnapshot({ definition: sql`d.content`, oauth_config_name: sql`o.name`, custom_headers: headers })} order by t.id)
     from tool t
     left join tool_definition d on d.hash = t.definition_hash
     left join oauth_config o on o.id = t.oauth_config_id

@@ -1,48 +1,21 @@
 import { type RawBuilder, sql } from 'kysely'
-import { managesTool, type Viewer } from '../auth/access.js'
+import { managesTool } from '../auth/access.js'
+import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow } from '../auth/viewer.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { AuditEntry } from '../updates/audit.js'
-import { AUDIT_TYPES, insertAudit } from '../updates/statements.js'
-import { maskedHeaders } from './snapshot.js'
+import { AUDIT_TYPES, changedColumns, insertAudit, nextVersion } from '../updates/statements.js'
+import { COLUMNS } from './fields.js'
+import type { ToolSnapshot } from './schema.js'
+import { maskedHeaders, snapshotFields } from './snapshot.js'
 import { type ToolState, toolState } from './state.js'
 
-/** Who is looking, as parameters of a statement. */
-export interface ToolViewerParameters {
-  user: string | null
-  manages_all: boolean
-  managed_groups: number[]
-}
-
 /** The columns of a tool that an answer shows. `definition` is JSON text, null when it was sent or there is none. */
-export interface ToolRow {
-  version: number
-  id: number
-  name: string
-  description: string
-  definition: string | null
-  display_name: string
-  in_code_tool_id: string | null
-  custom_headers: { key: string; value: string }[]
-  passthrough_auth: boolean
-  mcp_server_id: number | null
-  user_id: string | null
-  oauth_config_id: number | null
-  oauth_config_name: string | null
-  enabled: boolean
-  chat_selectable: boolean
-  agent_creation_selectable: boolean
-  default_enabled: boolean
-}
+export type ToolRow = Omit<ToolSnapshot, 'definition'> & { version: number; definition: string | null }
 
 /** Reads the state of one tool as a caller sees it. */
-export const readState = statement<ToolViewerParameters & { id: number }, { state: ToolState }>('tool_state', param => {
+export const readState = statement<ViewerParameters & { id: number }, { state: ToolState }>('tool_state', param => {
   return sql`select ${toolState(viewerOf(param))} as state from tool t where t.id = ${param('id')}::integer`
-})
-
-/** Locks one tool's row against other writers until the transaction ends. */
-export const lockRow = statement<{ id: number }, { id: number }>('tool_lock', param => {
-  return sql`select id from tool where id = ${param('id')}::integer for no key update`
 })
 
 /** Answers each stored tool, if it is still the version that the request was decided on. */
@@ -62,16 +35,13 @@ export const readOauthConfig = statement<{ id: number }, { id: number }>('oauth_
   return sql`select id from oauth_config where id = ${param('id')}::integer`
 })
 
-type WriteParameters = ToolViewerParameters &
+type WriteParameters = ViewerParameters &
   AuditEntry & {
     id: number
     version: number
     secrets_generation: number
-    name: string
-    display_name: string | null
-    description: string
+    changed_columns: string
     definition_hash: string | null
-    passthrough_auth: boolean
     oauth_config_id: number | null
     field_versions: string
     definition_text: string | null
@@ -81,18 +51,13 @@ type WriteParameters = ToolViewerParameters &
   }
 
 const WRITE_TYPES: RowTypes<WriteParameters> = {
+  ...VIEWER_TYPES,
   ...AUDIT_TYPES,
-  user: 'uuid',
-  manages_all: 'boolean',
-  managed_groups: 'integer[]',
   id: 'integer',
   version: 'integer',
   secrets_generation: 'integer',
-  name: 'text',
-  display_name: 'text',
-  description: 'text',
+  changed_columns: 'jsonb',
   definition_hash: 'text',
-  passthrough_auth: 'boolean',
   oauth_config_id: 'integer',
   field_versions: 'jsonb',
   definition_text: { single: 'json' },
@@ -128,11 +93,7 @@ const WRITTEN = sql`changed t join locked using (id) join input using (position)
 
 function compileWrite(shape: WriteShape, key: string) {
   const build = (param: Param<WriteParameters>) => {
-    const viewer = {
-      user: param('user'),
-      managesAll: param('manages_all'),
-      managedGroups: param('managed_groups'),
-    }
+    const viewer = viewerOfRow(param)
     const locked = sql`locked as materialized (
         select t.id, input.position
         from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
@@ -171,16 +132,9 @@ function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
 function changeRows(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`changed as (
         update tool t set
-          name = ${param('name')},
-          display_name = ${param('display_name')},
-          description = ${param('description')},
+          ${changedColumns('t', COLUMNS, param('changed_columns'))},
           definition_hash = decode(${param('definition_hash')}, 'hex'),
-          passthrough_auth = ${param('passthrough_auth')},
-          oauth_config_id = ${param('oauth_config_id')},
-          version = t.version + 1,
-          field_versions = t.field_versions || ${param('field_versions')},
-          audit_head = decode(${param('hash')}, 'hex'),
-          audit_count = t.audit_count + 1
+          ${nextVersion('t', param)}
         from locked join input using (position) where t.id = locked.id
         returning t.*)`
 }
@@ -209,17 +163,7 @@ function replaceHeaders(param: Param<WriteParameters>): RawBuilder<unknown>[] {
 }
 
 function answerColumns(definition: RawBuilder<unknown>, customHeaders: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`t.version, t.id, t.name, t.description, ${definition} as definition,
-      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, ${customHeaders} as custom_headers,
-      t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
-      (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
-      t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled`
-}
-
-function viewerOf(param: Param<ToolViewerParameters>): Viewer {
-  return {
-    user: sql`${param('user')}::uuid`,
-    managesAll: sql`${param('manages_all')}::boolean`,
-    managedGroups: sql`${param('managed_groups')}::integer[]`,
-  }
+  const oauth_config_name = sql`(select o.name from oauth_config o where o.id = t.oauth_config_id)`
+  const fields = snapshotFields({ definition, oauth_config_name, custom_headers: customHeaders })
+  return sql`t.version, ${sql.join(fields.map(([name, expression]) => sql`${expression} as ${sql.raw(name)}`))}`
 }

@@ -1,7 +1,11 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { RowTypes } from '../db/statements/row-statement.js'
 import type { Param } from '../db/statements/statement.js'
-import type { AuditEntry } from './audit.js'
+import type { ResourceKind } from '../db/tables.js'
+import type { AuditEntry, Change } from './audit.js'
+import type { VersionedState } from './engine.js'
+import type { AnyColumnField, SqlType } from './fields.js'
+import { recentChanges } from './recent.js'
 
 /** The values of an audit row in a row statement. */
 export const AUDIT_TYPES: RowTypes<AuditEntry> = {
@@ -39,4 +43,75 @@ export function insertAudit(source: RawBuilder<unknown>, param: Param<AuditEntry
           decode(${param('definition_before')}, 'hex'), decode(${param('previous_hash')}, 'hex'),
           decode(${param('hash')}, 'hex')
         from ${source})`
+}
+
+/**
+ * SQL: the row `alias` of a versioned table as JSON of the shape `VersionedState`, as the user sees it, with the members that
+ * its kind adds; each is a name and an expression.
+ */
+export function versionedState<State extends VersionedState>(
+  kind: ResourceKind,
+  alias: string,
+  user: RawBuilder<unknown>,
+  members: readonly RawBuilder<unknown>[],
+): RawBuilder<State> {
+  const row = sql.raw(alias)
+  return sql`json_build_object(
+    'id', ${row}.id,
+    'version', ${row}.version,
+    'audit_head', encode(${row}.audit_head, 'hex'),
+    'field_versions', ${row}.field_versions,
+    ${sql.join(members)},
+    'recent', ${recentChanges(kind, sql.ref(alias), user)},
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000)`
+}
+
+/** SQL: a column of the row `alias` as state and audit rows show it: timestamps as UTC text with microseconds. */
+export function columnValue(alias: string, column: string, type: SqlType): RawBuilder<unknown> {
+  const value = sql`${sql.raw(alias)}.${sql.ref(column)}`
+  return type === 'timestamptz' ? sql`to_char(${value} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')` : value
+}
+
+/** SQL: what every write sets on the row of a versioned table, beside its content. */
+export function nextVersion(alias: string, param: Param<AuditEntry & { field_versions: string }>): RawBuilder<unknown> {
+  const row = sql.raw(alias)
+  return sql`version = ${row}.version + 1,
+          field_versions = ${row}.field_versions || ${param('field_versions')},
+          audit_head = decode(${param('hash')}, 'hex'),
+          audit_count = ${row}.audit_count + 1`
+}
+
+/** The version in which each changed field changes last, for `nextVersion`, as JSON text. */
+export function fieldVersions({ version }: { version: number }, changes: readonly Change[]): string {
+  return JSON.stringify(Object.fromEntries(changes.map(({ field }) => [field, version + 1])))
+}
+
+/** SQL: `column = its new value where the JSON names it, else itself`: a fixed text for every set of columns. */
+export function changedColumns(
+  alias: string,
+  columns: readonly (readonly [string, AnyColumnField])[],
+  changed: RawBuilder<unknown>,
+): RawBuilder<unknown> {
+  return sql.join(
+    columns.map(([name, { column: type }]) => {
+      const key = sql.lit(name)
+      const value =
+        type === 'json'
+          ? sql`nullif(${changed} -> ${key}, 'null')::json`
+          : sql`(${changed} ->> ${key})::${sql.raw(type)}`
+      const own = sql.ref(name)
+      return sql`${own} = case when ${changed} ? ${key} then ${value} else ${sql.raw(alias)}.${own} end`
+    }),
+  )
+}
+
+/** The new values of the changed columns, for `changedColumns`, as JSON text. */
+export function changedValues(
+  columns: readonly (readonly [string, AnyColumnField])[],
+  changes: readonly Change[],
+): string {
+  const values = changes
+    .filter(({ field }) => columns.some(([name]) => name === field))
+    .map(({ field, to }) => [field, to])
+  return JSON.stringify(Object.fromEntries(values))
 }

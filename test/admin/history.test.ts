@@ -5,10 +5,11 @@ import { verifyAudit } from '../../src/admin/audit.js'
 import { differenceBetween, readHistory } from '../../src/admin/history.js'
 import { Refusal } from '../../src/admin/refusal.js'
 import { rollbackPersona, rollbackTool } from '../../src/admin/rollback.js'
+import { OPERATOR } from '../../src/auth/viewer.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
-import { contentOf } from '../../src/persona/plan.js'
-import { readPersona } from '../../src/persona/store.js'
+import { personaResource } from '../../src/persona/resource.js'
+import { contentOf } from '../../src/persona/rules.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { worldDatabase } from '../world.js'
 
@@ -70,7 +71,7 @@ t.test('a rollback leaves secrets as they are now and says so', async t => {
 
 t.test('a rollback of an agent gives every field and relation of the version back', async t => {
   const stored = async () => {
-    const state = await readPersona(db, 11, null)
+    const state = await personaResource.read(db, 11, OPERATOR)
     return state && contentOf(state)
   }
   const first = await stored()

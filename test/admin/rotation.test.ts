@@ -1,5 +1,5 @@
 import t from 'tap'
-import { changeTool, decideTool } from '../../src/admin/apply/tools.js'
+import { changeTool, decideAsOperator } from '../../src/admin/apply/tools.js'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { keyStatus, rotateKeys } from '../../src/admin/keys.js'
 import { operatorActor } from '../../src/admin/operator.js'
@@ -42,7 +42,7 @@ t.test('rotation under writers loses no value and leaves none under the old key'
       const mark = seed * 1_000_000 + round
       const given = { fields: { custom_headers: headersOf(id, mark) }, columns: {}, definitionFaults: [] }
       await db.transaction().execute(async trx => {
-        await changeTool(trx, id, state => decideTool(state, given, rotating), operatorActor())
+        await changeTool(trx, id, state => decideAsOperator(state, given, rotating), operatorActor())
         rounds.set(id, mark) // the row's lock is held until the commit, so this is the order of the commits
       })
     }

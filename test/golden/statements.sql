@@ -37,17 +37,9 @@ with input as materialized (
     'version', p.version,
     'audit_head', encode(p.audit_head, 'hex'),
     'field_versions', p.field_versions,
-    'name', p."name", 'description', p."description", 'num_chunks', p."num_chunks", 'is_public', p."is_public", 'is_visible', p."is_visible", 'recency_bias', p."recency_bias", 'llm_filter_extraction', p."llm_filter_extraction", 'llm_relevance_filter', p."llm_relevance_filter", 'llm_model_provider_override', p."llm_model_provider_override", 'llm_model_version_override', p."llm_model_version_override", 'starter_messages', p."starter_messages", 'uploaded_image_id', p."uploaded_image_id", 'icon_name', p."icon_name", 'search_start_date', to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'is_default_persona', p."is_default_persona", 'display_priority', p."display_priority", 'replace_base_system_prompt', p."replace_base_system_prompt", 'system_prompt', p."system_prompt", 'task_prompt', p."task_prompt", 'datetime_aware', p."datetime_aware", 'builtin_persona', p."builtin_persona", 'deleted', p."deleted", 'owner_id', p."owner_id",
-    'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by tool_id),
-    'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by 1),
-    'label_ids', array(select label_id from persona_label where persona_id = p.id order by label_id),
-    'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id
-                           order by user_file_id collate "C"),
-    'users', coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
-                       from persona_user where persona_id = p.id), '[]'),
-    'groups', coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
-                        from persona_group where persona_id = p.id), '[]'),
-    'access', (case
+    'name', p."name", 'description', p."description", 'num_chunks', p."num_chunks", 'is_public', p."is_public", 'recency_bias', p."recency_bias", 'llm_filter_extraction', p."llm_filter_extraction", 'llm_relevance_filter', p."llm_relevance_filter", 'system_prompt', p."system_prompt", 'task_prompt', p."task_prompt", 'datetime_aware', p."datetime_aware", 'llm_model_provider_override', p."llm_model_provider_override", 'llm_model_version_override', p."llm_model_version_override", 'starter_messages', p."starter_messages", 'uploaded_image_id', p."uploaded_image_id", 'icon_name', p."icon_name", 'search_start_date', to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'is_default_persona', p."is_default_persona", 'display_priority', p."display_priority", 'replace_base_system_prompt', p."replace_base_system_prompt", 'is_visible', p."is_visible", 'builtin_persona', p."builtin_persona", 'deleted', p."deleted", 'owner_id', p."owner_id", 'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id), 'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by tool_id), 'users', coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
+                       from persona_user where persona_id = p.id), '[]'), 'groups', coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
+                       from persona_group where persona_id = p.id), '[]'), 'label_ids', array(select label_id from persona_label where persona_id = p.id order by label_id), 'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C"), 'access', (case
     when p.owner_id = caller.user_id then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
@@ -103,19 +95,7 @@ with input as materialized (
     'version', t.version,
     'audit_head', encode(t.audit_head, 'hex'),
     'field_versions', t.field_versions,
-    'name', t.name,
-    'display_name', t.display_name,
-    'description', t.description,
-    'in_code_tool_id', t.in_code_tool_id,
-    'definition_hash', encode(t.definition_hash, 'hex'),
-    'passthrough_auth', t.passthrough_auth,
-    'mcp_server_id', t.mcp_server_id,
-    'user_id', t.user_id,
-    'oauth_config_id', t.oauth_config_id,
-    'enabled', t.enabled,
-    'chat_selectable', t.chat_selectable,
-    'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled,
+    'name', t."name", 'display_name', t."display_name", 'description', t."description", 'in_code_tool_id', t."in_code_tool_id", 'passthrough_auth', t."passthrough_auth", 'mcp_server_id', t."mcp_server_id", 'user_id', t."user_id", 'oauth_config_id', t."oauth_config_id", 'enabled', t."enabled", 'chat_selectable', t."chat_selectable", 'agent_creation_selectable', t."agent_creation_selectable", 'default_enabled', t."default_enabled", 'definition_hash', encode(t.definition_hash, 'hex'),
     'secrets_generation', t.secrets_generation,
     'headers', coalesce((
       select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
@@ -172,17 +152,9 @@ select json_build_object(
     'version', p.version,
     'audit_head', encode(p.audit_head, 'hex'),
     'field_versions', p.field_versions,
-    'name', p."name", 'description', p."description", 'num_chunks', p."num_chunks", 'is_public', p."is_public", 'is_visible', p."is_visible", 'recency_bias', p."recency_bias", 'llm_filter_extraction', p."llm_filter_extraction", 'llm_relevance_filter', p."llm_relevance_filter", 'llm_model_provider_override', p."llm_model_provider_override", 'llm_model_version_override', p."llm_model_version_override", 'starter_messages', p."starter_messages", 'uploaded_image_id', p."uploaded_image_id", 'icon_name', p."icon_name", 'search_start_date', to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'is_default_persona', p."is_default_persona", 'display_priority', p."display_priority", 'replace_base_system_prompt', p."replace_base_system_prompt", 'system_prompt', p."system_prompt", 'task_prompt', p."task_prompt", 'datetime_aware', p."datetime_aware", 'builtin_persona', p."builtin_persona", 'deleted', p."deleted", 'owner_id', p."owner_id",
-    'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by tool_id),
-    'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by 1),
-    'label_ids', array(select label_id from persona_label where persona_id = p.id order by label_id),
-    'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id
-                           order by user_file_id collate "C"),
-    'users', coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
-                       from persona_user where persona_id = p.id), '[]'),
-    'groups', coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
-                        from persona_group where persona_id = p.id), '[]'),
-    'access', (case
+    'name', p."name", 'description', p."description", 'num_chunks', p."num_chunks", 'is_public', p."is_public", 'recency_bias', p."recency_bias", 'llm_filter_extraction', p."llm_filter_extraction", 'llm_relevance_filter', p."llm_relevance_filter", 'system_prompt', p."system_prompt", 'task_prompt', p."task_prompt", 'datetime_aware', p."datetime_aware", 'llm_model_provider_override', p."llm_model_provider_override", 'llm_model_version_override', p."llm_model_version_override", 'starter_messages', p."starter_messages", 'uploaded_image_id', p."uploaded_image_id", 'icon_name', p."icon_name", 'search_start_date', to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'is_default_persona', p."is_default_persona", 'display_priority', p."display_priority", 'replace_base_system_prompt', p."replace_base_system_prompt", 'is_visible', p."is_visible", 'builtin_persona', p."builtin_persona", 'deleted', p."deleted", 'owner_id', p."owner_id", 'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id), 'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by tool_id), 'users', coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
+                       from persona_user where persona_id = p.id), '[]'), 'groups', coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
+                       from persona_group where persona_id = p.id), '[]'), 'label_ids', array(select label_id from persona_label where persona_id = p.id order by label_id), 'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C"), 'access', (case
     when p.owner_id = $1::uuid then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
@@ -207,21 +179,19 @@ select json_build_object(
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000) as state from persona p where p.id = $2::integer;
 
 -- persona_references
-select json_build_object(
-    'tool_ids', coalesce((
-      select json_agg(json_build_object('id', t.id, 'enabled', t.enabled, 'attachable', (t.mcp_server_id is null or $1::boolean or t.user_id = $2::uuid or exists (
-    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = $2::uuid))))
-      from tool t where t.id = any($3::integer[])), '[]'),
-    'document_set_ids', array(
-        select s.id from document_set s where s.id = any($4::integer[]) and ($5::boolean or s.is_public
-          or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = $2::uuid)
+select json_build_object('document_set_ids', array(
+        select s.id from document_set s where s.id = any($1::integer[]) and ($2::boolean or s.is_public
+          or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = $3::uuid)
           or exists (select from document_set_group m join user_group_member g using (user_group_id)
-                     where m.document_set_id = s.id and g.user_id = $2::uuid))), 'label_ids', array(select l.id from label l where l.id = any($6::integer[])), 'user_file_ids', array(select f.id from user_file f where f.id = any($7::text[]) and ($5::boolean or f.owner_id = $2::uuid)), 'users', array(select u.id from user_account u where u.id = any($8::uuid[])), 'groups', array(select g.id from user_group g where g.id = any($9::integer[]))) as references;
+                     where m.document_set_id = s.id and g.user_id = $3::uuid))), 'tool_ids', coalesce((
+      select json_agg(json_build_object('id', t.id, 'enabled', t.enabled, 'attachable', (t.mcp_server_id is null or $4::boolean or t.user_id = $3::uuid or exists (
+    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = $3::uuid))))
+      from tool t where t.id = any($5::integer[])), '[]'), 'users', array(select u.id from user_account u where u.id = any($6::uuid[])), 'groups', array(select g.id from user_group g where g.id = any($7::integer[])), 'label_ids', array(select l.id from label l where l.id = any($8::integer[])), 'user_file_ids', array(select f.id from user_file f where f.id = any($9::text[]) and ($2::boolean or f.owner_id = $3::uuid))) as references;
 
 -- persona_snapshot
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "access"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "id", "version", "access", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "access"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "access", position)
         where position = position + 0)
       select input.position, p.version, json_build_object(
     'id', p.id,
@@ -231,8 +201,7 @@ with input as materialized (
     'is_visible', p.is_visible,
     'uploaded_image_id', p.uploaded_image_id,
     'icon_name', p.icon_name,
-    'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id
-                           order by user_file_id collate "C"),
+    'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C"),
     'display_priority', p.display_priority,
     'is_default_persona', p.is_default_persona,
     'builtin_persona', p.builtin_persona,
@@ -270,14 +239,14 @@ with input as materialized (
     from tool t
     left join tool_definition d on d.hash = t.definition_hash
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any(array(select tool_id from persona_tool where persona_id = p.id))), '[]'),
+    where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))), '[]'),
     'labels', coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any(array(select label_id from persona_label where persona_id = p.id))), '[]'),
+      from label l where l.id = any(array(select label_id from persona_label where persona_id = p.id order by label_id))), '[]'),
     'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
     'users', coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any(array(select user_id from persona_user where persona_id = p.id))), '[]'),
+      from user_account u where u.id = any(array(select user_id from persona_user where persona_id = p.id order by user_id))), '[]'),
     'groups', array(select user_group_id from persona_group where persona_id = p.id order by user_group_id),
     'document_sets', coalesce((
     select json_agg(json_build_object(
@@ -298,7 +267,7 @@ with input as materialized (
           'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
         where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any(array(select document_set_id from persona_document_set where persona_id = p.id))), '[]'),
+    from document_set s where s.id = any(array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id))), '[]'),
     'llm_model_provider_override', p.llm_model_provider_override,
     'llm_model_version_override', p.llm_model_version_override,
     'num_chunks', p.num_chunks,
@@ -322,8 +291,8 @@ with input as materialized (
 
 -- persona_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "tool_ids"::integer[], "document_set_ids"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "users"::uuid[], "groups"::integer[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -343,7 +312,7 @@ with input as materialized (
         for no key update of p skip locked
       ), changed as (
         update persona p set
-          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "is_visible" = case when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "recency_bias" = case when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "llm_model_provider_override" = case when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "system_prompt" = case when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "builtin_persona" = case when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "recency_bias" = case when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "system_prompt" = case when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "llm_model_provider_override" = case when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "is_visible" = case when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "builtin_persona" = case when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
           version = p.version + 1,
           field_versions = p.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
@@ -445,10 +414,10 @@ with input as materialized (
     'datetime_aware', p.datetime_aware)::text as snapshot
       from changed p join locked using (id) join input using (position);
 
--- persona_write(tool_ids,document_set_ids,label_ids,user_file_ids,users,groups+tool_ids,document_set_ids,label_ids,user_file_ids,users,groups)
+-- persona_write(document_set_ids,tool_ids,users,groups,label_ids,user_file_ids+document_set_ids,tool_ids,users,groups,label_ids,user_file_ids)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "tool_ids"::integer[], "document_set_ids"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "users"::uuid[], "groups"::integer[], "tool_ids_attached"::integer[], "is_admin"::boolean, "document_set_ids_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "users_attached"::uuid[], "groups_attached"::integer[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "tool_ids", "document_set_ids", "label_ids", "user_file_ids", "users", "groups", "tool_ids_attached", "is_admin", "document_set_ids_attached", "label_ids_attached", "user_file_ids_attached", "users_attached", "groups_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "tool_ids_removed", "tool_ids_put", "document_set_ids_removed", "document_set_ids_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -464,39 +433,31 @@ with input as materialized (
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
     end) = "input"."access"
-          and (select count(*) from (select t.id from tool t where t.id = any("input"."tool_ids_attached") and t.enabled and (t.mcp_server_id is null or "input"."manages_all" or t.user_id = "input"."user" or exists (
-    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = "input"."user"))) usable) = cardinality("input"."tool_ids_attached") and (select count(*) from (
+          and (select count(*) from (
         select s.id from document_set s where s.id = any("input"."document_set_ids_attached") and ("input"."is_admin" or s.is_public
           or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = "input"."user")
           or exists (select from document_set_group m join user_group_member g using (user_group_id)
-                     where m.document_set_id = s.id and g.user_id = "input"."user"))) usable) = cardinality("input"."document_set_ids_attached") and (select count(*) from (select l.id from label l where l.id = any("input"."label_ids_attached")) usable) = cardinality("input"."label_ids_attached") and (select count(*) from (select f.id from user_file f where f.id = any("input"."user_file_ids_attached") and ("input"."is_admin" or f.owner_id = "input"."user")) usable) = cardinality("input"."user_file_ids_attached") and (select count(*) from (select u.id from user_account u where u.id = any("input"."users_attached")) usable) = cardinality("input"."users_attached") and (select count(*) from (select g.id from user_group g where g.id = any("input"."groups_attached")) usable) = cardinality("input"."groups_attached")
+                     where m.document_set_id = s.id and g.user_id = "input"."user"))) usable) = cardinality("input"."document_set_ids_attached") and (select count(*) from (select t.id from tool t where t.id = any("input"."tool_ids_attached") and t.enabled and (t.mcp_server_id is null or "input"."manages_all" or t.user_id = "input"."user" or exists (
+    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = "input"."user"))) usable) = cardinality("input"."tool_ids_attached") and (select count(*) from (select u.id from user_account u where u.id = any("input"."users_attached")) usable) = cardinality("input"."users_attached") and (select count(*) from (select g.id from user_group g where g.id = any("input"."groups_attached")) usable) = cardinality("input"."groups_attached") and (select count(*) from (select l.id from label l where l.id = any("input"."label_ids_attached")) usable) = cardinality("input"."label_ids_attached") and (select count(*) from (select f.id from user_file f where f.id = any("input"."user_file_ids_attached") and ("input"."is_admin" or f.owner_id = "input"."user")) usable) = cardinality("input"."user_file_ids_attached")
         for no key update of p skip locked
       ), changed as (
         update persona p set
-          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "is_visible" = case when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "recency_bias" = case when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "llm_model_provider_override" = case when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "system_prompt" = case when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "builtin_persona" = case when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "recency_bias" = case when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "system_prompt" = case when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "llm_model_provider_override" = case when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "is_visible" = case when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "builtin_persona" = case when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
           version = p.version + 1,
           field_versions = p.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
           audit_count = p.audit_count + 1
         from locked join input using (position) where p.id = locked.id
         returning p.*
-      ), "tool_ids_removed" as (
-        delete from "persona_tool" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."tool_id" = any("input"."tool_ids_removed")), "tool_ids_put" as (
-        insert into "persona_tool" (persona_id, "tool_id")
-        select p.id, unnest("input"."tool_ids_put") from changed p join locked using (id) join input using (position)), "document_set_ids_removed" as (
+      ), "document_set_ids_removed" as (
         delete from "persona_document_set" link using changed p join locked using (id) join input using (position)
         where link.persona_id = p.id and link."document_set_id" = any("input"."document_set_ids_removed")), "document_set_ids_put" as (
         insert into "persona_document_set" (persona_id, "document_set_id")
-        select p.id, unnest("input"."document_set_ids_put") from changed p join locked using (id) join input using (position)), "label_ids_removed" as (
-        delete from "persona_label" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."label_id" = any("input"."label_ids_removed")), "label_ids_put" as (
-        insert into "persona_label" (persona_id, "label_id")
-        select p.id, unnest("input"."label_ids_put") from changed p join locked using (id) join input using (position)), "user_file_ids_removed" as (
-        delete from "persona_user_file" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."user_file_id" = any("input"."user_file_ids_removed")), "user_file_ids_put" as (
-        insert into "persona_user_file" (persona_id, "user_file_id")
-        select p.id, unnest("input"."user_file_ids_put") from changed p join locked using (id) join input using (position)), "users_removed" as (
+        select p.id, unnest("input"."document_set_ids_put") from changed p join locked using (id) join input using (position)), "tool_ids_removed" as (
+        delete from "persona_tool" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."tool_id" = any("input"."tool_ids_removed")), "tool_ids_put" as (
+        insert into "persona_tool" (persona_id, "tool_id")
+        select p.id, unnest("input"."tool_ids_put") from changed p join locked using (id) join input using (position)), "users_removed" as (
         delete from "persona_user" link using changed p join locked using (id) join input using (position)
         where link.persona_id = p.id and link."user_id" = any("input"."users_removed")), "users_put" as (
         insert into "persona_user" (persona_id, "user_id", level)
@@ -510,7 +471,15 @@ with input as materialized (
         select p.id, share.id, share.level
         from changed p join locked using (id) join input using (position)
         cross join jsonb_to_recordset("input"."groups_put") share (id integer, level text)
-        on conflict (persona_id, "user_group_id") do update set level = excluded.level), audited as (
+        on conflict (persona_id, "user_group_id") do update set level = excluded.level), "label_ids_removed" as (
+        delete from "persona_label" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."label_id" = any("input"."label_ids_removed")), "label_ids_put" as (
+        insert into "persona_label" (persona_id, "label_id")
+        select p.id, unnest("input"."label_ids_put") from changed p join locked using (id) join input using (position)), "user_file_ids_removed" as (
+        delete from "persona_user_file" link using changed p join locked using (id) join input using (position)
+        where link.persona_id = p.id and link."user_file_id" = any("input"."user_file_ids_removed")), "user_file_ids_put" as (
+        insert into "persona_user_file" (persona_id, "user_file_id")
+        select p.id, unnest("input"."user_file_ids_put") from changed p join locked using (id) join input using (position)), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
@@ -614,19 +583,7 @@ select json_build_object(
     'version', t.version,
     'audit_head', encode(t.audit_head, 'hex'),
     'field_versions', t.field_versions,
-    'name', t.name,
-    'display_name', t.display_name,
-    'description', t.description,
-    'in_code_tool_id', t.in_code_tool_id,
-    'definition_hash', encode(t.definition_hash, 'hex'),
-    'passthrough_auth', t.passthrough_auth,
-    'mcp_server_id', t.mcp_server_id,
-    'user_id', t.user_id,
-    'oauth_config_id', t.oauth_config_id,
-    'enabled', t.enabled,
-    'chat_selectable', t.chat_selectable,
-    'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled,
+    'name', t."name", 'display_name', t."display_name", 'description', t."description", 'in_code_tool_id', t."in_code_tool_id", 'passthrough_auth', t."passthrough_auth", 'mcp_server_id', t."mcp_server_id", 'user_id', t."user_id", 'oauth_config_id', t."oauth_config_id", 'enabled', t."enabled", 'chat_selectable', t."chat_selectable", 'agent_creation_selectable', t."agent_creation_selectable", 'default_enabled', t."default_enabled", 'definition_hash', encode(t.definition_hash, 'hex'),
     'secrets_generation', t.secrets_generation,
     'headers', coalesce((
       select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
@@ -660,21 +617,17 @@ with input as materialized (
         select position::integer, "id"::integer, "version"::integer
         from unnest($1::text[], $2::text[]) with ordinality listed ("id", "version", position)
         where position = position + 0)
-    select input.position, t.version, t.id, t.name, t.description, d.content::text as definition,
-      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, coalesce((
+    select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]') as custom_headers,
-      t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
-      (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
-      t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
+  from tool_header h where h.tool_id = t.id), '[]') as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
     from input join tool t on t.id = "input"."id" and t.version = "input"."version"
     left join tool_definition d on d.hash = t.definition_hash;
 
 -- tool_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "name"::text, "display_name"::text, "description"::text, "definition_hash"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "name", "display_name", "description", "definition_hash", "passthrough_auth", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "oauth_config_id", "changed_columns", "definition_hash", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
         where position = position + 0), locked as materialized (
         select t.id, input.position
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
@@ -692,12 +645,8 @@ with input as materialized (
         for no key update of t skip locked
       ), changed as (
         update tool t set
-          name = "input"."name",
-          display_name = "input"."display_name",
-          description = "input"."description",
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else t."name" end, "display_name" = case when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text else t."display_name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else t."description" end, "in_code_tool_id" = case when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text else t."in_code_tool_id" end, "passthrough_auth" = case when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean else t."passthrough_auth" end, "mcp_server_id" = case when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer else t."mcp_server_id" end, "user_id" = case when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid else t."user_id" end, "oauth_config_id" = case when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer else t."oauth_config_id" end, "enabled" = case when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean else t."enabled" end, "chat_selectable" = case when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean else t."chat_selectable" end, "agent_creation_selectable" = case when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean else t."agent_creation_selectable" end, "default_enabled" = case when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean else t."default_enabled" end,
           definition_hash = decode("input"."definition_hash", 'hex'),
-          passthrough_auth = "input"."passthrough_auth",
-          oauth_config_id = "input"."oauth_config_id",
           version = t.version + 1,
           field_versions = t.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
@@ -714,17 +663,13 @@ with input as materialized (
           decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
           decode("input"."hash", 'hex')
         from changed t join locked using (id) join input using (position))
-      select input.position, t.version, t.id, t.name, t.description, d.content::text as definition,
-      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, "input"."shown_headers" as custom_headers,
-      t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
-      (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
-      t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
+      select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position) left join tool_definition d on d.hash = t.definition_hash;
 
 -- tool_write(definition+headers)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "name"::text, "display_name"::text, "description"::text, "passthrough_auth"::boolean, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "name", "display_name", "description", "passthrough_auth", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "changed_columns", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
         where position = position + 0), locked as materialized (
         select t.id, input.position
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
@@ -742,16 +687,12 @@ with input as materialized (
         for no key update of t skip locked
       ), stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select decode("input"."definition_hash", 'hex'), $33::json, "input"."definition_bytes"
+        select decode("input"."definition_hash", 'hex'), $31::json, "input"."definition_bytes"
         from locked join input using (position)
         on conflict (hash) do nothing), changed as (
         update tool t set
-          name = "input"."name",
-          display_name = "input"."display_name",
-          description = "input"."description",
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else t."name" end, "display_name" = case when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text else t."display_name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else t."description" end, "in_code_tool_id" = case when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text else t."in_code_tool_id" end, "passthrough_auth" = case when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean else t."passthrough_auth" end, "mcp_server_id" = case when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer else t."mcp_server_id" end, "user_id" = case when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid else t."user_id" end, "oauth_config_id" = case when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer else t."oauth_config_id" end, "enabled" = case when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean else t."enabled" end, "chat_selectable" = case when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean else t."chat_selectable" end, "agent_creation_selectable" = case when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean else t."agent_creation_selectable" end, "default_enabled" = case when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean else t."default_enabled" end,
           definition_hash = decode("input"."definition_hash", 'hex'),
-          passthrough_auth = "input"."passthrough_auth",
-          oauth_config_id = "input"."oauth_config_id",
           version = t.version + 1,
           field_versions = t.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
@@ -782,9 +723,5 @@ with input as materialized (
           decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
           decode("input"."hash", 'hex')
         from changed t join locked using (id) join input using (position))
-      select input.position, t.version, t.id, t.name, t.description, null::text as definition,
-      coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id, "input"."shown_headers" as custom_headers,
-      t.passthrough_auth, t.mcp_server_id, t.user_id, t.oauth_config_id,
-      (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name,
-      t.enabled, t.chat_selectable, t.agent_creation_selectable, t.default_enabled
+      select input.position, t.version, t.id as id, t.name as name, t.description as description, null::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position);

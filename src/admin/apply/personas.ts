@@ -1,48 +1,26 @@
-import { type Kysely, sql, type Transaction } from 'kysely'
-import type { Database, ShareLevel } from '../../db/tables.js'
-import { changedFields, contentOf } from '../../persona/plan.js'
-import { PERSONA_COLUMN_TYPES, type PersonaContent, type PersonaState, personaState } from '../../persona/state.js'
-import { lockPersona, writePersona } from '../../persona/store.js'
-import { parseDateTime } from '../../schema/date-time.js'
+import { type Insertable, type Kysely, sql, type Transaction } from 'kysely'
+import { OPERATOR } from '../../auth/viewer.js'
+import type { Database, PersonaTable, ShareLevel } from '../../db/tables.js'
+import type { Loc } from '../../errors.js'
+import {
+  BLANK_AGENT,
+  COLUMNS,
+  linkOf,
+  type PersonaContent,
+  RELATIONS,
+  type Relation,
+  type Share,
+} from '../../persona/fields.js'
+import { personaResource } from '../../persona/resource.js'
+import { changedFields, contentOf, defaultMustBePublic } from '../../persona/rules.js'
+import { type PersonaState, personaState } from '../../persona/state.js'
 import type { Actor, Change } from '../../updates/audit.js'
-import type { AgentEntry } from '../document.js'
+import { lockState, storeDecision } from '../../updates/engine.js'
+import type { AgentEntry, Reference } from '../document.js'
 import { batches } from './batches.js'
 import { ascending, type Catalogue, type Id, type Matched } from './catalogue.js'
 import { auditCreations } from './creation.js'
 import type { Outcome } from './report.js'
-
-/** An agent as it is before anybody says anything of it: what a document does not name in a new agent. */
-export const BLANK_AGENT: Readonly<PersonaContent> = {
-  name: '',
-  description: '',
-  document_set_ids: [],
-  num_chunks: null,
-  is_public: false,
-  recency_bias: 'base_decay',
-  llm_filter_extraction: true,
-  llm_relevance_filter: false,
-  tool_ids: [],
-  system_prompt: null,
-  task_prompt: null,
-  datetime_aware: true,
-  llm_model_provider_override: null,
-  llm_model_version_override: null,
-  starter_messages: null,
-  users: [],
-  groups: [],
-  uploaded_image_id: null,
-  icon_name: null,
-  search_start_date: null,
-  label_ids: [],
-  is_default_persona: false,
-  display_priority: null,
-  user_file_ids: [],
-  replace_base_system_prompt: false,
-  is_visible: true,
-  builtin_persona: false,
-  deleted: false,
-  owner_id: null,
-}
 
 export interface PersonasPlan {
   outcomes: Outcome[]
@@ -95,11 +73,13 @@ export async function changePersona(
   decide: (state: PersonaState) => PersonaContent,
   actor: Actor,
 ): Promise<{ version: number; changes: Change[] } | undefined> {
-  const state = await lockPersona(trx, id, null)
+  const state = await lockState(trx, personaResource, id, OPERATOR)
   if (state === undefined) return undefined
   const content = decide(state)
   const changes = changedFields(state, content)
-  return { version: await writePersona(trx, state, { content, changes }, actor), changes }
+  // What is attached was found in the catalogue, or checked by whoever calls.
+  const decision = { content, changes, attached: {}, kept: [] }
+  return { version: await storeDecision(trx, personaResource, state, decision, actor), changes }
 }
 
 async function readStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, PersonaState>> {
@@ -117,18 +97,14 @@ type Fields = AgentEntry & Readonly<Record<string, unknown>>
 function mergedContent(before: PersonaContent, match: Matched, catalogue: Catalogue): PersonaContent {
   const entry = match.entry as Fields // it passed the document's schema
   const content = contentOf(before)
-  for (const column of Object.keys(PERSONA_COLUMN_TYPES)) {
-    if (entry[column] !== undefined) Object.assign(content, { [column]: entry[column] })
-  }
-  content.name = content.name.trim()
-  if (entry.search_start_date) content.search_start_date = parseDateTime(entry.search_start_date) ?? null
-  if (entry.starter_messages) {
-    content.starter_messages = entry.starter_messages.map(({ name, message }) => ({ name, message }))
+  for (const [column, { canonical }] of COLUMNS) {
+    const value = entry[column]
+    if (value === undefined) continue
+    Object.assign(content, { [column]: canonical === undefined || value === null ? value : canonical(value as never) })
   }
   mergeRelations(content, entry, match, catalogue)
   if (content.is_default_persona && !content.is_public) {
-    const loc = [...match.loc, 'is_default_persona']
-    catalogue.faults.push({ loc, msg: 'a default agent must be public', type: 'default_persona_private' })
+    catalogue.faults.push(defaultMustBePublic([...match.loc, 'is_default_persona']))
   }
   return content
 }
@@ -138,38 +114,30 @@ function mergeRelations(content: PersonaContent, entry: Fields, { loc }: Matched
     const owner = entry.owner && catalogue.resolve('users', entry.owner, [...loc, 'owner'])
     content.owner_id = owner === null ? null : String(owner)
   }
-  if (entry.tools) content.tool_ids = catalogue.resolveAll('tools', entry.tools, [...loc, 'tools']).map(Number)
-  if (entry.document_sets) {
-    content.document_set_ids = catalogue
-      .resolveAll('document_sets', entry.document_sets, [...loc, 'document_sets'])
-      .map(Number)
-  }
-  if (entry.labels) content.label_ids = catalogue.resolveAll('labels', entry.labels, [...loc, 'labels']).map(Number)
-  if (entry.user_files) {
-    content.user_file_ids = catalogue.resolveAll('user_files', entry.user_files, [...loc, 'user_files']).map(String)
-  }
-  if (entry.users) {
-    const shares = entry.users.map(({ email, level }, index) => ({
-      id: catalogue.resolve('users', email, [...loc, 'users', index, 'email']),
-      level: level ?? ('viewer' as const),
-    }))
-    content.users = sortedShares(shares)
+  for (const [relation, { link }] of RELATIONS) {
+    const { field, section } = link.document
+    const listed = entry[field]
+    if (listed === undefined) continue
+    const ids = link.isShare
+      ? sharesOf(relation, listed as DocumentShare[], loc, catalogue)
+      : catalogue.resolveAll(section, listed as Reference[], [...loc, field])
+    Object.assign(content, { [relation]: ids })
   }
   // The owner has every right already; the update operation drops them as well.
   content.users = content.users.filter(share => share.id !== content.owner_id)
-  if (entry.groups) {
-    const shares = entry.groups.map(({ name, level }, index) => ({
-      id: catalogue.resolve('groups', name, [...loc, 'groups', index, 'name']),
-      level: level ?? ('viewer' as const),
-    }))
-    content.groups = sortedShares(shares).map(({ id, level }) => ({ id: Number(id), level }))
-  }
 }
 
-function sortedShares(shares: readonly { id: Id | null; level: ShareLevel }[]): { id: string; level: ShareLevel }[] {
+/** A share in a document: who, by the link's key, and the level. */
+type DocumentShare = Readonly<Record<string, Reference>> & { level?: ShareLevel }
+
+function sharesOf(relation: Relation, shares: readonly DocumentShare[], loc: Loc, catalogue: Catalogue): Share<Id>[] {
+  const { field, section, key = 'id' } = linkOf(relation).document
   const levels = new Map<Id, ShareLevel>()
-  for (const { id, level } of shares) if (id !== null) levels.set(id, level)
-  return ascending([...levels.keys()]).map(id => ({ id: id as string, level: levels.get(id) ?? 'viewer' })) // groups turn it into a number
+  for (const [index, share] of shares.entries()) {
+    const id = catalogue.resolve(section, share[key] ?? '', [...loc, field, index, key])
+    if (id !== null) levels.set(id, share.level ?? 'viewer')
+  }
+  return ascending([...levels.keys()]).map(id => ({ id, level: levels.get(id) ?? 'viewer' }))
 }
 
 async function insertPersonas(trx: Transaction<Database>, created: readonly Planned[], actor: Actor): Promise<void> {
@@ -184,67 +152,23 @@ async function insertPersonas(trx: Transaction<Database>, created: readonly Plan
 }
 
 function columnsOf(content: PersonaContent) {
-  const {
-    tool_ids: _,
-    document_set_ids: __,
-    label_ids: ___,
-    user_file_ids: ____,
-    users: _____,
-    groups: ______,
-    ...columns
-  } = content
-  return { ...columns, starter_messages: columns.starter_messages && JSON.stringify(columns.starter_messages) }
+  const columns = COLUMNS.map(([name, { column }]) => {
+    const value = content[name]
+    return [name, column === 'json' && value !== null ? JSON.stringify(value) : value]
+  })
+  return Object.fromEntries(columns) as Insertable<PersonaTable> // every column of the table has its row in the table of fields
 }
 
 async function insertLinks(trx: Transaction<Database>, created: readonly Planned[]): Promise<void> {
-  const links = <Item, Row>(items: (content: PersonaContent) => Item[], row: (item: Item) => Row) =>
-    created.flatMap(({ id, content }) => items(content).map(item => ({ persona_id: id, ...row(item) })))
-  for (const rows of batches(
-    links(
-      c => c.tool_ids,
-      tool_id => ({ tool_id }),
-    ),
-  )) {
-    await trx.insertInto('persona_tool').values(rows).execute()
-  }
-  for (const rows of batches(
-    links(
-      c => c.document_set_ids,
-      document_set_id => ({ document_set_id }),
-    ),
-  )) {
-    await trx.insertInto('persona_document_set').values(rows).execute()
-  }
-  for (const rows of batches(
-    links(
-      c => c.label_ids,
-      label_id => ({ label_id }),
-    ),
-  )) {
-    await trx.insertInto('persona_label').values(rows).execute()
-  }
-  for (const rows of batches(
-    links(
-      c => c.user_file_ids,
-      user_file_id => ({ user_file_id }),
-    ),
-  )) {
-    await trx.insertInto('persona_user_file').values(rows).execute()
-  }
-  for (const rows of batches(
-    links(
-      c => c.users,
-      ({ id, level }) => ({ user_id: id, level }),
-    ),
-  )) {
-    await trx.insertInto('persona_user').values(rows).execute()
-  }
-  for (const rows of batches(
-    links(
-      c => c.groups,
-      ({ id, level }) => ({ user_group_id: id, level }),
-    ),
-  )) {
-    await trx.insertInto('persona_group').values(rows).execute()
+  for (const [relation, { link }] of RELATIONS) {
+    const links = created.flatMap(({ id: persona_id, content }) =>
+      content[relation].map(item => {
+        const { id, ...level } = typeof item === 'object' ? item : { id: item }
+        return { persona_id, [link.column]: id, ...level }
+      }),
+    )
+    // The six tables have no type in common; the table of fields names the columns of each.
+    const loose = trx as unknown as Transaction<Record<string, Record<string, unknown>>>
+    for (const rows of batches(links)) await loose.insertInto(link.table).values(rows).execute()
   }
 }

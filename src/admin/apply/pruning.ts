@@ -1,11 +1,14 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
+import { OPERATOR } from '../../auth/viewer.js'
+import { databaseTimeMs } from '../../db/clock.js'
 import type { Database } from '../../db/tables.js'
-import { lockTool, OPERATOR } from '../../tool/store.js'
+import { BLANK_AGENT } from '../../persona/fields.js'
+import { toolResource } from '../../tool/resource.js'
 import { type Actor, auditEntry } from '../../updates/audit.js'
-import { databaseTimeMs } from '../../updates/time.js'
+import { lockState } from '../../updates/engine.js'
 import { type OrganisationDocument, SECTIONS, type SectionName } from '../document.js'
 import { type Catalogue, type StoredRow, TABLES } from './catalogue.js'
-import { BLANK_AGENT, changePersona } from './personas.js'
+import { changePersona } from './personas.js'
 import type { Outcome } from './report.js'
 
 export interface PruningPlan {
@@ -137,7 +140,7 @@ async function remove(trx: Transaction<Database>, section: SectionName, row: Sto
 
 /** The last row of a tool's chain says that it was removed: `audit verify` knows by it why the tool is not there. */
 async function auditRemoval(trx: Transaction<Database>, id: number, actor: Actor): Promise<void> {
-  const state = await lockTool(trx, id, OPERATOR)
+  const state = await lockState(trx, toolResource, id, OPERATOR)
   if (state === undefined) return
   const changes = [
     { field: 'definition', from: state.definition_hash, to: null },

@@ -1,14 +1,24 @@
 import { dirname, resolve } from 'node:path'
 import { type Kysely, sql, type Transaction } from 'kysely'
+import { OPERATOR } from '../../auth/viewer.js'
+import { received } from '../../db/clock.js'
 import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import type { Vault } from '../../secrets/vault.js'
 import { checkDefinition, type DefinitionLimits } from '../../tool/definition/index.js'
-import { type CheckedDefinition, planToolUpdate, shownMask, type ToolPlan, type ToolUpdate } from '../../tool/plan.js'
+import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
+import { toolResource } from '../../tool/resource.js'
+import {
+  type CheckedDefinition,
+  changedFields,
+  decideTool,
+  shownMask,
+  type ToolDecision,
+  type ToolUpdateFields,
+} from '../../tool/rules.js'
 import { type ToolState, toolState } from '../../tool/state.js'
-import { lockTool, OPERATOR, writeTool } from '../../tool/store.js'
 import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
-import { received } from '../../updates/time.js'
+import { lockState, storeDecision } from '../../updates/engine.js'
 import type { ToolEntry } from '../document.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
@@ -24,34 +34,6 @@ export interface ToolSurroundings {
   env: Readonly<Record<string, string | undefined>>
   baseDir: string | undefined
   definitionLimits: Partial<DefinitionLimits>
-}
-
-/** Columns of a tool that no caller of the API changes: the operator does, with the same audit row. */
-export interface OperatorColumns {
-  in_code_tool_id: string | null
-  mcp_server_id: number | null
-  user_id: string | null
-  enabled: boolean
-  chat_selectable: boolean
-  agent_creation_selectable: boolean
-  default_enabled: boolean
-}
-
-const OPERATOR_COLUMNS = [
-  'in_code_tool_id',
-  'mcp_server_id',
-  'user_id',
-  'enabled',
-  'chat_selectable',
-  'agent_creation_selectable',
-  'default_enabled',
-] as const satisfies readonly (keyof OperatorColumns)[]
-
-/** What the operator decided for one tool: the plan of the API's own fields, and the columns beside them. */
-export interface ToolDecision {
-  plan: ToolPlan
-  columns: OperatorColumns
-  changes: Change[]
 }
 
 export interface ToolsPlan {
@@ -76,7 +58,7 @@ export async function planTools(
     const id = Number(match.id)
     const state = states.get(id)
     const given = givenTool(match, catalogue, around, state)
-    const decision = noteFaults(catalogue, match, () => decideTool(state ?? blankTool(id), given, around.vault))
+    const decision = noteFaults(catalogue, match, () => decideAsOperator(state ?? blankTool(id), given, around.vault))
     const changes = decision?.changes ?? []
     if (state === undefined && decision) created.push({ id, decision, changes })
     if (state !== undefined && changes.length > 0) changed.push({ id, given })
@@ -89,7 +71,7 @@ export async function planTools(
     write: async (trx, actor) => {
       await insertTools(trx, created, actor)
       for (const { id, given } of [...changed].sort((a, b) => a.id - b.id)) {
-        await changeTool(trx, id, state => decideTool(state, given, around.vault), actor)
+        await changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor)
       }
     },
   }
@@ -105,66 +87,37 @@ export async function changeTool(
   decide: (state: ToolState) => ToolDecision,
   actor: Actor,
 ): Promise<{ version: number; changes: Change[] } | undefined> {
-  const state = await lockTool(trx, id, OPERATOR)
+  const state = await lockState(trx, toolResource, id, OPERATOR)
   if (state === undefined) return undefined
-  const { plan, columns, changes } = decide(state)
-  const version = await writeTool(trx, state, { ...plan, changes }, actor)
-  if (OPERATOR_COLUMNS.some(column => columns[column] !== state[column])) {
-    await trx.updateTable('tool').set(columns).where('id', '=', id).execute()
-  }
-  return { version, changes }
+  const decision = decide(state)
+  return { version: await storeDecision(trx, toolResource, state, decision, actor), changes: decision.changes }
 }
 
-/** What the operator asks of one tool; absent columns stay. */
+/** What the operator asks of one tool: the fields of an update, and any column beside them. What is absent stays. */
 export interface GivenTool {
-  fields: ToolUpdate['fields'] & { display_name?: string | null }
-  columns: Partial<OperatorColumns>
+  fields: ToolUpdateFields
+  columns: Partial<ToolContent>
   definitionFaults: Fault[]
 }
 
 /** Judges what the operator asks of a tool by the API's own rules, built-in tools included. Throws `InvalidRequest`. */
-export function decideTool(state: ToolState, given: GivenTool, vault: Vault): ToolDecision {
-  const { display_name, ...fields } = given.fields
+export function decideAsOperator(state: ToolState, given: GivenTool, vault: Vault): ToolDecision {
+  const { fields, columns, definitionFaults } = given
   const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, manageable: true }
-  const update: ToolUpdate = {
-    fields,
-    definitionFaults: given.definitionFaults,
-    precondition: { kind: 'none' },
-    preconditionDemanded: false,
-  }
-  const plan = planToolUpdate(editable, update, vault, true)
-  const columns = { ...operatorColumns(state), ...given.columns }
-  const changes = [...plan.changes]
-  if (display_name !== undefined && display_name !== state.display_name) {
-    plan.content.display_name = display_name
-    changes.push({ field: 'display_name', from: state.display_name, to: display_name })
-  }
-  for (const column of OPERATOR_COLUMNS) {
-    if (columns[column] !== state[column]) changes.push({ field: column, from: state[column], to: columns[column] })
-  }
-  return { plan, columns, changes }
+  const decision = decideTool(editable, { fields, definitionFaults, vault }, { oauthConfigExists: true })
+  const { in_code_tool_id, mcp_server_id } = state
+  const content = { ...decision.content, in_code_tool_id, mcp_server_id, ...columns }
+  return { ...decision, content, changes: changedFields(state, content, decision.headers) }
 }
 
 /** A tool as it is before anybody says anything of it. */
 export function blankTool(id: number): ToolState {
   return {
+    ...BLANK_TOOL,
     id,
     version: 0,
     audit_head: GENESIS_HASH,
     field_versions: {},
-    name: '',
-    display_name: null,
-    description: '',
-    in_code_tool_id: null,
-    definition_hash: null,
-    passthrough_auth: false,
-    mcp_server_id: null,
-    user_id: null,
-    oauth_config_id: null,
-    enabled: true,
-    chat_selectable: true,
-    agent_creation_selectable: true,
-    default_enabled: false,
     secrets_generation: 0,
     headers: [],
     manageable: true,
@@ -183,24 +136,22 @@ export async function insertTools(
   for (const some of batches(created)) {
     await insertDefinitions(
       trx,
-      some.map(({ decision }) => decision.plan.definition),
+      some.map(({ decision }) => decision.definition),
     )
     const versions = await auditCreations(trx, 'tool', some, actor)
     await trx
       .insertInto('tool')
       .values(
-        some.map(({ id, decision: { plan, columns } }, index) => ({
+        some.map(({ id, decision: { content } }, index) => ({
           id,
-          ...plan.content,
-          ...columns,
-          definition_hash:
-            plan.content.definition_hash === null ? null : Buffer.from(plan.content.definition_hash, 'hex'),
+          ...content,
+          definition_hash: content.definition_hash === null ? null : Buffer.from(content.definition_hash, 'hex'),
           ...versions[index],
         })),
       )
       .execute()
   }
-  const headers = created.flatMap(({ id, decision }) => headerRows(id, decision.plan))
+  const headers = created.flatMap(({ id, decision }) => headerRows(id, decision))
   for (const rows of batches(headers)) await trx.insertInto('tool_header').values(rows).execute()
 }
 
@@ -219,7 +170,7 @@ async function insertDefinitions(
   }
 }
 
-function headerRows(toolId: number, { headers }: ToolPlan) {
+function headerRows(toolId: number, { headers }: ToolDecision) {
   return (headers ?? []).flatMap(({ name, fingerprint, sealed }, position) => {
     if (sealed === null) return []
     const { keyId: key_id, nonce, ciphertext } = sealed
@@ -238,27 +189,6 @@ export function checkedDefinition(
   if (!checked.ok) return { faults: checked.faults }
   const text = JSON.stringify(definition)
   return { definition: { text, hash: sha256(text) } }
-}
-
-function operatorColumns(state: ToolState): OperatorColumns {
-  const {
-    in_code_tool_id,
-    mcp_server_id,
-    user_id,
-    enabled,
-    chat_selectable,
-    agent_creation_selectable,
-    default_enabled,
-  } = state
-  return {
-    in_code_tool_id,
-    mcp_server_id,
-    user_id,
-    enabled,
-    chat_selectable,
-    agent_creation_selectable,
-    default_enabled,
-  }
 }
 
 async function readStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, ToolState>> {
@@ -281,7 +211,7 @@ function givenTool(
   const { loc } = match
   const entry = match.entry as ToolEntry // it passed the document's schema
   const given: GivenTool = { fields: { name: entry.name }, columns: {}, definitionFaults: [] }
-  if (entry.display_name !== undefined) given.fields.display_name = entry.display_name
+  if (entry.display_name !== undefined) given.columns.display_name = entry.display_name
   if (entry.description !== undefined) given.fields.description = entry.description
   if (entry.passthrough_auth !== undefined) given.fields.passthrough_auth = entry.passthrough_auth
   if (entry.custom_headers !== undefined) given.fields.custom_headers = givenHeaders(match, catalogue, around, state)

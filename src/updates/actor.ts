@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify'
-import { clientAddressOf } from '../http/client-address.js'
-import type { Actor } from '../updates/audit.js'
+import { clientAddressOf } from '../auth/client-address.js'
+import type { Actor } from './audit.js'
 
 /** The caller of a request as the audit trail names them. */
 export function actorOf(request: FastifyRequest): Actor {

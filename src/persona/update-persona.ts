@@ -1,21 +1,23 @@
 import type { TObject } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import { actorOf } from '../auth/actor.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
 import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
-import { parseDateTime } from '../schema/date-time.js'
 import { compileBody, HTTPValidationError } from '../schema/faults.js'
-import { canonicalUuid, reference } from '../schema/vocabulary.js'
-import type { PersonaPlan, PersonaUpdate, PersonaUpdateFields } from './plan.js'
+import { reference } from '../schema/vocabulary.js'
+import { actorOf } from '../updates/actor.js'
+import { update } from '../updates/engine.js'
+import type { RecentChange } from '../updates/recent.js'
+import { REQUEST_FIELDS } from './fields.js'
+import { personaResource } from './resource.js'
+import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
-import { updatePersona } from './store.js'
 
-export interface PersonaRouteOptions {
+export interface UpdatePersonaOptions {
   database: ServiceDatabase
   bodyLimitBytes: number
   jsonDepthMax: number
@@ -26,7 +28,7 @@ export interface PersonaRouteOptions {
 
 const LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }
 
-function shapeOf({ upsertRequest, jsonDepthMax }: PersonaRouteOptions): RequestShape {
+function shapeOf({ upsertRequest, jsonDepthMax }: UpdatePersonaOptions): RequestShape {
   return {
     pathId: 'persona_id',
     query: { update_mask: 'mask', dry_run: 'flag' },
@@ -35,7 +37,7 @@ function shapeOf({ upsertRequest, jsonDepthMax }: PersonaRouteOptions): RequestS
 }
 
 /** `PATCH /persona/{persona_id}`, the one operation on agents. */
-export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRouteOptions): void {
+export function registerUpdatePersona(app: FastifyInstance, options: UpdatePersonaOptions): void {
   const shape = shapeOf(options)
   app.patch(
     '/persona/:persona_id',
@@ -60,54 +62,58 @@ export function registerPersonaRoutes(app: FastifyInstance, options: PersonaRout
     async (request, reply) => {
       const parts = readRequest(request, shape)
       if (parts.id === undefined) throw new ResourceNotFound('persona')
-      const update = updateOf(parts, options.requireIfMatch || request.caller.token.requiresIfMatch)
+      const { caller } = request
+      const { mask, strict, precondition } = parts
       const dryRun = parts.flags.dry_run ?? false
-      const { snapshot, version, plan } = await updatePersona(options.database, {
+      const asked = {
         id: parts.id,
-        caller: request.caller,
+        caller,
         actor: actorOf(request),
-        prefetched: request.prefetched as PersonaState | null, // this route's lookup reads it
-        update,
+        fields: fieldsOf(parts),
+        masked: mask !== undefined,
+        strict,
+        precondition,
+        preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
-      })
-      const warnings = warningsOf(plan, parts)
+      }
+      // This route's lookup reads the agent along with the caller.
+      const prefetched = request.prefetched as PersonaState | null
+      const { snapshot, version, decision, overwritten } = await update(
+        options.database,
+        personaResource,
+        asked,
+        prefetched,
+      )
+      const warnings = warningsOf(decision, overwritten, parts)
       return answerUpdate(reply, {
         kind: 'persona',
         id: parts.id,
         version,
         snapshot,
         dryRun,
-        strict: parts.strict,
+        strict,
         warnings,
       })
     },
   )
 }
 
-function updateOf(parts: RequestParts, preconditionDemanded: boolean): PersonaUpdate {
-  const { mask, strict, precondition } = parts
-  return { fields: fieldsOf(parts), masked: mask !== undefined, strict, precondition, preconditionDemanded }
-}
-
 /** The fields that the request names, in the form in which they are stored. The body passed its schema before. */
 function fieldsOf({ body, mask }: RequestParts): PersonaUpdateFields {
-  const names = mask ?? Object.keys(PersonaUpsertRequest.properties)
-  const given = Object.fromEntries(names.filter(name => Object.hasOwn(body, name)).map(name => [name, body[name]]))
-  const fields = given as PersonaUpdateFields & { [name: string]: unknown }
-  if (fields.name !== undefined) fields.name = fields.name.trim()
-  if (fields.users !== undefined) fields.users = fields.users.map(id => canonicalUuid(id) ?? id)
-  if (fields.starter_messages) {
-    fields.starter_messages = fields.starter_messages.map(({ name, message }) => ({ name, message }))
+  const fields: Record<string, unknown> = {}
+  for (const [name, { canonical }] of REQUEST_FIELDS) {
+    if (!Object.hasOwn(body, name) || (mask !== undefined && !mask.includes(name))) continue
+    const value = body[name]
+    fields[name] = canonical === undefined || value === null ? value : canonical(value)
   }
-  if (fields.search_start_date) fields.search_start_date = parseDateTime(fields.search_start_date) ?? null
   return fields
 }
 
-function warningsOf(plan: PersonaPlan, parts: RequestParts): string[] {
+function warningsOf({ kept }: PersonaDecision, overwritten: RecentChange[], parts: RequestParts): string[] {
   const outside = parts.mask === undefined ? [] : Object.keys(parts.body).filter(name => outsideMask(name, parts))
   return [
-    ...plan.kept.map(keptFieldWarning),
-    ...plan.overwritten.map(overwriteWarning),
+    ...kept.map(keptFieldWarning),
+    ...overwritten.map(overwriteWarning),
     ...outside.map(outsideMaskWarning),
     ...parts.unknown.map(unknownFieldWarning),
   ]

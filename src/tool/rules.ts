@@ -3,8 +3,8 @@ import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import { fingerprint, looksLikeMask, maskOf } from '../secrets/mask.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
 import type { Change } from '../updates/audit.js'
-import type { RecentChange } from '../updates/recent.js'
-import { entityTag, type Precondition, preconditionHolds } from '../updates/tag.js'
+import type { Decision, UpdateRequest } from '../updates/engine.js'
+import { COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { headerFaults } from './headers.js'
 import type { StoredHeader, ToolState } from './state.js'
 
@@ -19,20 +19,32 @@ export interface CheckedDefinition {
   hash: string
 }
 
-/** What an update of a tool asks for. `null` never arrives here but for `oauth_config_id`, which it clears. */
-export interface ToolUpdate {
-  fields: {
-    name?: string
-    description?: string
-    definition?: CheckedDefinition
-    custom_headers?: CustomHeaderInput[]
-    passthrough_auth?: boolean
-    oauth_config_id?: number | null
-  }
+/** The fields that an update names. `null` never arrives here but for `oauth_config_id`, which it clears. */
+export interface ToolUpdateFields {
+  name?: string
+  description?: string
+  definition?: CheckedDefinition
+  custom_headers?: CustomHeaderInput[]
+  passthrough_auth?: boolean
+  oauth_config_id?: number | null
+}
+
+/** What the rules need to know of an update of a tool. */
+export interface ToolUpdateContent {
+  fields: ToolUpdateFields
   /** What the check of the definition found; reported with the other faults of its stage. */
   definitionFaults: Fault[]
-  precondition: Precondition
-  preconditionDemanded: boolean
+  vault: Vault
+}
+
+/** A request to update a tool. */
+export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
+  fields: ToolUpdateFields
+}
+
+/** What the database says of what an update links. */
+export interface References {
+  oauthConfigExists: boolean
 }
 
 /** A header as it will be stored: taken over from a stored position, or sealed anew. */
@@ -43,44 +55,27 @@ export interface PlannedHeader {
   sealed: SealedSecret | null
 }
 
-export interface ToolContent {
-  name: string
-  display_name: string | null
-  description: string
-  definition_hash: string | null
-  passthrough_auth: boolean
-  oauth_config_id: number | null
-}
-
 /** The decision on a tool update that may be made. `headers` is null when the stored ones stay as they are. */
-export interface ToolPlan {
+export interface ToolDecision extends Decision {
   content: ToolContent
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
-  changes: Change[]
-  attachesOauthConfig: boolean
-  overwritten: RecentChange[]
-  precondition: 'holds' | 'failed' | 'demanded'
+  linksOauthConfig: boolean
 }
 
 /**
  * Decides an update of a tool against one state of it, in the order of DECISIONS section 2: may edit (`Forbidden`,
- * `BuiltinReadOnly`), the rules of definition, headers and masks (`InvalidRequest`), references. A precondition that
- * fails or is missing is reported in the plan. `oauthConfigExists` null takes a newly linked configuration for granted.
+ * `BuiltinReadOnly`), the rules of definition, headers and masks (`InvalidRequest`), references. With `references` null a
+ * newly linked OAuth configuration is taken for granted.
  * Throws `Unavailable` (`key_missing`) when the request touches a secret whose key is gone.
  */
-export function planToolUpdate(
-  state: ToolState,
-  update: ToolUpdate,
-  vault: Vault,
-  oauthConfigExists: boolean | null,
-): ToolPlan {
+export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
   requireManageable(state)
-  const { fields } = update
+  const { fields, vault } = update
   requireRules(state, update)
   const content = mergedContent(state, fields)
-  const attachesOauthConfig = content.oauth_config_id !== null && content.oauth_config_id !== state.oauth_config_id
-  if (attachesOauthConfig && oauthConfigExists === false) {
+  const linksOauthConfig = content.oauth_config_id !== null && content.oauth_config_id !== state.oauth_config_id
+  if (linksOauthConfig && references?.oauthConfigExists === false) {
     throw new InvalidRequest([
       { loc: ['body', 'oauth_config_id'], msg: 'OAuth configuration not found', type: 'not_found' },
     ])
@@ -92,13 +87,11 @@ export function planToolUpdate(
     definition: content.definition_hash === state.definition_hash ? null : (fields.definition ?? null),
     headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
     changes,
-    attachesOauthConfig,
-    overwritten: update.precondition.kind === 'none' ? overwrittenFields(state, changes) : [],
-    precondition: preconditionState(state, update, changes),
+    linksOauthConfig,
   }
 }
 
-/** Built-in tools and tools of an MCP server are no custom tools; of the others, the caller manages some or all. */
+/** Built-in tools and tools of an MCP server are not custom tools; of the others, the caller manages some or all. */
 export function requireManageable(state: ToolState): void {
   if (state.in_code_tool_id !== null || state.mcp_server_id !== null) {
     throw new BuiltinReadOnly(
@@ -114,7 +107,7 @@ export function requireManageable(state: ToolState): void {
   }
 }
 
-function requireRules(state: ToolState, update: ToolUpdate): void {
+function requireRules(state: ToolState, update: ToolUpdateContent): void {
   const { fields } = update
   const headers = fields.custom_headers ?? []
   const faults = [
@@ -137,7 +130,7 @@ function maskFaults(state: ToolState, headers: CustomHeaderInput[]): Fault[] {
   })
 }
 
-function passthroughFaults(state: ToolState, fields: ToolUpdate['fields']): Fault[] {
+function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] {
   if (fields.passthrough_auth === undefined && fields.custom_headers === undefined) return []
   const names = fields.custom_headers?.map(header => header.key) ?? state.headers.map(header => header.name)
   const index = names.findIndex(name => name.toLowerCase() === 'authorization')
@@ -148,15 +141,15 @@ function passthroughFaults(state: ToolState, fields: ToolUpdate['fields']): Faul
   ]
 }
 
-function mergedContent(state: ToolState, fields: ToolUpdate['fields']): ToolContent {
-  return {
-    name: fields.name ?? state.name,
-    display_name: state.display_name,
-    description: fields.description ?? state.description,
-    definition_hash: fields.definition?.hash ?? state.definition_hash,
-    passthrough_auth: fields.passthrough_auth ?? state.passthrough_auth,
-    oauth_config_id: fields.oauth_config_id === undefined ? state.oauth_config_id : fields.oauth_config_id,
-  }
+function mergedContent(state: ToolState, fields: ToolUpdateFields): ToolContent {
+  const { definition, custom_headers: _, ...columns } = fields
+  return { ...contentOf(state), ...columns, definition_hash: definition?.hash ?? state.definition_hash }
+}
+
+/** What an update or the operator can change in a tool's own row. */
+export function contentOf(state: ToolContent): ToolContent {
+  const columns = COLUMNS.map(([name]) => [name, state[name]])
+  return { ...Object.fromEntries(columns), definition_hash: state.definition_hash }
 }
 
 /** A mask keeps the stored secret; so does the same value sent again, so that sending it twice changes nothing. */
@@ -192,22 +185,19 @@ export function shownMask(header: { fingerprint: string }): string {
   return maskOf(Buffer.from(header.fingerprint, 'hex'))
 }
 
-function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
-  const changes: Change[] = []
-  const field = (name: string, from: unknown, to: unknown) => {
-    if (JSON.stringify(from) !== JSON.stringify(to)) changes.push({ field: name, from, to })
-  }
-  field('name', state.name, content.name)
-  field('display_name', state.display_name, content.display_name)
-  field('description', state.description, content.description)
-  field('definition', state.definition_hash, content.definition_hash)
-  if (headers !== null && (headers.some(isSealedAnew) || !sameHeaders(state.headers, headers))) {
-    changes.push({ field: 'custom_headers', from: shownHeaders(state.headers), to: shownHeaders(headers) })
-  }
-  field('passthrough_auth', state.passthrough_auth, content.passthrough_auth)
-  field('oauth_config_id', state.oauth_config_id, content.oauth_config_id)
-  return changes
+/** Every field that differs, in the order of the table. `headers` is null where the stored ones stay. */
+export function changedFields(state: ToolState, content: ToolContent, headers: PlannedHeader[] | null): Change[] {
+  return FIELD_NAMES.flatMap((field): Change[] => {
+    if (field === 'custom_headers') {
+      const stay = headers === null || (!headers.some(isSealedAnew) && sameHeaders(state.headers, headers))
+      return stay ? [] : [{ field, from: shownHeaders(state.headers), to: shownHeaders(headers) }]
+    }
+    const column = field === 'definition' ? 'definition_hash' : field
+    return state[column] === content[column] ? [] : [{ field, from: state[column], to: content[column] }]
+  })
 }
+
+const FIELD_NAMES = Object.keys(FIELDS) as (keyof typeof FIELDS)[] // the keys of this very table
 
 /** Also of an unchanged value when the key of the stored one is gone: it must be stored again, or it stays lost. */
 function isSealedAnew(header: PlannedHeader): boolean {
@@ -223,17 +213,4 @@ function sameHeaders(before: { name: string; fingerprint: string }[], after: typ
 /** Headers as answers and audit rows show them: name and mask. */
 export function shownHeaders(headers: { name: string; fingerprint: string }[]): CustomHeaderInput[] {
   return headers.map(header => ({ key: header.name, value: shownMask(header) }))
-}
-
-function preconditionState(state: ToolState, update: ToolUpdate, changes: Change[]): ToolPlan['precondition'] {
-  // A request that names no field is a read: where If-Match is demanded, it is how a client learns the tag.
-  const asks = Object.keys(update.fields).length > 0
-  if (asks && update.precondition.kind === 'none' && update.preconditionDemanded) return 'demanded'
-  if (changes.length === 0) return 'holds'
-  return preconditionHolds(update.precondition, entityTag('tool', state.id, state.version)) ? 'holds' : 'failed'
-}
-
-function overwrittenFields(state: ToolState, changes: Change[]): RecentChange[] {
-  const changed = new Set(changes.map(change => change.field))
-  return state.recent.filter(recent => changed.has(recent.field))
 }

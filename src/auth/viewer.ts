@@ -1,0 +1,53 @@
+import { type RawBuilder, sql } from 'kysely'
+import type { RowTypes } from '../db/statements/row-statement.js'
+import type { Param } from '../db/statements/statement.js'
+import type { Viewer } from './access.js'
+import { type Caller, isAdmin, managesActions } from './caller.js'
+
+/** Who is looking at a resource, as parameters of a statement. `user` is null for the operator at the command line. */
+export interface ViewerParameters {
+  user: string | null
+  manages_all: boolean
+  is_admin: boolean
+  managed_groups: number[]
+}
+
+export const VIEWER_TYPES: RowTypes<ViewerParameters> = {
+  user: 'uuid',
+  manages_all: 'boolean',
+  is_admin: 'boolean',
+  managed_groups: 'integer[]',
+}
+
+/** The viewer that may do everything: the operator at the command line. */
+export const OPERATOR: ViewerParameters = { user: null, manages_all: true, is_admin: true, managed_groups: [] }
+
+/** A caller as the statements' parameters name them. */
+export function viewerParameters(caller: Caller): ViewerParameters {
+  return {
+    user: caller.userId,
+    manages_all: managesActions(caller),
+    is_admin: isAdmin(caller),
+    managed_groups: caller.managedGroupIds,
+  }
+}
+
+/** SQL: the viewer of a statement whose parameters get their types where they stand. */
+export function viewerOf(param: Param<ViewerParameters>): Viewer & { isAdmin: RawBuilder<unknown> } {
+  return {
+    user: sql`${param('user')}::uuid`,
+    managesAll: sql`${param('manages_all')}::boolean`,
+    managedGroups: sql`${param('managed_groups')}::integer[]`,
+    isAdmin: sql`${param('is_admin')}::boolean`,
+  }
+}
+
+/** SQL: the viewer of a row statement, whose values have their types. */
+export function viewerOfRow(param: Param<ViewerParameters>): Viewer & { isAdmin: RawBuilder<unknown> } {
+  return {
+    user: param('user'),
+    managesAll: param('manages_all'),
+    managedGroups: param('managed_groups'),
+    isAdmin: param('is_admin'),
+  }
+}

@@ -1,0 +1,43 @@
+import { Unavailable } from '../errors.js'
+import { CommitUnknown, DatabaseClosed } from './connection/database-error.js'
+import { classifyDatabaseError, type DatabaseErrorKind } from './connection/sqlstate.js'
+
+const SENTENCES: Partial<Record<DatabaseErrorKind, string>> = {
+  read_only: 'The database accepts no changes at present. Try again.',
+  disk_full: 'The database has no space left for changes. The operator has to make some.',
+  out_of_resources: 'The database lacks memory or cannot read or write its files. Try again.',
+}
+
+/**
+ * A failure of the database as what the client may conclude from it, never in the database's own words; undefined for what
+ * is not a failure of the database. The one place that says of a failed statement whether its transaction was applied:
+ * every error but `CommitUnknown` means that it was not. Whoever has written before must not pass a later error through.
+ */
+export function unavailableFor(error: unknown): Unavailable | undefined {
+  const { kind } = classifyDatabaseError(error)
+  const because = { cause: error }
+  switch (kind) {
+    case 'other':
+    case 'constraint':
+      return undefined
+    case 'lock_timeout':
+    case 'serialization':
+    case 'deadlock':
+    case 'statement_timeout':
+    case 'too_many_connections':
+      return new Unavailable(
+        'overloaded',
+        'The database was too busy for this request. Try again.',
+        'not_applied',
+        because,
+      )
+    default: {
+      if (error instanceof DatabaseClosed) {
+        return new Unavailable('draining', 'This process is shutting down. Try again.', 'not_applied', because)
+      }
+      const sentence = SENTENCES[kind] ?? 'The database cannot be reached. Try again.'
+      const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
+      return new Unavailable('database_unreachable', sentence, outcome, because)
+    }
+  }
+}

@@ -1,0 +1,339 @@
+import { type TSchema, Type } from '@sinclair/typebox'
+import type { PersonaTable, ShareLevel } from '../db/tables.js'
+import { parseDateTime } from '../schema/date-time.js'
+import {
+  canonicalUuid,
+  dateTime,
+  flag,
+  identifier,
+  int32,
+  list,
+  nullable,
+  number,
+  text,
+  uuid,
+} from '../schema/vocabulary.js'
+import type { AnyColumnField, ColumnFields, ContentColumns, RequestLimits } from '../updates/fields.js'
+import { RecencyBiasSetting } from './enumerations.js'
+import { StarterMessage } from './records.js'
+
+/*
+ * The one table of an agent's fields, in the order of the interface document, which is the order of faults and of audit rows.
+ * The last rows are the operator's. Limits are those of DECISIONS sections 3 and 9.
+ */
+
+const DESCRIPTION_MAX_LENGTH = 10_000
+const PROMPT_MAX_LENGTH = 256_000
+const SHORT_TEXT_MAX_LENGTH = 255
+const STARTER_MESSAGES_MAX = 50
+
+const shortText = () => text({ maxLength: SHORT_TEXT_MAX_LENGTH })
+const prompt = () => text({ maxLength: PROMPT_MAX_LENGTH })
+const ids = ({ listItemsMax }: RequestLimits) => list(identifier(), { maxItems: listItemsMax })
+const optional = Type.Optional
+const byDefault = { default: false, description: 'The default is that of a new agent; what is absent stays as it is.' }
+
+/** Who may change a field beside the agent's editors. What an owner may change is otherwise refused, the rest is kept. */
+interface Changeable {
+  readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
+  /** What `null` means without an `update_mask`, which makes it mean null: that the field is as if it were absent. */
+  readonly nullWithoutMask?: 'kept'
+}
+
+/** A table that links agents to something else. */
+export interface Link {
+  readonly table:
+    | 'persona_tool'
+    | 'persona_document_set'
+    | 'persona_label'
+    | 'persona_user_file'
+    | 'persona_user'
+    | 'persona_group'
+  readonly column: string
+  readonly idType: 'integer' | 'text' | 'uuid'
+  /** Whether each link has a level. */
+  readonly isShare: boolean
+  /** What a fault calls the other end. */
+  readonly noun: string
+  /** The field of the organisation document, the section that it refers to, and, of a share, the key of the reference. */
+  readonly document: {
+    field: string
+    section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
+    key?: string
+  }
+}
+
+interface LinkField extends Changeable {
+  readonly link: Link
+  readonly request: (limits: RequestLimits) => TSchema
+  readonly canonical?: (ids: never) => (string | number)[]
+}
+
+/** A field that is not stored: it says what to do with another. */
+interface CommandField {
+  readonly command: string
+  readonly request: (limits: RequestLimits) => TSchema
+}
+
+export const FIELDS = {
+  name: {
+    column: 'text',
+    nullable: false,
+    blank: '',
+    request: () =>
+      text({
+        minLength: 1,
+        maxLength: SHORT_TEXT_MAX_LENGTH,
+        trimmed: true,
+        description: 'Judged and stored without the blanks around it.',
+      }),
+    canonical: (name: string) => name.trim(),
+    answer: text(),
+  },
+  description: {
+    column: 'text',
+    nullable: false,
+    blank: '',
+    request: () => text({ maxLength: DESCRIPTION_MAX_LENGTH }),
+    answer: text(),
+  },
+  document_set_ids: {
+    link: {
+      table: 'persona_document_set',
+      column: 'document_set_id',
+      idType: 'integer',
+      isShare: false,
+      noun: 'Document set',
+      document: { field: 'document_sets', section: 'document_sets' },
+    },
+    request: ids,
+  },
+  num_chunks: {
+    column: 'double precision',
+    nullable: true,
+    blank: null,
+    request: () => number({ minimum: 0, maximum: 1_000_000 }),
+    answer: nullable(number()),
+  },
+  is_public: {
+    column: 'boolean',
+    nullable: false,
+    blank: false,
+    request: () => flag(),
+    changedBy: 'owner',
+    answer: flag(),
+  },
+  recency_bias: { column: 'text', nullable: false, blank: 'base_decay', request: () => RecencyBiasSetting },
+  llm_filter_extraction: { column: 'boolean', nullable: false, blank: true, request: () => flag(), answer: flag() },
+  llm_relevance_filter: { column: 'boolean', nullable: false, blank: false, request: () => flag(), answer: flag() },
+  tool_ids: {
+    link: {
+      table: 'persona_tool',
+      column: 'tool_id',
+      idType: 'integer',
+      isShare: false,
+      noun: 'Tool',
+      document: { field: 'tools', section: 'tools' },
+    },
+    request: ids,
+  },
+  system_prompt: { column: 'text', nullable: true, blank: null, request: prompt, answer: optional(nullable(text())) },
+  task_prompt: { column: 'text', nullable: true, blank: null, request: prompt, answer: optional(nullable(text())) },
+  datetime_aware: {
+    column: 'boolean',
+    nullable: false,
+    blank: true,
+    request: () => flag(),
+    answer: optional(flag({ default: true })),
+  },
+  llm_model_provider_override: {
+    column: 'text',
+    nullable: true,
+    blank: null,
+    request: () => optional(nullable(shortText())),
+    answer: nullable(text()),
+  },
+  llm_model_version_override: {
+    column: 'text',
+    nullable: true,
+    blank: null,
+    request: () => optional(nullable(shortText())),
+    answer: nullable(text()),
+  },
+  starter_messages: {
+    column: 'json',
+    nullable: true,
+    blank: null,
+    request: () => optional(nullable(list(StarterMessage, { maxItems: STARTER_MESSAGES_MAX }))),
+    canonical: (messages: StarterMessage[]) => messages.map(({ name, message }) => ({ name, message })),
+    answer: nullable(list(StarterMessage)),
+  },
+  users: {
+    link: {
+      table: 'persona_user',
+      column: 'user_id',
+      idType: 'uuid',
+      isShare: true,
+      noun: 'User',
+      document: { field: 'users', section: 'users', key: 'email' },
+    },
+    request: ({ listItemsMax }: RequestLimits) => optional(list(uuid(), { maxItems: listItemsMax })),
+    canonical: (users: string[]) => users.map(id => canonicalUuid(id) ?? id),
+  },
+  groups: {
+    link: {
+      table: 'persona_group',
+      column: 'user_group_id',
+      idType: 'integer',
+      isShare: true,
+      noun: 'Group',
+      document: { field: 'groups', section: 'groups', key: 'name' },
+    },
+    request: (limits: RequestLimits) => optional(ids(limits)),
+    changedBy: 'owner',
+  },
+  remove_image: {
+    command: '`true` takes the image away, unless `uploaded_image_id` names another.',
+    request: () => optional(nullable(flag())),
+  },
+  uploaded_image_id: {
+    column: 'text',
+    nullable: true,
+    blank: null,
+    request: () => optional(nullable(shortText(), { description: '`null` leaves the image as it is.' })),
+    nullWithoutMask: 'kept',
+    answer: nullable(text()),
+  },
+  icon_name: {
+    column: 'text',
+    nullable: true,
+    blank: null,
+    request: () => optional(nullable(shortText())),
+    answer: nullable(text()),
+  },
+  search_start_date: {
+    column: 'timestamptz',
+    nullable: true,
+    blank: null,
+    request: () =>
+      optional(
+        nullable(dateTime(), { description: 'RFC 3339; UTC where it names no offset; a bare date is its midnight.' }),
+      ),
+    canonical: (date: string) => parseDateTime(date) ?? null,
+  },
+  label_ids: {
+    link: {
+      table: 'persona_label',
+      column: 'label_id',
+      idType: 'integer',
+      isShare: false,
+      noun: 'Label',
+      document: { field: 'labels', section: 'labels' },
+    },
+    request: (limits: RequestLimits) =>
+      optional(nullable(ids(limits), { description: '`null` leaves the labels as they are, `[]` removes all.' })),
+    nullWithoutMask: 'kept',
+  },
+  is_default_persona: {
+    column: 'boolean',
+    nullable: false,
+    blank: false,
+    request: () => optional(flag(byDefault)),
+    changedBy: 'admin',
+    answer: flag(),
+  },
+  display_priority: {
+    column: 'integer',
+    nullable: true,
+    blank: null,
+    request: () => optional(nullable(int32(), { description: '`null` leaves the priority as it is.' })),
+    nullWithoutMask: 'kept',
+    changedBy: 'admin once it is set',
+    answer: nullable(identifier()),
+  },
+  user_file_ids: {
+    link: {
+      table: 'persona_user_file',
+      column: 'user_file_id',
+      idType: 'text',
+      isShare: false,
+      noun: 'File',
+      document: { field: 'user_files', section: 'user_files' },
+    },
+    request: ({ listItemsMax }: RequestLimits) =>
+      optional(
+        nullable(list(shortText(), { maxItems: listItemsMax }), {
+          description: '`null` leaves the files as they are, `[]` removes all.',
+        }),
+      ),
+    nullWithoutMask: 'kept',
+  },
+  replace_base_system_prompt: {
+    column: 'boolean',
+    nullable: false,
+    blank: false,
+    request: () => optional(flag(byDefault)),
+    answer: optional(flag({ default: false })),
+  },
+  is_visible: { column: 'boolean', nullable: false, blank: true, document: flag(), answer: flag() },
+  builtin_persona: { column: 'boolean', nullable: false, blank: false, document: flag(), answer: flag() },
+  deleted: { column: 'boolean', nullable: false, blank: false, document: flag() },
+  owner_id: { column: 'uuid', nullable: true, blank: null },
+} as const satisfies Record<string, (AnyColumnField & Changeable) | LinkField | CommandField>
+
+type Fields = typeof FIELDS
+type Columns = ContentColumns<PersonaTable>
+
+/** A column of the table without a row here, or of another type, is an error of the compiler at this line. */
+const columns: ColumnFields<Columns> = FIELDS
+
+export type PersonaColumn = keyof Columns
+export type RequestField = { [F in keyof Fields]: Fields[F] extends { request: unknown } ? F : never }[keyof Fields]
+export type Relation = { [F in keyof Fields]: Fields[F] extends { link: Link } ? F : never }[keyof Fields]
+/** The relations whose links have a level. */
+export type ShareRelation = {
+  [R in Relation]: Fields[R]['link']['isShare'] extends true ? R : never
+}[Relation]
+
+/** Somebody whom an agent is shared with. */
+export interface Share<Id> {
+  id: Id
+  level: ShareLevel
+}
+
+type IdOf<R extends Relation> = Fields[R]['link']['idType'] extends 'integer' ? number : string
+
+/** Everything of an agent that can change, in the order of the table. */
+export type PersonaContent = {
+  -readonly [F in Exclude<keyof Fields, 'remove_image'>]: F extends keyof Columns
+    ? Columns[F]
+    : F extends Relation
+      ? F extends ShareRelation
+        ? Share<IdOf<F>>[]
+        : IdOf<F>[]
+      : never
+}
+
+// A row has its kind by its keys; `Object.entries` loses the names, which are put back here.
+export const COLUMNS = Object.entries(FIELDS).filter(
+  ([name]) => name in columns && 'column' in FIELDS[name as keyof Fields],
+) as [PersonaColumn, AnyColumnField & Changeable][]
+export const RELATIONS = Object.entries(FIELDS).filter(([, field]) => 'link' in field) as [Relation, LinkField][]
+export const REQUEST_FIELDS = Object.entries(FIELDS).filter(([, field]) => 'request' in field) as [
+  RequestField,
+  { request: (limits: RequestLimits) => TSchema; canonical?: (value: unknown) => unknown } & Changeable,
+][]
+export const CONTENT_FIELDS = Object.keys(FIELDS).filter(name => name !== 'remove_image') as (keyof PersonaContent)[]
+
+/** The link behind a relation. */
+export function linkOf(relation: Relation): Link {
+  return FIELDS[relation].link
+}
+
+/** A new agent before anybody says anything of it. */
+export const BLANK_AGENT = Object.fromEntries(
+  CONTENT_FIELDS.map(name => {
+    const field: object = FIELDS[name]
+    return [name, 'blank' in field ? field.blank : []]
+  }),
+) as unknown as Readonly<PersonaContent>

@@ -1,0 +1,104 @@
+import { viewerParameters } from '../auth/viewer.js'
+import { received } from '../db/clock.js'
+import { isInt4 } from '../schema/vocabulary.js'
+import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
+import { changedValues, fieldVersions } from '../updates/statements.js'
+import { COLUMNS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
+import {
+  type Attached,
+  decidePersona,
+  idsOf,
+  isVisible,
+  type PersonaDecision,
+  type PersonaUpdate,
+  type References,
+} from './rules.js'
+import type { PersonaState } from './state.js'
+import { type PersonaRow, readReferences, readSnapshot, readState, writeStatement } from './statements.js'
+
+interface PersonaTypes extends ResourceTypes {
+  State: PersonaState
+  Request: PersonaUpdate
+  Decision: PersonaDecision
+  References: References
+  Row: PersonaRow
+}
+
+/** Agents, as the engine of updates knows them. */
+export const personaResource: VersionedResource<PersonaTypes> = {
+  kind: 'persona',
+  read: async (executor, id, { user }) => {
+    const [row] = await readState.run(executor, { id, user })
+    return row && received(row.state)
+  },
+  decide: decidePersona,
+  references: async (executor, { caller }, { attached }) => {
+    const [row] = await readReferences.run(executor, { ...viewerParameters(caller), ...storableIds(attached) })
+    if (row === undefined) throw new Error('the references statement answered no row')
+    return row.references
+  },
+  isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
+  // A new link waits for whoever deletes what it refers to, and the definitions of many tools take long to read.
+  isBatchable: ({ attached, content }) =>
+    Object.keys(attached).length === 0 && content.tool_ids.length <= BATCHED_TOOLS_MAX,
+  reading: ({ id, version, access }, viewer) => readSnapshot.for({ ...viewer, id, version, access }),
+  writing: (state, { content, changes, attached }, viewer, entry) => {
+    const changed = new Set(changes.map(change => change.field))
+    const changedRelations = RELATIONS.map(([name]) => name).filter(name => changed.has(name))
+    const attachedRelations = RELATIONS.map(([name]) => name).filter(name => attached[name] !== undefined)
+    const own = {
+      id: state.id,
+      version: state.version,
+      access: state.access,
+      changed_columns: changedValues(COLUMNS, changes),
+      field_versions: fieldVersions(state, changes),
+    }
+    // Not spread into a literal: for so many properties V8 makes new hidden classes each time, a tenth of an update.
+    const parameters = Object.assign({}, viewer, entry, Object.assign(allIds(content), own))
+    for (const relation of changedRelations) Object.assign(parameters, linkChanges(relation, state, content))
+    for (const relation of attachedRelations) {
+      Object.assign(parameters, { [`${relation}_attached`]: attached[relation] })
+    }
+    return writeStatement(changedRelations, attachedRelations).for(parameters)
+  },
+  snapshot: row => row.snapshot,
+  replacedDefinition: () => null,
+  isVisible,
+}
+
+/** An agent with more tools goes by itself: its snapshot holds the definition of each. */
+const BATCHED_TOOLS_MAX = 8
+
+function allIds(content: PersonaContent) {
+  return Object.fromEntries(RELATIONS.map(([relation]) => [relation, idsOf(content, relation)])) as Record<
+    Relation,
+    (number | string)[]
+  >
+}
+
+/** The links of one relation to take away, and those to put: of shares, also those whose level changes. */
+function linkChanges(relation: Relation, before: PersonaContent, after: PersonaContent) {
+  const kept = new Set(idsOf(after, relation))
+  const removed = idsOf(before, relation).filter(id => !kept.has(id))
+  return { [`${relation}_removed`]: removed, [`${relation}_put`]: linksToPut(relation, before, after) }
+}
+
+function linksToPut(relation: Relation, before: PersonaContent, after: PersonaContent): (number | string)[] | string {
+  if (!linkOf(relation).isShare) {
+    const had = new Set(idsOf(before, relation))
+    return idsOf(after, relation).filter(id => !had.has(id))
+  }
+  const sharesOf = (content: PersonaContent) => content[relation] as Share<number | string>[] // isShare says so
+  const levels = new Map(sharesOf(before).map(share => [share.id, share.level]))
+  return JSON.stringify(sharesOf(after).filter(share => levels.get(share.id) !== share.level))
+}
+
+/** Ids of every relation that a column can hold. The others are nobody's. */
+function storableIds(attached: Attached) {
+  const ids = RELATIONS.map(([relation]) => [relation, (attached[relation] ?? []).filter(isStorable)])
+  return Object.fromEntries(ids) as Record<Relation, (number | string)[]>
+}
+
+function isStorable(id: number | string): boolean {
+  return typeof id === 'string' || isInt4(id)
+}

@@ -1,0 +1,205 @@
+import { type Caller, isAdmin } from '../auth/caller.js'
+import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ResourceNotFound } from '../errors.js'
+import type { Change } from '../updates/audit.js'
+import type { Decision, UpdateRequest } from '../updates/engine.js'
+import { sameValue } from '../updates/fields.js'
+import {
+  CONTENT_FIELDS,
+  FIELDS,
+  linkOf,
+  type PersonaContent,
+  RELATIONS,
+  REQUEST_FIELDS,
+  type Relation,
+  type RequestField,
+  type Share,
+} from './fields.js'
+import type { PersonaUpsertRequest } from './schema.js'
+import type { PersonaState } from './state.js'
+
+/** The fields that an update names, in the form in which they are stored. */
+export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }
+
+/**
+ * A request to update an agent. `masked` says that an `update_mask` named the fields, which makes `null` mean null for every
+ * nullable one (DECISIONS sections 3 and 8).
+ */
+export interface PersonaUpdate extends UpdateRequest {
+  fields: PersonaUpdateFields
+  masked: boolean
+  strict: boolean
+}
+
+/** Ids that an update attaches and that were not attached before, by relation: what must exist and be allowed. */
+export type Attached = Partial<Record<Relation, (number | string)[]>>
+
+/** What the database says of newly attached ids. An id that is not listed does not exist for the caller. */
+export type References = Record<Exclude<Relation, 'tool_ids'>, (number | string)[]> & {
+  tool_ids: { id: number; enabled: boolean; attachable: boolean }[]
+}
+
+/** The decision on an update that may be made: what the agent becomes, and which fields stay though the request named them. */
+export interface PersonaDecision extends Decision {
+  content: PersonaContent
+  attached: Attached
+  kept: string[]
+}
+
+/**
+ * Decides an update of an agent against one state of it. Pure: the same state, request and references give the same answer.
+ *
+ * In the order of DECISIONS section 2: seen (`ResourceNotFound`), may edit (`Forbidden`, `BuiltinReadOnly`), cross-field rules
+ * and references (`InvalidRequest`). With `references` null, newly attached ids are taken for granted.
+ */
+export function decidePersona(
+  state: PersonaState,
+  update: PersonaUpdate,
+  references: References | null,
+): PersonaDecision {
+  requireEditable(state, update.caller)
+  const { content, kept } = mergedContent(state, update)
+  requireRights(state, content, kept, update)
+  requirePublicDefault(state, content)
+  const attached = attachedIds(state, content)
+  if (references !== null) requireReferences(attached, update.fields, references)
+  return { content, changes: changedFields(state, content), attached, kept }
+}
+
+/** Whether the caller sees the agent at all. An invisible one answers like one that is not there. */
+export function isVisible(state: PersonaState, caller: Caller): boolean {
+  return !state.deleted && (state.access !== 'none' || isAdmin(caller))
+}
+
+/** That the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`. */
+export function requireEditable(state: PersonaState, caller: Caller): void {
+  if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
+  if (state.access !== 'owner' && state.access !== 'editor' && !isAdmin(caller)) {
+    throw new Forbidden(
+      'You can see this agent but not edit it: that takes its owner, an editor share or an administrator.',
+    )
+  }
+  if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be updated.')
+}
+
+function mergedContent(state: PersonaState, { fields, masked, caller }: PersonaUpdate) {
+  const content = contentOf(state)
+  const kept: string[] = []
+  if (fields.remove_image === true) content.uploaded_image_id = null
+  for (const [name, { changedBy, nullWithoutMask }] of REQUEST_FIELDS) {
+    const value = fields[name]
+    if (name === 'remove_image' || value === undefined) continue
+    if (value === null && nullWithoutMask === 'kept' && !masked) continue
+    const stored = storedValue(name, value, state)
+    const isAdmins = changedBy === 'admin' || (changedBy === 'admin once it is set' && state[name] !== null)
+    if (isAdmins && !isAdmin(caller) && !sameValue(stored, state[name])) kept.push(name)
+    else Object.assign(content, { [name]: stored })
+  }
+  return { content, kept }
+}
+
+/** What a field's value in a request becomes: of a relation the sorted ids, where `null` removes all. */
+function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown, state: PersonaState): unknown {
+  if (!('link' in FIELDS[name])) return value
+  const ids = (value ?? []) as (number | string)[] // it passed its schema
+  const relation = name as Relation
+  if (!linkOf(relation).isShare) return sorted(ids)
+  const before = new Map((state[relation] as Share<number | string>[]).map(share => [share.id, share.level]))
+  // Who is shared with already keeps the level, who is new becomes viewer; the owner needs no share (DECISIONS section 3).
+  const others = ids.filter(id => id !== state.owner_id)
+  return sorted(others).map(id => ({ id, level: before.get(id) ?? 'viewer' }))
+}
+
+function requireRights(state: PersonaState, content: PersonaContent, kept: string[], update: PersonaUpdate): void {
+  const owns = state.access === 'owner' || isAdmin(update.caller)
+  for (const [name, { changedBy }] of owns ? [] : REQUEST_FIELDS) {
+    if (changedBy === 'owner' && name !== 'remove_image' && !sameValue(content[name], state[name])) {
+      throw new Forbidden(`Changing ${name} takes the agent's owner or an administrator.`)
+    }
+  }
+  if (update.strict && kept.length > 0) {
+    throw new Forbidden(`Changing ${kept.join(' and ')} takes an administrator.`, 'admin')
+  }
+}
+
+function requirePublicDefault(state: PersonaState, content: PersonaContent): void {
+  if (!content.is_default_persona || content.is_public) return
+  const field = state.is_default_persona ? 'is_public' : 'is_default_persona'
+  throw new InvalidRequest([defaultMustBePublic(['body', field])])
+}
+
+/** The fault of a default agent that is not public. */
+export function defaultMustBePublic(loc: Fault['loc']): Fault {
+  return { loc, msg: 'A default agent must be public', type: 'default_persona_private' }
+}
+
+/** The ids that one content of an agent has and another had not. */
+export function attachedIds(before: PersonaContent, after: PersonaContent): Attached {
+  const attached: Attached = {}
+  for (const [relation] of RELATIONS) {
+    const had = new Set(idsOf(before, relation))
+    const added = idsOf(after, relation).filter(id => !had.has(id))
+    if (added.length > 0) attached[relation] = added
+  }
+  return attached
+}
+
+/** The ids of one relation, whatever the shape in which the content holds them. */
+export function idsOf(content: PersonaContent, relation: Relation): (number | string)[] {
+  const links: (number | string | Share<number | string>)[] = content[relation]
+  return links.map(link => (typeof link === 'object' ? link.id : link))
+}
+
+function requireReferences(attached: Attached, fields: PersonaUpdateFields, references: References): void {
+  const faults = RELATIONS.flatMap(([relation]) => {
+    const added = new Set(attached[relation] ?? [])
+    if (added.size === 0) return []
+    const faultOf = relation === 'tool_ids' ? toolFaults(references) : missingFaults(relation, references[relation])
+    return (fields[relation] ?? []).flatMap((id, index) => {
+      const fault = added.has(id) ? faultOf(id) : undefined
+      return fault === undefined ? [] : [{ loc: ['body', relation, index], ...fault }]
+    })
+  })
+  if (faults.length > 0) throw new InvalidRequest(faults)
+}
+
+type FaultOf = (id: number | string) => Omit<Fault, 'loc'> | undefined
+
+function missingFaults(relation: Relation, known: (number | string)[]): FaultOf {
+  const ids = new Set(known)
+  return id => (ids.has(id) ? undefined : { msg: `${linkOf(relation).noun} not found`, type: 'not_found' })
+}
+
+function toolFaults({ tool_ids }: References): FaultOf {
+  const tools = new Map<number | string, References['tool_ids'][number]>(tool_ids.map(tool => [tool.id, tool]))
+  return id => {
+    const tool = tools.get(id)
+    if (tool === undefined) return { msg: 'Tool not found', type: 'not_found' }
+    if (!tool.enabled) return { msg: 'This tool is disabled and cannot be attached', type: 'tool_disabled' }
+    if (tool.attachable) return undefined
+    return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }
+  }
+}
+
+/** Every field of the content that differs, in the order of the table; relations compare as sets with their levels. */
+export function changedFields(before: PersonaContent, after: PersonaContent): Change[] {
+  return CONTENT_FIELDS.filter(field => !sameValue(before[field], after[field])).map(field => ({
+    field,
+    from: before[field],
+    to: after[field],
+  }))
+}
+
+/** The changeable content alone, in the order of the table. */
+export function contentOf(state: PersonaContent): PersonaContent {
+  return Object.fromEntries(CONTENT_FIELDS.map(field => [field, state[field]])) as unknown as PersonaContent
+}
+
+function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
+  return [...new Set(ids)].sort(compareIds)
+}
+
+/** Numbers by size, texts by their UTF-8 bytes as the database does: JavaScript's own order is that of UTF-16. */
+export function compareIds(a: string | number, b: string | number): number {
+  if (typeof a === 'number' && typeof b === 'number') return a - b
+  return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))
+}

@@ -1,0 +1,102 @@
+import { type TSchema, Type } from '@sinclair/typebox'
+import type { ToolTable } from '../db/tables.js'
+import { flag, freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
+import type { AnyColumnField, ColumnFields, ContentColumns } from '../updates/fields.js'
+import { Header } from './records.js'
+
+/*
+ * The one table of a tool's fields, in the order of audit rows. A request changes those with `request`; the others are the
+ * operator's. In a request `null` leaves a field as it is, except `oauth_config_id`, which it clears (DECISIONS section 4).
+ */
+
+const optional = Type.Optional
+
+/** A field that is kept elsewhere than in the tool's own row. */
+interface OtherField {
+  readonly request: () => TSchema
+  readonly answer: TSchema
+}
+
+/** The columns that are fields. The generation of the secrets is bookkeeping; the definition is stored by its hash. */
+export type ToolColumns = Omit<ContentColumns<ToolTable>, 'secrets_generation' | 'definition_hash'>
+
+export const FIELDS = {
+  name: {
+    column: 'text',
+    nullable: false,
+    blank: '',
+    request: () => optional(nullable(text({ minLength: 1, maxLength: 255 }))),
+    answer: text(),
+  },
+  display_name: { column: 'text', nullable: true, blank: null, answer: text() },
+  description: {
+    column: 'text',
+    nullable: false,
+    blank: '',
+    request: () => optional(nullable(text({ maxLength: 10_000 }))),
+    answer: text(),
+  },
+  in_code_tool_id: { column: 'text', nullable: true, blank: null, answer: nullable(text()) },
+  definition: {
+    request: () => optional(nullable(freeForm(), { description: 'An OpenAPI 3.x document.' })),
+    answer: nullable(freeForm()),
+  },
+  custom_headers: {
+    request: () =>
+      optional(nullable(list(Header, { maxItems: 50 }), { description: 'Replaces the whole list; `[]` removes all.' })),
+    answer: nullable(list(Type.Unknown()), {
+      description: 'Header names with masked values, for callers who may manage the tool; `null` for all others.',
+    }),
+  },
+  passthrough_auth: {
+    column: 'boolean',
+    nullable: false,
+    blank: false,
+    request: () => optional(nullable(flag())),
+    answer: flag(),
+  },
+  mcp_server_id: { column: 'integer', nullable: true, blank: null, answer: optional(nullable(identifier())) },
+  user_id: { column: 'uuid', nullable: true, blank: null, answer: optional(nullable(text())) },
+  oauth_config_id: {
+    column: 'integer',
+    nullable: true,
+    blank: null,
+    request: () => optional(nullable(identifier(), { description: '`null` clears the link.' })),
+    answer: optional(nullable(identifier())),
+  },
+  enabled: { column: 'boolean', nullable: false, blank: true, answer: optional(flag({ default: true })) },
+  chat_selectable: { column: 'boolean', nullable: false, blank: true, answer: optional(flag({ default: true })) },
+  agent_creation_selectable: {
+    column: 'boolean',
+    nullable: false,
+    blank: true,
+    answer: optional(flag({ default: true })),
+  },
+  default_enabled: { column: 'boolean', nullable: false, blank: false, answer: optional(flag({ default: false })) },
+} as const satisfies Record<string, AnyColumnField | OtherField>
+
+type Fields = typeof FIELDS
+
+/** A column of the table without a row here, or of another type, is an error of the compiler at this line. */
+const columns: ColumnFields<ToolColumns> = FIELDS
+
+export type RequestField = { [F in keyof Fields]: Fields[F] extends { request: unknown } ? F : never }[keyof Fields]
+
+// A row has its kind by its keys; `Object.entries` loses the names, which are put back here.
+export const COLUMNS = Object.entries(columns).filter(([, field]) => 'column' in field) as [
+  keyof ToolColumns,
+  AnyColumnField,
+][]
+export const REQUEST_FIELDS = Object.entries(FIELDS).filter(([, field]) => 'request' in field) as [
+  RequestField,
+  { request: () => TSchema },
+][]
+
+/** What of a tool can change in its own row; the definition by the SHA-256 of its text, in hex. */
+export type ToolContent = { -readonly [C in keyof ToolColumns]: ToolColumns[C] } & { definition_hash: string | null }
+
+/** A new tool before anybody says anything of it. */
+export const BLANK_TOOL = {
+  ...Object.fromEntries(COLUMNS.map(([name, { blank }]) => [name, blank])),
+  definition_hash: null,
+} as unknown as Readonly<ToolContent>

@@ -1,0 +1,114 @@
+import type { FastifyInstance } from 'fastify'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { ResourceNotFound } from '../errors.js'
+import { answerUpdate } from '../http/answer.js'
+import { errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
+import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
+import { overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
+import { compileBody, HTTPValidationError } from '../schema/faults.js'
+import { reference } from '../schema/vocabulary.js'
+import type { Vault } from '../secrets/vault.js'
+import { actorOf } from '../updates/actor.js'
+import { sha256 } from '../updates/audit.js'
+import { update } from '../updates/engine.js'
+import { boundsOf, type ToolBodyBounds } from './bounds.js'
+import { checkDefinitionInSlices, type DefinitionLimits, definitionLimitsOf } from './definition/index.js'
+import { definitionNotes } from './notes.js'
+import { toolResource } from './resource.js'
+import type { ToolUpdateFields } from './rules.js'
+import { CustomToolUpdate, ToolSnapshot } from './schema.js'
+import { callerAndTool, type ToolState } from './state.js'
+
+export interface UpdateToolOptions extends ToolBodyBounds {
+  database: ServiceDatabase
+  vault: () => Vault
+  requireIfMatch: boolean
+}
+
+const LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
+
+const UPDATE_BODY = { schema: CustomToolUpdate, compiled: compileBody(CustomToolUpdate), deepKey: 'definition' }
+
+/** `PUT /admin/tool/custom/{tool_id}`. */
+export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOptions): void {
+  const limits = definitionLimitsOf(options.definitionLimits)
+  const body = { ...UPDATE_BODY, depthMax: options.jsonDepthMax }
+  const shape: RequestShape = { pathId: 'tool_id', query: { dry_run: 'flag' }, body }
+  app.put(
+    '/admin/tool/custom/:tool_id',
+    {
+      bodyLimit: options.bodyLimitBytes,
+      config: { policy: { permission: 'manage:actions', resource: 'tool', lookup: LOOKUP } },
+      schema: {
+        operationId: 'update_custom_tool',
+        summary: 'Update Custom Tool',
+        description: boundsOf(options),
+        tags: ['public'],
+        security: [{ bearer: [] }],
+        ...updateParameters('tool_id', ['dry_run']),
+        body: reference(CustomToolUpdate),
+        response: {
+          200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
+          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+          ...errorResponses(400, 401, 403, 404, 412, 413, 415, 428, 429, 500, 503),
+        },
+      },
+    },
+    async (request, reply) => {
+      const parts = readRequest(request, shape)
+      if (parts.id === undefined) throw new ResourceNotFound('tool')
+      const { caller } = request
+      const { strict, precondition } = parts
+      const dryRun = parts.flags.dry_run ?? false
+      const { fields, definitionFaults, notes } = await contentOf(parts, limits)
+      const asked = {
+        id: parts.id,
+        caller,
+        actor: actorOf(request),
+        fields,
+        definitionFaults,
+        vault: options.vault(),
+        precondition,
+        preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
+        dryRun,
+      }
+      // This route's lookup reads the tool along with the caller.
+      const prefetched = request.prefetched as ToolState | null
+      const { snapshot, version, overwritten } = await update(options.database, toolResource, asked, prefetched)
+      const warnings = [...overwritten.map(overwriteWarning), ...parts.unknown.map(unknownFieldWarning), ...notes]
+      return answerUpdate(reply, {
+        kind: 'tool',
+        id: parts.id,
+        version,
+        snapshot,
+        dryRun,
+        strict,
+        warnings,
+      })
+    },
+  )
+}
+
+/** What the body asks for. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
+async function contentOf(parts: RequestParts, limits: Partial<DefinitionLimits>) {
+  const body = parts.body as CustomToolUpdate // it passed this schema
+  const { definition, oauth_config_id, ...others } = body
+  const headerNames = body.custom_headers?.map(header => header.key)
+  const checked = definition
+    ? await checkDefinitionInSlices(definition, { limits, ...(headerNames && { headerNames }) })
+    : null
+  const text = checked?.ok ? JSON.stringify(definition) : ''
+  const given = Object.entries(others).filter(
+    ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
+  )
+  const fields: ToolUpdateFields = {
+    ...Object.fromEntries(given),
+    ...(oauth_config_id !== undefined && { oauth_config_id }),
+    ...(checked?.ok && { definition: { text, hash: sha256(text) } }),
+  }
+  return {
+    fields,
+    definitionFaults: checked === null || checked.ok ? [] : checked.faults,
+    notes: definitionNotes(checked),
+  }
+}

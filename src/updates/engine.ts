@@ -1,0 +1,295 @@
+import { sql, type Transaction } from 'kysely'
+import type { Caller } from '../auth/caller.js'
+import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
+import { databaseTimeMs } from '../db/clock.js'
+import { CommitUnknown } from '../db/connection/database-error.js'
+import { repeated } from '../db/connection/repeat.js'
+import type { Positioned, RowQuery } from '../db/statements/row-statement.js'
+import { type Executor, statement } from '../db/statements/statement.js'
+import type { Database, ResourceKind } from '../db/tables.js'
+import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { unavailableFor } from '../db/unavailable.js'
+import { PreconditionFailed, PreconditionRequired, ResourceNotFound, Unavailable } from '../errors.js'
+import { type Actor, type AuditEntry, auditEntry, type Change } from './audit.js'
+import { changesSince } from './changes.js'
+import type { RecentChange } from './recent.js'
+import { entityTag, type Precondition, preconditionHolds, versionInTags } from './tag.js'
+
+/*
+ * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
+ *
+ *   1. Decide on the state that came with the authentication, and write with one statement. It checks under the row's lock
+ *      that version and rights are still those that were decided on, and answers nothing where they are not. It never
+ *      waits for the row.
+ *   2. Where it answered nothing, or where only the lock can tell: lock the row, read it again, decide again, write.
+ *   3. Where a commit is not confirmed: settle. The audit row of the write says whether it was applied.
+ *
+ * Invariants: one effective change makes one version and one audit row, in one transaction. A decision is never written to
+ * another state than the one it was made on. An unconfirmed commit is never repeated, and no outcome is ever guessed.
+ */
+
+/** An agent or a tool as one statement found it. Times are milliseconds, hashes are hex. */
+export interface VersionedState {
+  id: number
+  version: number
+  audit_head: string
+  /** The version in which each field last changed. */
+  field_versions: Record<string, number>
+  /** What others changed lately. */
+  recent: RecentChange[]
+  /** The database's clock when the state was read. */
+  read_at_ms: number
+  /** When the state arrived here, by this process's own clock: makes the database's time of any later moment. */
+  received_ms: number
+}
+
+/** What an update would change. Each kind of resource adds what its statements need. */
+export interface Decision {
+  changes: Change[]
+}
+
+/** One authenticated request to update a resource. Each kind adds what its decision needs. */
+export interface UpdateRequest {
+  id: number
+  caller: Caller
+  actor: Actor
+  /** The fields that the request names, in the form in which they are stored. One that names none is a read. */
+  fields: object
+  precondition: Precondition
+  preconditionRequired: boolean
+  dryRun: boolean
+}
+
+/** The types that belong to one kind of resource. */
+export interface ResourceTypes {
+  State: VersionedState
+  Request: UpdateRequest
+  Decision: Decision
+  /** What the database says of what a decision attaches. */
+  References: unknown
+  /** What the statements answer. */
+  Row: { version: number }
+}
+
+/** What a kind of resource gives to the algorithm: how it decides, and its statements. */
+export interface VersionedResource<T extends ResourceTypes> {
+  readonly kind: ResourceKind
+  /** Reads the state as the viewer sees it; undefined when there is none. */
+  read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
+  /**
+   * Decides, without a database: the same state, request and references give the same decision. With `references` null what
+   * is newly attached is taken for granted: the writing statement checks it. Throws domain errors.
+   */
+  decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
+  references(executor: Executor, request: T['Request'], decision: T['Decision']): Promise<T['References']>
+  /** Whether the writing statement can take the decision as it is; false where it names an id that no column holds. */
+  isStorable(decision: T['Decision']): boolean
+  /** Whether the statement may run in a batch: not where it may wait for others or take long. */
+  isBatchable(decision: T['Decision']): boolean
+  /** The statement that answers the stored state, if it is still this one. */
+  reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
+  /** The statement that stores the decision and answers the new state, if the stored one is still this one. */
+  writing(state: T['State'], decision: T['Decision'], viewer: ViewerParameters, entry: AuditEntry): RowQuery<T['Row']>
+  /** The snapshot that a row stands for, as JSON text. */
+  snapshot(row: Positioned<T['Row']>, decision: T['Decision']): string
+  /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
+  replacedDefinition(state: T['State'], decision: T['Decision']): string | null
+  /** Whether the caller may still be shown this state. */
+  isVisible(state: T['State'], caller: Caller): boolean
+}
+
+/** What an update led to: the snapshot as JSON text, the stored version, the decision, and whose changes it replaced. */
+export interface Updated<T extends ResourceTypes> {
+  snapshot: string
+  version: number
+  decision: T['Decision']
+  overwritten: RecentChange[]
+}
+
+/** The last write that was tried: by its audit row it is found again. */
+interface LastWrite<T extends ResourceTypes> {
+  entry?: AuditEntry
+  decision?: T['Decision']
+}
+
+/**
+ * Updates a resource as a request asks. `prefetched` is the state that came with the authentication, null when there is none.
+ *
+ * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` throws, and `Unavailable`, which
+ * says what became of the update.
+ */
+export async function update<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  prefetched: T['State'] | null,
+): Promise<Updated<T>> {
+  const last: LastWrite<T> = {}
+  const viewer = viewerParameters(request.caller)
+  if (prefetched === null) throw new ResourceNotFound(resource.kind)
+  try {
+    return await repeated(async () => (await onPrefetched(prefetched)) ?? (await underLock()))
+  } catch (error) {
+    if (error instanceof CommitUnknown) return await settled(error)
+    throw unavailableFor(error) ?? error
+  }
+
+  async function onPrefetched(state: T['State']): Promise<Updated<T> | undefined> {
+    const decision = resource.decide(state, request, null)
+    if (preconditionOf(state, decision) !== 'holds' || !resource.isStorable(decision)) return undefined
+    const query = statementFor(state, decision)
+    return updated(state, decision, await run(query, decision))
+  }
+
+  async function run(query: RowQuery<T['Row']>, decision: T['Decision']): Promise<Positioned<T['Row']> | undefined> {
+    if (request.dryRun && decision.changes.length > 0) return (await inDryRun(database, query.compiled))[0]
+    return resource.isBatchable(decision) ? await query.batched(database) : await query.single(database.db)
+  }
+
+  async function underLock(): Promise<Updated<T>> {
+    return await inTransaction(database, { rollback: request.dryRun }, async trx => {
+      const state = await lockState(trx, resource, request.id, viewer)
+      if (state === undefined) throw new ResourceNotFound(resource.kind)
+      const references = await resource.references(trx, request, resource.decide(state, request, null))
+      const decision = resource.decide(state, request, references)
+      await requirePrecondition(trx, state, decision)
+      const result = updated(state, decision, await statementFor(state, decision).single(trx))
+      if (result === undefined) throw new Error(`${resource.kind} ${request.id} changed under its lock`)
+      return result
+    })
+  }
+
+  function statementFor(state: T['State'], decision: T['Decision']): RowQuery<T['Row']> {
+    if (decision.changes.length === 0) return resource.reading(state, viewer)
+    const entry = auditOf(resource, state, decision, request.actor)
+    Object.assign(last, { entry, decision })
+    return resource.writing(state, decision, viewer, entry)
+  }
+
+  function updated(
+    state: T['State'],
+    decision: T['Decision'],
+    row: Positioned<T['Row']> | undefined,
+  ): Updated<T> | undefined {
+    if (row === undefined) return undefined
+    return {
+      snapshot: resource.snapshot(row, decision),
+      version: request.dryRun ? state.version : row.version,
+      decision,
+      overwritten: overwrittenBy(state, decision),
+    }
+  }
+
+  function overwrittenBy({ recent }: T['State'], { changes }: T['Decision']): RecentChange[] {
+    if (request.precondition.kind !== 'none' || recent.length === 0) return []
+    const changed = new Set(changes.map(change => change.field))
+    return recent.filter(({ field }) => changed.has(field))
+  }
+
+  function preconditionOf(state: T['State'], { changes }: T['Decision']): 'holds' | 'failed' | 'required' {
+    const { precondition, preconditionRequired, fields } = request
+    const asks = Object.keys(fields).length > 0
+    // A request that names no field is a read: where If-Match is required, it is how a client learns the tag.
+    if (asks && precondition.kind === 'none' && preconditionRequired) return 'required'
+    // A retry after a lost answer finds its own change already stored: that is success, not a conflict.
+    if (changes.length === 0) return 'holds'
+    return preconditionHolds(precondition, entityTag(resource.kind, state.id, state.version)) ? 'holds' : 'failed'
+  }
+
+  async function requirePrecondition(
+    trx: Transaction<Database>,
+    state: T['State'],
+    decision: T['Decision'],
+  ): Promise<void> {
+    const found = preconditionOf(state, decision)
+    if (found === 'required') throw new PreconditionRequired()
+    if (found === 'holds') return
+    const since = versionInTags(request.precondition, resource.kind, state.id, state.version)
+    const changed = await changesSince(trx, resource.kind, state.id, since, state.version)
+    throw new PreconditionFailed(entityTag(resource.kind, state.id, state.version), changed)
+  }
+
+  /** What became of a write whose commit was not confirmed, and the answer if it was applied. */
+  async function settled(doubt: CommitUnknown): Promise<Updated<T>> {
+    const { entry, decision } = last
+    const outcome = entry === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(entry))
+    if (outcome !== 'applied' || decision === undefined) throw lost(outcome, doubt)
+    const result = await repeated(() => asStoredNow(decision)).catch(() => undefined)
+    if (result === undefined) throw lost('applied', doubt)
+    return result
+  }
+
+  async function asStoredNow(decision: T['Decision']): Promise<Updated<T> | undefined> {
+    const state = await resource.read(database.db, request.id, viewer)
+    if (state === undefined || !resource.isVisible(state, request.caller)) return undefined
+    return updated(state, decision, await resource.reading(state, viewer).single(database.db))
+  }
+}
+
+/** What the answer says when the connection was lost at the commit. */
+function lost(outcome: 'applied' | 'not_applied' | 'unknown', doubt: CommitUnknown): Unavailable {
+  const rest = {
+    applied: 'The update was applied, and its answer could not be read. Read the resource before the next update.',
+    not_applied: 'The update was not applied. Try again.',
+    unknown: 'Whether the update was applied is not known. Repeating it with the same If-Match is safe.',
+  }
+  const message = `The connection to the database was lost. ${rest[outcome]}`
+  return new Unavailable('database_unreachable', message, outcome, { cause: doubt })
+}
+
+/** Locks a resource's row against other writers and reads its state, which is final until the transaction ends. */
+export async function lockState<T extends ResourceTypes>(
+  trx: Transaction<Database>,
+  resource: VersionedResource<T>,
+  id: number,
+  viewer: ViewerParameters,
+): Promise<T['State'] | undefined> {
+  await lockStatements[resource.kind].run(trx, { id })
+  return await resource.read(trx, id, viewer) // only now: a read that began before the wait would show the old state
+}
+
+/**
+ * Stores what the operator decided, in a transaction that holds the row's lock, with one audit row if it differs.
+ * Answers the version that is stored then.
+ */
+export async function storeDecision<T extends ResourceTypes>(
+  trx: Transaction<Database>,
+  resource: VersionedResource<T>,
+  state: T['State'],
+  decision: T['Decision'],
+  actor: Actor,
+): Promise<number> {
+  if (decision.changes.length === 0) return state.version
+  const entry = auditOf(resource, state, decision, actor)
+  const row = await resource.writing(state, decision, OPERATOR, entry).single(trx)
+  if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
+  return row.version
+}
+
+function auditOf<T extends ResourceTypes>(
+  resource: VersionedResource<T>,
+  state: T['State'],
+  decision: T['Decision'],
+  actor: Actor,
+): AuditEntry {
+  const { id, version, audit_head } = state
+  const end = { kind: resource.kind, id, version, audit_head }
+  const replaced = resource.replacedDefinition(state, decision)
+  return auditEntry(end, decision.changes, actor, databaseTimeMs(state), replaced)
+}
+
+/** Locks one row against other writers until the transaction ends. */
+export const lockStatements = { persona: lockStatement('persona'), tool: lockStatement('tool') }
+
+function lockStatement(kind: ResourceKind) {
+  return statement<{ id: number }, { id: number }>(`${kind}_lock`, param => {
+    return sql`select id from ${sql.raw(kind)} where id = ${param('id')}::integer for no key update`
+  })
+}
+
+/** Answers a row if this very audit row was stored; its hash covers the moment and everything before it. */
+const auditRow = statement<AuditEntry, { found: number }>('audit_row', param => {
+  return sql`select 1 as found from audit
+    where resource_kind = ${param('resource_kind')}::text and resource_id = ${param('resource_id')}::integer
+      and version_after = ${param('version_after')}::integer and hash = decode(${param('hash')}::text, 'hex')`
+})

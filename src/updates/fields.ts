@@ -1,0 +1,57 @@
+import type { TSchema } from '@sinclair/typebox'
+import type { Selectable } from 'kysely'
+import type { VersionedTable } from '../db/tables.js'
+
+/*
+ * The words of a table of fields. Each kind of resource has one, in the order of the interface document; what requests may
+ * say, what is stored, answered, audited, applied and exported all follow from its rows.
+ */
+
+export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'json' | 'timestamptz' | 'uuid'
+
+/** The columns of a versioned table that hold content, with the types that reading them gives. */
+export type ContentColumns<Table> = Omit<Selectable<Table>, 'id' | keyof VersionedTable>
+
+/** What the settings say of requests. */
+export interface RequestLimits {
+  /** Ids of one list. */
+  listItemsMax: number
+}
+
+/** A field that is a column of the resource's own row. */
+export interface AnyColumnField {
+  readonly column: SqlType
+  /** Whether the column may hold null. */
+  readonly nullable: boolean
+  /** What a new resource has where nobody says anything. */
+  readonly blank: unknown
+  /** What a request may send, `Optional` where it may be absent. Without it only the operator changes the field. */
+  readonly request?: (limits: RequestLimits) => TSchema
+  /** The form in which a value that passed the schema is stored. */
+  readonly canonical?: (value: never) => unknown
+  /** How the snapshot shows it. Without it the snapshot does not. */
+  readonly answer?: TSchema
+  /** What the organisation document takes, where that is not what a request takes. */
+  readonly document?: TSchema
+}
+
+/** The same where `Value` is what the table's type says that the column holds: the compiler compares the two. */
+interface ColumnField<Value> extends AnyColumnField {
+  readonly nullable: null extends Value ? true : false
+  readonly blank: Value
+  readonly canonical?: (value: never) => Value
+}
+
+/** A row for each column of a table. */
+export type ColumnFields<Columns> = { readonly [C in keyof Columns]: ColumnField<Columns[C]> }
+
+/** The entries of a record in this order; those that it does not name follow. */
+export function inOrder<Value>(order: readonly string[], entries: Record<string, Value>): [string, Value][] {
+  const place = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length)
+  return Object.entries(entries).sort(([a], [b]) => place(a) - place(b))
+}
+
+/** Equality of stored values: scalars by identity, lists and records by their JSON, whose key order is fixed. */
+export function sameValue(a: unknown, b: unknown): boolean {
+  return a === b || (typeof a === 'object' && typeof b === 'object' && JSON.stringify(a) === JSON.stringify(b))
+}
