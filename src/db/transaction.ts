@@ -1,5 +1,6 @@
 import type { CompiledQuery, Transaction } from 'kysely'
 import type { OpenDatabase } from './connection/pool.js'
+import { BEGIN, ROLLBACK } from './connection/session.js'
 import type { Database } from './tables.js'
 
 /** The service's database: Kysely for queries, and batches of statements in one round trip. */
@@ -31,9 +32,6 @@ export async function inTransaction<T>(
     throw error
   }
 }
-
-const BEGIN = { sql: 'begin', parameters: [] }
-const ROLLBACK = { sql: 'rollback', parameters: [] }
 
 /** Runs one writing statement and rolls it back, in one round trip: what it answers is what the real one would. */
 export async function inDryRun<R>(database: ServiceDatabase, query: CompiledQuery<R>): Promise<R[]> {

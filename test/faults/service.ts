@@ -11,7 +11,7 @@ export interface Readiness {
   detail?: string
 }
 
-const READY_LIMIT_MS = 20_000
+const READY_LIMIT_MS = 60_000
 
 /** Characters of the log's end that are kept, to show what happened. */
 const LOG_KEPT = 1_000_000

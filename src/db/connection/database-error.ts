@@ -1,3 +1,5 @@
+import type { DatabaseServer } from './server.js'
+
 /**
  * What can go wrong between the service and its database beside the errors that the server itself reports (those are
  * `DatabaseError` of pg, told apart by SQLSTATE). Each is recognised by its class, never by the text of a message.
@@ -31,6 +33,8 @@ export class CommitUnknown extends Error {
   constructor(
     /** The name under which the server lists the connection. */
     readonly session: string,
+    /** Where the commit was sent to; undefined when that server was never asked what it is. */
+    readonly server: DatabaseServer | undefined,
     readonly rows: readonly (readonly unknown[])[] = [],
     options?: ErrorOptions,
   ) {
@@ -63,4 +67,18 @@ export class ServerReadOnly extends Error {
   constructor() {
     super('the database server accepts no writes')
   }
+}
+
+/** Another host of the same cluster was promoted since: what is written here does not last. Nothing was sent. */
+export class ServerDeposed extends Error {
+  override readonly name = 'ServerDeposed'
+
+  constructor() {
+    super('the database server is not the newest of its cluster')
+  }
+}
+
+/** The server is not one that the service can work with: another engine, too old, of another encoding. Says what it is. */
+export class ServerUnfit extends Error {
+  override readonly name = 'ServerUnfit'
 }

@@ -7,7 +7,8 @@ import type { DatabaseHost, DatabaseUrl } from './database-url.js'
 import type { HostList } from './hosts.js'
 import type { DatabaseOptions } from './options.js'
 import { guardParser } from './parser-guard.js'
-import { type BoundStatement, Session, type SessionSettings } from './session.js'
+import { Session, type SessionSettings } from './session.js'
+import { startupOptions } from './session-settings.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 
 /** PostgreSQL cuts an `application_name` behind so many bytes. */
@@ -64,14 +65,8 @@ export function hostClient(
   }
 }
 
-/**
- * How the server plans what is prepared here. Left to itself it plans the large statements anew at every execution, because
- * it takes lists of ids for longer than they are, and planning costs several times what running does. Every statement
- * finds its rows by keys, so one plan fits all values. Compiling expressions never pays for a handful of rows.
- */
-const PLANNER_SETTINGS = '-c plan_cache_mode=force_generic_plan -c jit=off'
-
-function clientConfig(options: DatabaseOptions): pg.ClientConfig {
+/** What a connection of the pool is made with, beside its host. */
+export function clientConfig(options: DatabaseOptions): pg.ClientConfig {
   const { url, sessionSettings = 'startup' } = options
   return {
     user: url.user,
@@ -82,23 +77,8 @@ function clientConfig(options: DatabaseOptions): pg.ClientConfig {
     types: TYPE_PARSERS,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
-    ...(sessionSettings === 'startup' && {
-      statement_timeout: options.statementTimeoutMs,
-      lock_timeout: options.lockTimeoutMs,
-      idle_in_transaction_session_timeout: options.idleInTransactionTimeoutMs,
-      options: PLANNER_SETTINGS,
-    }),
+    ...(sessionSettings === 'startup' && { options: startupOptions(options) }),
   }
-}
-
-/** The limits as statements, for where they live no longer than a transaction. */
-export function transactionPrelude(options: DatabaseOptions): BoundStatement[] {
-  const texts = [
-    `set local statement_timeout = ${Math.trunc(options.statementTimeoutMs)}`,
-    `set local lock_timeout = ${Math.trunc(options.lockTimeoutMs)}`,
-    `set local idle_in_transaction_session_timeout = ${Math.trunc(options.idleInTransactionTimeoutMs)}`,
-  ]
-  return texts.map(sql => ({ sql, parameters: [] }))
 }
 
 function sslOptions(ssl: DatabaseUrl['ssl']): false | ConnectionOptions {

@@ -20,6 +20,11 @@ export class HostList<H> {
     return this.hosts[place] ?? this.hosts[0]
   }
 
+  /** From now on, connections go to the host at that place. */
+  choose(place: number): void {
+    this.#current = place
+  }
+
   /** Notes that the host at that place failed. Only the first of several failures of the same host moves on. */
   failed(place: number): void {
     if (place === this.#current) this.#current = (place + 1) % this.hosts.length

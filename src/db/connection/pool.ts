@@ -9,14 +9,25 @@ import {
   weightOf,
 } from '../statements/row-statement.js'
 import type { StatementResult } from './batch.js'
-import { type CommitUnknown, ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from './database-error.js'
+import {
+  type CommitUnknown,
+  ConnectionLost,
+  DatabaseClosed,
+  PoolExhausted,
+  ServerDeposed,
+  ServerReadOnly,
+  ServerUnfit,
+} from './database-error.js'
 import type { DatabaseHost } from './database-url.js'
-import { hostClient, placeOf, sessionOf, transactionPrelude } from './host-client.js'
+import { clientConfig, hostClient, placeOf, sessionOf } from './host-client.js'
 import { HostList } from './hosts.js'
+import { Leader } from './leader.js'
 import type { DatabaseOptions } from './options.js'
 import { PreparedNames } from './prepared-names.js'
+import { type DatabaseServer, readServer } from './server.js'
 import { BEGIN, type BoundStatement, COMMIT, type Session, type SessionSettings } from './session.js'
-import { type Outcome, settle } from './settle.js'
+import { transactionPrelude } from './session-settings.js'
+import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 
 /** How much went to the database since it was opened. */
@@ -32,8 +43,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
   readonly counters: Readonly<StatementCounters>
   /**
    * Runs the statements in the order given on one connection in one round trip, and answers one result for each. When one
-   * fails, no later one runs, the transaction is rolled back, and the error is thrown. A transaction needs its `BEGIN` and
-   * `COMMIT` in the list; without them the list is one implicit transaction.
+   * fails, no later one runs, the transaction is rolled back, and the error is thrown. A transaction needs its `BEGIN` at
+   * the head and its `COMMIT` at the end of the list; without them the list is one implicit transaction.
    * Throws `ConnectionLost` when nothing was applied for certain, `CommitUnknown` when the loss left that open.
    */
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]>
@@ -55,29 +66,26 @@ export interface OpenDatabase<DB> extends BatchRunner {
    */
   settle(doubt: CommitUnknown, trace: BoundStatement, withinMs?: number): Promise<Outcome>
   /**
+   * Commits what leaves no trace, and resolves when that is confirmed, by a synchronous standby too where there is one: then
+   * updates can be stored. After a full disk it also takes a page and gives it back. Throws what a write would.
+   */
+  confirmWrites(): Promise<void>
+  /** The server of the newest connection; undefined before the first. */
+  readonly server: DatabaseServer | undefined
+  /**
    * Closes: refuses new work, waits for statements under way at most `graceMs`, then cuts their connections. Resolves when
    * every socket is closed. May be called again.
    */
   close(graceMs?: number): Promise<void>
 }
 
-export { BEGIN, COMMIT }
-
 /**
  * Opens a pool of connections. Connects lazily: the first statement reports a server that cannot be reached. With several
  * hosts, and `target_session_attrs=read-write`, connections go to the host that accepts writes and follow it when it
- * changes. Reads the certificate files of the URL, and throws when they cannot be read.
+ * changes; of two that accept writes to the one that was promoted last (`leader.ts`). Reads the certificate files of the URL, and throws when they cannot be read.
  */
 export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
   return new Connections<DB>(options)
-}
-
-/** `OpenDatabase.pipeline` as a function. */
-export function pipeline(
-  database: Pick<OpenDatabase<unknown>, 'pipeline'>,
-  statements: readonly BoundStatement[],
-): Promise<StatementResult[]> {
-  return database.pipeline(statements)
 }
 
 class Connections<DB> implements OpenDatabase<DB> {
@@ -90,13 +98,20 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #sessions = new Map<pg.PoolClient, Session>()
   /** One for each statement that was ever run together with others: the program has a fixed set of them. */
   readonly #batchers = new Map<unknown, unknown>()
+  readonly #leader: Leader
   #renewedAt = Number.NEGATIVE_INFINITY
+  #isOutOfSpace = false
   #closed: Promise<void> | undefined
 
   constructor(options: DatabaseOptions) {
     this.#options = options
     this.#hosts = new HostList(options.url.hosts)
     this.#settings = this.#sessionSettings()
+    this.#leader = new Leader(this.#hosts, clientConfig(options), {
+      isSought: options.url.targetSessionAttrs === 'read-write',
+      limitMs: options.connectTimeoutMs,
+      onFound: server => this.#follow(server),
+    })
     this.pool = this.#makePool()
     this.db = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool() }) })
   }
@@ -139,6 +154,18 @@ class Connections<DB> implements OpenDatabase<DB> {
     return settle(() => this.#acquire(), doubt, trace, withinMs)
   }
 
+  async confirmWrites(): Promise<void> {
+    const took = this.#isOutOfSpace ? TAKE_SPACE : []
+    const results = await this.transact([...took, CONFIRMED_WRITE])
+    const [row] = (results.at(-1)?.rows ?? []) as { read_only: string }[] // what the statement selects
+    if (row?.read_only !== 'off') throw new ServerReadOnly()
+    if (took.length > 0) this.#isOutOfSpace = false
+  }
+
+  get server(): DatabaseServer | undefined {
+    return this.#leader.server
+  }
+
   close(graceMs = 5_000): Promise<void> {
     this.#closed ??= this.#close(graceMs)
     return this.#closed
@@ -168,6 +195,21 @@ class Connections<DB> implements OpenDatabase<DB> {
         options.onStatement?.(exchange)
       },
       onStale: () => this.#renew(),
+      onTrouble: kind => {
+        if (kind === 'disk_full') this.#isOutOfSpace = true
+        this.#leader.look()
+      },
+      ageMaxMs: () => (options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS) * (0.8 + 0.4 * Math.random()),
+    }
+  }
+
+  /** Leaves the connections to other servers of its cluster; those to a deposed one at once: nothing done there lasts. */
+  #follow(server: DatabaseServer): void {
+    this.#options.onServer?.(server.version)
+    for (const session of this.#sessions.values()) {
+      if (session.server?.system !== server.system || session.server.startedAt === server.startedAt) continue
+      session.markStale()
+      if (session.server.timeline < server.timeline) session.cut()
     }
   }
 
@@ -187,7 +229,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       types: TYPE_PARSERS,
       Client: hostClient(this.#hosts, this.#options, this.#settings),
       // Awaited by the pool before it hands the connection out, though its declaration says void.
-      onConnect: client => this.#checkWritable(client),
+      onConnect: client => this.#checkServer(client),
     })
     pool.on('connect', client => {
       const session = sessionOf.get(client)
@@ -200,20 +242,23 @@ class Connections<DB> implements OpenDatabase<DB> {
     return pool
   }
 
-  /** Refuses a connection to a server that accepts no writes, where the URL asks for one that does. */
-  async #checkWritable(client: pg.ClientBase): Promise<void> {
-    if (this.#options.url.targetSessionAttrs !== 'read-write' || !(client instanceof pg.Client)) return
-    const timer = setTimeout(() => client.connection.stream.destroy(), this.#options.connectTimeoutMs)
-    const { rows } = await client
-      .query<{ setting: string }>("select current_setting('transaction_read_only') as setting")
-      .catch(error => {
-        this.#failed(client)
-        throw error instanceof pg.DatabaseError ? error : new ConnectionLost({ cause: error })
-      })
-      .finally(() => clearTimeout(timer))
-    if (rows[0]?.setting === 'off') return
-    this.#failed(client)
-    throw new ServerReadOnly()
+  /**
+   * Asks the server of a new connection what it is. Refuses one that the service cannot work with, one that accepts no
+   * writes, where the URL asks for one that does, and one that was deposed.
+   */
+  async #checkServer(client: pg.ClientBase): Promise<void> {
+    const session = sessionOf.get(client)
+    if (session === undefined || !(client instanceof pg.Client)) return
+    try {
+      const server = await readServer(client, this.#options.connectTimeoutMs)
+      const { targetSessionAttrs } = this.#options.url
+      if (targetSessionAttrs === 'read-write' && !server.acceptsWrites) throw new ServerReadOnly()
+      if (!this.#leader.admits(server)) throw new ServerDeposed()
+      session.server = server
+    } catch (error) {
+      this.#failed(client)
+      throw error
+    }
   }
 
   #failed(client: pg.Client): void {
@@ -224,6 +269,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   /** A usable session. Tries each host once; leaves connections that became stale while they were idle. */
   async #acquire(): Promise<Session> {
     const start = performance.now()
+    this.#leader.lookNowAndThen()
     try {
       for (;;) {
         const session = await this.#acquireAny()
@@ -256,6 +302,7 @@ class Connections<DB> implements OpenDatabase<DB> {
     if (isConnectFault(error)) return error
     // The pool wraps a connection that took too long.
     if (error instanceof Error && isConnectFault(error.cause)) return error.cause
+    this.#leader.look()
     return new PoolExhausted({ cause: error })
   }
 
@@ -274,10 +321,24 @@ class Connections<DB> implements OpenDatabase<DB> {
 }
 
 function isConnectFault(error: unknown): boolean {
-  return error instanceof pg.DatabaseError || error instanceof ConnectionLost || error instanceof ServerReadOnly
+  return (
+    error instanceof pg.DatabaseError ||
+    error instanceof ConnectionLost ||
+    error instanceof ServerReadOnly ||
+    error instanceof ServerDeposed ||
+    error instanceof ServerUnfit
+  )
 }
 
 /** How long an update waits at most to learn what became of it. */
 const SETTLE_WITHIN_MS = 2_500
 
 const RENEW_PAUSE_MS = 500
+
+const CONNECTION_AGE_MAX_MS = 300_000
+
+/** What fails on a full disk: a commit alone needs room for the log only, and an update may still find some in its page. */
+const TAKE_SPACE: readonly BoundStatement[] = [
+  { sql: 'create temporary table agents_space (filling text) on commit drop', parameters: [] },
+  { sql: "insert into agents_space select repeat('x', 1000) from generate_series(1, 100)", parameters: [] },
+]

@@ -3,7 +3,8 @@ import { Batch, type Descriptions, type StatementResult, type WireStatement } fr
 import { CommitUnknown, ConnectionLost } from './database-error.js'
 import { prepareValue } from './prepare-value.js'
 import type { PreparedNames } from './prepared-names.js'
-import { classifyDatabaseError } from './sqlstate.js'
+import type { DatabaseServer } from './server.js'
+import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
 import { TimeLimit } from './time-limit.js'
 
 /** SQL text and its values by position, as a compiled Kysely query holds them. */
@@ -32,17 +33,23 @@ export interface SessionSettings {
   onExchange(exchange: Exchange): void
   /** Called when what this session met concerns all connections of the pool that are open now. */
   onStale(): void
+  /** Called when the server did not do what was asked of it, other than for what was asked; `connection_lost` when it is gone. */
+  onTrouble(kind: DatabaseErrorKind): void
+  /** Called once for each connection: after so long it is not used any more. */
+  ageMaxMs(): number
 }
 
 const IS_COMMIT = /^\s*(?:commit|end)\b/i
 const IS_BEGIN = /^\s*(?:begin|start\s+transaction)\b/i
 const IS_ROLLBACK = /^\s*rollback\s*(?:;\s*)?$/i
-// A SELECT that calls a writing function would be taken for a read; the service has none.
+const IS_QUERY = /^\s*(?:select|values|with)\b/i
+// Of the functions that write, the service calls this one in a SELECT.
 const IS_READ =
-  /^\s*(?:select|begin|start|set|show|explain|values|rollback|with(?![\s\S]*\b(?:insert|update|delete|merge)\b))\b/i
+  /^\s*(?:select(?![\s\S]*\bpg_logical_emit_message\b)|begin|start|set|show|explain|values|rollback|with(?![\s\S]*\b(?:insert|update|delete|merge)\b))\b/i
 
 export const BEGIN: BoundStatement = { sql: 'begin', parameters: [] }
 export const COMMIT: BoundStatement = { sql: 'commit', parameters: [] }
+export const ROLLBACK: BoundStatement = { sql: 'rollback', parameters: [] }
 
 /**
  * The routine of the server that warns when somebody cancelled its wait for a synchronous standby: COMMIT then succeeds
@@ -66,14 +73,23 @@ export class Session {
   #loss: unknown
   #isStale = false
   #isUnreplicated = false
+  /** Whether the server waits for the next statement: the one before is over, whatever became of it. */
+  #isReady = false
+  readonly #staleAt: number
+  /** Set when the connection was made; undefined before. */
+  server: DatabaseServer | undefined
 
   constructor(client: pg.Client, name: string, settings: SessionSettings) {
     this.#client = client
     this.name = name
     this.#settings = settings
-    this.#responseLimit = new TimeLimit(settings.responseTimeoutMs, () => client.connection.stream.destroy())
+    this.#responseLimit = new TimeLimit(settings.responseTimeoutMs, () => this.cut())
+    this.#staleAt = performance.now() + settings.ageMaxMs()
     // Without a listener of its own, a client that is checked out would end the process when its server dies.
     client.on('error', error => this.#lose(error))
+    client.connection.on('readyForQuery', () => {
+      this.#isReady = true
+    })
     client.on('notice', ({ routine }) => {
       if (routine === SYNC_REPLICATION_WAIT) this.#isUnreplicated = true
     })
@@ -93,7 +109,7 @@ export class Session {
 
   /** Whether the connection may be used again. */
   get isUsable(): boolean {
-    return this.#loss === undefined && !this.#isStale
+    return this.#loss === undefined && !this.#isStale && performance.now() < this.#staleAt
   }
 
   /** Has the connection closed when it is released. */
@@ -101,12 +117,17 @@ export class Session {
     this.#isStale = true
   }
 
+  /** Closes the connection at once: what is under way on it is lost. */
+  cut(): void {
+    this.#client.connection.stream.destroy()
+  }
+
   /** Runs one statement in a round trip of its own. */
   async query(sql: string, parameters: readonly unknown[] = []): Promise<StatementResult> {
     // The server rolls back what it loses. Kysely sends a rollback after every failure and would report this one instead.
     if (this.#loss !== undefined && IS_ROLLBACK.test(sql)) return { command: 'ROLLBACK', rowCount: null, rows: [] }
     this.#assertConnected()
-    if (this.#needsTransaction(parameters)) return await this.#queryInTransaction({ sql, parameters })
+    if (this.#needsTransaction(sql, parameters)) return await this.#queryInTransaction({ sql, parameters })
     const wasInTransaction = this.#isInTransaction
     try {
       // Without parameters the text may hold several statements, as migrations do: those cannot be prepared.
@@ -114,7 +135,7 @@ export class Session {
       const wire = [this.#wireStatement({ sql, parameters })]
       return lastResult(await this.#timed([sql], () => this.#submit(wire, [])))
     } catch (error) {
-      throw this.#translated(error, isInDoubt(sql, wasInTransaction), [])
+      throw this.#translated(error, mayBeApplied(sql, wasInTransaction), [])
     }
   }
 
@@ -137,7 +158,7 @@ export class Session {
       return await this.#timed(texts, () => this.#submit(wire, answered))
     } catch (error) {
       await this.#leaveTransaction(texts)
-      throw this.#translated(error, batchIsInDoubt(texts, answered.length, error), answered)
+      throw this.#translated(error, batchMayBeApplied(texts), answered)
     }
   }
 
@@ -154,11 +175,13 @@ export class Session {
   }
 
   /**
-   * Where settings live no longer than a transaction, a single statement gets one, so that the timeouts hold for it too.
-   * One without parameters may be a list of statements, or one that cannot run in a transaction: it stays as it is.
+   * Where settings live no longer than a transaction, a single statement gets one, so that they hold for it too. Without
+   * parameters it may be a list of statements, or one that cannot run in a transaction: unless it is a query, it stays as
+   * it is.
    */
-  #needsTransaction(parameters: readonly unknown[]): boolean {
-    return this.#settings.transactionPrelude.length > 0 && parameters.length > 0 && !this.#isInTransaction
+  #needsTransaction(sql: string, parameters: readonly unknown[]): boolean {
+    if (this.#settings.transactionPrelude.length === 0 || this.#isInTransaction) return false
+    return parameters.length > 0 || (IS_QUERY.test(sql) && !sql.includes(';'))
   }
 
   async #queryInTransaction(statement: BoundStatement): Promise<StatementResult> {
@@ -189,12 +212,14 @@ export class Session {
   async #timed<T>(texts: readonly string[], run: () => Promise<T>): Promise<T> {
     const start = performance.now()
     this.#responseLimit.begin()
+    this.#isReady = false
     let ok = false
     try {
-      const result = await run()
+      const result = await run().catch(error => this.#failed(error))
       if (this.#isUnreplicated) {
         this.markStale()
-        throw new CommitUnknown(this.name)
+        this.#settings.onTrouble('connection_lost')
+        throw new CommitUnknown(this.name, this.server)
       }
       ok = true
       return result
@@ -203,6 +228,21 @@ export class Session {
       this.#isUnreplicated = false
       this.#settings.onExchange({ texts, durationMs: performance.now() - start, ok })
     }
+  }
+
+  /** Waits until it is clear whether the server goes on behind its error: only then were they its own, last words. */
+  async #failed(error: unknown): Promise<never> {
+    if (error instanceof pg.DatabaseError && !this.#isReady && this.#loss === undefined) {
+      if (error.severity === 'FATAL' || error.severity === 'PANIC') this.cut()
+      let stop = () => {}
+      const ready = new Promise<void>(resolve => {
+        stop = resolve
+        this.#client.connection.once('readyForQuery', resolve)
+      })
+      await Promise.race([ready, this.ended])
+      this.#client.connection.off('readyForQuery', stop)
+    }
+    throw error
   }
 
   /** After a failed batch the transaction it began is still open, and the connection not yet fit for others. */
@@ -220,25 +260,31 @@ export class Session {
     return status === 'T' || status === 'E'
   }
 
-  #translated(error: unknown, isInDoubt: boolean, answered: readonly StatementResult[]): unknown {
-    if (!(error instanceof pg.DatabaseError)) {
-      // pg has no class for a lost connection: what counts is that the connection has reported its end.
-      if (this.#loss === undefined) return error
-      return isInDoubt ? this.#commitUnknown(answered, error) : new ConnectionLost({ cause: error })
-    }
+  /** What to tell of an error, when what was sent may have been applied unless the server itself refused it. */
+  #translated(error: unknown, mayBeApplied: boolean, answered: readonly StatementResult[]): unknown {
+    const isServers = error instanceof pg.DatabaseError
+    if (isServers && this.#isReady && this.#loss === undefined && !maySpeakForServer(error)) return this.#refused(error)
+    // pg has no class for a lost connection: what counts is that the connection has reported its end.
+    if (!isServers && this.#loss === undefined) return error
+    this.markStale()
+    this.#settings.onTrouble('connection_lost')
+    if (mayBeApplied) return this.#commitUnknown(answered, error)
+    return isServers ? error : new ConnectionLost({ cause: error })
+  }
+
+  #refused(error: pg.DatabaseError): pg.DatabaseError {
     const { kind } = classifyDatabaseError(error)
     if (kind === 'cached_plan' || kind === 'read_only') {
       this.markStale()
       this.#settings.onStale()
     }
-    if (error.severity !== 'FATAL' && error.severity !== 'PANIC') return error
-    this.markStale()
-    return isInDoubt ? this.#commitUnknown(answered, error) : error
+    if (kind !== 'other' && kind !== 'constraint') this.#settings.onTrouble(kind)
+    return error
   }
 
   #commitUnknown(answered: readonly StatementResult[], cause: unknown): CommitUnknown {
     const rows = answered.map(result => result.rows)
-    return new CommitUnknown(this.name, rows, { cause })
+    return new CommitUnknown(this.name, this.server, rows, { cause })
   }
 
   #lose(error: unknown): void {
@@ -246,23 +292,15 @@ export class Session {
   }
 }
 
-/** Whether losing the connection during a statement leaves open if it was applied. */
-function isInDoubt(sql: string, wasInTransaction: boolean): boolean {
+/** Whether a statement that was sent may be applied without a word of the server. */
+function mayBeApplied(sql: string, wasInTransaction: boolean): boolean {
   return IS_COMMIT.test(sql) || (!wasInTransaction && !IS_READ.test(sql))
 }
 
-/**
- * Whether a batch that failed may have been committed. Its commit has been sent with the rest, so after a silent loss it may
- * have; when the server refused a statement before the commit, it has not.
- */
-function batchIsInDoubt(texts: readonly string[], answeredCount: number, error: unknown): boolean {
+/** The same of a batch: its commit has been sent with the rest. Without BEGIN, the end of the batch commits it. */
+function batchMayBeApplied(texts: readonly string[]): boolean {
   if (texts.every(sql => IS_READ.test(sql) || IS_COMMIT.test(sql))) return false
-  const beginAt = texts.findIndex(sql => IS_BEGIN.test(sql))
-  const commitAt = texts.findIndex(sql => IS_COMMIT.test(sql))
-  if (beginAt >= 0 && commitAt < 0) return false
-  // Without BEGIN the batch is one implicit transaction that the end of the batch commits.
-  const committingAt = beginAt < 0 ? texts.length : commitAt
-  return !(error instanceof pg.DatabaseError) || answeredCount >= committingAt
+  return !texts.some(sql => IS_BEGIN.test(sql)) || texts.some(sql => IS_COMMIT.test(sql))
 }
 
 /** pg answers a text of several statements with a list of results. */

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CommitUnknown } from './database-error.js'
-import type { BoundStatement, Session } from './session.js'
+import { speaksFor } from './server.js'
+import { BEGIN, type BoundStatement, COMMIT, type Session } from './session.js'
 
 /** What became of a transaction whose commit was not confirmed. */
 export type Outcome = 'applied' | 'not_applied' | 'unknown'
@@ -13,8 +14,10 @@ const POLL_MS = 50
  * same connection, so that both are said by one server. A found trace counts when a commit behind it is confirmed, which
  * with a synchronous standby means that a failover keeps it.
  *
- * A standby, or a pooler, which may still hold the lost statement in its own queue, cannot say that the process is gone:
- * there only a found trace settles anything. Never throws; errors on the way are tried again until the time is over.
+ * That the process is gone can be said by the server that was lost, by the same one started again and by one that was
+ * promoted since (`speaksFor`). A standby, another primary, a server that does not list its sessions, or a pooler, which may
+ * still hold the lost statement in its own queue, cannot: there only a found trace settles anything. Never throws; errors
+ * on the way are tried again until the time is over.
  */
 export async function settle(
   acquire: () => Promise<Session>,
@@ -35,20 +38,20 @@ async function settleUntil(
 ): Promise<Outcome> {
   while (performance.now() < deadline) {
     // Whatever fails here is the fault that brought the doubt: it may pass.
-    const outcome = await look(acquire, doubt.session, trace).catch(() => 'unknown' as const)
+    const outcome = await look(acquire, doubt, trace).catch(() => 'unknown' as const)
     if (outcome !== 'unknown') return outcome
     await sleep(POLL_MS)
   }
   return 'unknown'
 }
 
-async function look(acquire: () => Promise<Session>, lost: string, trace: BoundStatement): Promise<Outcome> {
+async function look(acquire: () => Promise<Session>, doubt: CommitUnknown, trace: BoundStatement): Promise<Outcome> {
   const session = await acquire()
   try {
-    const isGone = await endServerProcess(session, lost)
+    const isGone = (await endServerProcess(session, doubt.session)) && speaksFor(session.server, doubt.server)
     const { rows } = await session.query(trace.sql, trace.parameters)
     if (rows.length === 0) return isGone ? 'not_applied' : 'unknown'
-    await session.query(COMMIT_BEHIND)
+    await session.batch([BEGIN, CONFIRMED_WRITE, COMMIT])
     return 'applied'
   } finally {
     session.release()
@@ -56,18 +59,23 @@ async function look(acquire: () => Promise<Session>, lost: string, trace: BoundS
 }
 
 /**
- * A commit of its own that writes to the log, so that it waits for the synchronous standby, if there is one, as every
- * earlier one has then.
+ * Writes to the log and leaves no trace. Its commit waits for the synchronous standby, if there is one, and when it is
+ * confirmed every earlier one has been too.
  */
-const COMMIT_BEHIND = `select pg_logical_emit_message(true, 'agent-tool-management', '')`
+export const CONFIRMED_WRITE: BoundStatement = {
+  sql: `select current_setting('transaction_read_only') as read_only, pg_logical_emit_message(true, 'agent-tool-management', '')`,
+  parameters: [],
+}
 
 /**
  * A process that waits for the standby has committed here already: to end its wait would show a change that a failover
  * loses. $2 is the process of this very connection, as it was told at the start: a pooler told of another one, and its
- * server connections, which have the names of whoever used them last, are not ours to end.
+ * server connections, which have the names of whoever used them last, are not ours to end. $3 is its name: a server that
+ * does not list this connection would not list the lost one either.
  */
 const END = `
   select pg_backend_pid() = $2::integer as direct, pg_is_in_recovery() as recovering,
+    exists (select from pg_stat_activity where pid = pg_backend_pid() and application_name = $3) as listed,
     (select count(*) from (
       select case when pg_backend_pid() = $2::integer and wait_event is distinct from 'SyncRep'
         then pg_terminate_backend(pid) end
@@ -76,12 +84,13 @@ const END = `
 interface EndRow {
   direct: boolean
   recovering: boolean
+  listed: boolean
   found: number
 }
 
 /** Ends the server process of a lost connection. True when this server says for certain that there is none any more. */
 async function endServerProcess(session: Session, lost: string): Promise<boolean> {
-  const { rows } = await session.query(END, [lost, session.processID ?? 0])
+  const { rows } = await session.query(END, [lost, session.processID ?? 0, session.name])
   const [row] = rows as EndRow[] // the columns of the statement above
-  return row !== undefined && row.found === 0 && !row.recovering && row.direct
+  return row !== undefined && row.found === 0 && !row.recovering && row.direct && row.listed
 }

@@ -1,5 +1,13 @@
 import pg from 'pg'
-import { CommitUnknown, ConnectionLost, DatabaseClosed, PoolExhausted, ServerReadOnly } from './database-error.js'
+import {
+  CommitUnknown,
+  ConnectionLost,
+  DatabaseClosed,
+  PoolExhausted,
+  ServerDeposed,
+  ServerReadOnly,
+  ServerUnfit,
+} from './database-error.js'
 
 /** SQLSTATE codes that the service tells apart. Source: PostgreSQL documentation, appendix A. */
 export const SQLSTATE = {
@@ -102,7 +110,8 @@ function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof ConnectionLost) return 'connection_lost'
   if (error instanceof PoolExhausted) return 'too_many_connections'
   if (error instanceof DatabaseClosed) return 'shutting_down'
-  if (error instanceof ServerReadOnly) return 'read_only'
+  if (error instanceof ServerReadOnly || error instanceof ServerDeposed) return 'read_only'
+  if (error instanceof ServerUnfit) return 'connection_lost'
   return 'other'
 }
 
@@ -116,6 +125,14 @@ function kindByCode({ code = '', routine }: pg.DatabaseError): DatabaseErrorKind
   // Out of memory, descriptors or locks; the operating system failed a read or write.
   if (code.startsWith('53') || code.startsWith('58')) return 'out_of_resources'
   return 'other'
+}
+
+/**
+ * Whether this may be somebody else speaking in the server's name. When a pooler loses its server it says 08P01, 08006 or
+ * 58000, and 57P01 when it is told to stop; what was sent may have been applied all the same.
+ */
+export function maySpeakForServer({ code = '' }: pg.DatabaseError): boolean {
+  return /^(?:08|57P0|58000)/.test(code)
 }
 
 /**

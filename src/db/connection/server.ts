@@ -1,0 +1,132 @@
+import pg from 'pg'
+import { ConnectionLost, ServerUnfit } from './database-error.js'
+
+/** The server at the other end of a connection, as it said of itself when the connection was made. */
+export interface DatabaseServer {
+  /** What `version()` says, for people and logs. */
+  version: string
+  /** Neither a standby nor a server whose transactions are read-only. */
+  acceptsWrites: boolean
+  /** Whether nobody stands in between who has server connections of his own, as a pooler does. */
+  isDirect: boolean
+  /** Of the cluster: standbys and whoever was promoted have the same. */
+  system: string
+  /** Each promotion begins a new one: of two servers that accept writes, the one with the higher number was promoted later. */
+  timeline: number
+  /** When the server was started, in seconds since 1970: tells two servers of one cluster apart. */
+  startedAt: number
+  /** Its own address and port as it sees them; null on a Unix socket. */
+  place: string | null
+}
+
+/** The oldest server that the statements of the service run on. */
+const OLDEST_MAJOR = 15
+
+/**
+ * The timeline is read from the name of the file that is being written, for that changes with the promotion itself;
+ * `pg_control_checkpoint` follows at the next checkpoint, which may be minutes later. A standby writes none. All of these
+ * functions are open to every role (seen on 15 and 18).
+ */
+const READ = `
+  select version() as version, current_setting('server_version_num')::integer as number,
+    current_setting('server_encoding') as encoding, pg_backend_pid() as pid,
+    current_setting('transaction_read_only') as read_only, pg_is_in_recovery() as recovering,
+    (select system_identifier::text from pg_control_system()) as system,
+    case when not pg_is_in_recovery()
+      then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer else 0 end as timeline,
+    extract(epoch from pg_postmaster_start_time())::text as started_at,
+    inet_server_addr()::text || ' ' || inet_server_port() as place`
+
+interface Row {
+  version: string
+  number: number
+  encoding: string
+  pid: number
+  read_only: string
+  recovering: boolean
+  system: string
+  timeline: number
+  started_at: string
+  place: string | null
+}
+
+/**
+ * Asks the server of a new connection what it is. Throws `ServerUnfit` where the service cannot work with it,
+ * `ConnectionLost` or the server's own error where it does not answer within `limitMs`.
+ */
+export async function readServer(client: pg.Client, limitMs: number): Promise<DatabaseServer> {
+  const timer = setTimeout(() => client.connection.stream.destroy(), limitMs)
+  try {
+    const { rows } = await client.query<Row>(READ).catch(error => explained(client, error))
+    const [row] = rows
+    if (row === undefined) throw new ServerUnfit('the server does not say what it is')
+    requireFit(row)
+    return {
+      version: row.version,
+      acceptsWrites: row.read_only === 'off' && !row.recovering,
+      // Set by pg from the server's BackendKeyData; missing in its declarations.
+      isDirect: (client as pg.Client & { processID?: number }).processID === row.pid,
+      system: row.system,
+      timeline: row.timeline,
+      startedAt: Number(row.started_at),
+      place: row.place,
+    }
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function requireFit({ version, number, encoding }: Row): void {
+  const foreign = engineOf(version)
+  if (foreign !== undefined)
+    throw new ServerUnfit(`the database is ${foreign}, and the service needs PostgreSQL itself`)
+  if (Math.trunc(number / 10_000) < OLDEST_MAJOR) {
+    throw new ServerUnfit(`the database is ${version.split(' on ')[0]}, and the service needs ${OLDEST_MAJOR} or later`)
+  }
+  if (encoding !== 'UTF8') {
+    throw new ServerUnfit(`the database has the encoding ${encoding}: make one with ENCODING 'UTF8' TEMPLATE template0`)
+  }
+}
+
+/** An engine without these functions is another one: its own words say which. */
+async function explained(client: pg.Client, error: unknown): Promise<never> {
+  if (!(error instanceof pg.DatabaseError)) throw new ConnectionLost({ cause: error })
+  if (!/^(?:0A|42)/.test(error.code ?? '')) throw error
+  const { rows } = await client.query<{ version: string }>('select version() as version').catch(() => ({ rows: [] }))
+  const version = rows[0]?.version ?? 'unknown'
+  const name = engineOf(version) ?? version.slice(0, 80)
+  throw new ServerUnfit(`the database is ${name}, which lacks what the service needs: ${error.message}`, {
+    cause: error,
+  })
+}
+
+/**
+ * Engines that speak PostgreSQL's protocol and are told by their `version()`. They lack what the service stands on: locks
+ * that are passed over, one list of all sessions, one log of changes. See ops/engines.md.
+ */
+const ENGINES: readonly [name: string, sign: RegExp][] = [
+  ['CockroachDB', /^CockroachDB/],
+  ['YugabyteDB', /-YB-/],
+  ['Amazon Redshift', /Redshift/],
+  ['Greenplum', /Greenplum/],
+  ['openGauss', /openGauss|GaussDB/],
+  ['Materialize', /Materialize/],
+  ['RisingWave', /RisingWave/],
+  ['CrateDB', /CrateDB/],
+  ['QuestDB', /QuestDB/],
+]
+
+/** Which other engine this is, undefined for PostgreSQL and what is built from it. */
+function engineOf(version: string): string | undefined {
+  return ENGINES.find(([, sign]) => sign.test(version))?.[0]
+}
+
+/**
+ * Whether what this server does not have was not applied: it is the one that was lost, or that one started again, or one
+ * that was promoted since. Of several primaries, or behind a pooler, another one may have it.
+ */
+export function speaksFor(server: DatabaseServer | undefined, lost: DatabaseServer | undefined): boolean {
+  if (!server?.isDirect || !lost?.isDirect || server.system !== lost.system) return false
+  if (server.startedAt === lost.startedAt || server.timeline > lost.timeline) return true
+  return server.timeline === lost.timeline && server.place === lost.place && server.startedAt > lost.startedAt
+}

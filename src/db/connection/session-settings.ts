@@ -1,0 +1,48 @@
+import type { DatabaseOptions } from './options.js'
+import type { BoundStatement } from './session.js'
+
+/**
+ * What results depend on, whatever the server, the database or the role is set to (`ALTER DATABASE ... SET`): how values
+ * become text, what a transaction sees, which plans are made, and how long a statement may take.
+ */
+function sessionSettings(options: DatabaseOptions): Record<string, string> {
+  return {
+    statement_timeout: String(Math.trunc(options.statementTimeoutMs)),
+    lock_timeout: String(Math.trunc(options.lockTimeoutMs)),
+    idle_in_transaction_session_timeout: String(Math.trunc(options.idleInTransactionTimeoutMs)),
+    client_encoding: 'UTF8',
+    DateStyle: 'ISO',
+    TimeZone: 'UTC',
+    bytea_output: 'hex',
+    // From 1 on, a number is written so that reading it gives the same one.
+    extra_float_digits: '1',
+    standard_conforming_strings: 'on',
+    // That a commit gave up waiting for its standby is told by a warning.
+    client_min_messages: 'warning',
+    // Left to itself the server plans the large statements anew at every execution, because it takes lists of ids for longer
+    // than they are, and planning costs several times what running does. Every statement finds its rows by keys, so one
+    // plan fits all values.
+    plan_cache_mode: 'force_generic_plan',
+    // Compiling expressions never pays for a handful of rows.
+    jit: 'off',
+  }
+}
+
+/** The settings for the start of a connection, as the server's command line options. */
+export function startupOptions(options: DatabaseOptions): string {
+  const settings = { ...sessionSettings(options), default_transaction_isolation: 'read\\ committed' }
+  return Object.entries(settings)
+    .map(([name, value]) => `-c ${name}=${value}`)
+    .join(' ')
+}
+
+/** The same for one transaction, sent behind its `begin`. The isolation comes first: later it cannot be changed. */
+export function transactionPrelude(options: DatabaseOptions): BoundStatement[] {
+  const calls = Object.entries(sessionSettings(options)).map(
+    ([name, value]) => `set_config('${name}', '${value}', true)`,
+  )
+  return [
+    { sql: 'set transaction isolation level read committed', parameters: [] },
+    { sql: `select ${calls.join(', ')}`, parameters: [] },
+  ]
+}
