@@ -1,4 +1,4 @@
-import type { DatabaseServer } from './server.js'
+import type { DatabaseServer } from './database-server.js'
 
 /**
  * What can go wrong between the service and its database beside the errors that the server itself reports (those are

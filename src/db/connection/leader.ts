@@ -1,7 +1,8 @@
 import pg from 'pg'
+import type { DatabaseServer } from './database-server.js'
 import type { DatabaseHost } from './database-url.js'
 import type { HostList } from './hosts.js'
-import { type DatabaseServer, readServer } from './server.js'
+import { readServer } from './read-server.js'
 
 interface LeaderOptions {
   /** Whether connections should go to a server that accepts writes, and to no other. */

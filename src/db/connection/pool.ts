@@ -18,13 +18,14 @@ import {
   ServerReadOnly,
   ServerUnfit,
 } from './database-error.js'
+import type { DatabaseServer } from './database-server.js'
 import type { DatabaseHost } from './database-url.js'
 import { clientConfig, hostClient, placeOf, sessionOf } from './host-client.js'
 import { HostList } from './hosts.js'
 import { Leader } from './leader.js'
 import type { DatabaseOptions } from './options.js'
 import { PreparedNames } from './prepared-names.js'
-import { type DatabaseServer, readServer } from './server.js'
+import { readServer } from './read-server.js'
 import { BEGIN, type BoundStatement, COMMIT, type Session, type SessionSettings } from './session.js'
 import { transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'

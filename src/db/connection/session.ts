@@ -1,9 +1,9 @@
 import pg from 'pg'
 import { Batch, type Descriptions, type StatementResult, type WireStatement } from './batch.js'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
+import type { DatabaseServer } from './database-server.js'
 import { prepareValue } from './prepare-value.js'
 import type { PreparedNames } from './prepared-names.js'
-import type { DatabaseServer } from './server.js'
 import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
 import { TimeLimit } from './time-limit.js'
 

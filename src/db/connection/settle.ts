@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CommitUnknown } from './database-error.js'
-import { speaksFor } from './server.js'
+import { speaksFor } from './database-server.js'
 import { BEGIN, type BoundStatement, COMMIT, type Session } from './session.js'
 
 /** What became of a transaction whose commit was not confirmed. */

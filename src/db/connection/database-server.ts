@@ -1,0 +1,27 @@
+/** The server at the other end of a connection, as it said of itself when the connection was made. */
+export interface DatabaseServer {
+  /** What `version()` says, for people and logs. */
+  version: string
+  /** Neither a standby nor a server whose transactions are read-only. */
+  acceptsWrites: boolean
+  /** Whether nobody stands in between who has server connections of his own, as a pooler does. */
+  isDirect: boolean
+  /** Of the cluster: standbys and whoever was promoted have the same. */
+  system: string
+  /** Each promotion begins a new one: of two servers that accept writes, the one with the higher number was promoted later. */
+  timeline: number
+  /** When the server was started, in seconds since 1970: tells two servers of one cluster apart. */
+  startedAt: number
+  /** Its own address and port as it sees them; null on a Unix socket. */
+  place: string | null
+}
+
+/**
+ * Whether what this server does not have was not applied: it is the one that was lost, or that one started again, or one
+ * that was promoted since. Of several primaries, or behind a pooler, another one may have it.
+ */
+export function speaksFor(server: DatabaseServer | undefined, lost: DatabaseServer | undefined): boolean {
+  if (!server?.isDirect || !lost?.isDirect || server.system !== lost.system) return false
+  if (server.startedAt === lost.startedAt || server.timeline > lost.timeline) return true
+  return server.timeline === lost.timeline && server.place === lost.place && server.startedAt > lost.startedAt
+}
