@@ -22,6 +22,8 @@ export interface Fault {
 
 const ELECTION_MS = 45_000
 const SUPERVISOR_MS = 1_000
+/** HAProxy in front of PostgreSQL: each time some commits are under way whose answers are lost. */
+const ENTRY_KILLS = 10
 /** Three instances start at once, on a machine that has work already. */
 const RESTART_LIMIT_MS = 60_000
 
@@ -112,6 +114,17 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return () => {
         for (const node of cluster.nodes) node.startPatroni()
       }
+    },
+  },
+  entry_killed: {
+    holdMs: 0,
+    strike: async ({ cluster }) => {
+      for (let time = 0; time < ENTRY_KILLS; time++) {
+        await cluster.killEntry()
+        cluster.startEntry()
+        await sleep(SUPERVISOR_MS + Math.random() * SUPERVISOR_MS)
+      }
+      return () => {}
     },
   },
   instance_killed: {

@@ -29,6 +29,7 @@ export class PatroniCluster {
   readonly templates: Templates
   readonly nodes: readonly ClusterNode[]
   readonly #daemons: Daemon[] = []
+  #entry: Daemon | undefined
 
   private constructor(folder: string) {
     this.folder = folder
@@ -154,7 +155,21 @@ export class PatroniCluster {
       SERVICE_1: `127.0.0.1:${instances[0]}`,
       SERVICE_2: `127.0.0.1:${instances[1]}`,
     })
-    this.#startHaproxy(target)
+    this.#daemons.push(startHaproxy(target))
+  }
+
+  /** Starts HAProxy in front of PostgreSQL. */
+  startEntry(): void {
+    this.#entry = startHaproxy(this.#entryConfig)
+  }
+
+  /** Kills HAProxy in front of PostgreSQL: what it carries is cut at whatever byte it was. */
+  async killEntry(): Promise<void> {
+    await this.#entry?.end('SIGKILL')
+  }
+
+  get #entryConfig(): string {
+    return join(this.folder, 'haproxy-postgres.cfg')
   }
 
   /** The last lines of every node's Patroni. */
@@ -163,6 +178,7 @@ export class PatroniCluster {
   }
 
   async remove(): Promise<void> {
+    await this.killEntry()
     for (const daemon of this.#daemons) await daemon.end()
     for (const node of this.nodes) await node.remove()
     removeFolder(this.folder)
@@ -181,9 +197,8 @@ export class PatroniCluster {
   }
 
   #startEntries(): void {
-    const haproxy = join(this.folder, 'haproxy-postgres.cfg')
-    this.templates.write('haproxy-postgres.cfg', haproxy)
-    this.#startHaproxy(haproxy)
+    this.templates.write('haproxy-postgres.cfg', this.#entryConfig)
+    this.startEntry()
     const account = preferredAccount()
     const pgbouncer = join(this.folder, 'pgbouncer.ini')
     this.templates.write('pgbouncer.ini', pgbouncer)
@@ -201,10 +216,10 @@ export class PatroniCluster {
   get poolerLog(): string {
     return join(this.folder, 'pgbouncer.log')
   }
+}
 
-  #startHaproxy(config: string): void {
-    this.#daemons.push(Daemon.start(HAPROXY, ['-db', '-f', config], `${config}.log`))
-  }
+function startHaproxy(config: string): Daemon {
+  return Daemon.start(HAPROXY, ['-db', '-f', config], `${config}.log`)
 }
 
 /**
