@@ -32,7 +32,7 @@ export async function check(cluster: Queried, sent: readonly Recorded[], mayLose
       ...repeats.flatMap(repeat => repeatFaults(repeat, rowsByMarker.get(repeat.marker) ?? 0)),
       ...first.flatMap(request => versionFaults(request, stored.get(request.marker))),
       ...sent.flatMap(staleFaults),
-      ...orderFaults(sent),
+      ...orderFaults(sent, stored),
     ],
   }
 }
@@ -58,7 +58,8 @@ function versionFaults(request: Recorded, stored: StoredUpdate | undefined): str
   const { marker, status, dryRun, version, ifMatch } = request
   if (status !== 200 || dryRun || stored === undefined) return []
   return [
-    ...(stored.version_after === version
+    // An update that had to be settled is answered from the present state: that may be a later version.
+    ...(stored.version_after <= version
       ? []
       : [`${marker}: acknowledged as version ${version}, stored as ${stored.version_after}`]),
     ...(ifMatch === undefined || stored.version_before === versionOf(ifMatch)
@@ -79,13 +80,17 @@ function staleFaults(request: Recorded): string[] {
 }
 
 /** An update that began after another's acknowledgement has the higher version. */
-function orderFaults(sent: readonly Recorded[]): string[] {
-  const acknowledged = sent.filter(({ status, dryRun, attempt }) => status === 200 && !dryRun && attempt === 0)
-  return [...new Set(acknowledged.map(keyOf))].flatMap(key => {
-    const updates = acknowledged.filter(update => keyOf(update) === key)
+function orderFaults(sent: readonly Recorded[], stored: ReadonlyMap<string, StoredUpdate>): string[] {
+  const acknowledged = sent.flatMap(({ status, dryRun, attempt, marker, startedAt, endedAt, kind, id }) => {
+    const version = stored.get(marker)?.version_after
+    if (status !== 200 || dryRun || attempt > 0 || version === undefined) return []
+    return [{ key: keyOf({ kind, id }), version, startedAt, endedAt }]
+  })
+  return [...new Set(acknowledged.map(({ key }) => key))].flatMap(key => {
     const faults: string[] = []
     let earliestEnd = Number.POSITIVE_INFINITY
-    for (const { version, startedAt, endedAt } of updates.sort((a, b) => b.version - a.version)) {
+    const updates = acknowledged.filter(update => update.key === key).sort((a, b) => b.version - a.version)
+    for (const { version, startedAt, endedAt } of updates) {
       if (startedAt > earliestEnd)
         faults.push(`${key}: version ${version} was begun after a later one was acknowledged`)
       earliestEnd = Math.min(earliestEnd, endedAt)

@@ -20,7 +20,7 @@ export interface Fault {
   mayLose?: boolean
 }
 
-const ELECTION_MS = 45_000
+const ELECTION_MS = 35_000
 const SUPERVISOR_MS = 1_000
 /** HAProxy in front of PostgreSQL: each time some commits are under way whose answers are lost. */
 const ENTRY_KILLS = 10
