@@ -63,7 +63,7 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
 export function nodeOptionsOfStart(): string[] {
   const file = fileURLToPath(new URL('../../package.json', import.meta.url))
   const { scripts } = JSON.parse(readFileSync(file, 'utf8')) as { scripts: { start: string } } // our own
-  return wordsOf(/^node (.*)build\/src\/server\.js$/.exec(scripts.start)?.[1] ?? '')
+  return wordsOf(/^exec node (.*)build\/src\/server\.js$/.exec(scripts.start)?.[1] ?? '')
 }
 
 async function answer(child: ChildProcess): Promise<unknown> {

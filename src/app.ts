@@ -32,7 +32,7 @@ export interface AppOptions {
   config: Config
   version: string
   database: ServiceDatabase
-  service: Pick<Service, 'current' | 'readiness' | 'vault'>
+  service: Pick<Service, 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
   logger: FastifyBaseLogger | false
   /** Where the process counts what happened before the application was built; without it the application has its own. */
   metrics?: Metrics
@@ -75,7 +75,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  registerConnectionEnd(app)
+  registerConnectionEnd(app, () => service.isDraining())
   registerHostCheck(app)
   const inFlight = registerGate(app, service, limits.concurrentRequestsMax)
   const failureLimit = await registerLimits(app, {
@@ -89,7 +89,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     if (failureLimit === undefined || !(error instanceof NotAuthenticated)) return handleError(error, request, reply)
     return failureLimit(error, request, reply).then(limited => handleError(limited, request, reply))
   })
-  registerAuthentication(app, database)
+  registerAuthentication(app, database, steps => service.requireSchema(steps))
   const readiness = singleFlight(() => service.readiness())
   metrics.watch(app, {
     pool: database.pool,

@@ -67,7 +67,7 @@ const SETTINGS = {
     ),
     drainDelayMs: count(
       'DRAIN_DELAY_MS',
-      1_000,
+      3_000, // a balancer that asks every second and believes the second failure has left after two
       0,
       600_000,
       'After SIGTERM, how long to serve on while the readiness probe already fails.',

@@ -13,7 +13,7 @@ import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
-import { isEmpty, Service } from './startup.js'
+import { Service } from './startup.js'
 import { pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
@@ -112,8 +112,9 @@ async function welcome(app: FastifyInstance, service: Service, opened: OpenedDat
   const { host } = config.server
   const base = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
   const lines = [`\n  Listening on ${base}   documentation: ${base}/docs   database: ${opened.description}`]
-  if (opened.embedded !== null && config.database.demo && (await isEmpty(opened.database))) {
-    const demo = await loadDemo(opened.database, service.vault())
+  const wantsDemo = opened.embedded !== null && config.database.demo
+  const demo = wantsDemo ? await loadDemo(opened.database, service.vault()) : null
+  if (demo !== null) {
     lines.push(
       '',
       "  The demo organisation is loaded. Its administrator's token, shown only now:",

@@ -1,10 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { sql } from 'kysely'
 import type { Logger } from 'pino'
 import type { Config } from './config.js'
 import { rootCause } from './db/connection/database-error.js'
 import { isAboutConnecting } from './db/connection/sqlstate.js'
-import { migrate, schemaState } from './db/migrate.js'
+import { migrate, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice } from './db/open.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { Unavailable } from './errors.js'
@@ -49,6 +48,8 @@ export class Service {
   #vault: Vault | null = null
   #draining = false
   #waitsFor: string | undefined
+  /** What was found of the schema when it had this many steps. */
+  #checked: { steps: number; state: Promise<Readiness> } | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
 
   readonly #unreachable: Readiness
@@ -89,6 +90,26 @@ export class Service {
     return await Promise.race([this.#probe(this.#vault), unanswered])
   }
 
+  /**
+   * Refuses to work on a schema that this program does not fit. `steps` is how many it has, as the request's first
+   * statement saw it: only another number than before has it looked at anew. Throws `Unavailable`.
+   */
+  async requireSchema(steps: number): Promise<void> {
+    if (this.#checked?.steps !== steps) {
+      this.#checked = { steps, state: this.#changedSchema(steps) }
+      this.#checked.state.catch(() => {
+        this.#checked = undefined
+      })
+    }
+    const found = await this.#checked.state
+    if (found.status === 'unavailable') throw new Unavailable(found.reason, found.detail)
+  }
+
+  /** Whether the service is on its way out. */
+  isDraining(): boolean {
+    return this.#draining
+  }
+
   /** From now on the service is on its way out: probes fail, requests in work go on. */
   drain(): void {
     this.#draining = true
@@ -98,7 +119,9 @@ export class Service {
     const { database, ring, log } = this.#options
     try {
       if (this.#options.migrates) await this.#migrate()
+      const steps = await schemaSteps(database.db)
       const schema = await this.#schema()
+      this.#checked = { steps, state: Promise.resolve(schema) }
       if (schema.status === 'unavailable') {
         this.#note(schema)
         return false
@@ -144,6 +167,12 @@ export class Service {
     return { status: 'unavailable', reason: 'schema_behind', detail }
   }
 
+  async #changedSchema(steps: number): Promise<Readiness> {
+    const found = await this.#schema()
+    this.#options.log.warn({ steps, ...found }, 'the schema has changed while this process runs')
+    return found
+  }
+
   async #probe(vault: Vault): Promise<Readiness> {
     try {
       const schema = await this.#schema()
@@ -183,10 +212,4 @@ const KEY_MISSING: Readiness = {
   reason: 'key_missing',
   detail:
     'A key that stored secrets need is missing from the key ring. The operator sees which with: agentctl keys status',
-}
-
-/** Whether the database has no organisation at all: no user was ever made. */
-export async function isEmpty({ db }: ServiceDatabase): Promise<boolean> {
-  const { rows } = await sql<{ empty: boolean }>`select not exists (select from user_account) as empty`.execute(db)
-  return rows[0]?.empty ?? false
 }

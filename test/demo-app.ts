@@ -31,7 +31,9 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
   const { app, database, service } = await serviceOn(t, url, settings)
   await migrate(database.db)
   await service.start()
-  const { token: admin } = await loadDemo(database, service.vault())
+  const demo = await loadDemo(database, service.vault())
+  if (demo === null) throw new Error('the database is not empty')
+  const { token: admin } = demo
   const { token: reader } = await createToken(database.db, { email: 'manager@example.com', scopes: ['basic'] })
   const { token: careful } = await createToken(database.db, { email: 'admin@example.com', requireIfMatch: true })
   return { app, database, tokens: { admin, reader, careful, nobody: undefined } }

@@ -1,11 +1,10 @@
 import { Validator } from '@seriousme/openapi-schema-validator'
 import fastify from 'fastify'
 import t from 'tap'
-import { buildApp } from '../src/app.js'
+import { type AppOptions, buildApp } from '../src/app.js'
 import { registerAuthentication } from '../src/auth/hook.js'
 import { readConfig } from '../src/config.js'
 import { openUrl } from '../src/db/open.js'
-import type { Service } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { matchesGolden } from './golden.js'
 
@@ -15,8 +14,10 @@ const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
 async function documentedApp(t: { teardown(fn: () => Promise<void>): unknown }) {
   const config = readConfig({})
   const database = openUrl(UNREACHABLE, config)
-  const service: Pick<Service, 'current' | 'readiness' | 'vault'> = {
+  const service: AppOptions['service'] = {
     current: () => ({ status: 'ready' }),
+    isDraining: () => false,
+    requireSchema: async () => {},
     readiness: async () => ({ status: 'ready' }),
     vault: () => {
       throw new Error('no request of this file gets so far')
@@ -59,7 +60,7 @@ t.test('the document is valid OpenAPI 3.1 and names the three operations', async
 
 t.test('a route that declares no permission keeps the application from starting', async t => {
   const app = fastify()
-  registerAuthentication(app, openUrl(UNREACHABLE, readConfig({})))
+  registerAuthentication(app, openUrl(UNREACHABLE, readConfig({})), async () => {})
   app.get('/open', async () => 'for all')
   await t.rejects(async () => await app.ready(), { message: /no permission is declared for \/open/ })
 })

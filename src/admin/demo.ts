@@ -19,9 +19,18 @@ export interface Demo {
   examples(base: string): string[]
 }
 
-/** Loads the demo organisation into an empty database and makes its administrator a token of 90 days. */
-export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<Demo> {
-  await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
+/**
+ * Loads the demo organisation into an empty database and makes its administrator a token of 90 days. Null when the database
+ * is not empty, be it that another process loads it at this moment: one of them succeeds.
+ */
+export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<Demo | null> {
+  if (!(await isEmpty(database))) return null
+  try {
+    await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
+  } catch (error) {
+    if (await isEmpty(database)) throw error
+    return null
+  }
   const { token } = await createToken(database.db, { email: ADMINISTRATOR })
   return { token, examples: base => examples(base, token) }
 }
@@ -40,4 +49,9 @@ function examples(base: string, token: string): string[] {
     call('PUT', '/admin/tool/custom/1', { description: 'Weather by town or region.' }),
     call('POST', '/admin/tool/custom/validate', { definition }),
   ]
+}
+
+/** Whether the database has no organisation at all: no user was ever made. */
+async function isEmpty({ db }: ServiceDatabase): Promise<boolean> {
+  return (await db.selectFrom('user_account').select('id').limit(1).executeTakeFirst()) === undefined
 }

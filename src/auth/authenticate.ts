@@ -22,6 +22,8 @@ export interface Authenticated {
   prefetched: object | null
   /** Whether the token's last use is long enough ago to be written again. */
   useIsStale: boolean
+  /** How many steps the schema has: another number than before says that somebody migrates it. */
+  schemaSteps: number
 }
 
 interface CallerRow {
@@ -40,6 +42,7 @@ interface CallerRow {
   permission: 1 | 2 | 3
   managed_groups: number[]
   state: object | null
+  schema_steps: number
 }
 
 /** A token's hash, and the id of the resource to read along. */
@@ -66,7 +69,12 @@ export async function authenticate(
   if (row === undefined || row.revoked || !row.active) throw invalidToken()
   if (row.expired)
     throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
-  return { caller: callerOf(row), prefetched: row.state && received(row.state), useIsStale: row.use_is_stale }
+  return {
+    caller: callerOf(row),
+    prefetched: row.state && received(row.state),
+    useIsStale: row.use_is_stale,
+    schemaSteps: row.schema_steps,
+  }
 }
 
 /**
@@ -130,7 +138,8 @@ export function callerStatement(
 ): CallerStatement {
   return rowStatement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, param => ({
     query: sql`
-    select input.position, caller.*, ${resource(param('resource'))} as state
+    select input.position, caller.*, ${resource(param('resource'))} as state,
+      (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,

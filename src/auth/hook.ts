@@ -35,8 +35,13 @@ declare module 'fastify' {
 /**
  * Authenticates every request on a route that is not public, in `onRequest`: before the body is read and before
  * anything is validated. Then the token's scopes and bindings, which need no look at the resource.
+ * `requireSchema` throws when a schema of so many steps is not one that this program can work on.
  */
-export function registerAuthentication(app: FastifyInstance, database: ServiceDatabase): void {
+export function registerAuthentication(
+  app: FastifyInstance,
+  database: ServiceDatabase,
+  requireSchema: (steps: number) => Promise<void>,
+): void {
   // Typed as always set: the hook below sets it before any handler of a route that is not public runs.
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('prefetched', null)
@@ -46,7 +51,7 @@ export function registerAuthentication(app: FastifyInstance, database: ServiceDa
     const { policy } = request
     if (policy === undefined || policy.permission === 'public') return done()
     const hash = tokenHash(request.headers.authorization) // Fastify answers what is thrown
-    admit(request, reply, policy, hash, database).then(
+    admit(request, reply, policy, hash, database, requireSchema).then(
       () => done(),
       error => done(error ?? new Error('authentication failed without an error')), // nothing would mean: go on
     )
@@ -71,9 +76,11 @@ async function admit(
   policy: RoutePolicy,
   hash: Buffer,
   database: ServiceDatabase,
+  requireSchema: (steps: number) => Promise<void>,
 ) {
   const lookup = lookupFor(request, policy)
-  const { caller, prefetched, useIsStale } = await repeated(() => authenticate(database, hash, lookup))
+  const { caller, prefetched, useIsStale, schemaSteps } = await repeated(() => authenticate(database, hash, lookup))
+  await requireSchema(schemaSteps)
   request.caller = caller
   request.prefetched = prefetched
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)

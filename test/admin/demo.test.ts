@@ -16,8 +16,19 @@ t.test('the demo organisation loads into an empty database, and again with nothi
   await migrate(database.db)
   const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
   const demo = await loadDemo(database, vault)
-  t.match(demo.token, /^pat_/)
-  t.equal(demo.examples('http://127.0.0.1:8080').length, 3)
+  t.match(demo?.token, /^pat_/)
+  t.equal(demo?.examples('http://127.0.0.1:8080').length, 3)
+  t.equal(await loadDemo(database, vault), null, 'what is there stays')
   const counts = countOutcomes(await applyOrganisation(database, demoOrganisation(), { vault, env: {}, prune: true }))
   t.match(counts, { created: 0, changed: 0, removed: 0 })
+})
+
+t.test('of two processes that load the demo organisation at once, one does', async t => {
+  const { url } = await testDatabase(t)
+  const [one, two] = [openUrl(url, readConfig({})), openUrl(url, readConfig({}))]
+  t.teardown(() => Promise.all([one.close(), two.close()]))
+  await migrate(one.db)
+  const vault = await openVault(one.db, parseKeyRing(TEST_SECRET_KEYS))
+  const loaded = await Promise.all([loadDemo(one, vault), loadDemo(two, vault)])
+  t.equal(loaded.filter(demo => demo !== null).length, 1)
 })

@@ -47,6 +47,10 @@ export class ServiceProcess {
     return this.#child?.pid ?? 0
   }
 
+  get isRunning(): boolean {
+    return this.#child?.exitCode === null && this.#child.signalCode === null
+  }
+
   /** Starts the process without waiting. */
   launch(): void {
     const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))

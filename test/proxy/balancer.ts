@@ -7,11 +7,13 @@ import {
   type ServerResponse,
 } from 'node:http'
 
-const POLL_MS = 100
+const POLL_MS = 1_000
+/** How many probes in a row must fail before an instance is left. */
+const FAILURES = 2
 
 /**
- * A balancer as one stands before several instances: it asks each for `/readyz`, and passes each request on to the next
- * one that is ready. It repeats nothing.
+ * A balancer as one stands before several instances: it asks each for `/readyz` every second, leaves one at the second
+ * failure in a row, keeps connections, and passes each request on to the next instance. It repeats nothing.
  */
 export class Balancer {
   readonly port: number
@@ -20,6 +22,7 @@ export class Balancer {
   readonly #server: Server
   readonly #ports: readonly number[]
   readonly #ready = new Set<number>()
+  readonly #failures = new Map<number, number>()
   readonly #agents: ReadonlyMap<number, Agent>
   readonly #timers: NodeJS.Timeout[]
   #next = 0
@@ -40,7 +43,7 @@ export class Balancer {
     if (address === null || typeof address === 'string') throw new Error('the balancer has no port')
     const balancer = new Balancer(server, address.port, ports)
     server.on('request', (request, response) => balancer.#pass(request, response))
-    while (!balancer.isReady(...ports)) await new Promise(resolve => setTimeout(resolve, POLL_MS))
+    while (!balancer.isReady(...ports)) await new Promise(resolve => setTimeout(resolve, 50))
     return balancer
   }
 
@@ -59,12 +62,18 @@ export class Balancer {
   #poll(port: number): void {
     const asked = httpRequest({ host: '127.0.0.1', port, path: '/readyz', timeout: 2_000 }, response => {
       response.resume()
-      if (response.statusCode === 200) this.#ready.add(port)
-      else this.#ready.delete(port)
+      this.#note(port, response.statusCode === 200)
     })
     asked.on('timeout', () => asked.destroy())
-    asked.on('error', () => this.#ready.delete(port))
+    asked.on('error', () => this.#note(port, false))
     asked.end()
+  }
+
+  #note(port: number, succeeded: boolean): void {
+    const failures = succeeded ? 0 : (this.#failures.get(port) ?? 0) + 1
+    this.#failures.set(port, failures)
+    if (succeeded) this.#ready.add(port)
+    else if (failures >= FAILURES) this.#ready.delete(port)
   }
 
   #pass(request: IncomingMessage, response: ServerResponse): void {

@@ -1,11 +1,5 @@
 import { InvalidConfiguration } from '../../config.js'
-import {
-  ConnectionLost,
-  DatabaseClosed,
-  PoolExhausted,
-  rootCause,
-  ServerReadOnly,
-} from '../../db/connection/database-error.js'
+import { ConnectionLost, DatabaseClosed, PoolExhausted, rootCause } from '../../db/connection/database-error.js'
 import { classifyDatabaseError, SQLSTATE } from '../../db/connection/sqlstate.js'
 import { EmbeddedUnavailable } from '../../db/embedded/embedded.js'
 import { connectAdvice } from '../../db/open.js'
@@ -134,6 +128,10 @@ function explained(error: unknown, url: string | undefined): { message: string; 
       status: EXIT.unreachable,
     }
   }
+  if (classifyDatabaseError(error).kind === 'read_only') {
+    const message = 'the database accepts no changes at present, as while it fails over: try again'
+    return { message, status: EXIT.unreachable }
+  }
   if (codeOf(error) === SQLSTATE.insufficientPrivilege) {
     return { message: `the role of DATABASE_URL lacks a right: ${message}`, status: EXIT.refused }
   }
@@ -152,12 +150,7 @@ function explained(error: unknown, url: string | undefined): { message: string; 
 }
 
 function isUnreachable(error: unknown): boolean {
-  if (
-    error instanceof ConnectionLost ||
-    error instanceof PoolExhausted ||
-    error instanceof DatabaseClosed ||
-    error instanceof ServerReadOnly
-  ) {
+  if (error instanceof ConnectionLost || error instanceof PoolExhausted || error instanceof DatabaseClosed) {
     return true
   }
   const code = codeOf(error)

@@ -1,0 +1,49 @@
+import t from 'tap'
+import { running } from './running.js'
+
+t.test('every answer ends its connection from the first moment of draining, and none does before', async t => {
+  const { service, token, port } = await running(t, {}, { listen: true })
+  const connections = async () => {
+    const authorization = `Bearer ${token}`
+    const json = { 'content-type': 'application/json' }
+    const answers = await Promise.all([
+      ask(port, '/persona/999999?dry_run=true&update_mask=', {
+        method: 'PATCH',
+        headers: { authorization, ...json },
+        body: '{}',
+      }),
+      ask(port, '/persona/1', { method: 'PATCH' }),
+      ask(port, '/admin/tool/custom/validate', { method: 'POST', headers: { authorization, ...json }, body: '{"' }),
+      ask(port, '/healthz'),
+      ask(port, '/readyz'),
+      ask(port, '/nothing'),
+      ask(port, '/healthz', { method: 'DELETE' }),
+    ])
+    return answers
+  }
+  t.strictSame(await connections(), [
+    '404 keep-alive',
+    '401 keep-alive',
+    '422 keep-alive',
+    '200 keep-alive',
+    '200 keep-alive',
+    '404 keep-alive',
+    '405 keep-alive',
+  ])
+  service.drain()
+  t.strictSame(await connections(), [
+    '404 close',
+    '401 close',
+    '422 close',
+    '200 close',
+    '503 close',
+    '404 close',
+    '405 close',
+  ])
+})
+
+async function ask(port: number, path: string, init: RequestInit = {}): Promise<string> {
+  const answer = await fetch(`http://127.0.0.1:${port}${path}`, init)
+  await answer.text()
+  return `${answer.status} ${answer.headers.get('connection')}`
+}

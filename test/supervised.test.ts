@@ -1,0 +1,114 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { Cluster, ended, endWithUs, freePort } from './faults/cluster.js'
+import { ServiceProcess } from './faults/service.js'
+
+/* Start and stop as supervisors do it, with the real processes: npm, several services, a migration that is cut. */
+t.setTimeout(280_000)
+
+const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url))
+const { PG_BIN_DIR = '', PATH = '' } = process.env
+const folder = mkdtempSync(join(tmpdir(), 'supervised-'))
+chmodSync(folder, 0o711) // the server of a root start runs as another user, who must get through
+t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+
+t.test('npm start: SIGTERM to npm alone ends node and the embedded server, and frees the port', async t => {
+  const dataDir = join(folder, 'npm')
+  const port = await freePort()
+  // Without the build that goes before: other tests run what it would write anew.
+  const npm = spawn('npm', ['start', '--silent', '--ignore-scripts'], {
+    cwd: fileURLToPath(new URL('../..', import.meta.url)),
+    env: { PATH, DATA_DIR: dataDir, PG_BIN_DIR, PORT: String(port), DEMO: 'off', DRAIN_DELAY_MS: '0' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  endWithUs(npm)
+  let output = ''
+  for (const stream of [npm.stdout, npm.stderr]) stream.on('data', chunk => (output += String(chunk)))
+  while (!output.includes('Another token')) {
+    if (npm.exitCode !== null) throw new Error(output)
+    await sleep(20)
+  }
+  t.ok(processesNaming(dataDir).length > 0)
+  const began = performance.now()
+  npm.kill('SIGTERM')
+  await ended(npm)
+  while (processesNaming(dataDir).length > 0 || (await isListening(port))) {
+    if (performance.now() - began > 10_000) throw new Error(`left: ${processesNaming(dataDir).join()}`)
+    await sleep(20)
+  }
+  t.comment(`ended within ${Math.round(performance.now() - began)} ms`)
+  t.match(output, '"msg":"stopped"')
+})
+
+t.test('two services started at once on a fresh DATA_DIR: both serve, one loads the demo', async t => {
+  const settings = { DATA_DIR: join(folder, 'shared'), PG_BIN_DIR, DEMO: 'on' }
+  const services = [0, 1].map(() => new ServiceProcess(0, { DRAIN_DELAY_MS: '0', ...settings }))
+  t.teardown(() => Promise.all(services.map(service => service.stop('SIGKILL'))))
+  for (const service of services) service.launch()
+  while (!services.every(service => service.log.includes('Another token'))) {
+    if (!services.every(service => service.isRunning)) throw new Error(services.map(service => service.log).join('\n'))
+    await sleep(20)
+  }
+  t.equal(services.filter(service => /\bpat_\w{28}\b/.test(service.log)).length, 1)
+  for (const service of services) t.equal(await service.stop(), 0)
+})
+
+t.test('agentctl migrate, 69: a server that goes away in the middle; what was cut is repeated', async t => {
+  const cluster = await Cluster.create()
+  t.teardown(() => cluster.remove())
+  await cluster.query('create database cut')
+  const env = { PATH, DATABASE_URL: cluster.url('cut') }
+  const agentctl = (command: string) => spawnSync(process.execPath, [CLI, command], { env, encoding: 'utf8' })
+  const sleepy = `
+    create function slowly() returns event_trigger language plpgsql as $$ begin perform pg_sleep(0.3); end $$;
+    create event trigger slowly on ddl_command_end execute function slowly()`
+  await cluster.query(sleepy, [], 'cut')
+  for (const how of ['fast', 'immediate'] as const) {
+    const migrating = spawn(process.execPath, [CLI, 'migrate'], {
+      env,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    let stderr = ''
+    migrating.stderr.on('data', chunk => (stderr += String(chunk)))
+    const count = `select count(*)::integer as count from pg_stat_activity where query ~* 'create table' and datname = 'cut'`
+    while ((await cluster.query<{ count: number }>(count))[0]?.count === 0) await sleep(20)
+    await cluster.stop(how)
+    await ended(migrating)
+    await cluster.start()
+    t.equal(migrating.exitCode, 69, how)
+    t.match(stderr, /^agentctl migrate: the database cannot be reached: [^\n]*; check [^\n]*\n$/)
+  }
+  await cluster.query('alter database cut set default_transaction_read_only = on')
+  t.match(agentctl('migrate'), {
+    status: 69,
+    stderr: /^agentctl migrate: the database accepts no changes at present[^\n]*\n$/,
+  })
+  await cluster.query('alter database cut reset default_transaction_read_only')
+  await cluster.query('drop event trigger slowly', [], 'cut')
+  t.match(agentctl('migrate'), { status: 0 })
+  t.match(agentctl('migrate'), { status: 0, stdout: /up to date/ })
+})
+
+/** Processes whose command line names this folder, or that work below it. */
+function processesNaming(path: string): number[] {
+  const ids = readdirSync('/proc').map(Number).filter(Number.isInteger)
+  return ids.filter(pid => {
+    try {
+      return readlinkSync(`/proc/${pid}/cwd`).startsWith(path) || readFileSync(`/proc/${pid}/cmdline`).includes(path)
+    } catch {
+      return false // ended meanwhile
+    }
+  })
+}
+
+async function isListening(port: number): Promise<boolean> {
+  return await fetch(`http://127.0.0.1:${port}/healthz`).then(
+    () => true,
+    () => false,
+  )
+}
