@@ -3,7 +3,8 @@ with input as materialized (
         select position::integer, "resource"::integer, "hash"::bytea
         from unnest($1::text[], $2::text[]) with ordinality listed ("resource", "hash", position)
         where position = position + 0)
-    select input.position, caller.*, null::json as state
+    select input.position, caller.*, null::json as state,
+      (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
@@ -61,7 +62,8 @@ with input as materialized (
       where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
       offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = "input"."resource") as state
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = "input"."resource") as state,
+      (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
@@ -119,7 +121,8 @@ with input as materialized (
       where resource_kind = 'tool' and resource_id = "t".id and version_after = last_change.value::integer
       offset 0) a
     where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = "input"."resource") as state
+    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = "input"."resource") as state,
+      (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
