@@ -102,7 +102,7 @@ export class Service {
       })
     }
     const found = await this.#checked.state
-    if (found.status === 'unavailable') throw new Unavailable(found.reason, found.detail)
+    if (found.status === 'unavailable') throw new Unavailable(found.reason, found.detail, 'not_applied')
   }
 
   /** Whether the service is on its way out. */
