@@ -74,6 +74,23 @@ t.test('78: the configuration is not usable', async t => {
   t.equal((await agentctl(['status'], { env: { SECRET_KEYS: '' } })).status, 78)
 })
 
+t.test('config lists the settings also where the environment has a bad one, and names it', async t => {
+  const { status, stdout, stderr } = await agentctl(['config'], { env: { PORT: 'abc' } })
+  t.equal(status, 0)
+  t.match(stdout, /^PORT +8080 /m)
+  t.match(stderr, 'PORT: must be a whole number')
+})
+
+t.test('an agent is agent on the command line; persona is another word for it', async t => {
+  for (const word of ['agent', 'persona']) {
+    t.match((await agentctl(['history', word, '8'])).stdout, 'VERSION')
+    t.match((await agentctl(['audit', 'list', '--resource', `${word}:8`])).stdout, 'agent:8')
+    t.equal((await agentctl(['token', 'create', '--for', 'alice@example.com', `--${word}`, '8'])).status, 0)
+  }
+  t.match((await agentctl(['history', 'agnet', '8'])).stderr, 'agent or tool, not agnet')
+  t.notMatch((await agentctl(['history', '--help'])).stdout, 'persona')
+})
+
 t.test('token create prints id, token and expiry as JSON; the token works until it is revoked', async t => {
   const args = [
     'token',
