@@ -183,6 +183,11 @@ const SETTINGS = {
       checked('SECRET_KEYS', 'Key ring, `id:base64,...`; the first encrypts, all decrypt.', keyRingFaults),
     ),
     keysFile: optional(text('SECRET_KEYS_FILE', '', 'File with the key ring, one `id:base64` a line.')),
+    applyEnvPrefix: text(
+      'APPLY_ENV_PREFIX',
+      'AGENTS_',
+      'How the names of the variables begin that `agentctl apply` may put into header values.',
+    ),
   },
   history: {
     auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),

@@ -1,6 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { auditHash, GENESIS_HASH, sha256 } from '../updates/audit.js'
+import { type Selection, selectRows } from './listing.js'
 
 /** Which rows of the audit trail to list. Times are ISO 8601, `since` inclusive and `until` exclusive. */
 export interface AuditFilter {
@@ -9,26 +10,40 @@ export interface AuditFilter {
   actor?: string
   since?: string
   until?: string
-  limit: number
+}
+
+interface AuditRow {
+  at: string
+  resource_kind: ResourceKind
+  resource_id: number
+  version_before: number
+  version_after: number
+  actor: string
+  token_id: number | null
+  request_id: string
+  client_address: string
+  fields: string[]
+  difference: unknown
+  hash: string
 }
 
 /** Rows of the audit trail, newest first. */
-export async function listAudit(db: Kysely<Database>, filter: AuditFilter) {
-  let query = db
-    .selectFrom('audit')
-    .select(['at', 'resource_kind', 'resource_id', 'version_before', 'version_after', 'actor', 'token_id'])
-    .select(['request_id', 'client_address', 'fields', 'difference'])
-    .select(sql<string>`encode(hash, 'hex')`.as('hash'))
-    .orderBy('at', 'desc')
-    .orderBy('version_after', 'desc')
-    .limit(filter.limit)
-  if (filter.resource) {
-    query = query.where('resource_kind', '=', filter.resource.kind).where('resource_id', '=', filter.resource.id)
-  }
-  if (filter.actor !== undefined) query = query.where('actor', '=', filter.actor)
-  if (filter.since !== undefined) query = query.where('at', '>=', filter.since)
-  if (filter.until !== undefined) query = query.where('at', '<', filter.until)
-  return await query.execute()
+export async function listAudit(
+  db: Kysely<Database>,
+  { resource, actor, since, until }: AuditFilter,
+  selection: Selection = {},
+): Promise<AuditRow[]> {
+  const conditions = [
+    ...(resource ? [sql`resource_kind = ${resource.kind} and resource_id = ${resource.id}`] : []),
+    ...(actor === undefined ? [] : [sql`actor = ${actor}`]),
+    ...(since === undefined ? [] : [sql`at >= ${since}`]),
+    ...(until === undefined ? [] : [sql`at < ${until}`]),
+  ]
+  const rows = sql<AuditRow>`
+    select at, resource_kind, resource_id, version_before, version_after, actor, token_id, request_id, client_address,
+      fields, difference, encode(hash, 'hex') as hash
+    from audit where ${sql.join([sql`true`, ...conditions], sql` and `)}`
+  return await selectRows(db, rows, sql`at desc, version_after desc`, selection)
 }
 
 /** Something wrong with the audit trail of one resource. `version` is that of the row concerned. */
@@ -87,6 +102,7 @@ const KINDS = ['persona', 'tool'] as const
 export async function verifyAudit(
   db: Kysely<Database>,
   only?: { kind: ResourceKind; id: number },
+  progress: (rows: number) => void = () => undefined,
 ): Promise<AuditVerification> {
   return await db
     .transaction()
@@ -95,7 +111,7 @@ export async function verifyAudit(
     .execute(async trx => {
       const result: AuditVerification = { resources: 0, rows: 0, findings: [], head: GENESIS_HASH }
       const kinds = only ? [only.kind] : KINDS
-      for (const kind of kinds) await verifyKind(trx, kind, only?.id, result)
+      for (const kind of kinds) await verifyKind(trx, kind, only?.id, result, progress)
       return result
     })
 }
@@ -105,6 +121,7 @@ async function verifyKind(
   kind: ResourceKind,
   only: number | undefined,
   result: AuditVerification,
+  progress: (rows: number) => void,
 ) {
   for (let after = 0; ; ) {
     const ids = only === undefined ? await nextIds(db, kind, after) : [only]
@@ -121,6 +138,7 @@ async function verifyKind(
       const head = resource?.audit_head ?? rows.at(-1)?.hash ?? GENESIS_HASH
       result.head = only === undefined ? sha256(`${result.head}${kind}${id}${head}`) : head
     }
+    progress(result.rows)
     if (only !== undefined || ids.length < RESOURCES_AT_ONCE) return
     after = last
   }
@@ -200,7 +218,11 @@ function chainFindings(
   }
   if (resource === undefined) {
     if (rows.at(-1)?.fields.includes('removed') !== true) {
-      note(version, 'resource_missing', `the ${kind} is gone, and no row says that it was removed`)
+      note(
+        version,
+        'resource_missing',
+        `the ${kind === 'tool' ? 'tool' : 'agent'} is gone, and no row says that it was removed`,
+      )
     }
     return findings
   }

@@ -14,7 +14,13 @@ import type { AnyColumnField } from '../updates/fields.js'
 /** Another entry: text is a name (of a user the email, of a file the id), a number is an id. */
 export type Reference = string | number
 
-const reference = () => Type.Unsafe<Reference>(Type.Unknown())
+const reference = () =>
+  Type.Unsafe<Reference>(
+    Type.Unknown({
+      type: ['string', 'integer'],
+      description: 'A name (of a user the email, of a file the id), or an id.',
+    }),
+  )
 const optional = Type.Optional
 const id = () => optional(Type.Integer({ minimum: 1, maximum: 2_147_483_647 }))
 const name = () => text({ minLength: 1, maxLength: 255 })
@@ -123,6 +129,8 @@ const Agent = Type.Object({
 
 export type OrganisationDocument = Static<typeof OrganisationDocument>
 export const OrganisationDocument = Type.Object({
+  /** For editors of JSON: where the schema is. */
+  $schema: optional(text({ maxLength: 4096 })),
   version: Type.Integer({ minimum: 1, maximum: 1 }),
   users: optional(list(User)),
   groups: optional(list(Group)),
@@ -156,3 +164,36 @@ export const SECTIONS = [
 ] as const satisfies readonly (keyof OrganisationDocument)[]
 
 export type SectionName = (typeof SECTIONS)[number]
+
+/** What one entry of a list is called. */
+export const NOUN: Record<SectionName, string> = {
+  users: 'user',
+  groups: 'group',
+  labels: 'label',
+  oauth_configs: 'OAuth configuration',
+  mcp_servers: 'MCP server',
+  cc_pairs: 'connection',
+  federated_connectors: 'federated connector',
+  document_sets: 'document set',
+  user_files: 'file',
+  tools: 'tool',
+  agents: 'agent',
+}
+
+/** The JSON Schema of a document: for editors, so it refuses unknown names where `apply` does. */
+export function organisationSchema(): Record<string, unknown> {
+  return {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    title: 'Organisation document of agentctl apply',
+    ...(closed(OrganisationDocument) as Record<string, unknown>), // an object goes in, so an object comes out
+  }
+}
+
+/** Every object with named properties takes no others; a schema with a name of its own stands where it is used. */
+function closed(node: unknown): unknown {
+  if (Array.isArray(node)) return node.map(closed)
+  if (typeof node !== 'object' || node === null) return node
+  const entries = Object.entries(node).filter(([key]) => key !== '$id')
+  const content = Object.fromEntries(entries.map(([key, value]) => [key, closed(value)]))
+  return 'properties' in node ? { ...content, additionalProperties: false } : content
+}

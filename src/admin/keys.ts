@@ -102,6 +102,66 @@ export function unopenedText({ key, tried }: UnopenedKey): string {
   )
 }
 
+/** A stored secret that does not open where it stands. */
+export interface SecretFinding {
+  /** `the deployment key`, or `the header X-Key of tool 7`. */
+  place: string
+  key: string
+  problem: 'key_missing' | 'does_not_open'
+}
+
+export interface KeyVerification {
+  values: number
+  opened: number
+  findings: SecretFinding[]
+}
+
+const VALUES_AT_ONCE = 500
+
+/**
+ * Opens every stored secret in its place, a page at a time: a ciphertext that was damaged, or swapped with that of another header
+ * or tool, does not open. Values that change meanwhile are seen as they are when their page is read. Changes nothing.
+ */
+export async function verifyKeys(
+  db: Kysely<Database>,
+  ring: KeyRing,
+  progress: (done: number, total: number) => void = () => undefined,
+): Promise<KeyVerification> {
+  const result: KeyVerification = { values: 0, opened: 0, findings: [] }
+  const look = (place: string, key: string, open: () => unknown) => {
+    result.values++
+    const problem = ring.key(key) === undefined ? 'key_missing' : opens(open) ? undefined : 'does_not_open'
+    if (problem === undefined) result.opened++
+    else result.findings.push({ place, key, problem })
+  }
+  const sealed = ['key_id as keyId', 'nonce', 'ciphertext'] as const
+  const deployment = await db.selectFrom('deployment_key').select(sealed).executeTakeFirst()
+  if (deployment) look('the deployment key', deployment.keyId, () => openDeploymentKey(ring, deployment))
+  const counted = await db
+    .selectFrom('tool_header')
+    .select(sql<number>`count(*)::integer`.as('count'))
+    .executeTakeFirst()
+  for (let after = { toolId: 0, position: -1 }; ; ) {
+    const page = await db
+      .selectFrom('tool_header')
+      .select([...sealed, 'tool_id as toolId', 'position', 'name as headerName'])
+      .where(sql<boolean>`(tool_id, position) > (${after.toolId}::integer, ${after.position}::integer)`)
+      .orderBy('tool_id')
+      .orderBy('position')
+      .limit(VALUES_AT_ONCE)
+      .execute()
+    for (const stored of page) {
+      look(`the header ${stored.headerName} of tool ${stored.toolId}`, stored.keyId, () =>
+        decryptSecret(ring, stored, stored),
+      )
+    }
+    progress(result.values, (counted?.count ?? 0) + (deployment ? 1 : 0))
+    const last = page.at(-1)
+    if (last === undefined) return result
+    after = last
+  }
+}
+
 export interface Rotation {
   values: number
   tools: number

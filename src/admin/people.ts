@@ -1,5 +1,7 @@
-import { type Kysely, sql } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database, Permission, UserKind } from '../db/tables.js'
+import { canonicalUuid } from '../schema/vocabulary.js'
+import { type Selection, selectRows } from './listing.js'
 import { Refusal } from './refusal.js'
 
 export interface ListedUser {
@@ -26,14 +28,51 @@ export async function createUser(
   return row.id
 }
 
-/** All users, by email. */
-export async function listUsers(db: Kysely<Database>): Promise<ListedUser[]> {
-  const { rows } = await sql<ListedUser>`
-    select u.id, u.email, u.kind, u.active, u.permissions,
-      array(select g.name from user_group_member m join user_group g on g.id = m.user_group_id
-            where m.user_id = u.id order by 1) as groups
-    from user_account u order by u.email`.execute(db)
-  return rows
+const USERS = sql<ListedUser>`
+  select u.id, u.email, u.kind, u.active, u.permissions,
+    array(select g.name from user_group_member m join user_group g on g.id = m.user_group_id
+          where m.user_id = u.id order by 1) as groups
+  from user_account u`
+
+/** The users, by email. */
+export async function listUsers(db: Kysely<Database>, selection: Selection = {}): Promise<ListedUser[]> {
+  return await selectRows(db, USERS, sql`email`, selection)
+}
+
+/** Whether somebody administers, by a permission of their own or of a group. Answers the first by email. */
+export async function firstAdministrator(db: Kysely<Database>): Promise<string | undefined> {
+  const { rows } = await sql<{ email: string }>`
+    select u.email from user_account u
+    where u.active and ('admin' = any(u.permissions) or exists (
+      select from user_group_member m join user_group g on g.id = m.user_group_id
+      where m.user_id = u.id and 'admin' = any(g.permissions)))
+    order by u.email limit 1`.execute(db)
+  return rows[0]?.email
+}
+
+/** Everything that may take the last administrator away takes turns: two at once would each see the other's. */
+const ADMINISTRATORS_LOCK = 7_153_001
+
+/**
+ * Does what changes who administers, in a transaction. Throws `Refusal`, with nothing changed, when somebody administered before
+ * and nobody would afterwards.
+ */
+export async function keepingAdministrator<T>(
+  db: Kysely<Database>,
+  work: (trx: Transaction<Database>) => Promise<T>,
+): Promise<T> {
+  const within = async (trx: Transaction<Database>) => {
+    await sql`select pg_advisory_xact_lock(${ADMINISTRATORS_LOCK}::bigint)`.execute(trx)
+    const before = await firstAdministrator(trx)
+    const result = await work(trx)
+    if (before !== undefined && (await firstAdministrator(trx)) === undefined) {
+      throw new Refusal(
+        `this would leave no active administrator: make another one first (agentctl user grant EMAIL admin)`,
+      )
+    }
+    return result
+  }
+  return await (db.isTransaction ? within(db as Transaction<Database>) : db.transaction().execute(within))
 }
 
 /** Grants or takes a permission of a user; the next request sees it. Throws `Refusal`. */
@@ -43,21 +82,19 @@ export async function setUserPermission(
   permission: Permission,
   held: boolean,
 ): Promise<void> {
-  const id = await userId(db, email)
-  await db
-    .updateTable('user_account')
-    .set({ permissions: withPermission(permission, held) })
-    .where('id', '=', id)
-    .execute()
+  await keepingAdministrator(db, async trx => {
+    const id = await userId(trx, email)
+    const permissions = withPermission(permission, held)
+    await trx.updateTable('user_account').set({ permissions }).where('id', '=', id).execute()
+  })
 }
 
 /** Lets a user in or shuts them out; the next request sees it. Throws `Refusal`. */
 export async function setUserActive(db: Kysely<Database>, email: string, active: boolean): Promise<void> {
-  await db
-    .updateTable('user_account')
-    .set({ active })
-    .where('id', '=', await userId(db, email))
-    .execute()
+  await keepingAdministrator(db, async trx => {
+    const id = await userId(trx, email)
+    await trx.updateTable('user_account').set({ active }).where('id', '=', id).execute()
+  })
 }
 
 export interface ListedGroup {
@@ -80,16 +117,17 @@ export async function createGroup(db: Kysely<Database>, name: string, permission
   return row.id
 }
 
-/** All groups, by id. */
-export async function listGroups(db: Kysely<Database>): Promise<ListedGroup[]> {
-  const { rows } = await sql<ListedGroup>`
-    select g.id, g.name, g.permissions,
-      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
-            where m.user_group_id = g.id and not m.is_manager order by 1) as members,
-      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
-            where m.user_group_id = g.id and m.is_manager order by 1) as managers
-    from user_group g order by g.id`.execute(db)
-  return rows
+const GROUPS = sql<ListedGroup>`
+  select g.id, g.name, g.permissions,
+    array(select u.email from user_group_member m join user_account u on u.id = m.user_id
+          where m.user_group_id = g.id and not m.is_manager order by 1) as members,
+    array(select u.email from user_group_member m join user_account u on u.id = m.user_id
+          where m.user_group_id = g.id and m.is_manager order by 1) as managers
+  from user_group g`
+
+/** The groups, by id. */
+export async function listGroups(db: Kysely<Database>, selection: Selection = {}): Promise<ListedGroup[]> {
+  return await selectRows(db, GROUPS, sql`id`, selection)
 }
 
 /** Grants or takes a permission of a group. Throws `Refusal`. */
@@ -99,12 +137,11 @@ export async function setGroupPermission(
   permission: Permission,
   held: boolean,
 ): Promise<void> {
-  const id = await groupId(db, group)
-  await db
-    .updateTable('user_group')
-    .set({ permissions: withPermission(permission, held) })
-    .where('id', '=', id)
-    .execute()
+  await keepingAdministrator(db, async trx => {
+    const id = await groupId(trx, group)
+    const permissions = withPermission(permission, held)
+    await trx.updateTable('user_group').set({ permissions }).where('id', '=', id).execute()
+  })
 }
 
 /** Makes a user a member, or a manager, of a group; a manager who is made a member stays one. Throws `Refusal`. */
@@ -120,35 +157,36 @@ export async function addMember(db: Kysely<Database>, group: string, email: stri
     .execute()
 }
 
-/** Takes a user out of a group, or, with `onlyManager`, makes a manager a plain member. Throws `Refusal`. */
+/**
+ * Takes a user out of a group, or, with `onlyManager`, makes a manager a plain member. Throws `Refusal`, also when the user is no
+ * member, or no manager, of it.
+ */
 export async function removeMember(
   db: Kysely<Database>,
   group: string,
   email: string,
   onlyManager: boolean,
 ): Promise<void> {
-  const user = await userId(db, email)
-  const id = await groupId(db, group)
-  if (onlyManager) {
-    await db
-      .updateTable('user_group_member')
-      .set({ is_manager: false })
-      .where('user_id', '=', user)
-      .where('user_group_id', '=', id)
-      .execute()
-  } else {
-    await db.deleteFrom('user_group_member').where('user_id', '=', user).where('user_group_id', '=', id).execute()
-  }
+  await keepingAdministrator(db, async trx => {
+    const [user, id] = [await userId(trx, email), await groupId(trx, group)]
+    const { numAffectedRows } = await (onlyManager
+      ? sql`update user_group_member set is_manager = false
+            where user_id = ${user} and user_group_id = ${id} and is_manager`
+      : sql`delete from user_group_member where user_id = ${user} and user_group_id = ${id}`
+    ).execute(trx)
+    if (numAffectedRows === 0n) {
+      throw new Refusal(`${email} is not a ${onlyManager ? 'manager' : 'member'} of the group ${group}`)
+    }
+  })
 }
 
-/** The id of the user with an email, in any case. Throws `Refusal`. */
-export async function userId(db: Kysely<Database>, email: string): Promise<string> {
-  const row = await db
-    .selectFrom('user_account')
-    .select('id')
-    .where(sql<string>`lower(email)`, '=', email.toLowerCase())
-    .executeTakeFirst()
-  if (row === undefined) throw new Refusal(`there is no user ${email}`)
+/** The id of the user with an email, in any case, or with an id. Throws `Refusal`. */
+export async function userId(db: Kysely<Database>, user: string): Promise<string> {
+  const { rows } = await sql<{ id: string }>`
+    select id from user_account where lower(email) = lower(${user}::text) or id = ${canonicalUuid(user) ?? null}::uuid
+    order by lower(email) = lower(${user}::text) desc limit 1`.execute(db)
+  const [row] = rows
+  if (row === undefined) throw new Refusal(`there is no user ${user}`)
   return row.id
 }
 

@@ -1,19 +1,16 @@
 import { type Kysely, sql } from 'kysely'
 import { OPERATOR } from '../auth/viewer.js'
-import type { Database, ShareLevel } from '../db/tables.js'
+import type { Database, ResourceKind, ShareLevel } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
-import { InvalidRequest } from '../errors.js'
 import { personaResource } from '../persona/resource.js'
 import { contentOf } from '../persona/rules.js'
-import type { Vault } from '../secrets/vault.js'
-import type { DefinitionLimits } from '../tool/definition/index.js'
 import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
 import { changePersona } from './apply/personas.js'
-import { blankTool, checkedDefinition, decideAsOperator, insertTools } from './apply/tools.js'
+import { type Selection, selectRows } from './listing.js'
 import { operatorActor } from './operator.js'
 import { groupId, userId } from './people.js'
-import { InvalidDocument, Refusal } from './refusal.js'
+import { Refusal } from './refusal.js'
 
 export interface ListedAgent {
   id: number
@@ -26,14 +23,30 @@ export interface ListedAgent {
 }
 
 /** The agents by id; deleted ones only when asked for. */
-export async function listAgents(db: Kysely<Database>, withDeleted: boolean): Promise<ListedAgent[]> {
-  let query = db
-    .selectFrom('persona as p')
-    .leftJoin('user_account as u', 'u.id', 'p.owner_id')
-    .select(['p.id', 'p.name', 'u.email as owner', 'p.is_public', 'p.deleted', 'p.builtin_persona', 'p.version'])
-    .orderBy('p.id')
-  if (!withDeleted) query = query.where('p.deleted', '=', false)
-  return await query.execute()
+export async function listAgents(
+  db: Kysely<Database>,
+  withDeleted: boolean,
+  selection: Selection = {},
+): Promise<ListedAgent[]> {
+  const agents = sql<ListedAgent>`
+    select p.id, p.name, u.email as owner, p.is_public, p.deleted, p.builtin_persona, p.version
+    from persona p left join user_account u on u.id = p.owner_id where ${withDeleted} or not p.deleted`
+  return await selectRows(db, agents, sql`id`, selection)
+}
+
+/** The id of an agent or tool that is named by its id, or by its name where only one has it. Throws `Refusal`. */
+export async function resourceId(db: Kysely<Database>, kind: ResourceKind, text: string): Promise<number> {
+  const noun = kind === 'persona' ? 'agent' : 'tool'
+  if (/^[1-9]\d{0,9}$/.test(text) && Number(text) <= 2_147_483_647) return Number(text)
+  const alive = kind === 'persona' ? sql`not deleted` : sql`true`
+  const { rows } = await sql<{ id: number }>`
+    select id from ${sql.table(kind)} where name = ${text} and ${alive} order by id limit 11`.execute(db)
+  const [row, ...others] = rows
+  if (row === undefined) throw new Refusal(`there is no ${noun} ${text}`)
+  if (others.length > 0) {
+    throw new Refusal(`several ${noun}s have the name ${text}: say which id, ${rows.map(({ id }) => id).join(', ')}`)
+  }
+  return row.id
 }
 
 /** One agent with everything the operator can change, people by their emails. Throws `Refusal`. */
@@ -120,15 +133,15 @@ export interface ListedTool {
 }
 
 /** The tools by id, with how many agents use each. */
-export async function listTools(db: Kysely<Database>): Promise<ListedTool[]> {
-  const { rows } = await sql<ListedTool>`
+export async function listTools(db: Kysely<Database>, selection: Selection = {}): Promise<ListedTool[]> {
+  const tools = sql<ListedTool>`
     select t.id, t.name, u.email as owner, t.enabled, t.version,
       case when t.in_code_tool_id is not null then 'built-in' when t.mcp_server_id is not null then 'mcp' else 'custom' end as kind,
       (select count(*)::integer from tool_header where tool_id = t.id) as headers,
       (select count(*)::integer from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
        where l.tool_id = t.id) as agents
-    from tool t left join user_account u on u.id = t.user_id order by t.id`.execute(db)
-  return rows
+    from tool t left join user_account u on u.id = t.user_id`
+  return await selectRows(db, tools, sql`id`, selection)
 }
 
 /** One tool with its definition; secrets as masks. Throws `Refusal`. */
@@ -144,7 +157,7 @@ export async function showTool(db: Kysely<Database>, id: number): Promise<Record
     field_versions: _____,
     ...shown
   } = state
-  const text = (await readToolUse(db, id)).definition
+  const text = (await definitionUse(db, id)).definition
   return {
     ...shown,
     custom_headers: shownHeaders(headers),
@@ -152,8 +165,15 @@ export async function showTool(db: Kysely<Database>, id: number): Promise<Record
   }
 }
 
+/** The name of a tool. Throws `Refusal`. */
+export async function toolName(db: Kysely<Database>, id: number): Promise<string> {
+  const row = await db.selectFrom('tool').select('name').where('id', '=', id).executeTakeFirst()
+  if (row === undefined) throw new Refusal(`there is no tool ${id}`)
+  return row.name
+}
+
 /** The definition of a tool as text, the names of its headers, and the agents that use it. Throws `Refusal`. */
-export async function readToolUse(db: Kysely<Database>, id: number) {
+export async function definitionUse(db: Kysely<Database>, id: number) {
   const { rows } = await sql<{ definition: string | null; header_names: string[]; ids: number[]; others: number }>`
     select d.content::text as definition, array(select name from tool_header where tool_id = t.id order by position) as header_names,
       array(select p.id from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
@@ -162,64 +182,4 @@ export async function readToolUse(db: Kysely<Database>, id: number) {
   const [row] = rows
   if (row === undefined) throw new Refusal(`there is no tool ${id}`)
   return row
-}
-
-export interface NewTool {
-  name: string
-  display_name?: string
-  description?: string
-  definition: unknown
-  headers: { key: string; value: string }[]
-  passthrough_auth: boolean
-  owner?: string
-}
-
-/**
- * Makes a custom tool by the rules of the update operation. Answers the id. Throws `Refusal`, and `InvalidDocument` with every
- * fault; those of the definition start with `definition`.
- */
-export async function createTool(
-  database: Pick<ServiceDatabase, 'db'>,
-  vault: Vault,
-  tool: NewTool,
-  limits: Partial<DefinitionLimits> = {},
-): Promise<number> {
-  const checked = checkedDefinition(
-    tool.definition,
-    tool.headers.map(header => header.key),
-    ['definition'],
-    limits,
-  )
-  return await inTransaction(database, { rollback: false }, async trx => {
-    const { rows } = await sql<{
-      id: number
-    }>`select nextval(pg_get_serial_sequence('tool', 'id'))::integer as id`.execute(trx)
-    const id = rows[0]?.id ?? 0
-    const fields = {
-      name: tool.name,
-      description: tool.description ?? '',
-      custom_headers: tool.headers,
-      passthrough_auth: tool.passthrough_auth,
-      ...('definition' in checked && { definition: checked.definition }),
-    }
-    const columns = {
-      ...(tool.display_name !== undefined && { display_name: tool.display_name }),
-      ...(tool.owner !== undefined && { user_id: await userId(trx, tool.owner) }),
-    }
-    const given = { fields, columns, definitionFaults: 'faults' in checked ? checked.faults : [] }
-    const decision = decidedOrFaults(() => decideAsOperator(blankTool(id), given, vault))
-    await insertTools(trx, [{ id, decision, changes: decision.changes }], operatorActor())
-    return id
-  })
-}
-
-function decidedOrFaults<Decision>(decide: () => Decision): Decision {
-  try {
-    return decide()
-  } catch (error) {
-    if (!(error instanceof InvalidRequest)) throw error
-    throw new InvalidDocument(
-      error.faults.map(fault => ({ ...fault, loc: fault.loc[0] === 'body' ? fault.loc.slice(1) : fault.loc })),
-    )
-  }
 }

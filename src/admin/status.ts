@@ -33,10 +33,10 @@ export async function readStatus(db: Kysely<Database>, ring: KeyRing) {
     schema: await schemaState(db, VERSION),
     counts: counts[0] ?? {},
     keys: await keyStatus(db, ring),
-    recent_changes: (await listAudit(db, { limit: RECENT_CHANGES })).map(
+    recent_changes: (await listAudit(db, {}, { limit: RECENT_CHANGES })).map(
       ({ at, resource_kind, resource_id, version_after, actor, fields }) => ({
         at,
-        resource: `${resource_kind}:${resource_id}`,
+        resource: `${resource_kind === 'tool' ? 'tool' : 'agent'}:${resource_id}`,
         version: version_after,
         actor,
         fields,

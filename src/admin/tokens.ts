@@ -1,6 +1,8 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { mintToken } from '../auth/token.js'
 import type { Database, Permission } from '../db/tables.js'
+import { type Selection, selectRows } from './listing.js'
+import { userId } from './people.js'
 import { Refusal } from './refusal.js'
 
 export const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
@@ -38,14 +40,13 @@ export interface ListedToken {
   last_used_at: string | null
 }
 
-/** Makes a token for an existing user. Throws `Refusal` when the user or a bound resource does not exist. */
+/** Makes a token for an existing user, by email or id. Throws `Refusal` when the user or a bound resource does not exist. */
 export async function createToken(db: Kysely<Database>, request: TokenRequest): Promise<IssuedToken> {
   const user = await db
     .selectFrom('user_account')
     .select(['id', 'kind'])
-    .where(sql<string>`lower(email)`, '=', request.email.toLowerCase())
-    .executeTakeFirst()
-  if (user === undefined) throw new Refusal(`there is no user ${request.email}`)
+    .where('id', '=', await userId(db, request.email))
+    .executeTakeFirstOrThrow()
   await requireResources(db, 'persona', request.personaIds ?? [])
   await requireResources(db, 'tool', request.toolIds ?? [])
   return await insertToken(db, {
@@ -60,15 +61,17 @@ export async function createToken(db: Kysely<Database>, request: TokenRequest): 
 }
 
 /** All tokens, or those of one user, in the order in which they were made. */
-export async function listTokens(db: Kysely<Database>, email?: string): Promise<ListedToken[]> {
-  let query = db
-    .selectFrom('token as t')
-    .innerJoin('user_account as u', 'u.id', 't.user_id')
-    .select(['t.id', 'u.email', 't.scopes', 't.persona_ids', 't.tool_ids', 't.requires_if_match', 't.created_at'])
-    .select(['t.expires_at', 't.revoked_at', 't.last_used_at'])
-    .orderBy('t.id')
-  if (email !== undefined) query = query.where(sql<string>`lower(u.email)`, '=', email.toLowerCase())
-  return await query.execute()
+export async function listTokens(
+  db: Kysely<Database>,
+  email?: string,
+  selection: Selection = {},
+): Promise<ListedToken[]> {
+  const tokens = sql<ListedToken>`
+    select t.id, u.email, t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match, t.created_at, t.expires_at,
+      t.revoked_at, t.last_used_at
+    from token t join user_account u on u.id = t.user_id
+    where ${email ?? null}::text is null or lower(u.email) = lower(${email ?? null}::text)`
+  return await selectRows(db, tokens, sql`id`, selection)
 }
 
 /** Revokes a token; works on the next request. Answers false when it was revoked before. Throws `Refusal`. */

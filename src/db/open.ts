@@ -2,7 +2,7 @@ import { type Config, InvalidConfiguration } from '../config.js'
 import { describeDatabase, parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
 import { openDatabase } from './connection/pool.js'
-import type { Embedded } from './embedded/embedded.js'
+import { type Embedded, embeddedDataExists } from './embedded/embedded.js'
 import { keepEmbedded } from './embedded/keeper.js'
 import type { Database } from './tables.js'
 import type { ServiceDatabase } from './transaction.js'
@@ -16,22 +16,33 @@ export interface OpenedDatabase {
   close(): Promise<void>
 }
 
+/** No database is named, and there is no embedded one to join. The message says what to set. */
+export class NoDatabase extends Error {}
+
 export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait' | 'onError'>
 
 /**
  * Opens the external database of `DATABASE_URL`, or starts or joins the embedded one below `DATA_DIR`. The pool connects
- * at its first statement: an external server that is not there yet is not an error here.
- * Throws `InvalidConfiguration` for a bad `DATABASE_URL`, `EmbeddedUnavailable` where the embedded server cannot run.
+ * at its first statement: an external server that is not there yet is not an error here. `embeddedMode` says whether an embedded
+ * database may be made anew. Throws `InvalidConfiguration` for a bad `DATABASE_URL`, `EmbeddedUnavailable` where the embedded
+ * server cannot run, `NoDatabase` where there is none to join.
  */
 export async function openConfiguredDatabase(
   config: Config,
   hooks: ConnectionHooks,
   log: (line: string, level?: 'warn') => void,
+  embeddedMode: 'make' | 'join' = 'make',
 ): Promise<OpenedDatabase> {
   const { url, dataDir, binDir } = config.database
   if (url !== undefined) {
     const database = openUrl(url, config, hooks)
     return { database, embedded: null, description: describe(url), close: () => database.close() }
+  }
+  if (embeddedMode === 'join' && !embeddedDataExists(dataDir)) {
+    throw new NoDatabase(
+      `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set one of the two, ` +
+        'or start the server, which makes an embedded one',
+    )
   }
   const embedded = await keepEmbedded({ dataDir, ...(binDir !== undefined && { binDir }), log })
   const database = openUrl(embedded.url, config, hooks)

@@ -47,7 +47,7 @@ t.test('2: what is no command line of ours', async t => {
     ['nothing'],
     ['audit', 'nothing'],
     ['agent', 'show'],
-    ['agent', 'show', 'x'],
+    ['token', 'revoke', 'x'],
     ['agent', 'show', '1', '2'],
     ['token', 'create'],
     ['token', 'create', '--for', 'a@b', '--expires', 'soon'],
@@ -152,7 +152,7 @@ t.test('an agent is shared and unshared, each a version of its own', async t => 
     (await agentctl(['agent', 'unshare', '1', '--user', 'bob@example.com', '--group', 'Sales'])).stdout,
     'version 3',
   )
-  t.match((await agentctl(['diff', 'persona', '1', '1', '3'])).stdout, 'same content')
+  t.match((await agentctl(['diff', 'agent', '1', '1', '3'])).stdout, 'same content')
   t.equal((await agentctl(['agent', 'share', '1', '--user', 'alice@example.com'])).status, 1)
 })
 

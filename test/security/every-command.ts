@@ -65,7 +65,7 @@ function documents(file: File, plant: () => string): Line[] {
     })
   const one = () => ({ key: 'X-Applied', value: plant() })
   const given = document([one(), { key: 'X-Other', value: plant() }])
-  const filledIn = document([{ key: 'X-Applied', value: `Bearer \${env:PLANTED}` }])
+  const filledIn = document([{ key: 'X-Applied', value: `Bearer \${env:AGENTS_PLANTED}` }])
   const faulty = [
     document([one(), one()]),
     document([{ key: 'X-A', value: `${plant()}\r\nX-B: ${plant()}` }]),
@@ -76,12 +76,12 @@ function documents(file: File, plant: () => string): Line[] {
     document([{ key: 'Authorization', value: plant() }], { passthrough_auth: true }),
   ]
   return [
-    { args: ['apply', given, '--plan'] },
-    { args: ['apply', given, '--plan', '--json'] },
-    { args: ['apply', given, '--plan', '--prune', '--json'] },
+    { args: ['apply', given, '--plan'], status: 2 },
+    { args: ['apply', given, '--plan', '--json'], status: 2 },
+    { args: ['apply', given, '--plan', '--prune', '--json'], status: 2 },
     { args: ['apply', given] },
-    { args: ['apply', filledIn, '--json'], env: { PLANTED: plant() } },
-    { args: ['apply', filledIn], env: { PLANTED: `${plant()}\n` }, status: 1 },
+    { args: ['apply', filledIn, '--json'], env: { AGENTS_PLANTED: plant() } },
+    { args: ['apply', filledIn], env: { AGENTS_PLANTED: `${plant()}\n` }, status: 1 },
     ...faulty.map(path => ({ args: ['apply', path], status: 1 })),
     ...faulty.map(path => ({ args: ['apply', path, '--json'], status: 1 })),
     { args: ['apply', given], env: { SECRET_KEYS: generateKey('another') }, status: 1 },
@@ -134,6 +134,10 @@ function tools(file: File, plant: () => string): Line[] {
     { args: ['tool', 'show', '10'] },
     { args: ['tool', 'show', '10', '--json'] },
     { args: ['tool', 'show', '10', '--as-functions'] },
+    { args: ['tool', 'update', '10', ...headers(`X-A: ${plant()}\nX-B: ${plant()}`)] },
+    { args: ['tool', 'update', '10', ...headers(`X-A: ${plant()}`), '--plan'], status: 2 },
+    { args: ['tool', 'update', '10', ...headers(plant().replaceAll(':', '')), '--json'], status: 1 },
+    { args: ['tool', 'delete', '10', '--plan'], status: 2 },
     { args: ['validate', definition, '--against', 'tool:10'] },
     { args: ['validate', definition, '--against', 'tool:10', '--json'] },
   ]
@@ -164,6 +168,10 @@ function history(): Line[] {
     { args: ['status', '--json'] },
     { args: ['prune', '--json'] },
     { args: ['config', '--json'] },
+    { args: ['schema'] },
+    { args: ['version'] },
+    { args: ['completion', 'bash'] },
+    { args: ['init', 'dora@example.com'], status: 1 },
     { args: ['migrate', '--plan'] },
     { args: ['migrate'] },
   ]
@@ -194,10 +202,13 @@ function people(): Line[] {
     ['token', 'list', '--json'],
     ['agent', 'list', '--json'],
     ['agent', 'show', '8', '--json'],
+    ['agent', 'create', 'Night porter', '--owner', dora],
+    ['agent', 'delete', 'Night porter', '--yes'],
     ['agent', 'share', '8', ...shared],
     ['agent', 'unshare', '8', ...shared],
   ]
-  return args.map(line => ({ args: line }))
+  const last = ['user', 'delete', dora, '--give-to', 'admin@example.com', '--yes']
+  return [...args, last].map(line => ({ args: line }))
 }
 
 /** Also with a ring that lacks the key, and with one that has another key of its id. */
@@ -211,5 +222,7 @@ function keys(): Line[] {
     { args: ['keys', 'rotate'], env: lacking, status: 1 },
     { args: ['keys', 'rotate'], env: { SECRET_KEYS: fresh } },
     { args: ['keys', 'status'], env: { SECRET_KEYS: fresh } },
+    { args: ['keys', 'verify', '--json'], env: { SECRET_KEYS: fresh } },
+    { args: ['keys', 'verify'], env: lacking, status: 1 },
   ]
 }

@@ -2,7 +2,7 @@ import { type Kysely, sql } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import type { Fault, Loc } from '../../errors.js'
 import { canonicalUuid } from '../../schema/vocabulary.js'
-import { type OrganisationDocument, type Reference, SECTIONS, type SectionName } from '../document.js'
+import { NOUN, type OrganisationDocument, type Reference, SECTIONS, type SectionName } from '../document.js'
 
 export type Id = number | string
 
@@ -48,7 +48,11 @@ export class Catalogue {
   readonly #names = new Map<SectionName, Map<string, Id[]>>()
   readonly #ids = new Map<SectionName, Set<Id>>()
 
-  constructor(readonly stored: ReadonlyMap<SectionName, readonly StoredRow[]>) {}
+  /** `asNew`: an entry of tools or agents without an id is new, whatever its name. */
+  constructor(
+    readonly stored: ReadonlyMap<SectionName, readonly StoredRow[]>,
+    readonly asNew: boolean,
+  ) {}
 
   /** The entries of one list with their rows, in the document's order. */
   entries(section: SectionName): readonly Matched[] {
@@ -114,11 +118,19 @@ export class Catalogue {
     const namesakes = byName.get(folded(named, String(entry[named]))) ?? []
     if (given !== undefined) {
       const stored = byId.get(given)
+      if (stored === undefined && Number(given) > NEW_ID_MAX) {
+        this.#fault(
+          [...loc, 'id'],
+          `a new id must be at most ${NEW_ID_MAX}: ids made later go on behind it`,
+          'less_than_equal',
+        )
+      }
       if (uniqueNames && namesakes.some(row => row.id !== given)) {
         this.#fault([...loc, named], `another of this name has the id ${String(namesakes[0]?.id)}`, 'name_taken')
       }
       return { entry, loc, id: given, stored }
     }
+    if (this.asNew && !uniqueNames) return { entry, loc, id: undefined, stored: undefined }
     if (namesakes.length > 1) this.#fault([...loc, named], 'several have this name: give the id', 'ambiguous')
     return { entry, loc, id: namesakes[0]?.id, stored: namesakes[0] }
   }
@@ -155,6 +167,9 @@ export class Catalogue {
   }
 }
 
+/** Ids are int4, and each sequence goes on behind the largest: behind these nearly none would be left. */
+const NEW_ID_MAX = 2_146_483_647
+
 /** Makes ids for the entries that have none. */
 export type Reserve = (section: SectionName, found: readonly { id: Id | undefined }[]) => Promise<Id[]>
 
@@ -190,18 +205,39 @@ async function moveSequence(db: Kysely<Database>, table: string, behind: number)
   `.execute(db)
 }
 
-/** Reads what a document can refer to. Tools and agents by id and name only: they are many and large. */
-export async function readCatalogue(db: Kysely<Database>): Promise<Catalogue> {
+/** The lists that the entries of each list can refer to. */
+const REFERS: Readonly<Record<SectionName, readonly SectionName[]>> = {
+  users: [],
+  groups: ['users'],
+  labels: [],
+  oauth_configs: [],
+  mcp_servers: ['users'],
+  cc_pairs: [],
+  federated_connectors: [],
+  document_sets: ['users', 'groups', 'cc_pairs', 'federated_connectors'],
+  user_files: ['users'],
+  tools: ['users', 'oauth_configs', 'mcp_servers'],
+  agents: ['users', 'groups', 'tools', 'document_sets', 'labels', 'user_files'],
+}
+
+/** Reads the lists that a document has and refers to. Tools and agents by id and name only: they are many and large. */
+export async function readCatalogue(
+  db: Kysely<Database>,
+  document: OrganisationDocument,
+  asNew: boolean,
+): Promise<Catalogue> {
+  const named = SECTIONS.filter(section => document[section] !== undefined)
+  const wanted = new Set(named.flatMap(section => [section, ...REFERS[section]]))
   // One shape for all tables, as the sections are told apart by name only.
   const loose = db as unknown as Kysely<Record<string, StoredRow>>
   const stored = new Map<SectionName, readonly StoredRow[]>()
-  for (const section of SECTIONS) {
+  for (const section of wanted) {
     const query = loose.selectFrom(TABLES[section].table as string).orderBy('id')
     const columns = section === 'tools' ? ['id', 'name'] : section === 'agents' ? ['id', 'name', 'deleted'] : null
     const rows = await (columns ? query.select(columns) : query.selectAll()).execute()
     stored.set(section, rows as StoredRow[]) // every one of these tables has an id
   }
-  return new Catalogue(stored)
+  return new Catalogue(stored, asNew)
 }
 
 /** Matches every list of the document, in the order in which the lists can refer to each other. */
@@ -213,23 +249,13 @@ export async function matchDocument(
   for (const section of SECTIONS) await catalogue.match(section, document[section] ?? [], reserve)
 }
 
-export const NOUN: Record<SectionName, string> = {
-  users: 'user',
-  groups: 'group',
-  labels: 'label',
-  oauth_configs: 'OAuth configuration',
-  mcp_servers: 'MCP server',
-  cc_pairs: 'connection',
-  federated_connectors: 'federated connector',
-  document_sets: 'document set',
-  user_files: 'file',
-  tools: 'tool',
-  agents: 'agent',
-}
-
-/** The order in which the database lists ids: numbers by size, texts by their bytes. */
+/** The order in which the database lists ids: numbers by size, texts by their UTF-8 bytes. */
 export function ascending<T extends Id>(ids: readonly T[]): T[] {
-  return [...new Set(ids)].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0))
+  return [...new Set(ids)].sort((a, b) =>
+    typeof a === 'number' && typeof b === 'number'
+      ? a - b
+      : Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b))),
+  )
 }
 
 function folded(column: Table['named'], text: string): string {

@@ -49,7 +49,7 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
     if (before === undefined) created.push({ id: Number(match.id), content, changes })
     else if (changes.length > 0) changed.push(match)
     const action = before === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
-    return { section: 'agents', id: match.id, name: content.name, action, fields: before === undefined ? [] : changes }
+    return { section: 'agents', id: match.id, name: content.name, action, fields: changes }
   })
   return {
     outcomes,

@@ -1,3 +1,8 @@
+import { describeSettings } from '../../config.js'
+
+/** How the names of the variables begin that a document may read, unless the operator says otherwise. */
+export const DEFAULT_PREFIX = 'AGENTS_'
+
 const PLACEHOLDER = /\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}/g
 
 /**
@@ -20,14 +25,21 @@ export function placeholder(variable: string): string {
   return `\${env:${variable}}`
 }
 
-/** A header's value with its placeholders filled in from the environment, and the variables that are not set. */
+/** The program's own settings are nobody's header value, whatever the prefix. */
+const OWN_SETTINGS: ReadonlySet<string> = new Set(describeSettings().map(({ name }) => name))
+
+/**
+ * A header's value with its placeholders filled in from the environment, and the variables that give nothing: those that are
+ * not set, and those that `allows` refuses.
+ */
 export function fillIn(
   value: string,
   env: Readonly<Record<string, string | undefined>>,
+  allows: (variable: string) => boolean,
 ): { value: string; missing: string[] } {
   const missing: string[] = []
   const filled = value.replace(PLACEHOLDER, (_, variable: string) => {
-    const text = env[variable]
+    const text = allows(variable) && !OWN_SETTINGS.has(variable) ? env[variable] : undefined
     if (text === undefined) missing.push(variable)
     return text ?? ''
   })

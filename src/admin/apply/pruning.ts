@@ -50,7 +50,7 @@ export async function planPruning(
     outcomes,
     write: async (trx, actor) => {
       for (const { section, row, outcome } of candidates) {
-        if (outcome.action === 'removed') await remove(trx, section, row, actor)
+        if (outcome.action === 'removed') await removeRow(trx, section, row, actor)
       }
     },
   }
@@ -120,7 +120,13 @@ const LINKS: Partial<Record<SectionName, readonly [keyof Database, string][]>> =
   tools: [['tool_header', 'tool_id']],
 }
 
-async function remove(trx: Transaction<Database>, section: SectionName, row: StoredRow, actor: Actor): Promise<void> {
+/** Removes one row as pruning does: an agent is marked deleted, a user deactivated, what belongs to any other row goes with it. */
+export async function removeRow(
+  trx: Transaction<Database>,
+  section: SectionName,
+  row: Pick<StoredRow, 'id'>,
+  actor: Actor,
+): Promise<void> {
   if (section === 'agents') {
     const { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups } = BLANK_AGENT
     const nothing = { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups }

@@ -86,7 +86,7 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
   const outcomes: Outcome[] = []
   for (const match of catalogue.entries(section)) {
     const values = valuesOf(match, shape, catalogue)
-    const fields = match.stored === undefined ? [] : differences(match.stored, values)
+    const fields = differences(match.stored ?? {}, values)
     if (match.stored === undefined) made.push({ id: match.id, ...shape.defaults, ...values })
     else if (fields.length > 0) changed.push({ id: match.id, columns: values })
     const action = match.stored === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
@@ -163,8 +163,8 @@ function note(
   to: readonly Row[],
   differs: boolean,
 ): void {
-  if (outcome === undefined || outcome.action === 'created' || !differs) return
-  outcome.action = 'changed'
+  if (outcome === undefined || !differs) return
+  if (outcome.action !== 'created') outcome.action = 'changed'
   const shown = (rows: readonly Row[]) => rows.map(({ [link.owner]: _, ...rest }) => plain(rest))
   outcome.fields.push({ field: link.field, from: shown(from), to: shown(to) })
 }

@@ -8,7 +8,7 @@ export interface Outcome {
   name: string
   /** `kept`: pruning would have removed it, but `reason` forbids that. `only_here`: no entry names it, and nothing is pruned. */
   action: 'created' | 'changed' | 'unchanged' | 'removed' | 'kept' | 'only_here'
-  /** The fields that change, with what they were and become; secrets as masks. Empty unless `changed`. */
+  /** The fields that change, with what they were and become; of a new row what differs from an empty one. Secrets as masks. */
   fields: { field: string; from: unknown; to: unknown; changed_by?: string; changed_at?: string }[]
   reason?: string
 }

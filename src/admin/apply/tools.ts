@@ -31,7 +31,8 @@ import type { Outcome } from './report.js'
 /** What tools need besides the document: the vault of their secrets, the environment, and where `definition_file` starts. */
 export interface ToolSurroundings {
   vault: Vault
-  env: Readonly<Record<string, string | undefined>>
+  env: Readonly<Record<string, string | undefined>> | null
+  envPrefix: string
   baseDir: string | undefined
   definitionLimits: Partial<DefinitionLimits>
 }
@@ -64,7 +65,7 @@ export async function planTools(
     if (state !== undefined && changes.length > 0) changed.push({ id, given })
     const action = state === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
     const name = String(match.entry.name)
-    return { section: 'tools', id, name, action, fields: state === undefined ? [] : changes }
+    return { section: 'tools', id, name, action, fields: changes }
   })
   return {
     outcomes,
@@ -257,12 +258,15 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     custom_headers.map(header => header.key),
   )
   return custom_headers.map(({ key, value: written }, index) => {
-    const { value, missing } = fillIn(written, around.env)
+    if (around.env === null) return { key, value: written }
+    const own = variables[index]
+    const { value, missing } = fillIn(written, around.env, name => name === own || name.startsWith(around.envPrefix))
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
-    if (stored && written === placeholder(variables[index] ?? '')) return { key, value: shownMask(stored) }
+    if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }
     const loc = [...match.loc, 'custom_headers', index, 'value']
-    catalogue.faults.push({ loc, msg: `the environment lacks ${missing.join(', ')}`, type: 'variable_missing' })
+    const msg = `the environment gives no ${missing.join(', ')}: it must be set, and its name begin with ${around.envPrefix}`
+    catalogue.faults.push({ loc, msg, type: 'variable_missing' })
     return { key, value: '' }
   })
 }

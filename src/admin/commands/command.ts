@@ -1,4 +1,3 @@
-import { type ParseArgsConfig, parseArgs } from 'node:util'
 import { type Config, readConfig } from '../../config.js'
 import { migrate, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
@@ -7,20 +6,29 @@ import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { openVault, type Vault } from '../../secrets/vault.js'
 import { VERSION } from '../../version.js'
+import { Progress } from '../progress.js'
+import { Refusal } from '../refusal.js'
+import { type Cell, harmlessLines, jsonText, type Piece, rendered, tableLines } from '../terminal.js'
 
-export const EXIT = { ok: 0, refused: 1, usage: 2, unreachable: 69, configuration: 78 } as const
+/**
+ * How a command ends. 2 also says, after `--plan`, that something would change. From 64 on they are those of sysexits.h.
+ */
+export const EXIT = { ok: 0, refused: 1, usage: 2, planned: 2, unreachable: 69, configuration: 78 } as const
 
-/** The command line is not one of ours. Exit status 2. */
+/** The command line is not one of ours. */
 export class UsageError extends Error {}
 
-/** The schema does not fit this program. Exit status 78. */
-export class SchemaUnfit extends Error {}
+/** The schema does not fit this program, or no database is named. */
+export class NotConfigured extends Error {}
 
 export interface OptionSpec {
   type: 'string' | 'boolean'
   multiple?: boolean
   /** What stands for the value in the help. */
   value?: string
+  choices?: readonly string[]
+  /** Another word for it, which the help does not show. */
+  alias?: string
   description: string
 }
 
@@ -34,40 +42,59 @@ export interface Command {
   options: Readonly<Record<string, OptionSpec>>
   /** More for the help, whole sentences. */
   details?: string
+  /** It needs no database. */
+  offline?: boolean
   /** Answers the exit status; nothing is success. */
   run(call: Call): Promise<number | undefined>
 }
 
+/** Where a command writes to, and what is known of the person who reads it. */
 export interface Output {
-  /** A line, or several, to standard output. */
+  /** Text to standard output, which ends its line. */
   print(text: string): void
-  /** A remark to standard error. */
+  /** The same to standard error. */
   remark(text: string): void
   /** Whether standard output shows colours. */
   colours: boolean
+  /** How many columns the terminal has; absent where standard output is no terminal. */
+  columns?: number
+  /** Asks the person at the terminal; absent where nobody is there. */
+  ask?(question: string): Promise<string>
 }
 
-/** The options of every subcommand that prints results. */
+/** The option of every subcommand that prints results. */
 export const JSON_OPTION = { json: { type: 'boolean', description: 'Print JSON.' } } as const
+
+/** The option of every subcommand that asks before it does something that cannot be undone. */
+export const DELETE_OPTIONS = {
+  plan: { type: 'boolean', description: 'Only show what would go. Exit status 2 where something would.' },
+  yes: { type: 'boolean', description: 'Do not ask.' },
+  ...JSON_OPTION,
+} as const
 
 /** Nobody waits for a command as for a request: a migration, a check of the whole audit trail or a large document may take minutes. */
 const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000', IDLE_IN_TRANSACTION_TIMEOUT_MS: '600000' }
 
-/** One call of a subcommand: its arguments, and the way to the database. */
+/** One call of a subcommand: its arguments, its output, and the way to the database. */
 export class Call {
-  readonly config: Config
+  readonly progress: Progress
+  #config: Config | undefined
   #opened: Promise<OpenedDatabase> | undefined
-  readonly #values: Readonly<Record<string, unknown>>
 
   constructor(
     readonly command: Command,
     readonly positionals: readonly string[],
-    values: Readonly<Record<string, unknown>>,
+    readonly values: Readonly<Record<string, unknown>>,
     readonly env: Readonly<Record<string, string | undefined>>,
     readonly output: Output,
   ) {
-    this.#values = values
-    this.config = readConfig({ ...PATIENCE, ...env })
+    this.progress = new Progress(text => this.remark(text))
+  }
+
+  /** The configuration, read when it is first needed. Throws `InvalidConfiguration`. */
+  get config(): Config {
+    this.#config ??= readConfig({ ...PATIENCE, ...this.env })
+    return this.#config
   }
 
   get json(): boolean {
@@ -75,16 +102,16 @@ export class Call {
   }
 
   flag(name: string): boolean {
-    return this.#values[name] === true
+    return this.values[name] === true
   }
 
   text(name: string): string | undefined {
-    const value = this.#values[name]
+    const value = this.values[name]
     return typeof value === 'string' ? value : undefined
   }
 
   texts(name: string): string[] {
-    const value = this.#values[name]
+    const value = this.values[name]
     return Array.isArray(value) ? value.map(String) : []
   }
 
@@ -98,22 +125,60 @@ export class Call {
     return wholeNumber(this.argument(index), this.command.positionals[index] ?? 'ID')
   }
 
-  print(text: string): void {
-    this.output.print(text)
+  /** One line for people. A control character in it shows as an escape, an end of line too. */
+  print(...pieces: readonly Piece[]): void {
+    this.output.print(rendered(pieces, this.output.colours))
   }
 
-  /** Prints a value as JSON. */
+  /** A text of several lines for people, indented so that none of them can pass for one of ours. */
+  printIndented(text: string): void {
+    this.output.print(harmlessLines(text).replace(/^/gm, '    '))
+  }
+
+  /** Rows for people, fitted to the terminal. `whole`: columns that are never cut. */
+  printTable(rows: readonly (readonly Cell[])[], whole: readonly number[] = []): void {
+    for (const line of tableLines(rows, this.output.columns, whole)) this.print(...line)
+  }
+
+  /** A value as JSON: exactly that value. */
   printJson(value: unknown): void {
-    this.output.print(JSON.stringify(value, null, 2))
+    this.output.print(jsonText(value))
   }
 
-  /** The database as the configuration names it, whatever its schema. */
+  /** A text for a program: exactly as it is, but on a terminal, where a person reads it. */
+  printExact(text: string): void {
+    this.output.print(this.output.columns === undefined ? text : harmlessLines(text))
+  }
+
+  /** A remark to standard error. */
+  remark(text: string): void {
+    this.output.remark(harmlessLines(text))
+  }
+
+  /**
+   * Asks whether to go on, unless `--yes` was given. Answers false for anything but yes.
+   * Throws `Refusal` where nobody can be asked: nothing is done by accident.
+   */
+  async confirmed(question: string): Promise<boolean> {
+    if (this.flag('yes')) return true
+    if (this.output.ask === undefined) throw new Refusal('nobody is there to be asked: add --yes, or see --plan')
+    const answer = await this.output.ask(`${question} [y/N] `)
+    return /^y(es)?$/i.test(answer.trim())
+  }
+
+  /**
+   * The database as the configuration names it, whatever its schema: that of DATABASE_URL, or an embedded one that is there.
+   * A new embedded one is made with `--embedded` only. Throws `NotConfigured`.
+   */
   async rawDatabase(): Promise<OpenedDatabase> {
-    this.#opened ??= openConfiguredDatabase(this.config, {}, line => this.output.remark(line))
+    const embedded = this.flag('embedded') ? 'make' : 'join'
+    this.#opened ??= openConfiguredDatabase(this.config, {}, (line, level) => {
+        if (embedded === 'make' || level === 'warn') this.remark(line)
+      }, embedded)
     return await this.#opened
   }
 
-  /** The database with the schema that this program needs; the embedded one is migrated. Throws `SchemaUnfit`. */
+  /** The database with the schema that this program needs; the embedded one is migrated. Throws `NotConfigured`. */
   async database(): Promise<ServiceDatabase> {
     const { database, embedded } = await this.rawDatabase()
     let state = await schemaState(database.db, VERSION)
@@ -122,13 +187,15 @@ export class Call {
       state = await schemaState(database.db, VERSION)
     }
     if (state.kind === 'behind')
-      throw new SchemaUnfit(`the schema lacks ${state.pending.join(', ')}: run agentctl migrate`)
+      throw new NotConfigured(`the schema lacks ${state.pending.join(', ')}: run agentctl migrate`)
     if (state.kind === 'ahead')
-      throw new SchemaUnfit(`the schema needs at least version ${state.oldestProgram} of this program: update it`)
+      throw new NotConfigured(`the schema needs at least version ${state.oldestProgram} of this program: update it`)
     return database
   }
 
+  /** The key ring. An embedded database comes first: its key file is made beside it, never without it. */
   async ring(): Promise<KeyRing> {
+    if (this.config.database.url === undefined) await this.rawDatabase()
     return await configuredKeyRing(this.config)
   }
 
@@ -139,47 +206,9 @@ export class Call {
 
   /** Closes what was opened. */
   async close(): Promise<void> {
+    this.progress.end()
     const opened = await this.#opened?.catch(() => undefined)
     await opened?.close()
-  }
-}
-
-/** Reads the arguments of one subcommand. Throws `UsageError` with what is wrong with them. */
-export function parseCall(
-  command: Command,
-  args: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-  output: Output,
-): Call | 'help' {
-  const options = Object.fromEntries(
-    Object.entries(command.options).map(([name, { type, multiple = false }]) => [name, { type, multiple }]),
-  )
-  const config = {
-    args: [...args],
-    options: { ...options, help: { type: 'boolean', short: 'h' } },
-    allowPositionals: true,
-  } satisfies ParseArgsConfig
-  const { values, positionals } = parsed(config)
-  if (values.help === true) return 'help'
-  requirePositionals(command, positionals)
-  return new Call(command, positionals, values, env, output)
-}
-
-function parsed(config: ParseArgsConfig) {
-  try {
-    const { values, positionals } = parseArgs(config)
-    return { values: values as Record<string, unknown>, positionals }
-  } catch (error) {
-    if (error instanceof TypeError) throw new UsageError(error.message)
-    throw error
-  }
-}
-
-function requirePositionals(command: Command, given: readonly string[]): void {
-  const needed = command.positionals.filter(name => !name.startsWith('[')).length
-  if (given.length < needed) throw new UsageError(`${command.positionals[given.length] ?? 'an argument'} is missing`)
-  if (given.length > command.positionals.length && command.positionals.at(-1)?.endsWith('...') !== true) {
-    throw new UsageError(`unexpected argument: ${given[command.positionals.length]}`)
   }
 }
 
@@ -199,38 +228,4 @@ export function durationS(text: string, what: string): number {
   if (!(seconds > 0 && seconds <= 3653 * 86_400))
     throw new UsageError(`${what} must be a length of time such as 90d, 12h or 30m, at most ten years`)
   return seconds
-}
-
-/** The help of one subcommand. */
-export function helpOf(command: Command): string {
-  const options = { ...command.options, help: { type: 'boolean', description: 'Show this text.' } as OptionSpec }
-  const rows = Object.entries(options).map(([name, { value, type, description }]) => [
-    `  --${name}${type === 'string' ? ` ${value ?? 'TEXT'}` : ''}`,
-    description,
-  ])
-  const usage = `Usage: agentctl ${[command.name, ...command.positionals, '[options]'].join(' ')}`
-  return [usage, '', command.summary, ...(command.details ? ['', command.details] : []), '', table(rows)].join('\n')
-}
-
-/** Rows in columns, as wide as their longest cell. */
-export function table(rows: readonly (readonly unknown[])[]): string {
-  const cells = rows.map(row => row.map(cell => (cell === null || cell === undefined ? '-' : String(cell))))
-  const widths: number[] = []
-  for (const row of cells)
-    for (const [index, cell] of row.entries()) widths[index] = Math.max(widths[index] ?? 0, cell.length)
-  return cells
-    .map(row =>
-      row
-        .map((cell, index) => cell.padEnd(widths[index] ?? 0))
-        .join('  ')
-        .trimEnd(),
-    )
-    .join('\n')
-}
-
-const COLOUR = { red: 31, green: 32, yellow: 33, dim: 2, bold: 1 } as const
-
-/** A text in a colour, where the output shows colours. */
-export function coloured(output: Output, colour: keyof typeof COLOUR, text: string): string {
-  return output.colours ? `\u001b[${COLOUR[colour]}m${text}\u001b[0m` : text
 }

@@ -1,33 +1,47 @@
+import { structuredPatch } from 'diff'
 import type { ResourceKind } from '../../db/tables.js'
 import { parseDateTime } from '../../schema/date-time.js'
 import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { pruneHistory } from '../../updates/prune.js'
 import { type AuditFilter, listAudit, verifyAudit } from '../audit.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from '../history.js'
-import { compareLines } from '../lines.js'
+import type { Selection } from '../listing.js'
+import { resourceId } from '../resources.js'
 import { rollbackPersona, rollbackTool } from '../rollback.js'
-import { type Call, type Command, coloured, EXIT, JSON_OPTION, table, UsageError, wholeNumber } from './command.js'
+import type { Coloured } from '../terminal.js'
+import { type Call, type Command, EXIT, JSON_OPTION, UsageError, wholeNumber } from './command.js'
+import { listCommand } from './list.js'
 import { shortened } from './organisation.js'
+
+const RESOURCE_OPTION = {
+  type: 'string',
+  value: 'agent:12',
+  description: 'Only this agent or tool, by id or name.',
+} as const
+
+const NAMES = 'ID may be a name that only one agent or tool has.'
 
 export const historyCommands: Command[] = [
   {
     name: 'history',
     summary: 'Lists the versions of an agent or tool, newest first.',
-    positionals: ['persona|tool', 'ID'],
+    positionals: ['agent|tool', 'ID'],
     options: JSON_OPTION,
+    details: NAMES,
     run: historyCommand,
   },
   {
     name: 'diff',
     summary: 'Shows what differs between two versions of an agent or tool.',
-    positionals: ['persona|tool', 'ID', 'FROM', 'TO'],
+    positionals: ['agent|tool', 'ID', 'FROM', 'TO'],
     options: JSON_OPTION,
+    details: NAMES,
     run: diffCommand,
   },
   {
     name: 'rollback',
     summary: 'Makes a new version with the content of an old one.',
-    positionals: ['persona|tool', 'ID'],
+    positionals: ['agent|tool', 'ID'],
     options: { to: { type: 'string', value: 'VERSION', description: 'The old version. Required.' }, ...JSON_OPTION },
     details:
       'By the same checks as any change. Secrets (header values) are not rolled back: they stay as they are now.',
@@ -49,26 +63,43 @@ export const historyCommands: Command[] = [
       return undefined
     },
   },
-  {
+  listCommand({
     name: 'audit list',
     summary: 'Lists the audit trail, newest first.',
-    positionals: [],
+    columns: [
+      { field: 'at', title: 'TIME', whole: true },
+      {
+        field: 'resource_id',
+        title: 'RESOURCE',
+        whole: true,
+        show: row => resourceText(row.resource_kind, row.resource_id),
+      },
+      { field: 'version_after', title: 'VERSION' },
+      { field: 'actor', title: 'BY' },
+      { field: 'token_id', title: 'TOKEN' },
+      { field: 'client_address', title: 'FROM' },
+      { field: 'fields', title: 'FIELDS' },
+      { field: 'resource_kind' },
+      { field: 'version_before' },
+      { field: 'request_id' },
+      { field: 'difference' },
+      { field: 'hash' },
+    ],
     options: {
-      resource: { type: 'string', value: 'persona:12', description: 'Only this agent or tool.' },
+      resource: RESOURCE_OPTION,
       actor: { type: 'string', value: 'EMAIL', description: 'Only changes by this user (agentctl: the operator).' },
       since: { type: 'string', value: 'DATE', description: 'From this time on (RFC 3339, UTC without an offset).' },
       until: { type: 'string', value: 'DATE', description: 'Before this time.' },
-      limit: { type: 'string', value: 'COUNT', description: 'At most so many rows. Default 100.' },
-      ...JSON_OPTION,
     },
-    run: auditListCommand,
-  },
+    limit: 100,
+    rows: auditRows,
+  }),
   {
     name: 'audit verify',
     summary: 'Recomputes the audit trail; finds edited, deleted and reordered rows.',
     positionals: [],
     options: {
-      resource: { type: 'string', value: 'persona:12', description: 'Only this agent or tool.' },
+      resource: RESOURCE_OPTION,
       'expect-head': { type: 'string', value: 'HASH', description: 'Compare with a head that was printed before.' },
       ...JSON_OPTION,
     },
@@ -82,20 +113,22 @@ export const historyCommands: Command[] = [
 
 function kindOf(call: Call): ResourceKind {
   const kind = call.argument(0)
-  if (kind === 'persona' || kind === 'tool') return kind
-  throw new UsageError(`the first argument is persona or tool, not ${kind}`)
+  if (kind === 'agent' || kind === 'persona') return 'persona'
+  if (kind === 'tool') return kind
+  throw new UsageError(`the first argument is agent or tool, not ${kind}`)
 }
 
 async function historyCommand(call: Call): Promise<undefined> {
   const kind = kindOf(call)
-  const history = await readHistory((await call.database()).db, kind, call.id(1))
+  const { db } = await call.database()
+  const history = await readHistory(db, kind, await resourceId(db, kind, call.argument(1)))
   if (call.json) {
     call.printJson(history)
     return undefined
   }
   const rows = history.versions.map(({ version, at, actor, fields }) => [version, at, actor, fields.join(', ')])
-  call.print(table([['VERSION', 'TIME', 'BY', 'FIELDS'], ...rows]))
-  if (history.kept_from > 1) call.output.remark(`contents are kept from version ${history.kept_from} on`)
+  call.printTable([['VERSION', 'TIME', 'BY', 'FIELDS'], ...rows], [0, 1])
+  if (history.kept_from > 1) call.remark(`contents are kept from version ${history.kept_from} on`)
   return undefined
 }
 
@@ -103,11 +136,12 @@ async function diffCommand(call: Call): Promise<undefined> {
   const kind = kindOf(call)
   const [from, to] = [wholeNumber(call.argument(2), 'FROM'), wholeNumber(call.argument(3), 'TO')]
   const { db } = await call.database()
-  const differences = differenceBetween(await readHistory(db, kind, call.id(1)), from, to)
+  const id = await resourceId(db, kind, call.argument(1))
+  const differences = differenceBetween(await readHistory(db, kind, id), from, to)
   const hashes = differences.filter(({ field }) => field === 'definition').flatMap(change => [change.from, change.to])
   const texts = await definitionTexts(db, hashes)
   const shown = differences.map(change => (change.field === 'definition' ? withTexts(change, texts) : change))
-  if (call.json) call.printJson({ kind, id: call.id(1), from, to, differences: shown })
+  if (call.json) call.printJson({ kind, id, from, to, differences: shown })
   else if (shown.length === 0) call.print('The versions have the same content.')
   else for (const change of shown) printDifference(call, change)
   return undefined
@@ -122,19 +156,25 @@ function withTexts(change: FieldDifference, texts: ReadonlyMap<string, string>):
   return { field: change.field, from: parsed(change.from), to: parsed(change.to) }
 }
 
+/** More differing lines than these are not looked for: everything is shown as removed and added then. */
+const EDITS_MAX = 4_000
+const SIGN_COLOUR: Readonly<Record<string, Coloured['colour']>> = { '-': 'red', '+': 'green', ' ': 'dim' }
+
 function printDifference(call: Call, { field, from, to }: FieldDifference): void {
-  call.print(coloured(call.output, 'bold', field))
+  call.print({ text: field, colour: 'bold' })
+  const show = (line: string) => call.print({ text: line, colour: SIGN_COLOUR[line.charAt(0)] ?? 'dim' })
   const [before, after] = [textOf(from), textOf(to)]
-  if (!before.includes('\n') && !after.includes('\n')) {
-    call.print(coloured(call.output, 'red', `- ${before}`))
-    call.print(coloured(call.output, 'green', `+ ${after}`))
+  const isLong = before.includes('\n') || after.includes('\n')
+  const patch = isLong && structuredPatch('', '', before, after, '', '', { context: 3, maxEditLength: EDITS_MAX })
+  if (!patch) {
+    for (const line of before.split('\n')) show(`- ${line}`)
+    for (const line of after.split('\n')) show(`+ ${line}`)
     return
   }
-  for (const { sign, text } of compareLines(before, after)) {
-    const line = `${sign} ${text}`
-    call.print(
-      sign === ' ' ? coloured(call.output, 'dim', line) : coloured(call.output, sign === '-' ? 'red' : 'green', line),
-    )
+  for (const { oldStart, lines } of patch.hunks) {
+    if (oldStart > 1) show('  ...')
+    // A last line without an end is marked by one that begins with a backslash.
+    for (const line of lines) if (!line.startsWith('\\')) show(`${line.charAt(0)} ${line.slice(1)}`)
   }
 }
 
@@ -149,60 +189,45 @@ async function rollbackCommand(call: Call): Promise<undefined> {
   if (to === undefined) throw new UsageError('--to VERSION is missing')
   const target = wholeNumber(to, '--to')
   const database = await call.database()
+  const id = await resourceId(database.db, kind, call.argument(1))
   const result =
     kind === 'persona'
-      ? await rollbackPersona(database, call.id(1), target)
-      : await rollbackTool(database, await call.vault(), call.id(1), target, definitionLimitsOf(call.config.limits))
+      ? await rollbackPersona(database, id, target)
+      : await rollbackTool(database, await call.vault(), id, target, definitionLimitsOf(call.config.limits))
   if (call.json) {
     call.printJson(result)
     return undefined
   }
   const done = result.fields.length === 0 ? 'nothing to set back' : `set back ${result.fields.join(', ')}`
-  call.print(`${kind} ${call.id(1)} is version ${result.version}: ${done}`)
-  if (kind === 'tool') call.output.remark('secrets are not rolled back: the header values are those of now')
-  if (result.left.length > 0) call.output.remark(`left as now: ${result.left.join(', ')}`)
+  call.print(`${kind === 'tool' ? 'tool' : 'agent'} ${id} is version ${result.version}: ${done}`)
+  if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
+  if (result.left.length > 0) call.remark(`left as now: ${result.left.join(', ')}`)
   return undefined
 }
 
-function resourceOf(call: Call): { kind: ResourceKind; id: number } | undefined {
-  const text = call.text('resource')
-  if (text === undefined) return undefined
-  const [, kind, id] = /^(persona|tool):(\d+)$/.exec(text) ?? []
-  if (kind === undefined || id === undefined)
-    throw new UsageError(`--resource has the form persona:12 or tool:7, not ${text}`)
-  return { kind: kind === 'persona' ? 'persona' : 'tool', id: wholeNumber(id, '--resource') }
+function resourceText(kind: ResourceKind, id: number): string {
+  return `${kind === 'tool' ? 'tool' : 'agent'}:${id}`
 }
 
-async function auditListCommand(call: Call): Promise<undefined> {
-  const [resource, actor, since, until] = [
-    resourceOf(call),
-    call.text('actor'),
-    dateOf(call, 'since'),
-    dateOf(call, 'until'),
-  ]
+async function resourceOf(call: Call): Promise<{ kind: ResourceKind; id: number } | undefined> {
+  const text = call.text('resource')
+  if (text === undefined) return undefined
+  const [, word, name = ''] = /^(agent|persona|tool):(.+)$/s.exec(text) ?? []
+  if (word === undefined) throw new UsageError(`--resource has the form agent:12 or tool:7, not ${text}`)
+  const kind = word === 'tool' ? 'tool' : 'persona'
+  return { kind, id: await resourceId((await call.database()).db, kind, name) }
+}
+
+async function auditRows(call: Call, selection: Selection) {
+  const [actor, since, until] = [call.text('actor'), dateOf(call, 'since'), dateOf(call, 'until')]
+  const resource = await resourceOf(call)
   const filter: AuditFilter = {
-    limit: wholeNumber(call.text('limit') ?? '100', '--limit'),
     ...(resource && { resource }),
     ...(actor !== undefined && { actor }),
     ...(since !== undefined && { since }),
     ...(until !== undefined && { until }),
   }
-  const rows = await listAudit((await call.database()).db, filter)
-  if (call.json) {
-    call.printJson(rows)
-    return undefined
-  }
-  const shown = rows.map(row => [
-    row.at,
-    `${row.resource_kind}:${row.resource_id}`,
-    row.version_after,
-    row.actor,
-    row.token_id,
-    row.client_address,
-    row.fields.join(','),
-  ])
-  call.print(table([['TIME', 'RESOURCE', 'VERSION', 'BY', 'TOKEN', 'FROM', 'FIELDS'], ...shown]))
-  return undefined
+  return await listAudit((await call.database()).db, filter, selection)
 }
 
 function dateOf(call: Call, option: 'since' | 'until'): string | undefined {
@@ -215,14 +240,17 @@ function dateOf(call: Call, option: 'since' | 'until'): string | undefined {
 
 async function verifyCommand(call: Call): Promise<number | undefined> {
   const expected = call.text('expect-head')
-  const result = await verifyAudit((await call.database()).db, resourceOf(call))
+  const result = await verifyAudit((await call.database()).db, await resourceOf(call), rows =>
+    call.progress.at('recomputing the audit trail', rows, undefined, 'rows'),
+  )
   const headDiffers = expected !== undefined && expected.toLowerCase() !== result.head
   if (call.json) call.printJson({ ...result, ...(expected !== undefined && { head_as_expected: !headDiffers }) })
   else {
     for (const { resource_kind, resource_id, version, problem, msg } of result.findings) {
-      call.print(`${coloured(call.output, 'red', problem)}  ${resource_kind}:${resource_id} version ${version}: ${msg}`)
+      const place = resourceText(resource_kind, resource_id)
+      call.print({ text: problem, colour: 'red' }, `  ${place} version ${version}: ${msg}`)
     }
-    if (headDiffers) call.print(coloured(call.output, 'red', 'the head is not the expected one'))
+    if (headDiffers) call.print({ text: 'the head is not the expected one', colour: 'red' })
     call.print(`${result.resources} chains, ${result.rows} rows, ${result.findings.length} findings`)
     call.print(`head ${result.head}`)
   }

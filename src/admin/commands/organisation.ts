@@ -1,42 +1,38 @@
 import { writeFileSync } from 'node:fs'
 import { stringify } from 'yaml'
-import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
+import type { Loc } from '../../errors.js'
 import { definitionLimitsOf } from '../../tool/definition/index.js'
-import { VERSION } from '../../version.js'
 import { placeholder } from '../apply/placeholders.js'
 import { folderOf } from '../apply/tools.js'
-import { type ApplyReport, applyOrganisation, countOutcomes, type Outcome } from '../apply.js'
+import { type ApplyOptions, type ApplyReport, applyOrganisation, countOutcomes, type Outcome } from '../apply.js'
+import { NOUN, organisationSchema } from '../document.js'
 import { exportOrganisation } from '../export.js'
 import { InvalidDocument, placeText } from '../refusal.js'
 import { readSource, type Source } from '../source.js'
-import { type Call, type Command, coloured, EXIT, JSON_OPTION, SchemaUnfit, table } from './command.js'
+import { type Call, type Command, EXIT, JSON_OPTION } from './command.js'
 
 export const organisationCommands: Command[] = [
   {
-    name: 'migrate',
-    summary: 'Brings the schema of the database up to date.',
-    positionals: [],
-    options: {
-      plan: { type: 'boolean', description: 'Only name the migrations that would run and what they lock.' },
-      ...JSON_OPTION,
-    },
-    details:
-      'Forward only; several processes may start it at once. The embedded database is migrated by whoever opens it.',
-    run: migrateCommand,
-  },
-  {
     name: 'apply',
-    summary: 'Brings the database to what an organisation document (YAML or JSON) says, in one transaction.',
+    summary: 'Brings the database to what an organisation document (YAML or JSON) says.',
     positionals: ['FILE'],
     options: {
-      plan: { type: 'boolean', description: 'Only show what would be created, changed, and is only in the database.' },
+      plan: {
+        type: 'boolean',
+        description: 'Only show what would be created and changed. Exit status 2 where something would.',
+      },
       prune: { type: 'boolean', description: 'Remove what the lists of the document do not name.' },
+      verbose: {
+        type: 'boolean',
+        description: 'Show every row that is only in the database, and all fields of new ones.',
+      },
       ...JSON_OPTION,
     },
     details: [
       'Rows are found by id or name; what an entry does not name stays as it is. FILE may be - for standard input.',
-      `A header value may be ${placeholder('NAME')}. With --prune agents are marked deleted, users deactivated,`,
-      'and what is still used is kept.',
+      `A header value may be ${placeholder('AGENTS_NAME')}; variables whose names begin otherwise are not read (APPLY_ENV_PREFIX).`,
+      'With --prune agents are marked deleted, users deactivated, and what is still used is kept.',
+      'The form of a document: agentctl schema, and ops/organisation.md.',
     ].join('\n'),
     run: applyCommand,
   },
@@ -46,48 +42,41 @@ export const organisationCommands: Command[] = [
     positionals: ['[FILE]'],
     options: { json: { type: 'boolean', description: 'Write JSON instead of YAML.' } },
     details: [
-      'In the place of each secret stands a variable, TOOL_<id>_<HEADER>. Applied to its own database with the variable unset, the',
-      'stored secret is kept; in another database the variable must be set.',
+      'In the place of each secret stands a variable, AGENTS_TOOL_<id>_<HEADER>. Applied to its own database with the variable unset,',
+      'the stored secret is kept; in another database the variable must be set.',
     ].join('\n'),
     run: exportCommand,
   },
+  {
+    name: 'schema',
+    summary: 'Prints the JSON Schema of an organisation document, for editors.',
+    positionals: [],
+    options: {},
+    details:
+      'Saved as organisation.schema.json, an editor completes and checks a YAML document that begins with\n# yaml-language-server: $schema=organisation.schema.json',
+    offline: true,
+    run: async call => {
+      call.printJson(organisationSchema())
+      return undefined
+    },
+  },
 ]
-
-async function migrateCommand(call: Call): Promise<number | undefined> {
-  const { database } = await call.rawDatabase()
-  const state = await schemaState(database.db, VERSION)
-  if (state.kind === 'ahead')
-    throw new SchemaUnfit(`the schema needs at least version ${state.oldestProgram} of this program`)
-  const pending = state.kind === 'behind' ? state.pending : []
-  if (call.flag('plan')) {
-    const steps = pending.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
-    if (call.json) call.printJson({ pending: steps })
-    else if (steps.length === 0) call.print('The schema is up to date.')
-    else call.print(table(steps.map(step => [step.migration, `locks: ${step.locks.join('; ')}`])))
-    return undefined
-  }
-  const ran = await migrate(database.db)
-  if (call.json) call.printJson({ applied: ran })
-  else call.print(ran.length === 0 ? 'The schema is up to date.' : ran.map(name => `applied ${name}`).join('\n'))
-  return undefined
-}
 
 async function applyCommand(call: Call): Promise<number | undefined> {
   const file = call.argument(0)
+  call.progress.at('reading the document')
   const source = readSource(file)
-  const options = {
-    vault: await call.vault(),
+  const options: ApplyOptions = {
+    ...(await applyOptions(call)),
     env: call.env,
-    plan: call.flag('plan'),
     prune: call.flag('prune'),
-    definitionLimits: definitionLimitsOf(call.config.limits),
     ...(file !== '-' && { baseDir: folderOf(file) }),
   }
   try {
     const report = await applyOrganisation(await call.database(), source.value, options)
     if (call.json) call.printJson({ ...report, counts: countOutcomes(report) })
     else printReport(call, report)
-    return undefined
+    return report.planned && changesSomething(report) ? EXIT.planned : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
     printFaults(call, error, source)
@@ -95,16 +84,65 @@ async function applyCommand(call: Call): Promise<number | undefined> {
   }
 }
 
+async function applyOptions(call: Call): Promise<ApplyOptions> {
+  return {
+    vault: await call.vault(),
+    env: null,
+    envPrefix: call.config.secrets.applyEnvPrefix,
+    plan: call.flag('plan'),
+    definitionLimits: definitionLimitsOf(call.config.limits),
+    progress: (stage, done, total) => call.progress.at(stage, done, total),
+  }
+}
+
+/** Where an entry comes from: the file, and the place in the entry at which that file stands. */
+export interface EntrySource {
+  source: Source
+  at: Loc
+}
+
+/**
+ * Makes or changes one agent or tool by the rules of `apply`. An entry without an id is a new row, also where its name exists.
+ * Header values stand as they are: no variable is read.
+ */
+export async function applyEntry(
+  call: Call,
+  section: 'agents' | 'tools',
+  entry: Readonly<Record<string, unknown>>,
+  { source, at }: EntrySource,
+): Promise<number | undefined> {
+  const options = { ...(await applyOptions(call)), asNew: true }
+  try {
+    const report = await applyOrganisation(await call.database(), { version: 1, [section]: [entry] }, options)
+    const [outcome] = report.outcomes.filter(one => one.section === section && one.action !== 'only_here')
+    if (outcome === undefined) return EXIT.ok
+    if (call.json)
+      call.printJson({ id: outcome.id, name: outcome.name, action: outcome.action, fields: outcome.fields })
+    else if (report.planned) printOutcome(call, outcome, true)
+    else if (outcome.action === 'unchanged') call.print(`${NOUN[section]} ${outcome.id} ${outcome.name} is so already`)
+    else {
+      const what = outcome.action === 'changed' ? `: ${outcome.fields.map(({ field }) => field).join(', ')}` : ''
+      call.print(`${outcome.action} ${NOUN[section]} ${outcome.id} ${outcome.name}${what}`)
+    }
+    return report.planned && outcome.action !== 'unchanged' ? EXIT.planned : EXIT.ok
+  } catch (error) {
+    if (!(error instanceof InvalidDocument)) throw error
+    const faults = error.faults.map(fault => ({ ...fault, loc: fault.loc.slice(2) }))
+    const inFile = (loc: Loc) => (at.every((step, index) => loc[index] === step) ? loc.slice(at.length) : [])
+    printFaults(call, new InvalidDocument(faults), { value: source.value, lineOf: loc => source.lineOf(inFile(loc)) })
+    return EXIT.refused
+  }
+}
+
 /** The faults of a document with line and place, one a line. */
-export function printFaults(call: Call, { faults }: InvalidDocument, source: Source): void {
+function printFaults(call: Call, { faults }: InvalidDocument, source: Source): void {
   if (call.json) {
     call.printJson({ faults: faults.map(fault => ({ line: source.lineOf(fault.loc), ...fault })) })
     return
   }
-  call.print(
-    table(faults.map(({ loc, msg, type }) => [`line ${source.lineOf(loc)}`, placeText(loc), msg, `(${type})`])),
-  )
-  call.output.remark(`${faults.length} fault${faults.length === 1 ? '' : 's'}; nothing was stored`)
+  const rows = faults.map(({ loc, msg, type }) => [`line ${source.lineOf(loc)}`, placeText(loc), msg, `(${type})`])
+  call.printTable(rows, [0, 1, 2])
+  call.remark(`${faults.length} fault${faults.length === 1 ? '' : 's'}; nothing was stored`)
 }
 
 const SIGN: Record<Outcome['action'], string> = {
@@ -116,23 +154,45 @@ const SIGN: Record<Outcome['action'], string> = {
   only_here: '?',
 }
 
+/** More new rows than these are not shown field by field. */
+const CREATED_SHOWN_MAX = 20
+
+function changesSomething(report: ApplyReport): boolean {
+  const { created, changed, removed } = countOutcomes(report)
+  return created + changed + removed > 0
+}
+
 function printReport(call: Call, report: ApplyReport): void {
-  for (const outcome of report.outcomes) if (outcome.action !== 'unchanged') printOutcome(call, outcome)
   const { created, changed, unchanged, removed, kept, only_here } = countOutcomes(report)
+  const verbose = call.flag('verbose')
+  const shown = report.outcomes.filter(({ action }) => action !== 'unchanged' && (verbose || action !== 'only_here'))
+  if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used  ? only in the database')
+  for (const outcome of shown) printOutcome(call, outcome, verbose || created <= CREATED_SHOWN_MAX)
+  if (!verbose) printOnlyHere(call, report)
   const counts = [`${created} created`, `${changed} changed`, `${unchanged} unchanged`]
   if (removed + kept > 0) counts.push(`${removed} removed`, `${kept} kept`)
   if (only_here > 0) counts.push(`${only_here} only in the database`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
 }
 
-function printOutcome(call: Call, { section, id, name, action, fields, reason }: Outcome): void {
+/** What no entry names is counted by list: it may be nearly everything. */
+function printOnlyHere(call: Call, { outcomes }: ApplyReport): void {
+  const counts = new Map<string, number>()
+  for (const { section, action } of outcomes) {
+    if (action === 'only_here') counts.set(section, (counts.get(section) ?? 0) + 1)
+  }
+  for (const [section, count] of counts) call.print(`? ${section} ${count} only in the database (--verbose names them)`)
+}
+
+function printOutcome(call: Call, { section, id, name, action, fields, reason }: Outcome, withFields: boolean): void {
   const shownId = typeof id === 'number' && id < 0 ? 'new' : id
   call.print(`${SIGN[action]} ${section} ${shownId} ${name}${reason ? `: ${reason}` : ''}`)
+  if (action === 'created' && !withFields) return
   for (const { field, from, to, changed_by, changed_at } of fields) {
     const by = changed_by ? `  (set by ${changed_by} at ${changed_at})` : ''
-    call.print(
-      `    ${field}: ${coloured(call.output, 'red', shortened(from))} -> ${coloured(call.output, 'green', shortened(to))}${by}`,
-    )
+    const after = { text: shortened(to), colour: 'green' } as const
+    if (action === 'created') call.print(`    ${field}: `, after)
+    else call.print(`    ${field}: `, { text: shortened(from), colour: 'red' }, ' -> ', after, by)
   }
 }
 
@@ -143,10 +203,11 @@ export function shortened(value: unknown, characters = 100): string {
 }
 
 async function exportCommand(call: Call): Promise<number | undefined> {
+  call.progress.at('reading the organisation')
   const document = await exportOrganisation((await call.database()).db)
   const text = call.json ? JSON.stringify(document, null, 2) : stringify(document, { lineWidth: 120 }).trimEnd()
   const file = call.positionals[0]
-  if (file === undefined) call.print(text)
+  if (file === undefined) call.printExact(text)
   else writeFileSync(file, `${text}\n`)
   return undefined
 }

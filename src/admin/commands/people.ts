@@ -1,5 +1,6 @@
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission, UserKind } from '../../db/tables.js'
+import { deleteUser, planUserDeletion, type UserDeletion } from '../deletion.js'
 import {
   addMember,
   createGroup,
@@ -11,14 +12,16 @@ import {
   setUserActive,
   setUserPermission,
 } from '../people.js'
-import { type Call, type Command, JSON_OPTION, table, UsageError } from './command.js'
+import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, UsageError } from './command.js'
+import { listCommand } from './list.js'
 
 const PERMISSION_OPTION = {
   permission: {
     type: 'string',
     multiple: true,
     value: 'PERMISSION',
-    description: `One of ${PERMISSIONS.join(', ')}; may be repeated.`,
+    choices: PERMISSIONS,
+    description: 'What they may do; each includes the ones before; may be repeated.',
   },
 } as const
 
@@ -33,8 +36,7 @@ export const peopleCommands: Command[] = [
       ...JSON_OPTION,
     },
     run: async call => {
-      const email = call.argument(0)
-      if (!/^[^\s@]+@[^\s@]+$/.test(email)) throw new UsageError(`not an email: ${email}`)
+      const email = emailOf(call.argument(0))
       const kind: UserKind = call.flag('service-account') ? 'service_account' : 'person'
       const { db } = await call.database()
       const id = await createUser(db, { email, kind, permissions: call.texts('permission').map(permissionOf) })
@@ -52,27 +54,29 @@ export const peopleCommands: Command[] = [
   activityCommand('user activate', 'Lets a user in again.', true),
   activityCommand('user deactivate', 'Shuts a user out: their tokens stop working with the next request.', false),
   {
+    name: 'user delete',
+    summary: 'Deletes a user with their tokens, memberships and shares.',
+    positionals: ['EMAIL'],
+    options: {
+      'give-to': { type: 'string', value: 'EMAIL', description: 'Who gets what the user owns.' },
+      ...DELETE_OPTIONS,
+    },
+    details: 'Refused while the user owns something and nobody gets it. The audit trail keeps what they did.',
+    run: deleteCommand,
+  },
+  listCommand({
     name: 'user list',
     summary: 'Lists the users.',
-    positionals: [],
-    options: JSON_OPTION,
-    run: async call => {
-      const users = await listUsers((await call.database()).db)
-      if (call.json) call.printJson(users)
-      else {
-        const rows = users.map(user => [
-          user.email,
-          user.kind,
-          user.active ? 'active' : 'inactive',
-          user.permissions.join(',') || 'basic',
-          user.groups.join(', '),
-          user.id,
-        ])
-        call.print(table([['EMAIL', 'KIND', 'STATE', 'PERMISSIONS', 'GROUPS', 'ID'], ...rows]))
-      }
-      return undefined
-    },
-  },
+    columns: [
+      { field: 'email', title: 'EMAIL', whole: true },
+      { field: 'kind', title: 'KIND' },
+      { field: 'active', title: 'STATE', show: user => (user.active ? 'active' : 'inactive') },
+      { field: 'permissions', title: 'PERMISSIONS', show: user => user.permissions.join(',') || 'basic' },
+      { field: 'groups', title: 'GROUPS' },
+      { field: 'id' },
+    ],
+    rows: async (call, selection) => await listUsers((await call.database()).db, selection),
+  }),
   {
     name: 'group create',
     summary: 'Makes a group.',
@@ -109,28 +113,54 @@ export const peopleCommands: Command[] = [
   memberCommand('group manager remove', 'Makes a manager of a group a plain member.', (call, db) =>
     removeMember(db, call.argument(0), call.argument(1), true),
   ),
-  {
+  listCommand({
     name: 'group list',
     summary: 'Lists the groups with members and managers.',
-    positionals: [],
-    options: JSON_OPTION,
-    run: async call => {
-      const groups = await listGroups((await call.database()).db)
-      if (call.json) call.printJson(groups)
-      else {
-        const rows = groups.map(group => [
-          group.id,
-          group.name,
-          group.permissions.join(','),
-          group.members.join(', '),
-          group.managers.join(', '),
-        ])
-        call.print(table([['ID', 'NAME', 'PERMISSIONS', 'MEMBERS', 'MANAGERS'], ...rows]))
-      }
-      return undefined
-    },
-  },
+    columns: [
+      { field: 'id', title: 'ID', whole: true },
+      { field: 'name', title: 'NAME' },
+      { field: 'permissions', title: 'PERMISSIONS' },
+      { field: 'members', title: 'MEMBERS' },
+      { field: 'managers', title: 'MANAGERS' },
+    ],
+    rows: async (call, selection) => await listGroups((await call.database()).db, selection),
+  }),
 ]
+
+/** An email. Throws `UsageError`. */
+export function emailOf(text: string): string {
+  if (!/^[^\s@]+@[^\s@]+$/.test(text)) throw new UsageError(`not an email: ${text}`)
+  return text
+}
+
+async function deleteCommand(call: Call): Promise<number | undefined> {
+  const database = await call.database()
+  const user = call.argument(0)
+  const heir = call.text('give-to')
+  const plan = await planUserDeletion(database.db, user, heir)
+  if (call.json && call.flag('plan')) call.printJson(plan)
+  else if (!call.json) printUserDeletion(call, plan)
+  if (call.flag('plan')) return EXIT.planned
+  if (!(await call.confirmed(`Delete ${plan.email}?`))) {
+    call.remark('nothing was deleted')
+    return EXIT.refused
+  }
+  const deleted = await deleteUser(database, await call.vault(), user, heir)
+  if (call.json) call.printJson(deleted)
+  else call.print(`deleted ${deleted.email}`)
+  return undefined
+}
+
+function printUserDeletion(call: Call, plan: UserDeletion): void {
+  call.print(
+    `${plan.email} would be deleted, with ${plan.tokens} tokens, ${plan.groups} memberships, ${plan.shares.length} shares`,
+  )
+  const { agents, tools, mcp_servers, user_files } = plan.owned
+  const owned = Object.entries({ agents, tools, 'MCP servers': mcp_servers, files: user_files }).filter(
+    ([, ids]) => ids.length > 0,
+  )
+  for (const [what, ids] of owned) call.print(`${what} ${ids.join(', ')} would go to ${plan.heir ?? 'nobody'}`)
+}
 
 /** A permission by its name. Throws `UsageError`. */
 export function permissionOf(text: string): Permission {

@@ -2,97 +2,69 @@ import { InvalidConfiguration } from '../../config.js'
 import { ConnectionLost, DatabaseClosed, PoolExhausted, rootCause } from '../../db/connection/database-error.js'
 import { classifyDatabaseError, SQLSTATE } from '../../db/connection/sqlstate.js'
 import { EmbeddedUnavailable } from '../../db/embedded/embedded.js'
-import { connectAdvice } from '../../db/open.js'
+import { connectAdvice, NoDatabase } from '../../db/open.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
-import { VERSION } from '../../version.js'
 import { placeText, Refusal } from '../refusal.js'
-import { type Command, EXIT, helpOf, type Output, parseCall, SchemaUnfit, table, UsageError } from './command.js'
+import { harmlessLines } from '../terminal.js'
+import { agentCommands } from './agents.js'
+import { Call, type Command, EXIT, NotConfigured, type Output, UsageError } from './command.js'
+import { completionCommand } from './completion.js'
 import { historyCommands } from './history.js'
-import { operationCommands } from './operation.js'
+import { keyCommands } from './keys.js'
 import { organisationCommands } from './organisation.js'
 import { peopleCommands } from './people.js'
-import { resourceCommands } from './resources.js'
+import { parseCommandLine } from './program.js'
+import { setupCommands } from './setup.js'
 import { tokenCommands } from './tokens.js'
+import { toolCommands } from './tools.js'
 
 export const COMMANDS: readonly Command[] = [
+  ...setupCommands,
   ...organisationCommands,
   ...peopleCommands,
   ...tokenCommands,
-  ...resourceCommands,
+  ...agentCommands,
+  ...toolCommands,
   ...historyCommands,
-  ...operationCommands,
+  ...keyCommands,
+  completionCommand(() => COMMANDS),
 ]
 
-/**
- * Runs one command line and answers the exit status: 0 done, 1 findings or refused, 2 usage, 69 the database cannot be reached,
- * 78 configuration. Never throws.
- */
+/** Runs one command line and answers the exit status, as `EXIT` lists them. Never throws. */
 export async function run(
   args: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
   output: Output,
 ): Promise<number> {
-  if (args[0] === '--version') {
-    output.print(VERSION)
-    return EXIT.ok
-  }
-  const found = commandOf(args)
-  if (found === undefined) return overview(args, output)
+  let name = commandWords(args)
   try {
-    const call = parseCall(found.command, found.rest, env, output)
-    if (call === 'help') {
-      output.print(helpOf(found.command))
-      return EXIT.ok
-    }
+    const parsed = parseCommandLine(COMMANDS, args, output)
+    if ('status' in parsed) return parsed.status
+    name = parsed.command.name
+    const call = new Call(parsed.command, parsed.positionals, parsed.values, env, output)
     try {
-      return (await found.command.run(call)) ?? EXIT.ok
+      return (await parsed.command.run(call)) ?? EXIT.ok
     } finally {
       await call.close()
     }
   } catch (error) {
-    const { message, status } = explained(error, env.DATABASE_URL)
-    output.remark(`agentctl ${found.command.name}: ${message}`)
-    if (status === EXIT.usage) output.remark(`See: agentctl ${found.command.name} --help`)
+    const { message, status } = explained(error, env)
+    if (status === EXIT.usage) output.remark(`See: ${['agentctl', name, '--help'].filter(Boolean).join(' ')}`)
+    // The reason stands last, where the eye is.
+    output.remark(harmlessLines(`${['agentctl', name].filter(Boolean).join(' ')}: ${message}`))
     return status
   }
 }
 
-/** The command whose name is the longest that the arguments start with. */
-function commandOf(args: readonly string[]): { command: Command; rest: readonly string[] } | undefined {
-  for (let words = 3; words > 0; words--) {
-    const name = args.slice(0, words).join(' ')
-    const command = COMMANDS.find(known => known.name === name)
-    if (command !== undefined && args.length >= words) return { command, rest: args.slice(words) }
+/** As many words of the arguments as name a command or a group. */
+function commandWords(args: readonly string[]): string {
+  for (let count = 3; count > 0; count--) {
+    const words = args.slice(0, count).join(' ')
+    if (COMMANDS.some(({ name }) => `${name} `.startsWith(`${words} `))) return words
   }
-  return undefined
-}
-
-function overview(args: readonly string[], output: Output): number {
-  const words = args.filter(word => !word.startsWith('-'))
-  const group = COMMANDS.filter(command => command.name.startsWith(`${words[0]} `))
-  const asksHelp = words.length < args.length || args.length === 0
-  const isKnown = words.length === 0 || COMMANDS.some(command => command.name.startsWith(`${words.join(' ')} `))
-  const shown = group.length > 0 ? group : COMMANDS
-  const lines = [
-    'Usage: agentctl COMMAND [arguments] [--help]',
-    '',
-    table(shown.map(({ name, summary }) => [`  ${name}`, summary])),
-  ]
-  const help = [
-    ...lines,
-    '',
-    'The database is that of DATABASE_URL, or the embedded one in DATA_DIR, as for the server.',
-    'Exit status: 0 done, 1 findings or refused, 2 usage, 69 database unreachable, 78 configuration.',
-  ].join('\n')
-  if (isKnown && asksHelp) {
-    output.print(help)
-    return EXIT.ok
-  }
-  if (!isKnown) output.remark(`agentctl: there is no command "${words.join(' ')}"`)
-  output.remark(help)
-  return EXIT.usage
+  return ''
 }
 
 const SYSTEM_LOSS = new Set([
@@ -109,7 +81,10 @@ const SYSTEM_LOSS = new Set([
 /** PostgreSQL refuses to let us in: wrong password, no such role or database. */
 const REFUSED_ENTRY = /^(28|3D)/
 
-function explained(error: unknown, url: string | undefined): { message: string; status: number } {
+function explained(
+  error: unknown,
+  env: Readonly<Record<string, string | undefined>>,
+): { message: string; status: number } {
   const message = error instanceof Error ? error.message : String(error)
   if (error instanceof UsageError) return { message, status: EXIT.usage }
   if (error instanceof Refusal || error instanceof Unavailable) return { message, status: EXIT.refused }
@@ -117,14 +92,19 @@ function explained(error: unknown, url: string | undefined): { message: string; 
     const faults = error.faults.map(({ loc, msg }) => `${placeText(loc)}: ${msg}`)
     return { message: faults.join('\n  '), status: EXIT.refused }
   }
-  if (error instanceof InvalidConfiguration || error instanceof KeyRingMissing || error instanceof SchemaUnfit) {
+  if (
+    error instanceof InvalidConfiguration ||
+    error instanceof KeyRingMissing ||
+    error instanceof NotConfigured ||
+    error instanceof NoDatabase
+  ) {
     return { message, status: EXIT.configuration }
   }
   if (error instanceof SecretCorrupt) return { message: `${message}: agentctl keys status`, status: EXIT.configuration }
   if (error instanceof EmbeddedUnavailable) return { message, status: EXIT.unreachable }
   if (isUnreachable(error)) {
     return {
-      message: `the database cannot be reached: ${rootCause(error)}; ${connectAdvice(url)}`,
+      message: `the database cannot be reached: ${rootCause(error)}; ${connectAdvice(env.DATABASE_URL)}`,
       status: EXIT.unreachable,
     }
   }
@@ -146,7 +126,9 @@ function explained(error: unknown, url: string | undefined): { message: string; 
       status: EXIT.refused,
     }
   }
-  return { message: error instanceof Error ? (error.stack ?? message) : message, status: EXIT.refused }
+  const stack = error instanceof Error ? error.stack : undefined
+  if (stack !== undefined && env.LOG_LEVEL === 'debug') return { message: stack, status: EXIT.refused }
+  return { message: `${message} (LOG_LEVEL=debug shows where)`, status: EXIT.refused }
 }
 
 function isUnreachable(error: unknown): boolean {

@@ -1,5 +1,8 @@
+import { PERMISSIONS } from '../../auth/caller.js'
+import { resourceId } from '../resources.js'
 import { createToken, type IssuedToken, listTokens, revokeToken, rotateToken } from '../tokens.js'
-import { type Call, type Command, durationS, JSON_OPTION, table, UsageError, wholeNumber } from './command.js'
+import { type Call, type Command, durationS, JSON_OPTION, UsageError } from './command.js'
+import { listCommand } from './list.js'
 import { permissionOf } from './people.js'
 
 export const tokenCommands: Command[] = [
@@ -13,10 +16,22 @@ export const tokenCommands: Command[] = [
         type: 'string',
         multiple: true,
         value: 'SCOPE',
-        description: 'Narrow the token: basic, manage:actions or admin; may be repeated.',
+        choices: PERMISSIONS,
+        description: 'Narrow the token; may be repeated.',
       },
-      persona: { type: 'string', multiple: true, value: 'ID', description: 'Bind it to this agent; may be repeated.' },
-      tool: { type: 'string', multiple: true, value: 'ID', description: 'Bind it to this tool; may be repeated.' },
+      agent: {
+        type: 'string',
+        multiple: true,
+        value: 'AGENT',
+        alias: 'persona',
+        description: 'Bind it to this agent, by id or name; may be repeated.',
+      },
+      tool: {
+        type: 'string',
+        multiple: true,
+        value: 'TOOL',
+        description: 'Bind it to this tool, by id or name; may be repeated.',
+      },
       expires: { type: 'string', value: 'TIME', description: 'How long it lives: 90d, 12h, ... Default 90d.' },
       never: { type: 'boolean', description: 'It never expires.' },
       'require-if-match': { type: 'boolean', description: 'Refuse its updates without If-Match.' },
@@ -24,30 +39,28 @@ export const tokenCommands: Command[] = [
     },
     run: createCommand,
   },
-  {
+  listCommand({
     name: 'token list',
     summary: 'Lists tokens, without their secrets.',
-    positionals: [],
-    options: { for: { type: 'string', value: 'EMAIL', description: 'Only of this user.' }, ...JSON_OPTION },
-    run: async call => {
-      const tokens = await listTokens((await call.database()).db, call.text('for'))
-      if (call.json) {
-        call.printJson(tokens)
-        return undefined
-      }
-      const rows = tokens.map(token => [
-        token.id,
-        token.email,
-        token.scopes?.join(','),
-        token.persona_ids?.join(','),
-        token.tool_ids?.join(','),
-        token.revoked_at ? `revoked ${token.revoked_at}` : (token.expires_at ?? 'never'),
-        token.last_used_at,
-      ])
-      call.print(table([['ID', 'USER', 'SCOPES', 'AGENTS', 'TOOLS', 'EXPIRES', 'LAST USED'], ...rows]))
-      return undefined
-    },
-  },
+    columns: [
+      { field: 'id', title: 'ID', whole: true },
+      { field: 'email', title: 'USER' },
+      { field: 'scopes', title: 'SCOPES' },
+      { field: 'persona_ids', title: 'AGENTS' },
+      { field: 'tool_ids', title: 'TOOLS' },
+      {
+        field: 'expires_at',
+        title: 'EXPIRES',
+        show: token => (token.revoked_at ? `revoked ${token.revoked_at}` : (token.expires_at ?? 'never')),
+      },
+      { field: 'last_used_at', title: 'LAST USED' },
+      { field: 'requires_if_match' },
+      { field: 'created_at' },
+      { field: 'revoked_at' },
+    ],
+    options: { for: { type: 'string', value: 'EMAIL', description: 'Only of this user.' } },
+    rows: async (call, selection) => await listTokens((await call.database()).db, call.text('for'), selection),
+  }),
   {
     name: 'token revoke',
     summary: 'Revokes a token: it stops working with the next request.',
@@ -86,16 +99,17 @@ async function createCommand(call: Call): Promise<undefined> {
   const expires = call.text('expires')
   if (email === undefined) throw new UsageError('--for EMAIL is missing')
   if (expires !== undefined && call.flag('never')) throw new UsageError('--expires and --never exclude each other')
+  const expiresInS = call.flag('never') ? null : expires === undefined ? undefined : durationS(expires, '--expires')
+  const { db } = await call.database()
   const request = {
     email,
     scopes: call.texts('scope').map(permissionOf),
-    personaIds: call.texts('persona').map(text => wholeNumber(text, '--persona')),
-    toolIds: call.texts('tool').map(text => wholeNumber(text, '--tool')),
+    personaIds: await Promise.all(call.texts('agent').map(agent => resourceId(db, 'persona', agent))),
+    toolIds: await Promise.all(call.texts('tool').map(tool => resourceId(db, 'tool', tool))),
     requireIfMatch: call.flag('require-if-match'),
-    ...(call.flag('never') && { expiresInS: null }),
-    ...(expires !== undefined && { expiresInS: durationS(expires, '--expires') }),
+    ...(expiresInS !== undefined && { expiresInS }),
   }
-  show(call, await createToken((await call.database()).db, request))
+  show(call, await createToken(db, request))
   return undefined
 }
 
@@ -105,5 +119,5 @@ function show(call: Call, issued: IssuedToken): void {
     return
   }
   call.print(issued.token)
-  call.output.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now`)
+  call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now`)
 }

@@ -11,11 +11,11 @@ import {
   type Membership,
   startCluster,
 } from './holder.js'
-import { type Home, openHome } from './home.js'
+import { embeddedDataExists, type Home, openHome } from './home.js'
 import { takeLock } from './lock.js'
 import { clearRemains, logFile, readSmallFile } from './server-process.js'
 
-export { EmbeddedUnavailable }
+export { EmbeddedUnavailable, embeddedDataExists }
 
 /** How to run the embedded PostgreSQL. */
 export interface EmbeddedOptions {

@@ -62,6 +62,13 @@ export async function openHome(dataDir: string, log: (line: string) => void): Pr
   return home
 }
 
+/** Whether a cluster was made for this `dataDir` before, wherever it lies. Makes nothing. */
+export function embeddedDataExists(dataDir: string): boolean {
+  const homes = [join(resolve(dataDir), FOLDER)]
+  if (isRoot()) homes.push(join(spareParent(resolve(dataDir)), FOLDER))
+  return homes.some(home => existsSync(join(home, 'data')))
+}
+
 async function openOwnHome(path: string): Promise<Home> {
   try {
     await mkdir(path, { recursive: true, mode: 0o700 })

@@ -1,0 +1,178 @@
+import type { ShareLevel } from '../../db/tables.js'
+import { isJsonObject } from '../../schema/vocabulary.js'
+import { deleteAgent, planAgentDeletion } from '../deletion.js'
+import { Refusal } from '../refusal.js'
+import { listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
+import { readSource, type Source } from '../source.js'
+import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, UsageError } from './command.js'
+import { listCommand } from './list.js'
+import { applyEntry, shortened } from './organisation.js'
+
+const SHARE_OPTIONS = {
+  user: { type: 'string', multiple: true, value: 'EMAIL', description: 'A user; may be repeated.' },
+  group: { type: 'string', multiple: true, value: 'GROUP', description: 'A group by name or id; may be repeated.' },
+} as const
+
+export const agentCommands: Command[] = [
+  listCommand({
+    name: 'agent list',
+    summary: 'Lists the agents.',
+    options: { deleted: { type: 'boolean', description: 'Deleted ones as well.' } },
+    columns: [
+      { field: 'id', title: 'ID', whole: true },
+      { field: 'name', title: 'NAME' },
+      { field: 'owner', title: 'OWNER' },
+      { field: 'is_public', title: 'ACCESS', show: agent => (agent.is_public ? 'public' : 'private') },
+      { field: 'version', title: 'VERSION', show: agent => `version ${agent.version}` },
+      {
+        field: 'deleted',
+        title: '',
+        show: agent => (agent.deleted ? 'deleted' : agent.builtin_persona ? 'built in' : ''),
+      },
+      { field: 'builtin_persona' },
+    ],
+    rows: async (call, selection) => await listAgents((await call.database()).db, call.flag('deleted'), selection),
+  }),
+  {
+    name: 'agent show',
+    summary: 'Shows one agent.',
+    positionals: ['AGENT'],
+    options: JSON_OPTION,
+    details: 'AGENT is an id, or a name that only one agent has.',
+    run: async call => {
+      const { db } = await call.database()
+      showRecord(call, await showAgent(db, await resourceId(db, 'persona', call.argument(0))))
+      return undefined
+    },
+  },
+  {
+    name: 'agent create',
+    summary: 'Makes an agent.',
+    positionals: ['NAME'],
+    options: {
+      owner: { type: 'string', value: 'EMAIL', description: 'The user who owns it.' },
+      description: { type: 'string', description: 'What it is for.' },
+      'system-prompt': { type: 'string', description: 'What it is told first.' },
+      tool: { type: 'string', multiple: true, value: 'TOOL', description: 'A tool by id or name; may be repeated.' },
+      public: {
+        type: 'boolean',
+        description: 'Everybody may use it; otherwise only its owner and whom it is shared with.',
+      },
+      from: {
+        type: 'string',
+        value: 'FILE',
+        description: 'The other fields: an entry of agents as in an organisation document.',
+      },
+      plan: { type: 'boolean', description: 'Only show what would be made.' },
+      ...JSON_OPTION,
+    },
+    run: createCommand,
+  },
+  {
+    name: 'agent share',
+    summary: 'Shares an agent with users and groups.',
+    positionals: ['AGENT'],
+    options: {
+      ...SHARE_OPTIONS,
+      level: {
+        type: 'string',
+        value: 'LEVEL',
+        choices: ['viewer', 'editor'],
+        description: 'viewer (default) or editor.',
+      },
+      ...JSON_OPTION,
+    },
+    run: async call => await share(call, call.text('level') === 'editor' ? 'editor' : 'viewer'),
+  },
+  {
+    name: 'agent unshare',
+    summary: 'Takes shares of an agent away.',
+    positionals: ['AGENT'],
+    options: { ...SHARE_OPTIONS, ...JSON_OPTION },
+    run: async call => await share(call, null),
+  },
+  {
+    name: 'agent delete',
+    summary: 'Deletes an agent: marks it, and takes it out of every relation.',
+    positionals: ['AGENT'],
+    options: DELETE_OPTIONS,
+    details: 'AGENT is an id, or a name that only one agent has.',
+    run: deleteCommand,
+  },
+]
+
+async function createCommand(call: Call): Promise<number | undefined> {
+  const from = call.text('from')
+  const source: Source = from === undefined ? { value: {}, lineOf: () => 1 } : readSource(from)
+  if (!isJsonObject(source.value)) throw new Refusal(`${from} is not an entry of agents: a map of fields`)
+  const { id: _, ...fields } = source.value
+  const given = {
+    owner: call.text('owner'),
+    description: call.text('description'),
+    system_prompt: call.text('system-prompt'),
+    is_public: call.flag('public') || undefined,
+    tools: call.texts('tool').length > 0 ? call.texts('tool').map(idOrName) : undefined,
+  }
+  const entry = { ...fields, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) }
+  return await applyEntry(call, 'agents', { ...entry, name: call.argument(0) }, { source, at: [] })
+}
+
+/** As documents refer to rows: a number is an id, a text a name. */
+function idOrName(text: string): number | string {
+  return /^\d{1,10}$/.test(text) ? Number(text) : text
+}
+
+async function share(call: Call, level: ShareLevel | null): Promise<undefined> {
+  const shares = { users: call.texts('user'), groups: call.texts('group') }
+  if (shares.users.length + shares.groups.length === 0)
+    throw new UsageError('name somebody: --user EMAIL or --group GROUP')
+  const database = await call.database()
+  const id = await resourceId(database.db, 'persona', call.argument(0))
+  const { version, changed } = await shareAgent(database, id, shares, level)
+  if (call.json) call.printJson({ id, version, changed })
+  else call.print(changed ? `agent ${id} is now version ${version}` : `nothing to change, version ${version}`)
+  return undefined
+}
+
+async function deleteCommand(call: Call): Promise<number | undefined> {
+  const database = await call.database()
+  const plan = await planAgentDeletion(database.db, await resourceId(database.db, 'persona', call.argument(0)))
+  const { id, name, tools, users, groups } = plan
+  if (!call.json) {
+    call.print(
+      `agent ${id} ${name} would be deleted, with its ${tools} tools and shares with ${users} users, ${groups} groups`,
+    )
+  }
+  if (call.flag('plan')) {
+    if (call.json) call.printJson(plan)
+    return EXIT.planned
+  }
+  if (!(await call.confirmed(`Delete agent ${id} ${name}?`))) {
+    call.remark('nothing was deleted')
+    return EXIT.refused
+  }
+  await deleteAgent(database, id)
+  if (call.json) call.printJson(plan)
+  else call.print(`deleted agent ${id} ${name}`)
+  return undefined
+}
+
+/** A record for people: one field a line, texts of several lines below their name. */
+export function showRecord(call: Call, record: Record<string, unknown>): void {
+  if (call.json) {
+    call.printJson(record)
+    return
+  }
+  for (const [field, value] of Object.entries(record)) {
+    const text =
+      typeof value === 'string'
+        ? value
+        : isJsonObject(value)
+          ? JSON.stringify(value, null, 2)
+          : shortened(value, Number.POSITIVE_INFINITY)
+    if (text.includes('\n')) {
+      call.print(`${field}:`)
+      call.printIndented(text)
+    } else call.print(`${field}: ${text}`)
+  }
+}

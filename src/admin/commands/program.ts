@@ -1,0 +1,135 @@
+import { Argument, CommanderError, Option, Command as Parser } from 'commander'
+import { VERSION } from '../../version.js'
+import { type Command, EXIT, type OptionSpec, type Output, UsageError } from './command.js'
+
+/** A command line that was understood: which command, with what. */
+export interface Parsed {
+  command: Command
+  positionals: string[]
+  /** By the names of the options, without the dashes. */
+  values: Record<string, unknown>
+}
+
+const EMBEDDED: OptionSpec = {
+  type: 'boolean',
+  description: 'Make an embedded database where there is none yet.',
+}
+
+/** Another word for a group. */
+const GROUP_ALIASES: Readonly<Record<string, string>> = { agent: 'persona' }
+
+/**
+ * Reads a command line. Answers what to run, or the exit status where help or version was asked for and printed.
+ * Throws `UsageError` with what is wrong, and with what was probably meant.
+ */
+export function parseCommandLine(
+  commands: readonly Command[],
+  args: readonly string[],
+  output: Output,
+): Parsed | { status: number } {
+  const [first, ...rest] = args
+  const asked = first === undefined ? ['--help'] : first === 'help' ? [...rest, '--help'] : [...args]
+  let found: Parsed | undefined
+  try {
+    parserOf(commands, output, parsed => {
+      found = parsed
+    }).parse(asked, { from: 'user' })
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error
+    if (error.code === 'commander.help') throw new UsageError(`name one of ${namesBelow(commands, asked)}`)
+    if (error.exitCode === 0) return { status: EXIT.ok }
+    throw new UsageError(error.message.replace(/^error: /, '').replace(/\n/g, ' '))
+  }
+  return found ?? { status: EXIT.ok }
+}
+
+/** The next words of the commands that begin with these. */
+function namesBelow(commands: readonly Command[], words: readonly string[]): string {
+  const start = `${words.join(' ')} `
+  const below = commands.filter(({ name }) => name.startsWith(start))
+  return [...new Set(below.map(({ name }) => name.slice(start.length).split(' ')[0]))].join(', ')
+}
+
+function parserOf(commands: readonly Command[], output: Output, found: (parsed: Parsed) => void): Parser {
+  const program = new Parser('agentctl')
+  program
+    .exitOverride()
+    .configureOutput({ writeOut: text => output.print(text.trimEnd()), writeErr: () => undefined })
+    .configureHelp({ subcommandTerm: group => group.name(), helpWidth: output.columns ?? 100 })
+    .helpOption('-h, --help', 'Show this text.')
+    .helpCommand(false)
+    .version(VERSION, '--version', 'Show the version.')
+    .usage('COMMAND [arguments] [--help]')
+    .addHelpText('after', `\n${AFTER}`)
+  for (const command of commands) addCommand(program, command, found)
+  describeGroups(program)
+  return program
+}
+
+const AFTER = [
+  'The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the server made.',
+  'Exit status: 0 done; 1 findings or refused; 2 usage, or --plan found something to do;',
+  '69 database unreachable; 78 configuration.',
+].join('\n')
+
+function addCommand(program: Parser, command: Command, found: (parsed: Parsed) => void): void {
+  const words = command.name.split(' ')
+  const leaf = words
+    .slice(0, -1)
+    .reduce(groupOf, program)
+    .command(words.at(-1) ?? '')
+  leaf.description([command.summary, command.details].filter(Boolean).join('\n\n')).summary(command.summary)
+  for (const text of command.positionals) {
+    const isOptional = text.startsWith('[')
+    const name = text.replace(/[[\]]/g, '')
+    leaf.addArgument(new Argument(isOptional ? `[${name}]` : `<${name}>`))
+  }
+  const specs = command.offline ? command.options : { ...command.options, embedded: EMBEDDED }
+  const options = Object.entries(specs).flatMap(([name, spec]) => addOption(leaf, name, spec))
+  leaf.action(() => {
+    const values: Record<string, unknown> = {}
+    for (const { name, option } of options) {
+      const value: unknown = leaf.getOptionValue(option.attributeName())
+      if (Array.isArray(value)) values[name] = [...(Array.isArray(values[name]) ? values[name] : []), ...value]
+      else if (value !== undefined) values[name] = value
+    }
+    found({ command, positionals: leaf.args, values })
+  })
+}
+
+function groupOf(parent: Parser, name: string): Parser {
+  const existing = parent.commands.find(command => command.name() === name)
+  if (existing) return existing
+  const group = parent.command(name)
+  const alias = GROUP_ALIASES[name]
+  return alias === undefined ? group : group.alias(alias)
+}
+
+/** The option and its other word, which fill the same value. */
+function addOption(leaf: Parser, name: string, spec: OptionSpec): { name: string; option: Option }[] {
+  return [name, spec.alias].flatMap((word, index) => {
+    if (word === undefined) return []
+    const flags = spec.type === 'boolean' ? `--${word}` : `--${word} <${spec.value ?? 'TEXT'}>`
+    const option = new Option(flags, spec.description)
+    if (spec.choices) option.choices(spec.choices)
+    if (spec.multiple) {
+      const one = option.parseArg
+      option.argParser((value: string, before: string[] = []) => {
+        if (spec.choices) one?.(value, before)
+        return [...before, value]
+      })
+    }
+    if (index > 0) option.hideHelp()
+    leaf.addOption(option)
+    return [{ name, option }]
+  })
+}
+
+/** What a group holds is what there is to say of it. */
+function describeGroups(parent: Parser): void {
+  for (const group of parent.commands.filter(command => command.commands.length > 0)) {
+    describeGroups(group)
+    const names = group.commands.map(command => command.name())
+    group.description(names.join(', ')).usage('COMMAND [arguments] [--help]')
+  }
+}

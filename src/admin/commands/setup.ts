@@ -1,0 +1,190 @@
+import { describeSettings, InvalidConfiguration, readConfig } from '../../config.js'
+import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
+import { VERSION } from '../../version.js'
+import { readFailures } from '../failures.js'
+import { createUser, firstAdministrator } from '../people.js'
+import { Refusal } from '../refusal.js'
+import { runningServices } from '../services.js'
+import { readStatus } from '../status.js'
+import { createToken } from '../tokens.js'
+import { type Call, type Command, EXIT, JSON_OPTION, NotConfigured } from './command.js'
+import { printKeys } from './keys.js'
+import { listCommand, selectOf } from './list.js'
+import { emailOf } from './people.js'
+
+/** From nothing to a service that can be called, and how it stands. */
+export const setupCommands: Command[] = [
+  {
+    name: 'init',
+    summary: 'Makes a database ready: its schema, the first administrator, and a token that is shown once.',
+    positionals: ['EMAIL'],
+    options: JSON_OPTION,
+    details:
+      'EMAIL is the administrator to make. Refused where there is one already: agentctl token create makes more tokens.',
+    run: initCommand,
+  },
+  {
+    name: 'migrate',
+    summary: 'Brings the schema of the database up to date.',
+    positionals: [],
+    options: {
+      plan: {
+        type: 'boolean',
+        description: 'Only name the migrations that would run and what they lock. Exit status 2 where there are any.',
+      },
+      ...JSON_OPTION,
+    },
+    details:
+      'Forward only; several processes may start it at once. The embedded database is migrated by whoever opens it.',
+    run: migrateCommand,
+  },
+  {
+    name: 'status',
+    summary: 'Says how things stand: version, schema, counts, keys, recent errors and changes.',
+    positionals: [],
+    options: JSON_OPTION,
+    details: [
+      'Errors are read from the metrics of the services that run on this machine as this user, or of the one that HOST, PORT,',
+      'METRICS_PORT and METRICS_TOKEN describe.',
+    ].join('\n'),
+    run: statusCommand,
+  },
+  listCommand({
+    name: 'config',
+    summary: 'Lists every setting of the environment with its default.',
+    offline: true,
+    columns: [
+      { field: 'name', title: 'NAME', whole: true },
+      { field: 'default', title: 'DEFAULT' },
+      { field: 'description', title: 'MEANING' },
+    ],
+    rows: async (_, selection) => selectOf(describeSettings(), selection),
+    after: remarkFaults,
+  }),
+  {
+    name: 'version',
+    summary: 'Shows the version.',
+    positionals: [],
+    options: JSON_OPTION,
+    offline: true,
+    run: async call => {
+      if (call.json) call.printJson({ version: VERSION })
+      else call.print(VERSION)
+      return undefined
+    },
+  },
+]
+
+/** The settings are listed whatever the environment says; what is wrong with it is said beside. */
+function remarkFaults(call: Call): void {
+  try {
+    readConfig({ ...call.env })
+  } catch (error) {
+    if (!(error instanceof InvalidConfiguration)) throw error
+    call.remark(error.message)
+  }
+}
+
+async function initCommand(call: Call): Promise<undefined> {
+  const email = emailOf(call.argument(0))
+  // A missing key ring is said before anything is made.
+  await call.ring()
+  const { database, description } = await call.rawDatabase()
+  const state = await schemaState(database.db, VERSION)
+  if (state.kind === 'ahead') throw aheadOf(state.oldestProgram)
+  call.progress.at('bringing the schema up to date')
+  const migrations = state.kind === 'behind' ? await migrate(database.db) : []
+  await call.vault()
+  const there = await firstAdministrator(database.db)
+  if (there !== undefined) {
+    throw new Refusal(`there is an administrator already, ${there}: agentctl token create --for ${there}`)
+  }
+  const issued = await database.db.transaction().execute(async trx => {
+    await createUser(trx, { email, kind: 'person', permissions: ['admin'] })
+    return await createToken(trx, { email })
+  })
+  if (call.json) {
+    call.printJson({ migrations, email, ...issued })
+    return undefined
+  }
+  call.remark(`${description}: ${migrations.length} migrations, administrator ${email}`)
+  call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now:`)
+  call.print(issued.token)
+  call.remark('Next: npm start, then agentctl agent create NAME, or agentctl apply FILE (ops/organisation.md)')
+  return undefined
+}
+
+function aheadOf(oldestProgram: string): NotConfigured {
+  return new NotConfigured(`the schema needs at least version ${oldestProgram} of this program`)
+}
+
+async function migrateCommand(call: Call): Promise<number | undefined> {
+  const { database } = await call.rawDatabase()
+  const state = await schemaState(database.db, VERSION)
+  if (state.kind === 'ahead') throw aheadOf(state.oldestProgram)
+  const pending = state.kind === 'behind' ? state.pending : []
+  if (call.flag('plan')) {
+    const steps = pending.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
+    if (call.json) call.printJson({ pending: steps })
+    else if (steps.length === 0) call.print('The schema is up to date.')
+    else call.printTable(steps.map(step => [step.migration, `locks: ${step.locks.join('; ')}`]))
+    return steps.length > 0 ? EXIT.planned : EXIT.ok
+  }
+  call.progress.at('bringing the schema up to date')
+  const ran = await migrate(database.db)
+  if (call.json) call.printJson({ applied: ran })
+  else if (ran.length === 0) call.print('The schema is up to date.')
+  for (const name of call.json ? [] : ran) call.print(`applied ${name}`)
+  return undefined
+}
+
+async function statusCommand(call: Call): Promise<undefined> {
+  const ring = await call.ring()
+  const { description } = await call.rawDatabase()
+  const services = await Promise.all(
+    runningServices(call.config, call.env).map(async url => ({
+      url,
+      recent_errors: (await readFailures(url, call.config.server.metricsToken)) ?? null,
+    })),
+  )
+  const shown = services.filter(({ recent_errors }) => recent_errors !== null)
+  const errors = shown.flatMap(({ recent_errors }) => recent_errors ?? [])
+  const status = {
+    ...(await readStatus((await call.database()).db, ring)),
+    services: shown.map(({ url }) => url),
+    recent_errors: shown.length === 0 ? null : errors,
+  }
+  if (call.json) {
+    call.printJson(status)
+    return undefined
+  }
+  const { server, size, read_only } = status.database
+  call.print(`version   ${status.version}`)
+  call.print(`database  ${description}: PostgreSQL ${server}, ${size}${read_only ? ', read only' : ''}`)
+  call.print(`schema    ${status.schema.kind}`)
+  call.print('')
+  call.printTable(Object.entries(status.counts).map(([what, count]) => [what.replaceAll('_', ' '), count]))
+  call.print('')
+  printKeys(call, status.keys)
+  call.print('')
+  call.print('recent errors')
+  if (status.recent_errors === null) {
+    const tried = services.map(({ url }) => url).join(', ')
+    call.print(`unknown: no service shows its metrics at ${tried || 'a port known here'}`)
+  } else if (status.recent_errors.length === 0) call.print('none since the service started')
+  else call.printTable(status.recent_errors.map(({ last_at, reason, count }) => [last_at, reason, `${count} times`]))
+  call.print('')
+  call.print('recent changes')
+  if (status.recent_changes.length === 0) call.print('none')
+  call.printTable(
+    status.recent_changes.map(({ at, resource, version, actor, fields }) => [
+      at,
+      resource,
+      `version ${version}`,
+      actor,
+      fields.join(', '),
+    ]),
+    [0, 1],
+  )
+  return undefined
+}

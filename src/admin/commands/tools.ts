@@ -1,0 +1,297 @@
+import { readFileSync } from 'node:fs'
+import type { Loc } from '../../errors.js'
+import { isJsonObject } from '../../schema/vocabulary.js'
+import { checkDefinition, definitionLimitsOf, toFunctions } from '../../tool/definition/index.js'
+import { type Impact, impactOf } from '../../tool/impact.js'
+import { deleteTool, planToolDeletion } from '../deletion.js'
+import { placeText, Refusal } from '../refusal.js'
+import { definitionUse, listTools, resourceId, showTool, toolName } from '../resources.js'
+import { readSource, type Source } from '../source.js'
+import { showRecord } from './agents.js'
+import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, type OptionSpec, UsageError } from './command.js'
+import { listCommand } from './list.js'
+import { applyEntry } from './organisation.js'
+
+const CONTENT_OPTIONS = {
+  'display-name': { type: 'string', description: 'The name for people.' },
+  description: { type: 'string', description: 'What the tool does.' },
+  owner: { type: 'string', value: 'EMAIL', description: 'The user who owns it.' },
+  'header-file': {
+    type: 'string',
+    value: 'FILE',
+    description: 'Headers with their secrets, one "Name: value" a line.',
+  },
+  'headers-stdin': { type: 'boolean', description: 'The same from standard input.' },
+  plan: { type: 'boolean', description: 'Only show what would change. Exit status 2 where something would.' },
+} as const satisfies Record<string, OptionSpec>
+
+const SECRETS =
+  'Header values are secrets and never taken from the arguments, which other users of the machine can read.'
+
+export const toolCommands: Command[] = [
+  listCommand({
+    name: 'tool list',
+    summary: 'Lists the tools.',
+    columns: [
+      { field: 'id', title: 'ID', whole: true },
+      { field: 'name', title: 'NAME' },
+      { field: 'kind', title: 'KIND' },
+      { field: 'owner', title: 'OWNER' },
+      { field: 'enabled', title: 'STATE', show: tool => (tool.enabled ? 'enabled' : 'disabled') },
+      { field: 'headers', title: 'HEADERS' },
+      { field: 'agents', title: 'AGENTS' },
+      { field: 'version', title: 'VERSION' },
+    ],
+    rows: async (call, selection) => await listTools((await call.database()).db, selection),
+  }),
+  {
+    name: 'tool show',
+    summary: 'Shows one tool with its definition; secrets as masks.',
+    positionals: ['TOOL'],
+    options: {
+      'as-functions': { type: 'boolean', description: 'Show, as JSON, the functions that a model is given.' },
+      ...JSON_OPTION,
+    },
+    details: 'TOOL is an id, or a name that only one tool has.',
+    run: showCommand,
+  },
+  {
+    name: 'tool create',
+    summary: 'Makes a custom tool from an OpenAPI 3 document.',
+    positionals: [],
+    options: {
+      definition: { type: 'string', value: 'FILE', description: 'The definition, JSON or YAML. Required.' },
+      name: { type: 'string', description: 'Default: the title of the definition.' },
+      ...CONTENT_OPTIONS,
+      'passthrough-auth': { type: 'boolean', description: "Pass the person's own authentication on." },
+      ...JSON_OPTION,
+    },
+    details: SECRETS,
+    run: createCommand,
+  },
+  {
+    name: 'tool update',
+    summary: 'Changes what is named of a custom tool; the rest stays.',
+    positionals: ['TOOL'],
+    options: {
+      definition: { type: 'string', value: 'FILE', description: 'The definition, JSON or YAML.' },
+      name: { type: 'string', description: 'A new name.' },
+      ...CONTENT_OPTIONS,
+      'passthrough-auth': {
+        type: 'string',
+        value: 'on|off',
+        choices: ['on', 'off'],
+        description: "Pass the person's own authentication on.",
+      },
+      enabled: { type: 'string', value: 'on|off', choices: ['on', 'off'], description: 'Whether agents may use it.' },
+      ...JSON_OPTION,
+    },
+    details: `TOOL is an id, or a name that only one tool has. Headers that are given replace all of its headers.\n${SECRETS}`,
+    run: updateCommand,
+  },
+  {
+    name: 'tool delete',
+    summary: 'Deletes a tool with its secrets, and takes it out of every agent.',
+    positionals: ['TOOL'],
+    options: DELETE_OPTIONS,
+    details: 'TOOL is an id, or a name that only one tool has.',
+    run: deleteCommand,
+  },
+  {
+    name: 'validate',
+    summary: 'Checks a tool definition, JSON or YAML, with the check of the service.',
+    positionals: ['FILE'],
+    options: {
+      against: {
+        type: 'string',
+        value: 'TOOL',
+        description: 'Say what it would change for the agents that use this tool.',
+      },
+      ...JSON_OPTION,
+    },
+    details:
+      'FILE may be - for standard input. Needs no database unless --against is given. Exit status 1 when there are faults.',
+    run: validateCommand,
+  },
+]
+
+async function showCommand(call: Call): Promise<undefined> {
+  const { db } = await call.database()
+  const id = await resourceId(db, 'tool', call.argument(0))
+  if (!call.flag('as-functions')) {
+    showRecord(call, await showTool(db, id))
+    return undefined
+  }
+  const { definition, header_names } = await definitionUse(db, id)
+  if (definition === null) throw new Refusal('this tool has no definition')
+  call.printJson(toFunctions(JSON.parse(definition), { headerNames: header_names }))
+  return undefined
+}
+
+async function createCommand(call: Call): Promise<number | undefined> {
+  const file = call.text('definition')
+  if (file === undefined) throw new UsageError('--definition FILE is missing')
+  const source = readDefinition(call, file)
+  const name = call.text('name') ?? titleOf(source.value)
+  if (name === undefined || name.length < 1 || name.length > 255)
+    throw new UsageError('--name must have 1 to 255 characters')
+  const headers = givenHeaders(call)
+  const entry = {
+    name,
+    ...givenTexts(call),
+    definition: source.value,
+    ...(headers.length > 0 && { custom_headers: headers }),
+    passthrough_auth: call.flag('passthrough-auth'),
+  }
+  return await applyEntry(call, 'tools', entry, { source, at: ['definition'] })
+}
+
+async function updateCommand(call: Call): Promise<number | undefined> {
+  const file = call.text('definition')
+  const source = file === undefined ? undefined : readDefinition(call, file)
+  const { db } = await call.database()
+  const id = await resourceId(db, 'tool', call.argument(0))
+  const givesHeaders = call.flag('headers-stdin') || call.text('header-file') !== undefined
+  const switches = { passthrough_auth: call.text('passthrough-auth'), enabled: call.text('enabled') }
+  const entry = {
+    id,
+    name: call.text('name') ?? (await toolName(db, id)),
+    ...givenTexts(call),
+    ...(source && { definition: source.value }),
+    ...(givesHeaders && { custom_headers: givenHeaders(call) }),
+    ...Object.fromEntries(
+      Object.entries(switches).flatMap(([field, value]) => (value === undefined ? [] : [[field, value === 'on']])),
+    ),
+  }
+  return await applyEntry(call, 'tools', entry, {
+    source: source ?? { value: {}, lineOf: () => 1 },
+    at: ['definition'],
+  })
+}
+
+function readDefinition(call: Call, file: string): Source {
+  if (call.flag('headers-stdin') && (file === '-' || call.text('header-file') !== undefined)) {
+    throw new UsageError('--headers-stdin excludes --header-file and a definition from standard input')
+  }
+  return readSource(file)
+}
+
+function givenTexts(call: Call): Record<string, string> {
+  const texts = {
+    display_name: call.text('display-name'),
+    description: call.text('description'),
+    owner: call.text('owner'),
+  }
+  return Object.fromEntries(Object.entries(texts).filter((entry): entry is [string, string] => entry[1] !== undefined))
+}
+
+function titleOf(definition: unknown): string | undefined {
+  const info = isJsonObject(definition) ? definition.info : undefined
+  const title = isJsonObject(info) ? info.title : undefined
+  return typeof title === 'string' ? title.slice(0, 255) : undefined
+}
+
+function givenHeaders(call: Call): { key: string; value: string }[] {
+  const file = call.flag('headers-stdin') ? 0 : call.text('header-file')
+  if (file === undefined) return []
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8')
+  } catch {
+    throw new Refusal(`the headers cannot be read from ${file === 0 ? 'standard input' : file}`)
+  }
+  return text.split(/\r?\n/).flatMap((line, index) => {
+    if (line.trim() === '' || line.startsWith('#')) return []
+    const colon = line.indexOf(':')
+    // The line itself may be a secret: it is not repeated.
+    if (colon < 1) throw new Refusal(`line ${index + 1} of the headers has not the form "Name: value"`)
+    return { key: line.slice(0, colon).trim(), value: line.slice(colon + 1).trim() }
+  })
+}
+
+async function deleteCommand(call: Call): Promise<number | undefined> {
+  const database = await call.database()
+  const plan = await planToolDeletion(database.db, await resourceId(database.db, 'tool', call.argument(0)))
+  const { id, name, headers, agents } = plan
+  if (!call.json) {
+    call.print(`tool ${id} ${name} would be deleted, with its ${headers} headers`)
+    if (agents.length > 0) call.print(`these agents would lose it, each with a new version: ${agents.join(', ')}`)
+  }
+  if (call.flag('plan')) {
+    if (call.json) call.printJson(plan)
+    return EXIT.planned
+  }
+  if (!(await call.confirmed(`Delete tool ${id} ${name}?`))) {
+    call.remark('nothing was deleted')
+    return EXIT.refused
+  }
+  await deleteTool(database, id)
+  if (call.json) call.printJson(plan)
+  else call.print(`deleted tool ${id} ${name}`)
+  return undefined
+}
+
+async function validateCommand(call: Call): Promise<number | undefined> {
+  const against = call.text('against')
+  const use = against === undefined ? undefined : await useOf(call, against)
+  const source = readSource(call.argument(0))
+  const check = checkDefinition(source.value, {
+    at: ['definition'],
+    limits: definitionLimitsOf(call.config.limits),
+    ...(use && { headerNames: use.header_names }),
+  })
+  const located = <Found extends { loc: Loc }>(found: Found) => ({
+    line: source.lineOf(found.loc.slice(1)),
+    ...found,
+    loc: found.loc.slice(1),
+  })
+  const faults = check.ok ? [] : check.faults.map(located)
+  const warnings = check.warnings.map(located)
+  const impact = use && check.ok ? await impactOf(use, source.value) : undefined
+  if (call.json) {
+    call.printJson({
+      ok: check.ok,
+      ...(check.ok && { methods: check.methods }),
+      faults,
+      warnings,
+      ...(impact && { impact }),
+    })
+  } else {
+    const rows = [
+      ...faults.map(fault => ['fault', fault] as const),
+      ...warnings.map(warning => ['warning', warning] as const),
+    ]
+    call.printTable(
+      rows.map(([kind, { line, loc, msg, type }]) => [`line ${line}`, kind, placeText(loc), msg, `(${type})`]),
+      [0, 1, 2, 3],
+    )
+    if (check.ok) printMethods(call, check.methods)
+    if (impact) printImpact(call, impact)
+  }
+  return check.ok ? EXIT.ok : EXIT.refused
+}
+
+/** `tool:7` is a tool as `audit list` names it. */
+async function useOf(call: Call, tool: string) {
+  const { db } = await call.database()
+  return await definitionUse(db, await resourceId(db, 'tool', tool.replace(/^tool:/, '')))
+}
+
+function printMethods(
+  call: Call,
+  methods: readonly { name: string; method: string; path: string; summary: string }[],
+): void {
+  call.print(`${methods.length} method${methods.length === 1 ? '' : 's'}:`)
+  call.printTable(methods.map(({ name, method, path, summary }) => [`  ${name}`, method.toUpperCase(), path, summary]))
+}
+
+const CLASS_COLOUR = { breaking: 'red', unknown: 'yellow', safe: 'green' } as const
+
+function printImpact(call: Call, { changes, agents }: Impact): void {
+  if (changes.length === 0) call.print('No change for a model.')
+  for (const change of changes) {
+    const word = { text: change.class.padEnd(8), colour: CLASS_COLOUR[change.class] }
+    call.print(word, `  ${change.operation}  ${change.msg}`)
+  }
+  call.print(`Used by ${agents.ids.length === 0 ? 'no agent' : `the agents ${agents.ids.join(', ')}`}.`)
+}
