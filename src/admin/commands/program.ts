@@ -100,7 +100,7 @@ function addCommand(program: Parser, command: Command, found: (parsed: Parsed) =
 function groupOf(parent: Parser, name: string): Parser {
   const existing = parent.commands.find(command => command.name() === name)
   if (existing) return existing
-  const group = parent.command(name)
+  const group = parent.command(name).helpCommand(false)
   const alias = GROUP_ALIASES[name]
   return alias === undefined ? group : group.alias(alias)
 }
