@@ -1,9 +1,23 @@
 import t from 'tap'
-import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { placeholder } from '../../src/admin/apply/placeholders.js'
+import { type ApplyOptions, applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { firstAdministrator, listUsers } from '../../src/admin/people.js'
+import { InvalidDocument } from '../../src/admin/refusal.js'
+import type { Fault } from '../../src/errors.js'
 import { worldDatabase } from '../world.js'
 
 const { database, vault } = await worldDatabase(t)
 const options = { vault, env: {} }
+
+async function faultsOf(document: unknown, given: ApplyOptions = options): Promise<Fault[]> {
+  try {
+    await applyOrganisation(database, document, given)
+    return []
+  } catch (error) {
+    if (error instanceof InvalidDocument) return error.faults
+    throw error
+  }
+}
 
 t.test('files whose ids UTF-16 and UTF-8 order differently: applied again, nothing changes', async t => {
   const files = ['\uFFFDa', '\u{1F600}'].map(id => ({ id, name: id, owner: 'alice@example.com' }))
@@ -11,4 +25,55 @@ t.test('files whose ids UTF-16 and UTF-8 order differently: applied again, nothi
   const document = { version: 1, user_files: files, agents }
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).changed, 1)
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).changed, 0)
+})
+
+t.test(
+  'a variable is read only under the prefix that the operator allows, and never a setting of the program',
+  async t => {
+    const env = { AGENTS_KEY: 'allowed', OTHER_KEY: 'other', SECRET_KEYS: 'the ring', TOOL_16_AUTHORIZATION: 'own' }
+    const typesOf = async (value: string, envPrefix = 'AGENTS_') => {
+      const tools = [{ id: 16, name: 'full_tool', custom_headers: [{ key: 'Authorization', value }] }]
+      const faults = await faultsOf({ version: 1, tools }, { vault, env, envPrefix, plan: true })
+      return faults.map(fault => fault.type)
+    }
+    t.same(await typesOf(placeholder('AGENTS_KEY')), [])
+    t.same(await typesOf(placeholder('OTHER_KEY')), ['variable_missing'])
+    t.same(await typesOf(placeholder('SECRET_KEYS')), ['variable_missing'])
+    t.same(await typesOf(placeholder('OTHER_KEY'), 'OTHER_'), [])
+    t.same(await typesOf(placeholder('SECRET_KEYS'), 'SECRET'), ['variable_missing'])
+    t.same(await typesOf(placeholder('TOOL_16_AUTHORIZATION')), [], 'as an export writes it')
+    t.same(await typesOf(placeholder('TOOL_17_AUTHORIZATION')), ['variable_missing'])
+  },
+)
+
+t.test('a refused document takes no id, and an id near the end of its sequence is refused', async t => {
+  const last = { version: 1, labels: [{ id: 2_147_483_647, name: 'last' }] }
+  t.match(await faultsOf(last), [{ loc: ['labels', 0, 'id'], type: 'less_than_equal' }])
+  const faulty = {
+    version: 1,
+    labels: [{ id: 900, name: 'x' }, { name: 'y' }],
+    agents: [{ name: 'z', tools: ['none'] }],
+  }
+  t.match(await faultsOf(faulty), [{ type: 'not_found' }])
+  const { outcomes } = await applyOrganisation(database, { version: 1, labels: [{ name: 'next' }] }, options)
+  t.equal(outcomes.find(outcome => outcome.name === 'next')?.id, 4)
+})
+
+t.test('two applies at once make each row once', async t => {
+  const agents = Array.from({ length: 20 }, (_, index) => ({ name: `twin ${index}` }))
+  const document = { version: 1, agents }
+  const reports = await Promise.all([1, 2, 3, 4].map(() => applyOrganisation(database, document, options)))
+  t.equal(
+    reports.map(report => countOutcomes(report).created).reduce((sum, count) => sum + count),
+    20,
+  )
+  t.equal(countOutcomes(await applyOrganisation(database, document, options)).unchanged, 20)
+})
+
+t.test('an apply that would leave no administrator is refused and stores nothing', async t => {
+  const administrators = (await listUsers(database.db)).filter(user => user.permissions.includes('admin'))
+  const users = administrators.map(({ email }) => ({ email, active: false }))
+  t.ok(users.length > 0)
+  await t.rejects(applyOrganisation(database, { version: 1, users }, options), /leave no active administrator/)
+  t.ok(await firstAdministrator(database.db))
 })

@@ -36,7 +36,10 @@ t.test('what people read shows control characters as escapes, on one line', asyn
     t.notMatch(stderr, UNSAFE, `${harmless(args.join(' '))}: standard error`)
     t.notMatch(stdout, /^ 1 {2}forged/m)
   }
-  t.match((await agentctl('agent', 'show', String(id))).stdout, 'name: a\\x1b]0;owned\\x07\\x1b[2K\\r\\n 1  forged')
+  t.match(
+    (await agentctl('agent', 'show', String(id))).stdout,
+    /^ {4}a\\x1b\]0;owned\\x07\\x1b\[2K\\r\n {5}1 {2}forged\\x9b/m,
+  )
 })
 
 t.test('JSON and CSV keep every value exactly', async t => {

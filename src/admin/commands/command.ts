@@ -172,9 +172,14 @@ export class Call {
    */
   async rawDatabase(): Promise<OpenedDatabase> {
     const embedded = this.flag('embedded') ? 'make' : 'join'
-    this.#opened ??= openConfiguredDatabase(this.config, {}, (line, level) => {
+    this.#opened ??= openConfiguredDatabase(
+      this.config,
+      {},
+      (line, level) => {
         if (embedded === 'make' || level === 'warn') this.remark(line)
-      }, embedded)
+      },
+      embedded,
+    )
     return await this.#opened
   }
 
