@@ -1,11 +1,11 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
-import { contentOf } from '../persona/plan.js'
+import { contentOf } from '../persona/rules.js'
 import type { Vault } from '../secrets/vault.js'
 import { changePersona } from './apply/personas.js'
 import { removeRow } from './apply/pruning.js'
-import { changeTool, decideTool } from './apply/tools.js'
+import { changeTool, decideAsOperator } from './apply/tools.js'
 import { operatorActor } from './operator.js'
 import { keepingAdministrator, userId } from './people.js'
 import { Refusal } from './refusal.js'
@@ -142,7 +142,7 @@ export async function deleteUser(
     }
     for (const tool of plan.owned.tools) {
       const given = { fields: {}, columns: { user_id: heirId }, definitionFaults: [] }
-      await changeTool(trx, tool, state => decideTool(state, given, vault), actor)
+      await changeTool(trx, tool, state => decideAsOperator(state, given, vault), actor)
     }
     if (heirId !== null) {
       await trx.updateTable('mcp_server').set({ owner_id: heirId }).where('owner_id', '=', plan.id).execute()
