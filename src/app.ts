@@ -4,15 +4,16 @@ import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated } from './errors.js'
-import { registerBodyParser } from './http/body-parser.js'
+import { type BodySettings, registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHostCheck } from './http/broken-requests.js'
 import { registerConnectionEnd } from './http/connection-end.js'
+import { limitConnections } from './http/connection-limit.js'
 import { registerCors } from './http/cors.js'
 import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { registerGate } from './http/gate.js'
 import { registerHealth } from './http/health.js'
-import { registerLimits } from './http/limits.js'
+import { countBytes, registerLimits } from './http/limits.js'
 import { registerRequestLog, requestLogger } from './http/logging.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
@@ -66,7 +67,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   broken.watch(app)
   app.setValidatorCompiler(() => () => true) // request-parts.ts reports the faults of all parts at once
   app.setSerializerCompiler(() => JSON.stringify)
-  registerBodyParser(app)
+  registerBodyParser(app, bodySettings(config))
   registerNotFound(app)
   registerOperation(app)
   app.addHook('onRequest', (request, reply, done) => {
@@ -80,6 +81,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const inFlight = registerGate(app, service, limits.concurrentRequestsMax)
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: auth.requestsPerMinute,
+    bytesPerMinute: auth.bytesPerMinute,
     failuresPerMinute: auth.failuresPerMinute,
     keysMax: auth.countedKeysMax,
     tokenHash,
@@ -123,7 +125,30 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerValidateTool(app, { ...toolBounds, database })
   await app.ready()
   app.server.maxConnections = limits.connectionsMax
+  limitConnections(app.server, {
+    perAddressMax: limits.connectionsPerAddressMax ?? Math.ceil(limits.connectionsMax / 2),
+    trustedProxies: server.trustedProxies,
+  })
   return app
+}
+
+/** An id is a comma, and in a list of texts a text beside it: six full lists, and as much again for all other fields. */
+const NODES_PER_LIST_ITEM = 20
+
+/** A tool body's definition has a bound of its own, `DEFINITION_DEPTH_MAX`, which is at most 200 and tells the place. */
+const TOOL_BODY_DEPTH_MAX = 256
+
+/** What bodies may be. A single one of the largest size always has room. */
+function bodySettings({ limits }: Config): BodySettings {
+  const { personaBodyBytes, toolBodyBytes, jsonDepthMax } = limits
+  const perTokenBytes = Math.max(limits.bodiesPerTokenBytes, personaBodyBytes, toolBodyBytes)
+  const nodesMax = NODES_PER_LIST_ITEM * Math.max(1_000, limits.listItemsMax)
+  return {
+    persona: { limitBytes: personaBodyBytes, depthMax: jsonDepthMax, nodesMax },
+    tool: { limitBytes: toolBodyBytes, depthMax: TOOL_BODY_DEPTH_MAX, nodesMax: limits.toolBodyNodesMax },
+    budget: { perTokenBytes, totalBytes: Math.max(limits.bodiesBytes, perTokenBytes) },
+    onRead: countBytes,
+  }
 }
 
 /** What a client may take of this process: bytes, time, connections. */

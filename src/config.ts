@@ -123,6 +123,13 @@ const SETTINGS = {
       1_000_000,
       'Requests of one token a minute and process; 0 is off.',
     ),
+    bytesPerMinute: count(
+      'RATE_LIMIT_BYTES_PER_MINUTE',
+      256 * 2 ** 20,
+      0,
+      2 ** 40,
+      'Bytes of bodies and answers of one token a minute and process; 0 is off.',
+    ),
     failuresPerMinute: count(
       'FAILED_AUTH_LIMIT_PER_MINUTE',
       20,
@@ -177,6 +184,36 @@ const SETTINGS = {
       'Requests in work at once; more answer 503.',
     ),
     connectionsMax: count('CONNECTIONS_MAX', 5_000, 1, 1_000_000, 'Open client connections.'),
+    connectionsPerAddressMax: optional(
+      count(
+        'CONNECTIONS_PER_ADDRESS_MAX',
+        1,
+        1,
+        1_000_000,
+        'Open connections of one address that is not a trusted proxy; absent: half of CONNECTIONS_MAX.',
+      ),
+    ),
+    bodiesBytes: count(
+      'BODIES_BYTES_MAX',
+      64 * 2 ** 20,
+      2 ** 20,
+      2 ** 40,
+      'Memory of all request bodies under way; more answer 503. The first 64 KiB of each do not count.',
+    ),
+    bodiesPerTokenBytes: count(
+      'BODIES_PER_TOKEN_BYTES_MAX',
+      16 * 2 ** 20,
+      2 ** 20,
+      2 ** 40,
+      'The same of one token; more answer 429. One body of the largest size is always let in.',
+    ),
+    toolBodyNodesMax: count(
+      'TOOL_BODY_NODES_MAX',
+      1_000_000,
+      1_000,
+      100_000_000,
+      'Objects, lists, texts and commas of a tool body.',
+    ),
   },
   secrets: {
     keys: optional(

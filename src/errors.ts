@@ -89,19 +89,25 @@ export class PreconditionRequired extends Error {
   }
 }
 
-/** More requests, or more failed authentications, than one minute allows. `retryAfterS`: seconds until the next begins. */
-export class RateLimited extends Error {
+/** A caller has used up what one may use. `retryAfterS`: seconds until there is more. */
+export class RateLimited extends Refusal {
   constructor(
-    readonly limit: 'token' | 'failed-authentication',
+    readonly limit: RateLimit,
     readonly retryAfterS: number,
   ) {
-    super(
-      limit === 'token'
-        ? 'This token has made all the requests that one minute allows.'
-        : 'Too many requests from this address had no valid token.',
-    )
+    super(RATE_LIMITED[limit])
   }
 }
+
+const RATE_LIMITED = {
+  token: 'This token has made all the requests that one minute allows.',
+  'token-bytes': 'This token has sent and received all the bytes that one minute allows.',
+  bodies: 'The unfinished requests of this token hold all the bytes that they may. Finish them first.',
+  'failed-authentication': 'Too many requests from this address had no valid token.',
+} as const
+
+/** What a caller may use up. `bodies` is what one token's requests hold at once, the others count by the minute. */
+export type RateLimit = keyof typeof RATE_LIMITED
 
 export type UnavailableReason =
   | 'database_unreachable'

@@ -3,17 +3,18 @@ import type { FastifyInstance } from 'fastify'
 /**
  * From the first moment of draining every answer ends its connection: a balancer that keeps connections would send its
  * next request just as they are closed. An idle connection would also hold the close for its whole timeout.
- * A body that is too large does not end it, against Fastify's way: to close while the client still sends would reset the
- * connection, often before it has read the answer. The rest of the body is read and dropped, within the request timeout.
+ * A body that is refused before its end does not end it, against Fastify's way: to close while the client still sends would
+ * reset the connection, often before it has read the answer. The rest of the body is read and dropped, within the request
+ * timeout.
  */
 export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): void {
   let closing = false
   app.addHook('preClose', async () => {
     closing = true
   })
-  app.addHook('onSend', (_request, reply, payload, done) => {
+  app.addHook('onSend', (request, reply, payload, done) => {
     if (closing || isDraining()) reply.header('connection', 'close')
-    else if (reply.statusCode === 413) reply.removeHeader('connection')
+    else if (reply.statusCode === 413 || request.raw.complete === false) reply.removeHeader('connection')
     done(null, payload)
   })
 }

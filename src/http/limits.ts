@@ -1,7 +1,8 @@
 import rateLimit from '@fastify/rate-limit'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
-import { type NotAuthenticated, RateLimited } from '../errors.js'
+import { type NotAuthenticated, type RateLimit, RateLimited } from '../errors.js'
+import { ByteQuota } from './byte-quota.js'
 
 /** Both quotas count over this time (DECISIONS section 9). */
 const WINDOW_S = 60
@@ -9,6 +10,8 @@ const WINDOW_S = 60
 export interface LimitSettings {
   /** Requests of one token in a window; 0 is off. */
   requestsPerMinute: number
+  /** Bytes of one token's bodies and answers in a window; 0 is off. */
+  bytesPerMinute: number
   /** Failed authentications of one address in a window; 0 is off. */
   failuresPerMinute: number
   /** How many tokens, and how many addresses, are counted at once; beyond it the one used longest ago is forgotten. */
@@ -16,16 +19,16 @@ export interface LimitSettings {
   /** The SHA-256 of the token in an `Authorization` header; throws `NotAuthenticated` when it holds none of our form. */
   tokenHash: (authorization: string | undefined) => Buffer
   /** Learns of each request that is refused here. */
-  onLimited: (limit: RateLimited['limit']) => void
+  onLimited: (limit: RateLimit) => void
 }
 
 /** Takes a failed authentication and answers the error to send: one too many becomes `RateLimited`. */
 export type FailureLimit = (error: NotAuthenticated, request: FastifyRequest, reply: FastifyReply) => Promise<Error>
 
 /**
- * Two quotas, each per process. Register before authentication. Answers nothing where failures are not limited.
+ * Three quotas, each per process. Register before authentication. Answers nothing where failures are not limited.
  *
- * A token's requests are counted by the token's SHA-256 before it is looked up: a client that hammers, be its token good
+ * A token's requests, and its bytes beside them, are counted by the token's SHA-256 before it is looked up: a client that hammers, be its token good
  * or dead, costs no more than its quota in look-ups. Failed authentications are counted by address after they failed, so a
  * valid token is never refused for what its neighbours behind the same address do. The price: an address over its quota
  * still gets one indexed look-up for each new token of the right form and checksum; one without them never gets any.
@@ -34,6 +37,7 @@ export type FailureLimit = (error: NotAuthenticated, request: FastifyRequest, re
 export async function registerLimits(app: FastifyInstance, settings: LimitSettings): Promise<FailureLimit | undefined> {
   await app.register(rateLimit, { global: false })
   limitTokens(app, settings)
+  limitBytes(app, settings)
   return failureLimit(app, settings)
 }
 
@@ -51,6 +55,43 @@ function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
   })
 }
 
+/**
+ * What a request uses is known when it is used, so a token may go over by what it has in work. Register the body parser with
+ * `countBytes`.
+ */
+function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax, tokenHash, onLimited }: LimitSettings): void {
+  app.decorateRequest('byteQuota', undefined)
+  if (bytesPerMinute === 0) return
+  const quota = new ByteQuota(bytesPerMinute, keysMax, WINDOW_S * 1000)
+  app.addHook('onRequest', (request, reply, done) => {
+    if (!request.isOperation) return done()
+    const key = tokenHash(request.headers.authorization).toString('base64') // Fastify answers what is thrown
+    request.byteQuota = { quota, key }
+    const waitS = quota.waitS(key)
+    if (waitS === 0) return done()
+    reply.header('ratelimit-policy', `"token-bytes";q=${bytesPerMinute};qu="content-bytes";w=${WINDOW_S}`)
+    reply.header('ratelimit', `"token-bytes";r=0;t=${waitS}`)
+    onLimited('token-bytes')
+    done(new RateLimited('token-bytes', waitS))
+  })
+  app.addHook('onSend', (request, _reply, payload, done) => {
+    if (typeof payload === 'string') countBytes(request, Buffer.byteLength(payload))
+    done(null, payload)
+  })
+}
+
+/** Counts bytes that a request sent or is answered, against the quota of its token. */
+export function countBytes({ byteQuota }: FastifyRequest, bytes: number): void {
+  byteQuota?.quota.use(byteQuota.key, bytes)
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Where the bytes of this request count; undefined where they do not. */
+    byteQuota: { quota: ByteQuota; key: string } | undefined
+  }
+}
+
 function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLimit | undefined {
   if (settings.failuresPerMinute === 0) return undefined
   const count = counter(app, settings.failuresPerMinute, settings.keysMax, request => {
@@ -63,7 +104,7 @@ function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLim
   }
 }
 
-function limited(limit: RateLimited['limit'], { resetS }: Quota, { onLimited }: LimitSettings): RateLimited {
+function limited(limit: RateLimit, { resetS }: Quota, { onLimited }: LimitSettings): RateLimited {
   onLimited(limit)
   return new RateLimited(limit, resetS)
 }
@@ -91,7 +132,7 @@ function counter(app: FastifyInstance, max: number, cache: number, keyGenerator:
 }
 
 /** The form of draft-ietf-httpapi-ratelimit-headers since its version 8; the plugin writes older ones. */
-function announce(reply: FastifyReply, name: RateLimited['limit'], { max, remaining, resetS }: Quota): void {
+function announce(reply: FastifyReply, name: RateLimit, { max, remaining, resetS }: Quota): void {
   reply.header('ratelimit-policy', `"${name}";q=${max};w=${WINDOW_S}`)
   reply.header('ratelimit', `"${name}";r=${remaining};t=${resetS}`)
 }

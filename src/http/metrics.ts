@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { plainAddress } from '../auth/client-address.js'
-import { Forbidden, type RateLimited } from '../errors.js'
+import { Forbidden, type RateLimit } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
 
@@ -87,7 +87,7 @@ export class Metrics {
     this.#refused.inc({ reason: code })
   }
 
-  rateLimited(limit: RateLimited['limit']): void {
+  rateLimited(limit: RateLimit): void {
     this.#rateLimited.inc({ limit })
   }
 

@@ -19,11 +19,12 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     if (!work.gone || work.handled || work.isOver) return
     work.isOver = true
     inFlight.count--
+    work.onOver?.()
   }
   app.decorateRequest('work', undefined)
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.isOperation) return done()
-    const work: Work = { gone: false, handled: false, isOver: false }
+    const work: Work = { gone: false, handled: false, isOver: false, onOver: undefined }
     request.work = work
     inFlight.count++
     const end = () => {
@@ -57,6 +58,8 @@ interface Work {
   handled: boolean
   /** It was taken off the count. */
   isOver: boolean
+  /** What to do then. */
+  onOver: (() => void) | undefined
 }
 
 declare module 'fastify' {

@@ -136,7 +136,11 @@ t.test('1,000 idle connections are closed in time, and others are served meanwhi
 })
 
 t.test('connections beyond CONNECTIONS_MAX are closed at once, and there is room again when others go', async t => {
-  const service = await running(t, { ...OFF, CONNECTIONS_MAX: '10' }, { listen: true })
+  const service = await running(
+    t,
+    { ...OFF, CONNECTIONS_MAX: '10', CONNECTIONS_PER_ADDRESS_MAX: '10' },
+    { listen: true },
+  )
   const held = openedWith(service, 10, 'GET /healthz HTTP/1.1\r\n')
   await new Promise(resolve => setTimeout(resolve, 100))
   const refused = new RawConnection(service.port)

@@ -1,0 +1,118 @@
+import type { Readable } from 'node:stream'
+import { errorCodes } from 'fastify'
+import { type BeyondBounds, type JsonBounds, JsonScan } from '../schema/json-scan.js'
+
+/** What the body of a request may be. */
+export interface BodyBounds extends JsonBounds {
+  limitBytes: number
+}
+
+/** Asks for room for more bytes; throws when there is none. */
+export type TakeRoom = (bytes: number) => void
+
+/** The whole body, or the bound that it passed: then the rest was not read. */
+export type ReadBody = { bytes: Buffer } | { beyond: BeyondBounds }
+
+/** So much of a body needs no room of its own: what most requests send whole. */
+export const FREE_BYTES = 64 * 1024
+
+/**
+ * Reads a request's body into one buffer that grows with what arrives, whatever length was announced and however small the
+ * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without room, is read no further; the rest is
+ * dropped by the server within the request timeout, so that the client can read the answer.
+ *
+ * Calls `done` once. Errors: those of Fastify for a body that is too large, or not as long as was said or cut short, and what
+ * `takeRoom` throws.
+ */
+export class BodyReader {
+  readonly #stream: Readable
+  readonly #announcedBytes: number
+  readonly #bounds: BodyBounds
+  readonly #takeRoom: TakeRoom
+  readonly #done: (error: Error | null, body?: ReadBody) => void
+  readonly #scan: JsonScan
+  #buffer = NOTHING
+  #bytes = 0
+  #receivedBytes = 0
+
+  /** `announced` is the text of the Content-Length header, if there is one. */
+  constructor(
+    stream: Readable,
+    announced: string | undefined,
+    bounds: BodyBounds,
+    takeRoom: TakeRoom,
+    done: (error: Error | null, body?: ReadBody) => void,
+  ) {
+    this.#stream = stream
+    this.#announcedBytes = Number(announced ?? Number.NaN)
+    this.#bounds = bounds
+    this.#takeRoom = takeRoom
+    this.#done = done
+    this.#scan = new JsonScan(bounds)
+  }
+
+  /** What has arrived, or how much of it was read. */
+  get receivedBytes(): number {
+    return this.#receivedBytes
+  }
+
+  start(): void {
+    if (this.#announcedBytes > this.#bounds.limitBytes) {
+      this.#done(new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE())
+      return
+    }
+    this.#stream.on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
+    this.#stream.resume()
+  }
+
+  readonly #onData = (piece: Buffer): void => {
+    this.#receivedBytes += piece.length
+    try {
+      if (this.#bytes + piece.length > this.#bounds.limitBytes) throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE()
+      const beyond = this.#scan.push(piece)
+      if (beyond === undefined) this.#keep(piece)
+      else this.#finish(null, { beyond })
+    } catch (error) {
+      this.#finish(error as Error) // both of the above throw nothing else
+    }
+  }
+
+  readonly #onEnd = (): void => {
+    const isWhole = Number.isNaN(this.#announcedBytes) || this.#bytes === this.#announcedBytes
+    if (isWhole) this.#finish(null, { bytes: this.#buffer.subarray(0, this.#bytes) })
+    else this.#finish(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+  }
+
+  /** The connection is gone: nobody reads the answer, but the log has it. */
+  readonly #onError = (): void => {
+    this.#finish(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+  }
+
+  #keep(piece: Buffer): void {
+    const bytes = this.#bytes + piece.length
+    if (bytes > this.#buffer.length) {
+      const size = this.#sizeFor(bytes)
+      if (size > FREE_BYTES) this.#takeRoom(size - Math.max(FREE_BYTES, this.#buffer.length))
+      const larger = Buffer.allocUnsafe(size)
+      this.#buffer.copy(larger, 0, 0, this.#bytes)
+      this.#buffer = larger
+    }
+    piece.copy(this.#buffer, this.#bytes)
+    this.#bytes = bytes
+  }
+
+  /** Doubles, but takes no more than was announced or is allowed. */
+  #sizeFor(bytes: number): number {
+    const whole = Number.isNaN(this.#announcedBytes) ? this.#bounds.limitBytes : this.#announcedBytes
+    if (whole <= FREE_BYTES) return Math.max(bytes, whole)
+    return Math.max(bytes, Math.min(whole, Math.max(FREE_BYTES, 2 * this.#buffer.length)))
+  }
+
+  #finish(error: Error | null, body?: ReadBody): void {
+    this.#stream.off('data', this.#onData).off('end', this.#onEnd).off('error', this.#onError)
+    if (error !== null) this.#buffer = NOTHING
+    this.#done(error, body)
+  }
+}
+
+const NOTHING = Buffer.alloc(0)

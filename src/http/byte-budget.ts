@@ -1,0 +1,46 @@
+/** What bodies may hold of this process at once, in bytes. */
+export interface ByteBudgetLimits {
+  totalBytes: number
+  perTokenBytes: number
+}
+
+/** Whose share is used up. */
+export type Exhausted = 'token' | 'total'
+
+/**
+ * The memory of all request bodies that are under way, shared out: each token has a bound, and all have one together. Whoever
+ * takes gives back.
+ */
+export class ByteBudget {
+  readonly #limits: ByteBudgetLimits
+  /** Only tokens that hold something are listed: ordinary requests hold nothing that counts. */
+  readonly #held = new Map<string, number>()
+  #total = 0
+
+  constructor(limits: ByteBudgetLimits) {
+    this.#limits = limits
+  }
+
+  /** The bytes that all bodies hold now. */
+  get totalBytes(): number {
+    return this.#total
+  }
+
+  /** Takes more for a token, or says why not and takes nothing. */
+  take(token: string, bytes: number): Exhausted | undefined {
+    const held = (this.#held.get(token) ?? 0) + bytes
+    if (held > this.#limits.perTokenBytes) return 'token'
+    if (this.#total + bytes > this.#limits.totalBytes) return 'total'
+    this.#held.set(token, held)
+    this.#total += bytes
+    return undefined
+  }
+
+  /** Gives back what was taken. */
+  give(token: string, bytes: number): void {
+    const held = (this.#held.get(token) ?? 0) - bytes
+    if (held > 0) this.#held.set(token, held)
+    else this.#held.delete(token)
+    this.#total -= bytes
+  }
+}

@@ -1,0 +1,50 @@
+import { BlockList, isIPv6, type Server, type Socket } from 'node:net'
+import rateLimit from '@fastify/rate-limit'
+import { plainAddress } from '../auth/client-address.js'
+
+export interface ConnectionLimit {
+  /** Open connections of one address, where IPv6 counts by /64. */
+  perAddressMax: number
+  /** Addresses, networks and names of networks as `TRUST_PROXY` takes them: the connections of many clients come from there. */
+  trustedProxies: readonly string[]
+}
+
+/** Closes at once what one address opens beyond its share, so that the room of all others is not taken by idle sockets. */
+export function limitConnections(server: Server, { perAddressMax, trustedProxies }: ConnectionLimit): void {
+  const trusted = networksOf(trustedProxies)
+  const open = new Map<string, number>()
+  server.on('connection', (socket: Socket) => {
+    const address = plainAddress(socket.remoteAddress ?? '')
+    if (address === '' || trusted.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')) return
+    const network = rateLimit.normalizeIP(address, 64)
+    const count = (open.get(network) ?? 0) + 1
+    if (count > perAddressMax) {
+      socket.destroy()
+      return
+    }
+    open.set(network, count)
+    socket.once('close', () => {
+      const left = (open.get(network) ?? 0) - 1
+      if (left > 0) open.set(network, left)
+      else open.delete(network)
+    })
+  })
+}
+
+/** What the names stand for that `TRUST_PROXY` takes beside addresses. */
+const NAMED_NETWORKS: Readonly<Record<string, readonly string[]>> = {
+  loopback: ['127.0.0.0/8', '::1/128'],
+  linklocal: ['169.254.0.0/16', 'fe80::/10'],
+  uniquelocal: ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
+}
+
+function networksOf(proxies: readonly string[]): BlockList {
+  const list = new BlockList()
+  for (const network of proxies.flatMap(proxy => NAMED_NETWORKS[proxy] ?? [proxy])) {
+    const [address = '', bits] = network.split('/')
+    const family = isIPv6(address) ? 'ipv6' : 'ipv4'
+    if (bits === undefined) list.addAddress(address, family)
+    else list.addSubnet(address, Number(bits), family)
+  }
+  return list
+}

@@ -1,0 +1,69 @@
+import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { eventually } from '../http/running.js'
+import { fairService, repeatedly, requireFairness, residentBytes } from './beside.js'
+import { fairnessWorld } from './world.js'
+
+const LIMIT_BYTES = 4 * 2 ** 20
+
+t.test('bodies that are dear to read', async t => {
+  const world = await fairnessWorld(t)
+  const service = await fairService(t, world)
+  const { attacker } = world
+  const path = `/persona/${attacker.agentId}`
+  const attacks = {
+    'row 5: two bodies of 4 MiB a second that hold a million objects': `{"x":[${'{},'.repeat(LIMIT_BYTES / 3 - 20)}{}]}`,
+    'row 5: the same with numbers': `{"x":[${'1,'.repeat(LIMIT_BYTES / 2 - 20)}1]}`,
+    'row 5: the same with fields of names of their own': `{${numbered(LIMIT_BYTES / 16, index => `"k${index}":0`)}}`,
+    'row 9: 800,000 brackets inside each other': '['.repeat(800_000),
+  }
+  for (const [name, text] of Object.entries(attacks)) {
+    const body = Buffer.from(text)
+    t.test(name, async t => {
+      await requireFairness(t, world, service, (over, callers) =>
+        repeatedly(over, 2, 900, async () => {
+          const { status } = await callers.send('PATCH', path, attacker.token, body)
+          t.equal(status, 422)
+        }),
+      )
+    })
+  }
+})
+
+t.test('row 6: 200 bodies that never end', async t => {
+  const world = await fairnessWorld(t)
+  const service = await fairService(t, world)
+  const { attacker } = world
+  const head = [
+    `PATCH /persona/${attacker.agentId} HTTP/1.1`,
+    'Host: localhost',
+    `Authorization: Bearer ${attacker.token}`,
+    'Content-Type: application/json',
+    `Content-Length: ${LIMIT_BYTES}`,
+  ]
+  const unfinished = Buffer.from(`${head.join('\r\n')}\r\n\r\n{"name":"${'x'.repeat(LIMIT_BYTES - 100_000)}`)
+  const answers: string[] = []
+  await requireFairness(t, world, service, async over => {
+    const sockets: Socket[] = []
+    for (let i = 0; i < 200 && !over.aborted; i++) {
+      const socket = connect(service.port, '127.0.0.1')
+      socket.on('error', () => undefined) // it is cut where the service refuses it
+      socket.on('data', bytes => answers.push(bytes.toString('latin1')))
+      socket.write(unfinished)
+      sockets.push(socket)
+      await sleep(10)
+    }
+    while (!over.aborted) await sleep(20)
+    for (const socket of sockets) socket.destroy()
+  })
+  t.ok(
+    answers.some(text => /^HTTP\/1\.1 429 /.test(text) && /\r\nretry-after: \d+\r\n/i.test(text)),
+    'the caller is told',
+  )
+  await eventually(() => residentBytes(service.pid) < 400 * 2 ** 20)
+})
+
+function numbered(count: number, make: (index: number) => string): string {
+  return Array.from({ length: Math.floor(count) }, (_, index) => make(index)).join(',')
+}

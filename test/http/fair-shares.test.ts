@@ -1,0 +1,165 @@
+import { connect, type Socket } from 'node:net'
+import t from 'tap'
+import { mintToken } from '../../src/auth/token.js'
+import { ByteBudget } from '../../src/http/byte-budget.js'
+import { ByteQuota } from '../../src/http/byte-quota.js'
+import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
+
+const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
+const MIB = 2 ** 20
+
+function head(token: string, length: number): string {
+  const lines = [
+    'PATCH /persona/999999?dry_run=true&update_mask= HTTP/1.1',
+    'Host: localhost',
+    `Authorization: Bearer ${token}`,
+    'Content-Type: application/json',
+    `Content-Length: ${length}`,
+  ]
+  return `${lines.join('\r\n')}\r\n\r\n`
+}
+
+/** A body of three MiB and a bit that lacks its last byte. */
+const LONG_BYTES = 3 * MIB + 100_000
+const longBody = `{"name":"${'x'.repeat(LONG_BYTES - 11)}"`
+
+function unfinished({ port }: Running, token: string): RawConnection {
+  return new RawConnection(port).write(head(token, LONG_BYTES) + longBody)
+}
+
+t.test(
+  '429 for bodies of one token beyond its bytes; others are served, and there is room after a hang-up',
+  async t => {
+    const service = await running(t, { ...OFF, BODIES_PER_TOKEN_BYTES_MAX: String(8 * MIB) }, { listen: true })
+    const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
+    const held = [unfinished(service, service.token), unfinished(service, service.token)]
+    await new Promise(resolve => setTimeout(resolve, 500))
+    const refused = unfinished(service, service.token)
+    await refused.until(/HTTP\/1\.1 429 /)
+    t.match(refused.text, /\r\nretry-after: 1\r\n/)
+    t.match(refused.json(), { error_code: 'RATE_LIMITED', request_id: /./ })
+    refused.text = ''
+    refused.write(`}${head(service.token, 2)}{}`)
+    await refused.until(/HTTP\/1\.1 404 /) // a small body needs no room, and the connection is still of use
+    const fromOther = unfinished(service, other).write('}')
+    await fromOther.until(/HTTP\/1\.1 404 /)
+    for (const { socket } of held) socket.destroy()
+    await eventually(() => held.every(({ socket }) => socket.closed))
+    await new Promise(resolve => setTimeout(resolve, 500))
+    const after = unfinished(service, service.token).write('}')
+    await after.until(/HTTP\/1\.1 404 /)
+    for (const { socket } of [refused, fromOther, after]) socket.destroy()
+  },
+)
+
+t.test('503 for bodies of all tokens beyond their bytes together; small ones are served', async t => {
+  const service = await running(t, { ...OFF, BODIES_BYTES_MAX: String(16 * MIB) }, { listen: true })
+  const held: RawConnection[] = []
+  for (let i = 0; i < 7; i++) {
+    held.push(unfinished(service, await tokenOf(service.database, { email: `alice+${i}@example.com`, active: true })))
+  }
+  await eventually(() => held.some(({ text }) => /HTTP\/1\.1 503 [\s\S]*retry-after: 1\r\n/.test(text)))
+  t.match(held.find(({ text }) => text !== '')?.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded' })
+  const small = new RawConnection(service.port).write(`${head(service.token, 2)}{}`)
+  await small.until(/HTTP\/1\.1 404 /)
+  for (const { socket } of [...held, small]) socket.destroy()
+})
+
+t.test('422 before the body has ended, for what it holds by then; the connection is still of use', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const attacks = {
+    json_too_many_nodes: `{"x":[${'{},'.repeat(60_000)}`,
+    json_too_deep: '['.repeat(60_000),
+  }
+  for (const [type, start] of Object.entries(attacks)) {
+    const connection = new RawConnection(service.port).write(head(service.token, 4_000_000) + start)
+    await connection.until(/"detail"/)
+    t.match(connection.text, /^HTTP\/1\.1 422 /)
+    t.match(connection.json(), { detail: [{ loc: ['body'], type }] })
+    connection.text = ''
+    connection.write(`${' '.repeat(4_000_000 - start.length)}${head(service.token, 2)}{}`)
+    await connection.until(/HTTP\/1\.1 404 /)
+    connection.socket.destroy()
+  }
+})
+
+t.test('429 for a token that has used the bytes of a minute, without a look-up; others go on', async t => {
+  const service = await running(t, { ...OFF, RATE_LIMIT_BYTES_PER_MINUTE: '10000' })
+  const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
+  const ask = (token: string, size: number) =>
+    service.app.inject({
+      method: 'PATCH',
+      url: '/persona/999999?update_mask=',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      payload: `{${' '.repeat(size - 2)}}`,
+    })
+  t.equal((await ask(service.token, 9_000)).statusCode, 404)
+  t.equal((await ask(service.token, 9_000)).statusCode, 404, 'what one request uses is known when it is used')
+  const statements = service.database.counters.statements
+  const refused = await ask(service.token, 2)
+  t.equal(refused.statusCode, 429)
+  t.equal(service.database.counters.statements, statements)
+  t.match(refused.headers['retry-after'], /^([1-9]|[1-5]\d|60)$/)
+  t.equal(refused.headers['ratelimit-policy'], '"token-bytes";q=10000;qu="content-bytes";w=60')
+  t.match(refused.json(), { error_code: 'RATE_LIMITED', detail: /bytes/ })
+  t.equal((await ask(other, 2)).statusCode, 404)
+  t.equal((await ask(mintToken('person').token, 2)).statusCode, 401)
+})
+
+t.test('connections of one address beyond its share are closed at once; those of others are not', async t => {
+  const service = await running(t, { ...OFF, CONNECTIONS_MAX: '10' }, { listen: true })
+  const held = openedFrom(service.port, '127.0.0.2', 5)
+  await eventually(() => held.every(socket => !socket.connecting))
+  const [refused] = openedFrom(service.port, '127.0.0.2', 1)
+  await eventually(() => refused?.closed === true)
+  const other = new RawConnection(service.port).write(`${head(service.token, 2)}{}`)
+  await other.until(/HTTP\/1\.1 404 /)
+  held[0]?.destroy()
+  await eventually(() => held[0]?.closed === true)
+  await new Promise(resolve => setTimeout(resolve, 100))
+  const [again] = openedFrom(service.port, '127.0.0.2', 1)
+  await new Promise(resolve => setTimeout(resolve, 200))
+  t.equal(again?.closed, false)
+  for (const socket of [...held, again]) socket?.destroy()
+  other.socket.destroy()
+})
+
+t.test('a trusted proxy brings the connections of many', async t => {
+  const service = await running(t, { ...OFF, CONNECTIONS_MAX: '10', TRUST_PROXY: 'loopback' }, { listen: true })
+  const held = openedFrom(service.port, '127.0.0.2', 9)
+  await new Promise(resolve => setTimeout(resolve, 200))
+  t.ok(held.every(socket => !socket.closed && !socket.connecting))
+  for (const socket of held) socket.destroy()
+})
+
+function openedFrom(port: number, localAddress: string, count: number): Socket[] {
+  return Array.from({ length: count }, () => {
+    const socket = connect({ port, host: '127.0.0.1', localAddress })
+    socket.on('error', () => undefined) // a cut connection is what some tests wait for
+    return socket.resume()
+  })
+}
+
+t.test('what is given back to a budget can be taken again, by whom ever', async t => {
+  const budget = new ByteBudget({ totalBytes: 100, perTokenBytes: 60 })
+  t.equal(budget.take('a', 60), undefined)
+  t.equal(budget.take('a', 1), 'token')
+  t.equal(budget.take('b', 41), 'total')
+  t.equal(budget.take('b', 40), undefined)
+  budget.give('a', 60)
+  t.equal(budget.totalBytes, 40)
+  t.equal(budget.take('b', 20), undefined)
+})
+
+t.test('a byte quota begins anew with its window and forgets the oldest key when there are too many', async t => {
+  const quota = new ByteQuota(10, 2, 200)
+  quota.use('a', 10)
+  quota.use('b', 9)
+  t.ok(quota.waitS('a') > 0)
+  t.equal(quota.waitS('b'), 0)
+  quota.use('c', 10)
+  t.equal(quota.waitS('a'), 0, 'forgotten')
+  t.ok(quota.waitS('c') > 0)
+  await new Promise(resolve => setTimeout(resolve, 250))
+  t.equal(quota.waitS('c'), 0)
+})
