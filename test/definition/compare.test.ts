@@ -231,6 +231,54 @@ for (const [name, after, expected] of cases) {
   })
 }
 
+t.test('msg: the steps of a place inside a schema are separated', async t => {
+  const withStreet = (type: string) =>
+    changed(d => {
+      Object.assign(ticket(d).properties, {
+        address: { allOf: [{ properties: { street: { type } } }] },
+        tags: { items: { not: { properties: {} }, allOf: [{ items: { type } }] } },
+      })
+    })
+  const { changes } = compareDefinitions(withStreet('string'), withStreet('boolean'))
+  t.same(
+    changes.map(change => change.msg),
+    [
+      'the request body: address.allOf[0].street: the type is boolean instead of string',
+      'the request body: tags[].allOf[0][]: the type is boolean instead of string',
+    ],
+  )
+})
+
+t.test(
+  'unknown comparison_incomplete: the last change says what was not compared, and how many changes are left out',
+  async t => {
+    const many = (count: number) => ({
+      ...base,
+      paths: Object.fromEntries(
+        Array.from({ length: count }, (_, i) => [
+          `/p${i}`,
+          { parameters: [{ $ref: '#/components/parameters/P' }], get: { operationId: `o${i}`, summary: 'S' } },
+        ]),
+      ),
+    })
+    const withTypes = (type: string) => {
+      const properties = Object.fromEntries(Array.from({ length: 49 }, (_, i) => [`p${i}`, { type }]))
+      return { ...many(400), components: { parameters: { P: { name: 'q', in: 'query', schema: { properties } } } } }
+    }
+    const { changes } = compareDefinitions(withTypes('string'), withTypes('boolean'))
+    t.equal(changes.length, 10_001)
+    t.match(changes.at(-1), { class: 'unknown', kind: 'comparison_incomplete', msg: '9600 more changes are left out' })
+    const short = compareDefinitions(
+      base,
+      changed(d => Object.assign(ticket(d).properties, { x: {} })),
+      {
+        limits: { functionValues: 5 },
+      },
+    )
+    t.match(short.changes.at(-1), { kind: 'comparison_incomplete', msg: /too large to be compared to the end/ })
+  },
+)
+
 t.test('loc: a change is where it stands in the new definition', async t => {
   const after = changed(d => (list(d).parameters as unknown[]).push({ name: 'q', in: 'query', required: true }))
   const { changes } = compareDefinitions(base, after)

@@ -12,7 +12,7 @@ interface Ajv2020 {
   errorsText(): string
 }
 
-// Ajv comes with fastify; it is CommonJS without types that this project's module settings could find.
+// Ajv is CommonJS without types that this project's module settings could find.
 const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
   default: new (options: object) => Ajv2020
 }
@@ -24,9 +24,17 @@ function read(path: string): unknown {
   return JSON.parse(readFileSync(path, 'utf8'))
 }
 
-/** Compiles the arguments of a function as Ajv does by default, but for formats and keywords of other vocabularies. */
+/**
+ * Compiles the arguments of a function as Ajv does by default, but for formats and keywords of other vocabularies; a schema with a
+ * pattern that is ECMAScript only without the Unicode flag is compiled so.
+ */
 function compile(view: FunctionView): (value: unknown) => boolean {
-  return new Ajv({ strict: false, validateFormats: false, logger: false }).compile(view.parameters)
+  const options = { strict: false, validateFormats: false, logger: false }
+  try {
+    return new Ajv(options).compile(view.parameters)
+  } catch {
+    return new Ajv({ ...options, unicodeRegExp: false }).compile(view.parameters)
+  }
 }
 
 function definitionWith(operation: object, rest: object = {}, openapi = '3.0.3', path = '/x'): object {
@@ -227,8 +235,109 @@ t.test('schemas: what JSON Schema does not allow is left out or mended', async t
     properties: { a: { type: 'string' }, b: {}, c: true },
     required: ['a'],
   })
+  t.same(
+    bodyOf({ type: 'string', pattern: '^[\\w-.]+\\-$' }),
+    { type: 'string', pattern: '^[\\w-.]+\\-$' },
+    'as people write it',
+  )
+  t.same(bodyOf({ type: 'array' }), { type: 'array', items: {} }, 'a list of which nothing is said holds anything')
+  t.same(bodyOf({ type: ['array', 'null'] }, '3.1.0'), { type: ['array', 'null'], items: {} })
   t.same(bodyOf(true, '3.1.0'), {})
   t.same(bodyOf(false, '3.1.0'), { not: {} })
+})
+
+t.test('schemas: what only the server sets is left out of what a model fills in', async t => {
+  const schemas = { Id: { type: 'string', readOnly: true }, Name: { type: 'string' } }
+  const body = {
+    type: 'object',
+    required: ['id', 'name', 'at'],
+    properties: {
+      id: { $ref: '#/components/schemas/Id' },
+      name: { $ref: '#/components/schemas/Name' },
+      at: { type: 'string', readOnly: true, required: true },
+      inner: { type: 'object', properties: { id: { readOnly: true } }, required: ['id'] },
+    },
+  }
+  t.same(bodyOf(body, '3.0.3', schemas), {
+    type: 'object',
+    required: ['name'],
+    properties: { name: { $ref: '#/$defs/Name' }, inner: { type: 'object', properties: {} } },
+  })
+})
+
+t.test('names: any script is kept apart, readable where it can be, whatever else is in the definition', async t => {
+  const named = (...ids: string[]) =>
+    toFunctions({
+      ...definitionWith({}),
+      paths: Object.fromEntries(
+        ids.map((operationId, i) => [
+          `/recipes/{n}${i}`,
+          { parameters: [{ name: 'n', in: 'path' }], get: { operationId, summary: 'S' } },
+        ]),
+      ),
+    }).map(view => view.name)
+  const [search, list, price, accent, plain] = named('菜谱搜索', '菜谱分类', '今日油价', 'búsqueda rápida', 'find-it')
+  t.match(search, /^get_recipes_n_0_[0-9a-f]{8}$/)
+  t.match(list, /^get_recipes_n_1_[0-9a-f]{8}$/)
+  t.match(price, /_[0-9a-f]{8}$/)
+  t.equal(accent, 'busqueda_rapida')
+  t.equal(plain, 'find-it')
+  t.equal(
+    new Set([search?.slice(-8), list?.slice(-8), price?.slice(-8)]).size,
+    3,
+    'the hash is that of the operationId',
+  )
+  const [spaced, underscored, dotted] = named('get user', 'get_user', 'get.user')
+  t.equal(underscored, 'get_user', 'who has a name already keeps it')
+  t.match([spaced, dotted], [/^get_user_[0-9a-f]{8}$/, /^get_user_[0-9a-f]{8}$/])
+  t.same(named('get.user', 'get_user', 'get user'), [dotted, underscored, spaced], 'in any order')
+})
+
+t.test('a parameter called __proto__ is a property like any other', async t => {
+  const [view] = toFunctions(
+    definitionWith({ parameters: [{ name: '__proto__', in: 'query', required: true, schema: { type: 'integer' } }] }),
+  )
+  const properties = view?.parameters.properties as object
+  t.ok(Object.hasOwn(properties, '__proto__'))
+  t.equal(Object.getPrototypeOf(properties), Object.prototype)
+  t.equal(JSON.stringify(properties), '{"__proto__":{"type":"integer"}}')
+  t.same(view?.parameters.required, ['__proto__'])
+  const [component] = toFunctions(
+    definitionWith(
+      { requestBody: { content: { 'application/json': { schema: { $ref: '#/components/schemas/@@proto@@' } } } } },
+      { components: { schemas: { '@@proto@@': { type: 'integer' } } } },
+    ),
+  )
+  t.same(Object.values(component?.parameters.$defs as object), [{ type: 'integer' }], 'nor is a definition lost')
+})
+
+t.test('422 functions_too_large: what all functions hold together is bounded, before it is made', async t => {
+  // Each function is complete in itself, so that a schema that many operations share is in all of them.
+  const properties = Object.fromEntries(Array.from({ length: 5000 }, (_, i) => [`p${i}`, { type: 'string' }]))
+  const paths = Object.fromEntries(
+    Array.from({ length: 2000 }, (_, i) => [
+      `/p${i}`,
+      { post: { operationId: `o${i}`, summary: 'S', requestBody: { $ref: '#/components/requestBodies/B' } } },
+    ]),
+  )
+  const definition = {
+    ...definitionWith({}),
+    paths,
+    components: {
+      requestBodies: { B: { content: { 'application/json': { schema: { $ref: '#/components/schemas/S' } } } } },
+      schemas: { S: { properties } },
+    },
+  }
+  t.ok(checkDefinition(definition).ok, 'the definition itself is accepted')
+  const faults = () => {
+    try {
+      return toFunctions(definition).length
+    } catch (error) {
+      if (error instanceof InvalidRequest) return error.faults.map(({ loc, type }) => ({ loc, type }))
+      throw error
+    }
+  }
+  t.same(faults(), [{ loc: ['body', 'definition'], type: 'functions_too_large' }])
 })
 
 t.test('schemas: 3.1 anchors, identifiers and dynamic references', async t => {

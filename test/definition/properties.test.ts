@@ -11,7 +11,7 @@ import {
 
 type Json = Record<string, unknown>
 
-// Ajv comes with fastify; it is CommonJS without types that this project's module settings could find.
+// Ajv is CommonJS without types that this project's module settings could find.
 const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
   default: new (options: object) => { compile(schema: object): unknown }
 }

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import t from 'tap'
 import { checkDefinition, type DefinitionCheck } from '../../src/tool/definition/index.js'
 
@@ -41,6 +42,11 @@ function warningsOf(check: DefinitionCheck): string[] {
   return check.warnings.map(warning => `${warning.type} at ${warning.loc.slice(2).join(' ')}`)
 }
 
+/** A long key as a place shows it. */
+function cutKey(key: string): string {
+  return `${key.slice(0, 247)}~${createHash('sha256').update(key).digest('hex').slice(0, 8)}`
+}
+
 const PX = 'paths /x'
 const SCHEMA = 'paths /x post requestBody content application/json schema'
 const ref = (to: string) => ({ $ref: to })
@@ -55,7 +61,7 @@ const refused: [string, unknown, string[]][] = [
   ['title is null', document({ info: { title: null } }), ['string_type at info title']],
   ['servers null', document({ servers: null }), ['list_type at servers']],
   ['server is a string', document({ servers: ['https://a.example.com'] }), ['dict_type at servers 0']],
-  ['url empty', withServer(''), ['server_url_missing at servers 0 url']],
+  ['url blank', withServer(' '), ['server_url_missing at servers 0 url']],
   ['url is a number', withServer(1), ['string_type at servers 0 url']],
   ['second server is judged too', document({ servers: [{ url: '/a' }, {}] }), ['server_url_missing at servers 1 url']],
   ['url of another scheme', withServer('ws://a.example.com'), ['server_url_invalid at servers 0 url']],
@@ -64,6 +70,73 @@ const refused: [string, unknown, string[]][] = [
     'metadata by a variable',
     withServer('https://{h}/x', { h: { default: '169.254.169.254' } }),
     ['server_url_invalid at servers 0 url'],
+  ],
+  ...[
+    'http://100.100.100.200/latest/meta-data',
+    'http://0x646464c8',
+    'http://168.63.129.16/machine',
+    'http://192.0.0.192',
+    'http://metadata.goog.',
+    'http://[2002:a9fe:a9fe::1]/',
+    'http://[2002:6464:64c8::]/',
+    'http://[64:ff9b::a83f:8110]/',
+    'http://[64:ff9b:1::a9fe:a9fe]/',
+    'http://[::ffff:100.100.100.200]/',
+    'http://[fd20:ce::254]/',
+  ]
+    .filter(url => URL.canParse(url))
+    .map((url): [string, unknown, string[]] => [
+      `metadata at ${url}`,
+      withServer(url),
+      ['server_url_invalid at servers 0 url'],
+    ]),
+  [
+    'metadata by another value of a variable',
+    withServer('https://{h}/x', { h: { default: 'a.example.com', enum: ['a.example.com', '169.254.169.254'] } }),
+    ['server_url_invalid at servers 0 url'],
+  ],
+  [
+    'more values of variables than are looked at',
+    withServer('https://{h}.example.com', {
+      h: { default: 'a', enum: Array.from({ length: 5000 }, (_, i) => `host${i}`) },
+    }),
+    ['server_url_invalid at servers 0 url'],
+  ],
+  ['an identifier of 513 characters', withBody({ $id: 'i'.repeat(513) }), [`string_too_long at ${SCHEMA} $id`]],
+  ['an anchor of 513 characters', withBody({ $anchor: 'i'.repeat(513) }), [`string_too_long at ${SCHEMA} $anchor`]],
+  ['a $self of 513 characters', document({ $self: 'i'.repeat(513) }), ['string_too_long at $self']],
+  [
+    'a key of 8,193 characters',
+    document({ 'x-a': { [`${'k'.repeat(8192)}1`]: 1, ['k'.repeat(8192)]: 1 } }),
+    [`string_too_long at x-a ${cutKey(`${'k'.repeat(8192)}1`)}`],
+  ],
+  [
+    'a reference of 8,193 characters',
+    withBody(ref(`#/components/schemas/${'A'.repeat(8192)}`)),
+    [`ref_unresolved at ${SCHEMA} $ref`],
+  ],
+  [
+    'two paths that are equal in their first 256 characters',
+    document({ paths: { [`/${'p'.repeat(300)}1`]: null, [`/${'p'.repeat(300)}2`]: null } }),
+    [`dict_type at paths ${cutKey(`/${'p'.repeat(300)}1`)}`, `dict_type at paths ${cutKey(`/${'p'.repeat(300)}2`)}`],
+  ],
+  [
+    'parameter reference to a part of a schema',
+    withParameters([ref('#/components/schemas/A/properties/b')], {
+      components: { schemas: { A: { properties: { b: { type: 'string' } } } } },
+    }),
+    [`ref_target_type at ${PX} get parameters 0 $ref`],
+  ],
+  [
+    'parameter reference to a schema elsewhere',
+    withParameters([ref('#/definitions/A')], { definitions: { A: { type: 'string' } } }),
+    [`ref_target_type at ${PX} get parameters 0 $ref`],
+  ],
+  ['only webhooks', document({ paths: undefined, webhooks: { w: { post: operation } } }), ['missing at paths']],
+  [
+    'more null operations than operations may be',
+    document({ paths: Object.fromEntries(Array.from({ length: 5001 }, (_, i) => [`/p${i}`, { get: null }])) }),
+    [...Array.from({ length: 100 }, (_, i) => `dict_type at paths /p${i} get`)],
   ],
   ['metadata by name', withServer('http://metadata.google.internal/x'), ['server_url_invalid at servers 0 url']],
   [
@@ -190,6 +263,23 @@ const accepted: [string, unknown, number][] = [
   // biome-ignore lint/suspicious/noTemplateCurlyInString: this is how such templates look
   ['server of a deployment template', withServer('${{BOT_ENDPOINT}}/api/'), 1],
   ['server host in another script', withServer('https://bücher.example.com'), 1],
+  ['server of the empty text, which is where the document stands', withServer(''), 1],
+  [
+    'operationIds in any script, and those that read the same to a model',
+    document({
+      paths: Object.fromEntries(
+        ['菜谱搜索', '菜谱分类', 'a.b', 'a/b', 'a_b'].map(id => [`/${id}`, { get: { operationId: id, summary: 'X' } }]),
+      ),
+    }),
+    5,
+  ],
+  ['pointer whose slashes are percent-encoded', withBody(ref('#%2Fcomponents%2Fschemas%2FA'), { A: {} }), 1],
+  [
+    'reference to the document by its own relative name',
+    withBody(ref('api.json#/components/schemas/A'), { A: {} }, { openapi: '3.2.0', $self: '/v1/api.json' }),
+    1,
+  ],
+  ['an identifier, an anchor and a key at their limits', withBody({ $id: 'i'.repeat(512), ['k'.repeat(8192)]: 1 }), 1],
   ['null texts fall back', withItem('/x', { get: { operationId: 'x', summary: null, description: 'D' } }), 1],
   ['operationId constructor', withItem('/x', { get: { operationId: 'constructor', summary: 'X' } }), 1],
   [
@@ -369,6 +459,40 @@ t.test('warned: what is accepted but worth knowing, at its place', async t => {
   )
 })
 
+t.test('warned: servers of a path or operation on another host, and an API key in the query', async t => {
+  const definition = document({
+    paths: {
+      '/x': {
+        servers: [{ url: 'https://other.example.com/v1' }],
+        get: { ...operation, responses: {}, servers: [{ url: 'https://t.example.com/v2' }] },
+        post: {
+          operationId: 'p',
+          summary: 'P',
+          responses: {},
+          servers: [{ url: 'https://{h}.example.com' }, { url: '/v3' }],
+        },
+      },
+    },
+    components: {
+      securitySchemes: {
+        key: { type: 'apiKey', in: 'query', name: 'k' },
+        other: { type: 'apiKey', in: 'header', name: 'k' },
+      },
+    },
+  })
+  t.same(
+    warningsOf(checkDefinition(definition)).filter(each => !/unfilled|relative|several/.test(each)),
+    [`server_other_host at ${PX} servers`, 'api_key_in_query at components securitySchemes key'],
+  )
+})
+
+t.test('msg: what stands in the place of paths is said', async t => {
+  const check = checkDefinition(document({ paths: undefined, webhooks: {} }))
+  t.match(check.ok ? '' : check.faults[0]?.msg, /only webhooks/)
+  const method = checkDefinition(withItem('/x', { psot: {}, get: operation }))
+  t.match(method.ok ? '' : method.faults[0]?.msg, /^"psot" is not a method/)
+})
+
 t.test('limits: configurable, the last fault says how many more', async t => {
   const paths = Object.fromEntries(Array.from({ length: 130 }, (_, i) => [`/p${i}`, null]))
   const check = checkDefinition(document({ paths }))
@@ -395,13 +519,16 @@ t.test('limits: configurable, the last fault says how many more', async t => {
   )
 })
 
-t.test('long names: cut at 256 characters in loc and 100 in msg, never inside a surrogate pair', async t => {
-  const name = `${'a'.repeat(255)}😀${'b'.repeat(50)}`
-  const check = checkDefinition(withItem('/x', { get: operation, [name]: {} }))
-  const [fault] = check.ok ? [] : check.faults
-  t.equal(fault?.loc.at(-1), 'a'.repeat(255))
-  t.ok(fault?.msg.startsWith(`"${'a'.repeat(100)}"...`))
-})
+t.test(
+  'long names: cut to 256 characters that end with a hash in loc, to 100 in msg, never inside a surrogate pair',
+  async t => {
+    const name = `${'a'.repeat(255)}😀${'b'.repeat(50)}`
+    const check = checkDefinition(withItem('/x', { get: operation, [name]: {} }))
+    const [fault] = check.ok ? [] : check.faults
+    t.match(fault?.loc.at(-1), /^a{247}~[0-9a-f]{8}$/)
+    t.ok(fault?.msg.startsWith(`"${'a'.repeat(100)}"...`))
+  },
+)
 
 t.test('spec: the operation object itself, not a copy', async t => {
   const definition = document()

@@ -1,4 +1,5 @@
 import { type Findings, type Place, quote } from './findings.js'
+import type { KeyLists } from './key-lists.js'
 import type { DefinitionLimits } from './limits.js'
 
 /** An object that names itself for references: `$id`, `$anchor` or `$dynamicAnchor`. */
@@ -22,6 +23,7 @@ const SHORTEST_FORBIDDEN = '__proto__'.length
  * says nothing else) and finds what no database or language can hold: NUL and lone surrogates in keys and strings
  * (`string_nul`, `string_unicode`), numbers beyond the range of a double (`finite_number`), keys that change an object's
  * prototype (`key_forbidden`); integers that a double may have changed are the warning `integer_precision`.
+ * Keys, `$id`, `$self`, `$anchor` and `$dynamicAnchor` of more characters than allowed are `string_too_long`.
  * A value that is shared (YAML aliases) counts at every place, so that a fan-out of aliases is bounded too.
  *
  * The stack is explicit, so that the pass can stop after any number of values and go on later.
@@ -33,6 +35,8 @@ export class BudgetWalk {
   private readonly nodes: object[]
   private readonly keys: (string[] | undefined)[]
   private readonly next: number[] = [0]
+  /** The place of each level as far as somebody asked for it, so that neighbours share what is above them. */
+  private readonly places: (Place | undefined)[]
   private top = 0
   private values: number
 
@@ -41,8 +45,10 @@ export class BudgetWalk {
     private readonly root: Place,
     private readonly limits: DefinitionLimits,
     private readonly findings: Findings,
+    private readonly keyLists: KeyLists,
   ) {
-    const keys = Object.keys(document)
+    const keys = keyLists.of(document)
+    this.places = [root]
     this.nodes = [document]
     this.keys = [keys]
     this.values = 1 + keys.length
@@ -75,11 +81,12 @@ export class BudgetWalk {
     for (let i = start; i < end; i++) {
       const key = keys[i] as string
       const value = node[key]
+      if (key.length > this.limits.keyCharacters) this.reportLength('a key', this.limits.keyCharacters, i)
       if (key.includes('\0') || !(key as unknown as WellFormedText).isWellFormed()) this.reportText(key, 'a key', i)
       if (typeof value === 'string') {
         if (value.includes('\0') || !(value as unknown as WellFormedText).isWellFormed())
           this.reportText(value, 'a string', i)
-        if (key.charCodeAt(0) === DOLLAR) this.remember(key, node)
+        if (key.charCodeAt(0) === DOLLAR) this.remember(key, value, node, i)
       } else if (typeof value === 'object' && value !== null) {
         if (key.length >= SHORTEST_FORBIDDEN && isForbidden(key, value)) this.reportKey(key, i)
         this.next[this.top] = i + 1
@@ -128,7 +135,7 @@ export class BudgetWalk {
     if (Array.isArray(value)) {
       this.values += value.length
     } else {
-      keys = Object.keys(value)
+      keys = this.keyLists.of(value as Record<string, unknown>)
       this.values += keys.length
     }
     if (this.values > this.limits.values) {
@@ -138,12 +145,20 @@ export class BudgetWalk {
     this.nodes[level] = value
     this.keys[level] = keys
     this.next[level] = 0
+    this.places[level] = undefined
     this.top = level
   }
 
-  private remember(key: string, node: Record<string, unknown>): void {
-    if (key === '$id' || key === '$anchor' || key === '$dynamicAnchor')
-      this.named.push({ node, place: this.placeOfLevel(this.top) })
+  private remember(key: string, value: string, node: Record<string, unknown>, index: number): void {
+    const isName = key === '$id' || key === '$anchor' || key === '$dynamicAnchor'
+    if (!isName && !(key === '$self' && this.top === 0)) return
+    if (value.length > this.limits.identifierCharacters) this.reportLength(key, this.limits.identifierCharacters, index)
+    else if (isName && this.named.at(-1)?.node !== node) this.named.push({ node, place: this.placeOfLevel(this.top) })
+  }
+
+  private reportLength(what: string, limit: number, index: number): void {
+    const place = this.findings.takesFaults ? this.placeOfMember(index) : this.root
+    this.findings.fault('string_too_long', `${what} has more than ${limit} characters`, place)
   }
 
   private reportText(text: string, what: string, index: number): void {
@@ -176,10 +191,14 @@ export class BudgetWalk {
 
   /** The place of the container at `level`; every level above it has already moved past the key that led down. */
   private placeOfLevel(level: number): Place {
-    let place = this.root
-    for (let at = 0; at < level; at++) {
+    let at = level
+    while (this.places[at] === undefined) at--
+    // The loop ended at a level that has one; the root always has.
+    let place = this.places[at] as Place
+    for (; at < level; at++) {
       const index = (this.next[at] as number) - 1
       place = { up: place, key: this.keys[at]?.[index] ?? index }
+      this.places[at + 1] = place
     }
     return place
   }

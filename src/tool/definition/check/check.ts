@@ -1,11 +1,12 @@
 import type { Fault, Loc } from '../../../errors.js'
 import { BudgetWalk } from './budget.js'
-import { type Finding, Findings, type Place, placeOf, placeUnder } from './findings.js'
+import { type Finding, Findings, type Place, placeOf, placeUnder, quote } from './findings.js'
+import { KeyLists } from './key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
 import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'
 import { isObject, References } from './references.js'
 import { SchemaWalk } from './schemas.js'
-import { checkServers } from './servers.js'
+import { checkServers, hostOf } from './servers.js'
 import { inOneGo, inSlices } from './slices.js'
 
 export interface CheckOptions {
@@ -30,9 +31,11 @@ export interface Inspection {
   document: Record<string, unknown> | undefined
 }
 
-const DEFAULT_AT: Loc = ['body', 'definition']
+/** Where a definition stands in a request. */
+export const DEFAULT_AT: Loc = ['body', 'definition']
 /** Members visited between two looks at the clock: some hundred microseconds. */
-const STEP_MEMBERS = 4000
+const STEP_MEMBERS = 2000
+const PATHS_A_STEP = 25
 
 /**
  * Answers one question: can the operations of this definition be turned into tools without losing anything?
@@ -45,7 +48,7 @@ const STEP_MEMBERS = 4000
  * that is not OpenAPI 3 stand alone. Time is linear in the size of the document and the references in use.
  */
 export function checkDefinition(definition: unknown, options: CheckOptions = {}): DefinitionCheck {
-  return inspect(definition, options, false).check
+  return inOneGo(inspection(definition, options, false)).check
 }
 
 /**
@@ -60,11 +63,6 @@ export async function checkDefinitionInSlices(
   return (await inSlices(inspection(definition, options, false), options.sliceMs)).check
 }
 
-/** The check in one go; with `collect` also what each operation takes in. */
-export function inspect(definition: unknown, options: CheckOptions, collect: boolean): Inspection {
-  return inOneGo(inspection(definition, options, collect))
-}
-
 /** The one implementation: a sequence of short steps. */
 export function* inspection(definition: unknown, options: CheckOptions, collect: boolean): Generator<void, Inspection> {
   const limits =
@@ -76,19 +74,30 @@ export function* inspection(definition: unknown, options: CheckOptions, collect:
     return refusal(findings, limits)
   }
 
-  const walk = new BudgetWalk(definition, root, limits, findings)
+  const keyLists = new KeyLists()
+  const walk = new BudgetWalk(definition, root, limits, findings, keyLists)
   while (!walk.step(STEP_MEMBERS)) yield
   if (walk.exceeded !== undefined) return exceeded(walk.exceeded, root, limits)
 
   if (!checkVersion(definition, root, findings)) return refusal(findings, limits)
   checkInfo(definition.info, root, findings)
-  checkServers(definition.servers, true, placeUnder(root, 'servers'), findings)
+  yield* checkServers(definition.servers, true, placeUnder(root, 'servers'), findings)
 
-  const references = new References(definition, root, walk.named, limits.nestingLevels)
+  const references = new References(definition, root, walk.named, limits)
   const siblingsCount = !(definition.openapi as string).startsWith('3.0')
-  const schemas = new SchemaWalk(references, siblingsCount, limits.referenceHops)
-  const rules = new OperationRules(references, schemas, limits, options.headerNames ?? [], findings, collect)
-  yield* checkPaths(definition.paths, placeUnder(root, 'paths'), rules, findings)
+  const schemas = new SchemaWalk(references, siblingsCount, limits.referenceHops, keyLists)
+  const rules = new OperationRules(
+    references,
+    schemas,
+    limits,
+    options.headerNames ?? [],
+    findings,
+    collect,
+    keyLists,
+    hostOf(definition.servers),
+  )
+  yield* checkPaths(definition, placeUnder(root, 'paths'), rules, findings, keyLists)
+  yield* checkSecurity(definition.components, placeUnder(root, 'components'), findings, keyLists)
 
   const check: DefinitionCheck =
     findings.faultCount > 0
@@ -160,9 +169,16 @@ function checkInfo(info: unknown, root: Place, findings: Findings): void {
     findings.fault('string_type', 'Input should be a valid string', root, 'info', 'title')
 }
 
-function* checkPaths(paths: unknown, place: Place, rules: OperationRules, findings: Findings): Generator<void> {
+function* checkPaths(
+  { paths, webhooks }: Record<string, unknown>,
+  place: Place,
+  rules: OperationRules,
+  findings: Findings,
+  keyLists: KeyLists,
+): Generator<void> {
   if (paths === undefined) {
-    findings.fault('missing', 'Field required', place)
+    const hint = webhooks === undefined ? '' : ': the document has only webhooks, which a model cannot call'
+    findings.fault('missing', `Field required${hint}`, place)
     return
   }
   if (!isObject(paths)) {
@@ -171,9 +187,9 @@ function* checkPaths(paths: unknown, place: Place, rules: OperationRules, findin
   }
   const before = findings.faultCount
   let sinceYield = 0
-  for (const path of Object.keys(paths)) {
+  for (const path of keyLists.of(paths)) {
     if (path.startsWith('x-')) continue
-    if (++sinceYield > 100) {
+    if (++sinceYield > PATHS_A_STEP) {
       sinceYield = 0
       yield
     }
@@ -183,5 +199,20 @@ function* checkPaths(paths: unknown, place: Place, rules: OperationRules, findin
   if (rules.operationCount === 0 && findings.faultCount === before) {
     const msg = 'no path has an operation that can become a tool (get, post, put, patch or delete)'
     findings.fault('operations_missing', msg, place)
+  }
+}
+
+/** `api_key_in_query`: a key that is sent in the address ends up in logs, and no custom header can supply it. */
+function* checkSecurity(components: unknown, place: Place, findings: Findings, keyLists: KeyLists): Generator<void> {
+  const schemes = isObject(components) ? components.securitySchemes : undefined
+  if (!isObject(schemes)) return
+  let sinceYield = 0
+  for (const name of keyLists.of(schemes)) {
+    if (++sinceYield % STEP_MEMBERS === 0) yield
+    const scheme = schemes[name]
+    if (!isObject(scheme) || scheme.type !== 'apiKey' || scheme.in !== 'query') continue
+    const msg = () =>
+      `the API key ${quote(name)} is sent in the query: no custom header can supply it, and addresses are logged`
+    findings.warn('api_key_in_query', msg, place, 'securitySchemes', name)
   }
 }

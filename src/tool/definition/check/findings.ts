@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import type { Fault, Loc } from '../../../errors.js'
 
 /** Something accepted that is worth knowing. */
@@ -15,6 +16,7 @@ export interface Place {
 }
 
 const LOC_STRING_CHARACTERS = 256
+const KEY_HASH_CHARACTERS = 8
 const QUOTED_CHARACTERS = 100
 const WARNING_PLACE_CHARACTERS = 256 * 1024
 /** When one fault alone is larger than the answer may be, its names are cut further: 130 levels of 32 characters stay far below. */
@@ -33,11 +35,10 @@ export function placeUnder(up: Place, key: string | number): Place {
   return { up, key }
 }
 
-/** The steps from the root to `place`, then `tail`, strings cut at 256 characters. */
+/** The steps from the root to `place`, then `tail`, strings of more than 256 characters cut. */
 export function locOf(place: Place, tail: Loc = []): Loc {
   const loc: Loc = []
-  for (let at: Place | undefined = place; at !== undefined; at = at.up)
-    loc.push(shortKey(at.key, LOC_STRING_CHARACTERS))
+  for (let at: Place | undefined = place; at !== undefined; at = at.up) loc.push(shownKey(at))
   loc.reverse()
   for (const key of tail) loc.push(shortKey(key, LOC_STRING_CHARACTERS))
   return loc
@@ -48,8 +49,21 @@ export function quote(text: string): string {
   return text.length > QUOTED_CHARACTERS ? `${JSON.stringify(cut(text, QUOTED_CHARACTERS))}...` : JSON.stringify(text)
 }
 
+/** Made once for each place: many findings may stand under a key that is megabytes long. */
+const shownKeys = new WeakMap<Place, string | number>()
+
+function shownKey(place: Place): string | number {
+  if (typeof place.key !== 'string' || place.key.length <= LOC_STRING_CHARACTERS) return place.key
+  const shown = shownKeys.get(place) ?? shortKey(place.key, LOC_STRING_CHARACTERS)
+  shownKeys.set(place, shown)
+  return shown
+}
+
+/** A long key is cut and ends with a hash of all of it, so that the places of two keys that begin alike differ. */
 function shortKey(key: string | number, characters: number): string | number {
-  return typeof key === 'string' && key.length > characters ? cut(key, characters) : key
+  if (typeof key !== 'string' || key.length <= characters) return key
+  const hash = createHash('sha256').update(key).digest('hex').slice(0, KEY_HASH_CHARACTERS)
+  return `${cut(key, characters - 1 - KEY_HASH_CHARACTERS)}~${hash}`
 }
 
 /** The first `characters` of `text`, never half of a surrogate pair. */
@@ -83,12 +97,13 @@ export class Findings {
     this.faults.push(fault)
   }
 
-  warn(type: string, msg: string, place: Place, ...tail: Loc): void {
+  /** A message that many places ask for may be given as a function, which is not called once warnings are only counted. */
+  warn(type: string, msg: string | (() => string), place: Place, ...tail: Loc): void {
     this.warningCount++
     if (!this.takesWarnings) return
     const loc = locOf(place, tail)
     for (const key of loc) this.warningCharacters += typeof key === 'string' ? key.length : 1
-    this.warnings.push({ severity: 'warning', loc, msg, type })
+    this.warnings.push({ severity: 'warning', loc, msg: typeof msg === 'string' ? msg : msg(), type })
   }
 
   /** False once further faults are only counted, so that nobody needs to find out where they are. */
@@ -108,12 +123,14 @@ export class Findings {
     this.faultCount += other.faultCount
     const warningRoom = this.warningCap - this.warnings.length
     this.warnings.push(...other.warnings.slice(0, warningRoom))
+    this.warningCharacters += other.warningCharacters
     this.warningCount += other.warningCount
   }
 
-  /** An empty collection with the same caps. */
+  /** An empty collection that takes as many as there is room for here. */
   apart(): Findings {
-    return new Findings(this.faultCap, this.warningCap)
+    const warningRoom = this.takesWarnings ? this.warningCap - this.warnings.length : 0
+    return new Findings(this.faultCap - this.faults.length, warningRoom)
   }
 
   /** The faults as they are answered: together at most `bytes` as JSON, the last one saying how many are left out. */

@@ -8,8 +8,16 @@ export interface DefinitionLimits {
   operations: number
   /** Parameters of one operation, those of its path included; also placeholders of one path. */
   parametersPerOperation: number
-  /** References that may follow each other before something that is none. */
+  /** References that may follow each other before something that is not one. */
   referenceHops: number
+  /** Characters of one key, and of one reference. */
+  keyCharacters: number
+  /** Characters of `$id`, `$self`, `$anchor` and `$dynamicAnchor`: every relative reference inside is resolved against it. */
+  identifierCharacters: number
+  /** Values of all functions that are made of a definition together, and values that one comparison looks at. */
+  functionValues: number
+  /** Characters of all keys and strings of these functions together. */
+  functionCharacters: number
   /** Faults that are returned; the last one says how many more there are. */
   faults: number
   /** Warnings that are returned; the last one says how many more there are. */
@@ -36,6 +44,10 @@ export const DEFAULT_DEFINITION_LIMITS: Readonly<DefinitionLimits> = Object.free
   operations: 5000,
   parametersPerOperation: 500,
   referenceHops: 64,
+  keyCharacters: 8192,
+  identifierCharacters: 512,
+  functionValues: 1_000_000,
+  functionCharacters: 32 * 1024 * 1024,
   faults: 100,
   warnings: 1000,
   faultBytes: 63 * 1024,

@@ -1,8 +1,10 @@
+import { createHash } from 'node:crypto'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
+import type { KeyLists } from './key-lists.js'
 import type { DefinitionLimits } from './limits.js'
-import { isDangling, isObject, type Kind, type References } from './references.js'
+import { isDangling, isObject, type Kind, type References, type Target } from './references.js'
 import type { SchemaWalk } from './schemas.js'
-import { checkServers } from './servers.js'
+import { checkServers, hostOf } from './servers.js'
 import { declaredNames, type PathTemplate, readTemplate } from './templates.js'
 
 /** One method of the answer. */
@@ -60,6 +62,8 @@ interface ParameterList {
   isBroken: boolean
   /** Place and name of each of `inputs`, made when the list is long enough to need it. */
   keys: Set<string> | undefined
+  /** Names and indexes of the path parameters, made when they are first asked for. */
+  paths: { name: string; index: number }[] | undefined
 }
 
 /** A list of parameters of which `next` entries are read. */
@@ -69,15 +73,25 @@ interface Reading {
   next: number
 }
 
-/** Which keys of a path item matter; what is wrong with the others is said once, when the item is first gone through. */
-interface ItemPlan {
-  keys: string[]
-  readonly hasTool: boolean
-  isReported: boolean
+/** Where the references that begin at an object lead, the same for everybody who comes by that object. */
+interface Chain extends Resolved {
+  readonly next: Chain | undefined
+  /** How many references follow each other from here. */
+  readonly hops: number
+  readonly end: Resolved | 'circle' | 'too-far' | 'broken'
 }
 
+/** A path item, or one that a path item refers to. */
 interface Layer extends Resolved {
-  readonly plan: ItemPlan
+  /** The keys that say something; once the item was gone through, those that say something of each path anew. */
+  keys: readonly string[]
+  readonly hasOwnTool: boolean
+  /** True if this item or one that it leads to has a method. */
+  readonly hasTool: boolean
+  /** What the item refers to; what stands earlier wins. */
+  readonly next: Layer | undefined
+  /** True once what is wrong with its keys is said, which is so for all paths. */
+  isReported: boolean
 }
 
 /** One path and what holds for all its operations. */
@@ -86,8 +100,7 @@ interface PathUse {
   readonly place: Place
   /** Undefined if the path itself is at fault. */
   readonly template: PathTemplate | undefined
-  /** The path item, then what its `$ref`s lead to; what stands earlier wins. */
-  readonly layers: readonly Layer[]
+  readonly first: Layer
   shared: ParameterList
   /** What was found in the path-level parameters, until it is reported at their place. */
   sharedFindings: Findings | undefined
@@ -105,12 +118,16 @@ const LONGEST_METHOD_CHARACTERS = 'additionalOperations'.length
 const LOCATIONS = new Set(['query', 'header', 'path', 'cookie', 'querystring'])
 /** OpenAPI: header parameters of these names are ignored; the media type, the security scheme and the caller's token rule. */
 const RESERVED_HEADERS = new Set(['accept', 'content-type', 'authorization'])
-const NOT_IN_NAME = /[^A-Za-z0-9_-]/g
+const NOT_IN_NAME = /[^A-Za-z0-9_-]/
 const NAME_CHARACTERS = 64
-/** Longer operationIds are compared as written; the names that models get of them end with a hash. */
+/** Longer operationIds are compared by their hash. */
 const COMPARED_CHARACTERS = 1024
-const STEP_MEMBERS = 4000
+/** Members looked at between two looks at the clock; one of a schema may be a reference that must be resolved. */
+const STEP_MEMBERS = 300
+const KEYS_A_STEP = 4000
 const KEYS_BETWEEN_YIELDS = 500
+const HOPS_A_STEP = 250
+const PARAMETERS_A_STEP = 8
 
 /**
  * The rules for paths and operations (DECISIONS section 12), applied path by path.
@@ -128,7 +145,8 @@ export class OperationRules {
   private readonly ids = new Map<string, { use: string; operation: object }>()
   private readonly headerNames: ReadonlySet<string>
   // What a reference leads to can be met again and is remembered; what stands in its own place is met once.
-  private readonly plans = new Map<object, ItemPlan>()
+  private readonly chains = new Map<Kind, Map<object, Chain | undefined>>()
+  private readonly layers = new Map<object, Layer>()
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
   private readonly bodies = new Map<object, BodyInput | undefined>()
@@ -142,6 +160,8 @@ export class OperationRules {
     headerNames: readonly string[],
     private findings: Findings,
     private readonly collect: boolean,
+    private readonly keyLists: KeyLists,
+    private readonly documentHost: string | undefined,
   ) {
     this.headerNames = new Set(headerNames.map(name => name.toLowerCase()))
   }
@@ -154,15 +174,16 @@ export class OperationRules {
       return
     }
     const template = this.readPath(path, place)
-    const layers: Layer[] = [{ value: item, place, plan: planOf(item) }]
+    let next: Layer | undefined
     if (item.$ref !== undefined) {
-      this.follow({ value: item, place }, 'pathItem', step =>
-        layers.push({ ...step, plan: this.sharedPlan(step.value) }),
-      )
+      const chain = this.chainOf({ value: item, place }, 'pathItem')
+      this.reportChain(chain, place)
+      if (chain.end !== 'too-far' && chain.hops <= this.limits.referenceHops) next = yield* this.sharedLayer(chain.next)
     }
-    const use: PathUse = { path, place, template, layers, shared: emptyList(place), sharedFindings: undefined }
+    const first = yield* this.layerOf({ value: item, place }, next)
+    const use: PathUse = { path, place, template, first, shared: emptyList(place), sharedFindings: undefined }
     yield* this.readShared(use)
-    yield* this.checkLayer(use, 0)
+    yield* this.checkLayers(use)
     this.reportShared(use)
   }
 
@@ -184,13 +205,14 @@ export class OperationRules {
 
   /** Reads the path-level parameters if an operation takes them in; what is found is kept apart, as they may stand after the methods. */
   private *readShared(use: PathUse): Generator<void> {
-    const depth = use.layers.findIndex(each => each.value.parameters !== undefined)
-    const layer = use.layers[depth]
-    if (layer === undefined || !use.layers.some(each => each.plan.hasTool)) return
+    let layer: Layer | undefined = use.first
+    if (!layer.hasTool) return
+    while (layer !== undefined && layer.value.parameters === undefined) layer = layer.next
+    if (layer === undefined) return
     const outer = this.findings
     use.sharedFindings = outer.apart()
     this.findings = use.sharedFindings
-    const reading = this.beginList(layer.value.parameters, placeUnder(layer.place, 'parameters'), depth > 0)
+    const reading = this.beginList(layer.value.parameters, placeUnder(layer.place, 'parameters'), layer !== use.first)
     while (!this.readList(reading)) yield
     this.warnUnused(reading.list, use.template)
     use.shared = reading.list
@@ -203,55 +225,82 @@ export class OperationRules {
     use.sharedFindings = undefined
   }
 
-  /** The keys of one layer in document order; at its `$ref` the next layer. */
-  private *checkLayer(use: PathUse, depth: number): Generator<void> {
-    const layer = use.layers[depth]
-    if (layer === undefined) return
-    const { plan } = layer
+  /** The keys of the path item in document order, those of the next layer in the place of its `$ref`. */
+  private *checkLayers(use: PathUse): Generator<void> {
+    const stack: { layer: Layer; at: number }[] = [{ layer: use.first, at: 0 }]
     let count = 0
-    for (const key of plan.keys) {
+    for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
+      const { layer } = top
+      const key = layer.keys[top.at++]
       if (++count % KEYS_BETWEEN_YIELDS === 0) yield
-      if (key === '$ref') yield* this.checkLayer(use, depth + 1)
-      else if (key === 'parameters') this.reportShared(use)
-      else if (!isToolMethod(key)) this.reportKey(key, layer)
-      else if (!isShadowed(key, use.layers, depth)) yield* this.checkOperation(use, layer, key, depth)
+      if (key === undefined) {
+        stack.pop()
+        yield* this.finishLayer(layer)
+      } else if (key === '$ref') {
+        const { next } = layer
+        if (next !== undefined && (next.hasTool || !next.isReported)) stack.push({ layer: next, at: 0 })
+      } else if (key === 'parameters') {
+        this.reportShared(use)
+      } else if (!isToolMethod(key)) {
+        if (!layer.isReported) yield* this.reportKey(key, layer)
+      } else if (!isShadowed(key, use.first, layer)) {
+        yield* this.checkOperation(use, layer, key)
+      }
       if (this.isFull) return
     }
-    if (!plan.isReported) {
-      plan.isReported = true
-      plan.keys = plan.keys.filter(key => key === '$ref' || key === 'parameters' || isToolMethod(key))
+  }
+
+  private *finishLayer(layer: Layer): Generator<void> {
+    if (layer.isReported) return
+    layer.isReported = true
+    layer.keys = yield* filtered(layer.keys, key => key === '$ref' || key === 'parameters' || isToolMethod(key))
+  }
+
+  private *layerOf(item: Resolved, next: Layer | undefined): Generator<void, Layer> {
+    const keys = yield* filtered(
+      this.keyLists.of(item.value),
+      key => key !== 'summary' && key !== 'description' && !key.startsWith('x-'),
+    )
+    const hasOwnTool = keys.some(isToolMethod)
+    return { ...item, keys, hasOwnTool, hasTool: hasOwnTool || next?.hasTool === true, next, isReported: false }
+  }
+
+  /** The layers of path items that references lead to, the last one first, each made once. */
+  private *sharedLayer(chain: Chain | undefined): Generator<void, Layer | undefined> {
+    const missing: Chain[] = []
+    let layer: Layer | undefined
+    for (let at = chain; at !== undefined; at = at.next) {
+      layer = this.layers.get(at.value)
+      if (layer !== undefined) break
+      missing.push(at)
     }
+    for (const each of missing.reverse()) {
+      layer = yield* this.layerOf(each, layer)
+      this.layers.set(each.value, layer)
+    }
+    return layer
   }
 
-  private sharedPlan(item: Record<string, unknown>): ItemPlan {
-    const plan = this.plans.get(item) ?? planOf(item)
-    this.plans.set(item, plan)
-    return plan
-  }
-
-  private reportKey(key: string, layer: Resolved): void {
+  private *reportKey(key: string, layer: Resolved): Generator<void> {
     if (key === 'servers') {
-      this.checkOwnServers(layer)
+      yield* this.checkOwnServers(layer)
     } else if (key.length <= LONGEST_METHOD_CHARACTERS && PASSED_OVER.has(key.toLowerCase())) {
       this.findings.warn(
         'method_passed_over',
-        `${quote(key)} is no method of a tool and is passed over`,
+        `${quote(key)} is not a method of a tool and is passed over`,
         layer.place,
         key,
       )
     } else {
-      const msg = `${quote(key)} is no method: get, post, put, patch and delete become tools, extensions begin with "x-"`
+      const msg = `${quote(key)} is not a method: get, post, put, patch and delete become tools, extensions begin with "x-"`
       this.findings.fault('method_unsupported', msg, layer.place, key)
     }
   }
 
-  private *checkOperation(use: PathUse, layer: Resolved, method: string, depth: number): Generator<void> {
+  private *checkOperation(use: PathUse, layer: Layer, method: string): Generator<void> {
     const operation = layer.value[method]
     const place = placeUnder(layer.place, method)
-    if (!isObject(operation)) {
-      this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
-      return
-    }
+    // Whatever stands at a method counts, so that a shared path item costs no more than the operations it may have.
     this.operationCount++
     if (this.operationCount > this.limits.operations) {
       this.isFull = true
@@ -259,7 +308,11 @@ export class OperationRules {
       this.findings.fault('too_many_operations', msg, use.place.up ?? use.place)
       return
     }
-    const isShared = depth > 0
+    if (!isObject(operation)) {
+      this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
+      return
+    }
+    const isShared = layer !== use.first
     const known = isShared ? this.operations.get(operation) : undefined
     const id = known === undefined ? this.readId(operation, place) : known.id
     const isFirst = id !== undefined && this.claimId(id, operation, method, use, place)
@@ -276,13 +329,13 @@ export class OperationRules {
     this.checkTogether(use, reading.list, reading.list.place)
     const body = this.readBody(operation.requestBody, placeUnder(place, 'requestBody'), isShared)
     while (!this.schemas.step(STEP_MEMBERS, this.findings)) yield
-    if (known === undefined) this.checkRest(operation, place)
+    if (known === undefined) yield* this.checkRest(operation, place)
     yield
 
     if (!isFirst || summary === undefined) return
     const record: MethodRecord = { name: id, summary, path: use.path, method, spec: operation }
     this.methods.push(record)
-    if (this.collect) this.inputs.push({ record, place, parameters: merged(use.shared, reading.list), body })
+    if (this.collect) this.inputs.push(new Input(record, place, use.shared, reading.list, body))
   }
 
   private readId(operation: Record<string, unknown>, place: Place): string | undefined {
@@ -304,19 +357,20 @@ export class OperationRules {
       const msg = `models take names of at most ${NAME_CHARACTERS} characters; this one is shortened for them`
       this.findings.warn('operation_id_long', msg, place, 'operationId')
     }
-    if (id.search(NOT_IN_NAME) !== -1) {
-      const msg = 'models take only letters, digits, "_" and "-" in a name; everything else becomes "_" for them'
+    if (NOT_IN_NAME.test(id)) {
+      const msg =
+        'models take only ASCII letters, digits, "_" and "-" in a name; they are given another name made of this one'
       this.findings.warn('operation_id_characters', msg, place, 'operationId')
     }
     return id
   }
 
-  /** True if no operation before has this id, or one that reads the same to a model. */
+  /** True if no operation before has this id. */
   private claimId(id: string, operation: object, method: string, use: PathUse, place: Place): boolean {
-    const name = id.length > COMPARED_CHARACTERS ? id : id.replace(NOT_IN_NAME, '_')
-    const owner = this.ids.get(name)
+    const key = id.length > COMPARED_CHARACTERS ? createHash('sha256').update(id).digest('hex') : id
+    const owner = this.ids.get(key)
     if (owner === undefined) {
-      this.ids.set(name, { use: `${method} ${use.path}`, operation })
+      this.ids.set(key, { use: `${method} ${use.path}`, operation })
       return true
     }
     // An operation that a second path reaches through a $ref repeats itself: that $ref is the place to mend.
@@ -358,9 +412,10 @@ export class OperationRules {
   /** Reads on; true when the list is read to its end, with every schema in it. */
   private readList(reading: Reading): boolean {
     const { entries, list } = reading
-    for (;;) {
+    for (let read = 0; ; read++) {
       if (!this.schemas.step(STEP_MEMBERS, this.findings)) return false
       if (reading.next >= entries.length) return true
+      if (read >= PARAMETERS_A_STEP) return false
       const index = reading.next++
       const input = this.readParameter(entries[index], list.place, index)
       if (input === undefined) list.isBroken = true
@@ -433,11 +488,16 @@ export class OperationRules {
   /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
   private warnUnused(list: ParameterList, template: PathTemplate | undefined): void {
     if (template === undefined) return
-    list.inputs.forEach((input, i) => {
-      if (input.in !== 'path' || template.accepts(input.name)) return
-      const msg = `the path has no placeholder for the path parameter ${quote(input.name)}`
-      this.findings.warn('path_parameter_unused', msg, list.place, list.indexes[i] ?? i)
-    })
+    const paths = pathParametersOf(list)
+    if (!this.findings.takesWarnings) {
+      this.findings.warningCount += paths.length - template.countOf(name => keysOf(list).has(`path ${name}`))
+      return
+    }
+    for (const { name, index } of paths) {
+      if (template.accepts(name)) continue
+      const msg = () => `the path has no placeholder for the path parameter ${quote(name)}`
+      this.findings.warn('path_parameter_unused', msg, list.place, index)
+    }
   }
 
   /** What only the path, its parameters and those of the operation say together. */
@@ -508,8 +568,8 @@ export class OperationRules {
     return found
   }
 
-  private checkRest(operation: Record<string, unknown>, place: Place): void {
-    this.checkOwnServers({ value: operation, place })
+  private *checkRest(operation: Record<string, unknown>, place: Place): Generator<void> {
+    yield* this.checkOwnServers({ value: operation, place })
     if (operation.deprecated === true) {
       this.findings.warn('operation_deprecated', 'the operation is deprecated', place, 'deprecated')
     }
@@ -518,37 +578,70 @@ export class OperationRules {
     }
   }
 
-  private checkOwnServers({ value, place }: Resolved): void {
+  private *checkOwnServers({ value, place }: Resolved): Generator<void> {
     if (value.servers === undefined || value.servers === null) return
-    checkServers(value.servers, false, placeUnder(place, 'servers'), this.findings)
+    const at = placeUnder(place, 'servers')
+    yield* checkServers(value.servers, false, at, this.findings)
+    const host = this.documentHost === undefined ? undefined : hostOf(value.servers)
+    if (host === undefined || host === this.documentHost) return
+    const msg = () => `calls go to ${quote(this.documentHost ?? '')}, the server of the document, not to ${quote(host)}`
+    this.findings.warn('server_other_host', msg, at)
   }
 
-  /** Follows an object that is a reference to what it means; every reference passed is shown to `onStep`. */
-  private follow(start: Resolved, kind: Kind, onStep?: (step: Resolved) => void): Resolved | undefined {
+  /** Follows an object that is a reference to what it means. */
+  private follow(start: Resolved, kind: Kind): Resolved | undefined {
     if (start.value.$ref === undefined) return start
-    const passed = new Set<object>()
-    let at = start
-    while (at.value.$ref !== undefined) {
-      if (passed.has(at.value) || passed.size >= this.limits.referenceHops) {
-        const how = passed.has(at.value)
-          ? 'leads in a circle'
-          : `leads through more than ${this.limits.referenceHops} references`
-        this.findings.fault('ref_cycle', `the reference ${how}`, start.place, '$ref')
-        return undefined
+    const chain = this.chainOf(start, kind)
+    return this.reportChain(chain, start.place)
+  }
+
+  /** What the chain leads to; the fault of a chain that ends nowhere stands at each use, but for that of a broken link. */
+  private reportChain({ end, hops }: Chain, place: Place): Resolved | undefined {
+    const most = this.limits.referenceHops
+    if (end === 'circle') this.findings.fault('ref_cycle', 'the reference leads in a circle', place, '$ref')
+    else if (end === 'too-far' || hops > most)
+      this.findings.fault('ref_cycle', `the reference leads through more than ${most} references`, place, '$ref')
+    else if (end !== 'broken') return end
+    return undefined
+  }
+
+  /** Every object is followed once. A chain that is longer than one step may take is given up; its beginning is too long anyway. */
+  private chainOf(start: Resolved, kind: Kind): Chain {
+    const chains = this.chains.get(kind) ?? new Map<object, Chain | undefined>()
+    this.chains.set(kind, chains)
+    const passed: Resolved[] = []
+    let next: Chain | undefined
+    let end: Chain['end'] | undefined
+    for (let at: Resolved | undefined = start; end === undefined; ) {
+      const known: Chain | undefined = chains.get(at.value)
+      if (known !== undefined || at.value.$ref === undefined) {
+        next = known ?? { ...at, next: undefined, hops: 0, end: at }
+        end = next.end
+      } else if (chains.has(at.value)) {
+        end = 'circle'
+      } else if (passed.length > HOPS_A_STEP) {
+        end = 'too-far'
+      } else {
+        chains.set(at.value, undefined)
+        passed.push(at)
+        const following = this.followOnce(at, kind)
+        if (following === undefined) end = 'broken'
+        else at = following
       }
-      passed.add(at.value)
-      const next = this.followOnce(at, kind)
-      if (next === undefined) return undefined
-      at = next
-      onStep?.(at)
     }
-    return at
+    for (let i = passed.length - 1; i >= 0; i--) {
+      const step = passed[i] as Resolved // i is inside the list
+      next = { ...step, next, hops: (next?.hops ?? 0) + 1, end }
+      if (end !== 'too-far' || passed.length - i > this.limits.referenceHops) chains.set(step.value, next)
+      else chains.delete(step.value)
+    }
+    return next as Chain // known, or made of a step that was passed
   }
 
   private followOnce({ value, place }: Resolved, kind: Kind): Resolved | undefined {
     const ref = value.$ref
     const target = typeof ref === 'string' ? this.references.find(ref) : undefined
-    if (target !== undefined && !isDangling(target) && isObject(target.value) && (target.kind ?? kind) === kind) {
+    if (target !== undefined && !isDangling(target) && isObject(target.value) && isOfKind(target, target.value, kind)) {
       return { value: target.value, place: target.place }
     }
     if (this.reportedRefs.has(value)) return undefined
@@ -558,12 +651,18 @@ export class OperationRules {
     else
       this.findings.fault(
         'ref_target_type',
-        `the reference ${quote(String(ref))} points at something that is no ${KIND_WORDS[kind]}`,
+        `the reference ${quote(String(ref))} points at something that is not a ${KIND_WORDS[kind]}`,
         place,
         '$ref',
       )
     return undefined
   }
+}
+
+/** True if the place says so; where it says nothing, an object that is named and placed nowhere is not a parameter but a schema. */
+function isOfKind(target: Target, value: Record<string, unknown>, kind: Kind): boolean {
+  if (target.kind !== undefined) return target.kind === kind
+  return kind !== 'parameter' || value.$ref !== undefined || value.name !== undefined || value.in !== undefined
 }
 
 /** Up to here comparing is cheaper than making a set. */
@@ -573,11 +672,12 @@ const NOT_A_DICTIONARY = 'Input should be a valid dictionary'
 const NOT_A_STRING = 'Input should be a valid string'
 const KIND_WORDS: Record<Kind, string> = {
   schema: 'schema',
+  schemaPart: 'schema',
   parameter: 'parameter',
   requestBody: 'request body',
   pathItem: 'path item',
   mediaType: 'media type',
-  other: 'such object',
+  other: 'thing that is used here',
 }
 
 /**
@@ -596,20 +696,41 @@ function isToolMethod(key: string): boolean {
   return TOOL_METHODS.has(key) || (key.length <= LONGEST_METHOD_CHARACTERS && TOOL_METHODS.has(key.toLowerCase()))
 }
 
-function isShadowed(key: string, layers: readonly Resolved[], depth: number): boolean {
-  for (let i = 0; i < depth; i++) {
-    if (Object.hasOwn(layers[i]?.value ?? {}, key)) return true
+/** True if a layer before `layer` has the key. */
+function isShadowed(key: string, first: Layer, layer: Layer): boolean {
+  for (let at: Layer | undefined = first; at !== undefined && at !== layer; at = at.next) {
+    if (Object.hasOwn(at.value, key)) return true
   }
   return false
 }
 
-function planOf(item: Record<string, unknown>): ItemPlan {
-  const keys = Object.keys(item).filter(key => key !== 'summary' && key !== 'description' && !key.startsWith('x-'))
-  return { keys, hasTool: keys.some(isToolMethod), isReported: false }
+function* filtered(keys: readonly string[], keeps: (key: string) => boolean): Generator<void, string[]> {
+  const kept: string[] = []
+  for (let i = 0; i < keys.length; i++) {
+    if (i % KEYS_A_STEP === KEYS_A_STEP - 1) yield
+    const key = keys[i] as string // i is inside the list
+    if (keeps(key)) kept.push(key)
+  }
+  return kept
 }
 
 function emptyList(place: Place): ParameterList {
-  return { inputs: [], indexes: [], place, isBroken: false, keys: undefined }
+  return { inputs: [], indexes: [], place, isBroken: false, keys: undefined, paths: undefined }
+}
+
+/** What an operation takes in; its parameters are put together when asked for, as thousands of operations may share hundreds. */
+class Input implements OperationInput {
+  constructor(
+    readonly record: MethodRecord,
+    readonly place: Place,
+    private readonly shared: ParameterList,
+    private readonly own: ParameterList,
+    readonly body: BodyInput | undefined,
+  ) {}
+
+  get parameters(): readonly ParameterInput[] {
+    return merged(this.shared, this.own)
+  }
 }
 
 /** Place and name make a parameter; names of headers are compared without case. */
@@ -625,6 +746,13 @@ function keyOf(input: ParameterInput): string {
 function keysOf(list: ParameterList): Set<string> {
   list.keys ??= new Set(list.inputs.map(keyOf))
   return list.keys
+}
+
+function pathParametersOf(list: ParameterList): { name: string; index: number }[] {
+  list.paths ??= list.inputs.flatMap(({ in: location, name }, i) =>
+    location === 'path' ? [{ name, index: list.indexes[i] ?? i }] : [],
+  )
+  return list.paths
 }
 
 function holds(list: ParameterList, input: ParameterInput): boolean {

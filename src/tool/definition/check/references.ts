@@ -1,8 +1,9 @@
 import type { NamedSchema } from './budget.js'
 import { type Place, quote } from './findings.js'
+import type { DefinitionLimits } from './limits.js'
 
-/** What an object of the document is, as far as the place it stands at says it. */
-export type Kind = 'schema' | 'parameter' | 'requestBody' | 'pathItem' | 'mediaType' | 'other'
+/** What an object of the document is, as far as the place it stands at says it; a `schemaPart` stands inside a component schema. */
+export type Kind = 'schema' | 'schemaPart' | 'parameter' | 'requestBody' | 'pathItem' | 'mediaType' | 'other'
 
 /** Where a reference leads. */
 export interface Target {
@@ -14,10 +15,16 @@ export interface Target {
   readonly base: Record<string, unknown> | undefined
 }
 
+/** What bounds the references of a document (see `DefinitionLimits`). */
+export type ReferenceLimits = Pick<DefinitionLimits, 'nestingLevels' | 'keyCharacters' | 'identifierCharacters'>
+
 export interface Dangling {
   readonly type: 'ref_unresolved' | 'ref_external'
   readonly msg: string
 }
+
+/** Where a document with a relative `$self` is taken to be. */
+const SOMEWHERE = 'https://relative.invalid/'
 
 const COMPONENT_KINDS = new Map<string, Kind>([
   ['schemas', 'schema'],
@@ -34,20 +41,23 @@ const COMPONENT_KINDS = new Map<string, Kind>([
 ])
 
 /**
- * Finds what the references of one document point at: own-property look-up only, memoised, nothing fetched.
+ * Finds what the references of one document point at: own-property look-up only, memoised, nothing fetched. A base is an `$id` of
+ * bounded length, so that resolving a reference against it costs the same for each.
  *
  * What a reference means, in this order:
  * - `#` and `#/...` are JSON pointers from the document's root, percent-decoded, then `~1` and `~0`; a key that is written
- *   with a literal percent sign is found too. Into any place: other operations, responses, extensions.
+ *   with a literal percent sign is found too, and a pointer whose slashes are percent-encoded. Into any place: other operations,
+ *   responses, extensions.
  * - if that finds nothing and the reference stands inside a schema with an `$id`, the pointer is tried from that schema,
  *   because JSON Schemas that were pasted into a document mean it so; `#` alone means that schema first.
  * - `#name` is a schema with that `$anchor` or `$dynamicAnchor`, anywhere in the document.
  * - a reference whose part before `#` equals the `$id` of a schema in the document (as written, or resolved against the `$id`
- *   around it), or the document's own `$self` (3.2), is inside the document.
+ *   around it), or the document's own `$self` (3.2, absolute or relative), is inside the document.
  * - everything else (URLs, files, `data:`, a bare name such as `Pet`) is outside: `ref_external`, never looked at.
  */
 export class References {
   private readonly memo = new Map<string, Target | Dangling>()
+  private selfUrl: URL | undefined | null
   private ids: Map<string, NamedSchema> | undefined
   private anchors: Map<string, NamedSchema> | undefined
   private byNode: Map<Record<string, unknown>, NamedSchema> | undefined
@@ -56,10 +66,11 @@ export class References {
     private readonly document: Record<string, unknown>,
     private readonly root: Place,
     private readonly named: readonly NamedSchema[],
-    private readonly nestingLevels: number,
+    private readonly limits: ReferenceLimits,
   ) {}
 
   find(ref: string, base?: Record<string, unknown>): Target | Dangling {
+    if (ref.length > this.limits.keyCharacters) return ref.startsWith('#') ? unresolved(ref) : external(ref)
     if (base !== undefined) return this.findFromBase(ref, base)
     let found = this.memo.get(ref)
     if (found === undefined) {
@@ -87,7 +98,7 @@ export class References {
 
   private findRelativeTo(base: Record<string, unknown>, ref: string): Target | Dangling | undefined {
     const id = base.$id
-    if (typeof id !== 'string' || !URL.canParse(ref, id)) return undefined
+    if (!this.isIdentifier(id) || !URL.canParse(ref, id)) return undefined
     const absolute = new URL(ref, id)
     const fragment = absolute.hash.slice(1)
     absolute.hash = ''
@@ -96,15 +107,20 @@ export class References {
 
   private isSelf(before: string): boolean {
     const self = this.document.$self
-    if (typeof self !== 'string') return false
+    if (!this.isIdentifier(self)) return false
     if (self === before) return true
-    return URL.canParse(before, self) && new URL(before, self).href === withoutHash(self)
+    if (this.selfUrl === undefined) this.selfUrl = parseUrl(withoutHash(self), SOMEWHERE)
+    return this.selfUrl !== null && parseUrl(before, this.selfUrl.href)?.href === this.selfUrl.href
+  }
+
+  private isIdentifier(value: unknown): value is string {
+    return typeof value === 'string' && value.length <= this.limits.identifierCharacters
   }
 
   private inDocument(fragment: string): Target | undefined {
     if (fragment === '') return { value: this.document, place: this.root, kind: 'other', base: undefined }
-    if (!fragment.startsWith('/')) return this.inAnchored(fragment)
-    return this.follow(fragment, { node: this.document, place: this.root }, true)
+    const from = { node: this.document, place: this.root }
+    return fragment.startsWith('/') ? this.follow(fragment, from, true) : this.inOther(fragment, from, true)
   }
 
   private inIdentified(id: string, fragment: string, ref: string): Target | Dangling | undefined {
@@ -122,8 +138,15 @@ export class References {
 
   private inSchema(schema: NamedSchema, fragment: string): Target | undefined {
     if (fragment === '') return { value: schema.node, place: schema.place, kind: undefined, base: schema.node }
-    if (!fragment.startsWith('/')) return this.inAnchored(fragment)
-    return this.follow(fragment, schema, false)
+    return fragment.startsWith('/') ? this.follow(fragment, schema, false) : this.inOther(fragment, schema, false)
+  }
+
+  /** An anchor, or a pointer whose very slashes are percent-encoded. */
+  private inOther(fragment: string, from: NamedSchema, fromRoot: boolean): Target | undefined {
+    const anchored = this.inAnchored(fragment)
+    if (anchored !== undefined || !/^%2f/i.test(fragment)) return anchored
+    const pointer = decoded(fragment)
+    return pointer === undefined ? undefined : this.follow(pointer, from, fromRoot)
   }
 
   private inAnchored(name: string): Target | undefined {
@@ -139,7 +162,7 @@ export class References {
     for (const schema of this.named) {
       for (const key of keys) {
         const name = schema.node[key]
-        if (typeof name !== 'string') continue
+        if (!this.isIdentifier(name)) continue
         const known = key === '$id' ? withoutHash(name) : name
         if (!byName.has(known)) byName.set(known, schema)
       }
@@ -155,7 +178,7 @@ export class References {
     let base = fromRoot ? undefined : from.node
     let start = 1
     while (start <= pointer.length) {
-      if (steps.length >= this.nestingLevels) return undefined
+      if (steps.length >= this.limits.nestingLevels) return undefined
       const slash = pointer.indexOf('/', start)
       const end = slash === -1 ? pointer.length : slash
       const key = ownKey(value, pointer.slice(start, end))
@@ -202,6 +225,10 @@ function decoded(step: string): string | undefined {
   }
 }
 
+function parseUrl(url: string, base: string): URL | null {
+  return URL.canParse(url, base) ? new URL(url, base) : null
+}
+
 function withoutHash(uri: string): string {
   const hash = uri.indexOf('#')
   return hash === -1 ? uri : uri.slice(0, hash)
@@ -212,7 +239,9 @@ function kindAt(steps: readonly string[]): Kind | undefined {
   const [section, name] = steps
   if (section === 'components') {
     if (steps.length < 3) return 'other'
-    return steps.length === 3 ? COMPONENT_KINDS.get(name as string) : undefined
+    const kind = COMPONENT_KINDS.get(name as string)
+    if (kind === 'schema' && steps.length > 3) return 'schemaPart'
+    return steps.length === 3 ? kind : undefined
   }
   if (section === 'paths' || section === 'webhooks') {
     if (steps.length === 2) return 'pathItem'

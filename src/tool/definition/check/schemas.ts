@@ -1,4 +1,5 @@
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
+import type { KeyLists } from './key-lists.js'
 import { isDangling, isObject, type References, type Target } from './references.js'
 
 /** What the value of a schema keyword holds. Keywords that are not listed hold no schema: their content is never read. */
@@ -57,11 +58,14 @@ export class SchemaWalk {
    */
   private remembersAll = false
   private readonly stack: Frame[] = []
+  /** How many references follow each other from an object that is one. */
+  private readonly chains = new Map<object, number>()
 
   constructor(
     private readonly references: References,
     private readonly siblingsCount: boolean,
     private readonly hops: number,
+    private readonly keyLists: KeyLists,
   ) {}
 
   /** Begins with the schema that `key` holds in the object at `up`; `step` visits what is inside it. */
@@ -110,7 +114,7 @@ export class SchemaWalk {
     const dynamicRef = schema.$dynamicRef
     if (ref === undefined || this.siblingsCount) {
       let keys: string[] | undefined
-      for (const keyword in schema) {
+      for (const keyword of this.keyLists.of(schema)) {
         if (!KEYWORD_SHAPES.has(keyword)) continue
         if (keys === undefined) keys = [keyword]
         else keys.push(keyword)
@@ -142,7 +146,7 @@ export class SchemaWalk {
     } else if (shape === 'schema' || shape === 'schema-or-list') {
       this.enter(value, place, keyword, findings, base)
     } else if (shape === 'map' && isObject(value)) {
-      const keys = Object.keys(value)
+      const keys = this.keyLists.of(value)
       this.stack.push({ node: value, keys, isSchema: false, place: placeUnder(place, keyword), base, next: 0 })
     } else {
       this.reportIgnored(place, keyword, findings)
@@ -164,10 +168,15 @@ export class SchemaWalk {
     if (isDangling(target)) {
       findings.fault(target.type, target.msg, place, key)
     } else if (
-      (target.kind !== undefined && target.kind !== 'schema') ||
+      (target.kind !== undefined && target.kind !== 'schema' && target.kind !== 'schemaPart') ||
       (!isObject(target.value) && typeof target.value !== 'boolean')
     ) {
-      findings.fault('ref_target_type', `the reference ${quote(ref)} points at something that is no schema`, place, key)
+      findings.fault(
+        'ref_target_type',
+        `the reference ${quote(ref)} points at something that is not a schema`,
+        place,
+        key,
+      )
     } else if (isObject(target.value) && !this.seen.has(target.value)) {
       if (this.isTooFar(target)) {
         findings.fault(
@@ -179,7 +188,7 @@ export class SchemaWalk {
         return
       }
       this.seen.add(target.value)
-      if (target.kind === undefined) this.remembersAll = true
+      if (target.kind !== 'schema') this.remembersAll = true
       if (target.place.up !== undefined)
         this.scan(target.value, target.place.up, target.place.key, findings, target.base)
     }
@@ -187,20 +196,27 @@ export class SchemaWalk {
 
   /** True if the target is a reference to a reference, and so on, beyond the limit; a chain that closes on itself is a circular schema. */
   private isTooFar(first: Target): boolean {
-    const passed = new Set<unknown>()
+    const passed: object[] = []
     let at = first
-    while (isObject(at.value) && typeof at.value.$ref === 'string') {
-      if (passed.has(at.value)) return false
-      if (passed.size + 1 >= this.hops) return true
-      passed.add(at.value)
-      const next = this.references.find(at.value.$ref, at.base)
-      if (isDangling(next)) return false
-      at = next
+    let length: number | undefined
+    while (length === undefined) {
+      const { value } = at
+      if (!isObject(value) || typeof value.$ref !== 'string') length = 0
+      else if (this.chains.has(value)) length = this.chains.get(value) ?? 0
+      else {
+        // Until its length is known, a chain that comes back here is a circle.
+        this.chains.set(value, 0)
+        passed.push(value)
+        const next = this.references.find(value.$ref, at.base)
+        if (isDangling(next)) length = 0
+        else at = next
+      }
     }
-    return false
+    for (const value of passed.reverse()) this.chains.set(value, ++length)
+    return length >= this.hops
   }
 
   private reportIgnored(place: Place, key: string | number, findings: Findings): void {
-    findings.warn('schema_ignored', 'this is no schema; it is read as "any value"', place, key)
+    findings.warn('schema_ignored', 'this is not a schema; it is read as "any value"', place, key)
   }
 }

@@ -1,5 +1,4 @@
-import type { Findings, Place } from './findings.js'
-import { quote } from './findings.js'
+import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import { isObject } from './references.js'
 
 const RELATIVE_HOST = 'relative.invalid'
@@ -7,17 +6,23 @@ const RELATIVE_HOST = 'relative.invalid'
 const PLAIN_URL = /^https?:\/\/[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d{1,4})?(?:\/[\w.~/-]*)?$/
 /** Only the first is ever used; a list beyond this is no list of servers that anybody wrote. */
 const SERVERS_JUDGED = 1000
+const SERVERS_A_STEP = 5
 const URL_CHARACTERS = 8192
-const METADATA_NAME = 'metadata.google.internal'
+/** Values of a variable tried in an address, as characters of all addresses that they give together. */
+const VARIANT_CHARACTERS = 64 * 1024
+const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal'])
+/** Addresses at which clouds answer who asks from inside, beside those of 169.254.0.0/16. */
+const METADATA_IPV4 = new Set(['100.100.100.200', '168.63.129.16', '192.0.0.192'])
+const METADATA_IPV6 = new Set(['fd00:ec2:0:0:0:0:0:254', 'fd20:ce:0:0:0:0:0:254'])
 
 /**
  * The rules for a list of servers: `list_type`, `servers_missing` (only where one is `required`), `dict_type`,
  * `server_url_missing`, `string_type`, `server_url_invalid`, each at its place; every entry is judged, the first is used.
  *
- * Servers of a path or an operation replace the document's, so the same addresses are forbidden there; they cannot replace
- * the document's own, because what calls a tool reads those first.
+ * Servers of a path or an operation replace the document's in OpenAPI, so the same addresses are forbidden there; they cannot replace
+ * the document's own, because what calls a tool reads those first: another host there is the warning `server_other_host`.
  */
-export function checkServers(servers: unknown, required: boolean, place: Place, findings: Findings): void {
+export function* checkServers(servers: unknown, required: boolean, place: Place, findings: Findings): Generator<void> {
   if (servers === undefined) {
     if (required)
       findings.fault(
@@ -35,7 +40,10 @@ export function checkServers(servers: unknown, required: boolean, place: Place, 
     findings.fault('servers_missing', 'the list of servers is empty: add {"url": "https://..."}', place)
   }
   const judged = Math.min(servers.length, SERVERS_JUDGED)
-  for (let i = 0; i < judged; i++) checkServer(servers[i], { up: place, key: i }, findings)
+  for (let i = 0; i < judged; i++) {
+    checkServer(servers[i], placeUnder(place, i), findings)
+    if (i % SERVERS_A_STEP === SERVERS_A_STEP - 1) yield
+  }
   if (servers.length > 1) {
     findings.warn('servers_several', `${servers.length} servers are named; the first is used`, place)
   }
@@ -47,7 +55,8 @@ function checkServer(server: unknown, place: Place, findings: Findings): void {
     return
   }
   const { url } = server
-  if (url === undefined || (typeof url === 'string' && url.trim() === '')) {
+  // The empty text is a relative address: where the document stands, as "/" is in a document without servers.
+  if (url === undefined || (typeof url === 'string' && url !== '' && url.trim() === '')) {
     findings.fault('server_url_missing', 'the server has no url', place, 'url')
     return
   }
@@ -55,7 +64,7 @@ function checkServer(server: unknown, place: Place, findings: Findings): void {
     findings.fault('string_type', 'Input should be a valid string', place, 'url')
     return
   }
-  if (!PLAIN_URL.test(url) || url.includes(METADATA_NAME)) checkUnusualUrl(url, server.variables, place, findings)
+  if (!PLAIN_URL.test(url) || isForbiddenName(url)) checkUnusualUrl(url, server.variables, place, findings)
 }
 
 function checkUnusualUrl(url: string, variables: unknown, place: Place, findings: Findings): void {
@@ -64,7 +73,7 @@ function checkUnusualUrl(url: string, variables: unknown, place: Place, findings
   const reason =
     url.length > URL_CHARACTERS
       ? `is longer than ${URL_CHARACTERS} characters`
-      : unusable(text, parsed, unfilled.length > 0)
+      : (unusable(text, parsed, unfilled.length > 0) ?? unusableVariant(url, variables))
   if (reason !== undefined) {
     findings.fault('server_url_invalid', `the url ${quote(url)} ${reason}`, place, 'url')
     return
@@ -78,8 +87,31 @@ function checkUnusualUrl(url: string, variables: unknown, place: Place, findings
   }
 }
 
-/** The URL with the defaults of its variables filled in, and the names of those that have none. */
-function filled(url: string, variables: unknown): { text: string; unfilled: string[] } {
+/** Why an address that another listed value of a variable gives may not be used, or undefined. One variable is changed at a time. */
+function unusableVariant(url: string, variables: unknown): string | undefined {
+  if (!url.includes('{') || !isObject(variables)) return undefined
+  let characters = 0
+  for (const name of Object.keys(variables)) {
+    const variable = variables[name]
+    if (!isObject(variable) || !Array.isArray(variable.enum) || !url.includes(`{${name}}`)) continue
+    for (const value of variable.enum) {
+      if (typeof value !== 'string' && typeof value !== 'number') continue
+      characters += url.length + String(value).length
+      if (characters > VARIANT_CHARACTERS) return 'has variables with too many values to look at'
+      const { text, unfilled } = filled(url, variables, { name, value: String(value).slice(0, URL_CHARACTERS) })
+      const reason = unusable(text, parse(text), unfilled.length > 0)
+      if (reason !== undefined) return `${reason} when ${quote(name)} is ${quote(String(value))}`
+    }
+  }
+  return undefined
+}
+
+/** The URL with the defaults of its variables filled in, but for the one that is `chosen`, and the names of those that have none. */
+function filled(
+  url: string,
+  variables: unknown,
+  chosen?: { name: string; value: string },
+): { text: string; unfilled: string[] } {
   const unfilled: string[] = []
   let text = ''
   let start = 0
@@ -88,7 +120,7 @@ function filled(url: string, variables: unknown): { text: string; unfilled: stri
     const close = open === -1 ? -1 : url.indexOf('}', open)
     if (close === -1) break
     const name = url.slice(open + 1, close)
-    const value = defaultOf(variables, name)
+    const value = name === chosen?.name ? chosen.value : defaultOf(variables, name)
     if (value === undefined) unfilled.push(name)
     text += url.slice(start, open) + (value ?? standIn(url, open, close))
     start = close + 1
@@ -122,7 +154,7 @@ function parse(url: string): URL | undefined {
 /** Why nothing may be sent to `url`, or undefined. */
 function unusable(url: string, parsed: URL | undefined, hasUnfilled: boolean): string | undefined {
   // What a variable will hold is not known, so a URL that only fails to parse with a stand-in is not refused.
-  if (parsed === undefined) return hasUnfilled ? undefined : 'is no usable URL'
+  if (parsed === undefined) return hasUnfilled ? undefined : 'is not a usable URL'
   if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') {
     const hint = /^[\w.-]+:\d/.test(url) ? `; did you mean ${quote(`http://${url}`)}?` : ''
     return `is neither http(s) nor relative${hint}`
@@ -132,16 +164,60 @@ function unusable(url: string, parsed: URL | undefined, hasUnfilled: boolean): s
   return undefined
 }
 
-/** 169.254.0.0/16 in every notation, also inside IPv6; fe80::/10; fd00:ec2::254; the metadata name of Google's cloud. */
+/**
+ * True for 169.254.0.0/16 and the other metadata addresses of clouds (Alibaba, Azure, Oracle, Google, Amazon) in every notation,
+ * also inside IPv6 (mapped, compatible, NAT64, 6to4), for fe80::/10 and for metadata names.
+ */
 function isForbiddenHost(hostname: string): boolean {
-  const host = hostname.replace(/\.$/, '')
-  if (host.startsWith('169.254.')) return /^[\d.]+$/.test(host)
-  if (host === METADATA_NAME) return true
-  if (!host.startsWith('[')) return false
-  const address = host.slice(1, -1)
-  return (
-    /^fe[89ab]/.test(address) ||
-    address === 'fd00:ec2::254' ||
-    /^(::ffff:|::|64:ff9b::)a9fe:[0-9a-f]{1,4}$/.test(address)
-  )
+  const host = hostname.replace(/\.$/, '').toLowerCase()
+  if (isForbiddenName(host)) return true
+  if (!host.startsWith('[')) return /^[\d.]+$/.test(host) && isForbiddenIpv4(host)
+  const groups = ipv6Groups(host.slice(1, -1))
+  if (((groups[0] ?? 0) & 0xffc0) === 0xfe80 || METADATA_IPV6.has(groups.map(each => each.toString(16)).join(':')))
+    return true
+  const embedded = embeddedIpv4(groups)
+  return embedded !== undefined && isForbiddenIpv4(embedded)
+}
+
+/** True if the text, a host or an address, names a metadata service. */
+function isForbiddenName(text: string): boolean {
+  for (const name of METADATA_NAMES) if (text.includes(name)) return true
+  return false
+}
+
+function isForbiddenIpv4(address: string): boolean {
+  return address.startsWith('169.254.') || METADATA_IPV4.has(address)
+}
+
+/** The eight groups of an IPv6 address as the URL parser writes it. */
+function ipv6Groups(address: string): number[] {
+  const [head = '', tail] = address.split('::')
+  const groupsOf = (part: string) => (part === '' ? [] : part.split(':').map(each => Number.parseInt(each, 16)))
+  const [start, end] = [groupsOf(head), groupsOf(tail ?? '')]
+  return tail === undefined ? start : [...start, ...Array<number>(8 - start.length - end.length).fill(0), ...end]
+}
+
+/** The IPv4 address that an IPv6 address carries: ::ffff:0:0/96, ::/96, 64:ff9b::/96, 64:ff9b:1::/48 and 2002::/16. */
+function embeddedIpv4(groups: readonly number[]): string | undefined {
+  const starts = (...expected: number[]) => expected.every((each, i) => groups[i] === each)
+  if (starts(0x2002)) return ipv4Of(groups[1] ?? 0, groups[2] ?? 0)
+  const isLast32 =
+    starts(0, 0, 0, 0, 0, 0xffff) ||
+    starts(0, 0, 0, 0, 0, 0) ||
+    starts(0x64, 0xff9b, 0, 0, 0, 0) ||
+    starts(0x64, 0xff9b, 1)
+  return isLast32 ? ipv4Of(groups[6] ?? 0, groups[7] ?? 0) : undefined
+}
+
+function ipv4Of(high: number, low: number): string {
+  return [high >> 8, high & 255, low >> 8, low & 255].join('.')
+}
+
+/** The host that calls go to by a list of servers, if its first one is an absolute address without open questions. */
+export function hostOf(servers: unknown): string | undefined {
+  const [server] = Array.isArray(servers) ? servers : []
+  if (!isObject(server) || typeof server.url !== 'string' || server.url.length > URL_CHARACTERS) return undefined
+  const { text, unfilled } = filled(server.url, server.variables)
+  const host = unfilled.length > 0 ? undefined : parse(text)?.host
+  return host === RELATIVE_HOST ? undefined : host
 }

@@ -2,24 +2,34 @@
 export class PathTemplate {
   private accepted: Set<string> | undefined
 
-  constructor(readonly names: readonly string[]) {}
+  constructor(readonly names: ReadonlySet<string>) {}
 
   /** True if a path parameter of this name has a placeholder. */
   accepts(name: string): boolean {
-    if (this.names.includes(name)) return true
-    this.accepted ??= new Set(this.names.flatMap(declaredNames))
-    return this.accepted.has(name)
+    return this.names.has(name) || this.allNames().has(name)
+  }
+
+  /** How many names that a placeholder may be declared under are as `isDeclared` says. */
+  countOf(isDeclared: (name: string) => boolean): number {
+    let count = 0
+    for (const name of this.allNames()) if (isDeclared(name)) count++
+    return count
+  }
+
+  private allNames(): ReadonlySet<string> {
+    this.accepted ??= new Set([...this.names].flatMap(declaredNames))
+    return this.accepted
   }
 }
 
-const NO_PLACEHOLDERS = new PathTemplate([])
+const NO_PLACEHOLDERS = new PathTemplate(new Set())
 
 /**
  * Reads the placeholders of a path such as `/tickets/{id}`. Braces must pair, may not nest and may not be empty; anything
  * else between them is a name, never a pattern and never a format. Stops after `limit` placeholders.
  */
 export function readTemplate(path: string, limit: number): PathTemplate | 'invalid' | 'too-many' {
-  const names: string[] = []
+  const names = new Set<string>()
   let at = 0
   for (let count = 0; ; count++) {
     const open = path.indexOf('{', at)
@@ -29,7 +39,7 @@ export function readTemplate(path: string, limit: number): PathTemplate | 'inval
     const name = path.slice(open + 1, close)
     if (name === '' || name.includes('{')) return 'invalid'
     if (count >= limit) return 'too-many'
-    if (!names.includes(name)) names.push(name)
+    names.add(name)
     at = close + 1
   }
 }

@@ -1,12 +1,13 @@
-import { isDeepStrictEqual } from 'node:util'
 import type { Loc } from '../../../errors.js'
-import { type CheckOptions, type Inspection, inspection } from '../check/check.js'
-import { locOf, quote } from '../check/findings.js'
+import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../check/check.js'
+import { locOf, type Place, placeUnder, quote } from '../check/findings.js'
+import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
 import type { OperationInput, ParameterInput } from '../check/operations.js'
 import { isObject } from '../check/references.js'
 import { inOneGo, inSlices } from '../check/slices.js'
 import { InputSchemas } from '../functions/functions.js'
-import type { JsonSchema, SchemaConverter } from '../functions/json-schema.js'
+import type { ConvertedSchema, JsonSchema, SchemaConverter } from '../functions/json-schema.js'
+import { areEqual, Structures } from './structures.js'
 
 /**
  * What a change means for those who call the tool as it was: `breaking` if a call that was right can now be wrong or impossible,
@@ -32,6 +33,7 @@ export type ChangeKind =
   | 'body_required'
   | 'body_optional'
   | 'body_changed'
+  | 'comparison_incomplete'
 
 export interface DefinitionChange {
   class: ChangeClass
@@ -88,10 +90,14 @@ const SCHEMA_MAPS = new Set(['patternProperties', 'dependentSchemas'])
 const ALL_TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']
 /** Differences told of one schema; a rewritten one is not explained in thousands of lines. */
 const MOST_DIFFERENCES = 50
-/** Pairs of schemas compared between two looks at the clock. */
-const PAIRS_A_STEP = 64
-/** Pairs of schemas compared in one call; beyond it what is left is `unknown`. */
-const MOST_PAIRS = 100_000
+/** Changes told of one definition; the last one says how many more there are. */
+const MOST_CHANGES = 10_000
+/** Members compared between two looks at the clock. */
+const STEP_MEMBERS = 300
+/** The end of a long place inside a schema says more than its beginning. */
+const SHOWN_PLACE_CHARACTERS = 200
+/** A little more than what is quoted of a value. */
+const SHOWN_VALUE_CHARACTERS = 120
 
 /**
  * What changes for the users of a tool when the definition `before` is replaced by `after`, in the order of the old document, added
@@ -104,8 +110,10 @@ const MOST_PAIRS = 100_000
  * another first server, and schemas whose acceptance cannot be compared (patterns, formats, alternatives) are `unknown`.
  * Descriptions are not compared. References are followed, so a change in a component counts for every operation that uses it.
  *
- * Equal documents that can be read have no changes, whatever is in them. Never throws. Operations that cannot be read are left out, and a definition that is refused as a whole (say, stored by an older
- * version) gives the one change `definition_unreadable`.
+ * Equal documents that can be read have no changes, whatever is in them. Never throws. Operations that cannot be read are left out,
+ * and a definition that is refused as a whole (say, stored by an older version) gives the one change `definition_unreadable`.
+ * The work is bounded by the number of members compared (`functionValues`): beyond it, and beyond 10,000 changes, the last change
+ * is `comparison_incomplete`.
  */
 export function compareDefinitions(before: unknown, after: unknown, options: CheckOptions = {}): DefinitionImpact {
   return inOneGo(comparison(before, after, options))
@@ -130,10 +138,13 @@ function* comparison(before: unknown, after: unknown, options: CheckOptions): Ge
     const msg = `the ${which} definition cannot be read, so nothing can be compared`
     return { changes: [{ class: 'unknown', kind: 'definition_unreadable', operation: '', msg }] }
   }
-  // Both were walked and nest no deeper than the limit, so that comparing them as they stand is safe.
-  if (isDeepStrictEqual(before, after)) return { changes: [] }
-  const inOperations = yield* new Comparison(oldSide, youngSide).run()
-  return { changes: [...serverChanges(before, after, options), ...inOperations] }
+  // Both were walked and nest no deeper than the limit, so that comparing them as they stand comes to an end.
+  if (yield* areEqual(before, after)) return { changes: [] }
+  const { functionValues } = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
+  const comparison = new Comparison(oldSide, youngSide, functionValues)
+  comparison.changes.push(...serverChanges(before, after, options))
+  yield* comparison.run()
+  return { changes: comparison.result() }
 }
 
 function sideOf({ operations, references, document }: Inspection): Side | undefined {
@@ -145,7 +156,7 @@ function serverChanges(before: unknown, after: unknown, options: CheckOptions): 
   const [old, young] = [firstServer(before), firstServer(after)]
   if (old === young) return []
   const msg = `calls go to ${quote(young)} instead of ${quote(old)}`
-  const loc: Loc = [...(options.at ?? ['body', 'definition']), 'servers', 0, 'url']
+  const loc: Loc = [...(options.at ?? DEFAULT_AT), 'servers', 0, 'url']
   return [{ class: 'unknown', kind: 'server_changed', operation: '', loc, msg }]
 }
 
@@ -156,21 +167,40 @@ function firstServer(definition: unknown): string {
 }
 
 class Comparison {
-  private readonly changes: DefinitionChange[] = []
-  private readonly ledger: Ledger = { equal: new Set(), pairsLeft: MOST_PAIRS }
+  readonly changes: DefinitionChange[] = []
+  private omitted = 0
+  private readonly ledger: Ledger
+  /** What was found in a pair of schemas that more than one operation uses. */
+  private readonly compared = new Map<object, Map<object, Difference[]>>()
 
   constructor(
     private readonly old: Side,
     private readonly young: Side,
-  ) {}
+    mostValues: number,
+  ) {
+    this.ledger = { equal: new Set(), structures: new Structures(), valuesLeft: mostValues }
+  }
 
-  *run(): Generator<void, DefinitionChange[]> {
+  /** The changes that were found, the last one saying if there is more. */
+  result(): DefinitionChange[] {
+    const reasons: string[] = []
+    if (this.ledger.valuesLeft <= 0) reasons.push('the definitions are too large to be compared to the end')
+    if (this.omitted > 0) reasons.push(`${this.omitted} more changes are left out`)
+    if (reasons.length === 0) return this.changes
+    return [
+      ...this.changes,
+      { class: 'unknown', kind: 'comparison_incomplete', operation: '', msg: reasons.join('; ') },
+    ]
+  }
+
+  *run(): Generator<void> {
     const byId = new Map(this.young.operations.map(each => [each.record.name, each]))
     const oldIds = new Set(this.old.operations.map(each => each.record.name))
     const newcomers = new Map(
       this.young.operations.filter(each => !oldIds.has(each.record.name)).map(each => [targetOf(each), each]),
     )
     for (const operation of this.old.operations) {
+      yield
       const same = byId.get(operation.record.name)
       const renamed = same === undefined ? newcomers.get(targetOf(operation)) : undefined
       if (same !== undefined) yield* this.compareMoved(operation, same)
@@ -178,15 +208,14 @@ class Comparison {
       else this.add('breaking', 'operation_removed', operation, undefined, 'the operation is gone')
     }
     for (const operation of newcomers.values()) {
-      this.add('safe', 'operation_added', operation, locOf(operation.place), 'the operation is new')
+      this.add('safe', 'operation_added', operation, operation.place, 'the operation is new')
     }
-    return this.changes
   }
 
   private *compareMoved(old: OperationInput, young: OperationInput): Generator<void> {
     if (targetOf(old) !== targetOf(young)) {
       const msg = `the operation is ${quote(targetOf(young))} instead of ${quote(targetOf(old))}`
-      this.add('unknown', 'operation_moved', old, locOf(young.place), msg)
+      this.add('unknown', 'operation_moved', old, young.place, msg)
     }
     yield* this.compareInputs(old, young)
   }
@@ -198,13 +227,17 @@ class Comparison {
   ): Generator<void> {
     newcomers.delete(targetOf(young))
     const msg = `the operation is called ${quote(young.record.name)} now`
-    this.add('breaking', 'operation_renamed', old, locOf(young.place, ['operationId']), msg)
+    this.add('breaking', 'operation_renamed', old, placeUnder(young.place, 'operationId'), msg)
     yield* this.compareInputs(old, young)
   }
 
   private *compareInputs(old: OperationInput, young: OperationInput): Generator<void> {
-    const youngByKey = new Map(young.parameters.map(each => [keyOf(each), each]))
-    for (const parameter of old.parameters) {
+    const before = old.parameters
+    const now = young.parameters
+    this.ledger.valuesLeft -= before.length + now.length
+    if (this.ledger.valuesLeft <= 0) return
+    const youngByKey = new Map(now.map(each => [keyOf(each), each]))
+    for (const parameter of before) {
       const same = youngByKey.get(keyOf(parameter))
       youngByKey.delete(keyOf(parameter))
       if (same !== undefined) yield* this.compareParameter(old, parameter, same)
@@ -213,13 +246,8 @@ class Comparison {
     for (const parameter of youngByKey.values()) {
       const required = isRequired(parameter)
       const msg = `the ${nameOf(parameter)} is new and ${required ? 'required' : 'optional'}`
-      this.add(
-        required ? 'breaking' : 'safe',
-        required ? 'parameter_required' : 'parameter_added',
-        old,
-        locOf(parameter.place),
-        msg,
-      )
+      const kind = required ? 'parameter_required' : 'parameter_added'
+      this.add(required ? 'breaking' : 'safe', kind, old, parameter.place, msg)
     }
     yield* this.compareBody(old, young)
   }
@@ -229,65 +257,70 @@ class Comparison {
       const [kind, how] = isRequired(young)
         ? (['parameter_required', 'required'] as const)
         : (['parameter_optional', 'optional'] as const)
-      this.add(
-        isRequired(young) ? 'breaking' : 'safe',
-        kind,
-        operation,
-        locOf(young.place),
-        `the ${nameOf(young)} is now ${how}`,
-      )
+      const weight = isRequired(young) ? 'breaking' : 'safe'
+      this.add(weight, kind, operation, young.place, `the ${nameOf(young)} is now ${how}`)
     }
     const differences = yield* this.compareSchemas(
-      this.old.schemas.parameterSchema(old, new Set()),
-      this.young.schemas.parameterSchema(young, new Set()),
+      yield* this.old.schemas.parameterSchema(old),
+      yield* this.young.schemas.parameterSchema(young),
     )
     for (const { class: weight, isType, msg } of differences) {
       const kind = isType ? 'parameter_type_changed' : 'parameter_schema_changed'
-      this.add(weight, kind, operation, locOf(young.place), `the ${nameOf(young)}: ${msg}`)
+      this.add(weight, kind, operation, young.place, `the ${nameOf(young)}: ${msg}`)
     }
   }
 
-  private *compareSchemas(old: JsonSchema, young: JsonSchema): Generator<void, Difference[]> {
+  /** Operations share schemas: each pair is compared once. */
+  private *compareSchemas(old: ConvertedSchema, young: ConvertedSchema): Generator<void, readonly Difference[]> {
+    const known = this.compared.get(old)?.get(young)
+    if (known !== undefined) return known
+    if (this.ledger.valuesLeft <= 0) return []
     const comparison = new SchemaComparison(this.old.schemas.converter, this.young.schemas.converter, this.ledger)
-    yield* comparison.run(old, young)
+    yield* comparison.run(old.schema, young.schema)
+    const results = this.compared.get(old) ?? new Map<object, Difference[]>()
+    this.compared.set(old, results.set(young, comparison.differences))
     return comparison.differences
   }
 
   private *compareBody(old: OperationInput, young: OperationInput): Generator<void> {
-    const loc = young.body === undefined ? undefined : locOf(young.body.place)
+    const place = young.body?.place
     if (old.body === undefined || young.body === undefined) {
       if (old.body !== undefined) this.add('breaking', 'body_removed', old, undefined, 'the request body is gone')
       if (young.body === undefined) return
       const required = young.body.value.required === true
       const msg = `the request body is new and ${required ? 'required' : 'optional'}`
-      this.add(required ? 'breaking' : 'safe', required ? 'body_required' : 'body_added', old, loc, msg)
+      this.add(required ? 'breaking' : 'safe', required ? 'body_required' : 'body_added', old, place, msg)
       return
     }
     const isNowRequired = young.body.value.required === true
     if (isNowRequired !== (old.body.value.required === true)) {
       const msg = `the request body is now ${isNowRequired ? 'required' : 'optional'}`
-      this.add(isNowRequired ? 'breaking' : 'safe', isNowRequired ? 'body_required' : 'body_optional', old, loc, msg)
+      this.add(isNowRequired ? 'breaking' : 'safe', isNowRequired ? 'body_required' : 'body_optional', old, place, msg)
     }
     const differences = yield* this.compareSchemas(
-      this.old.schemas.bodySchema(old.body, new Set()),
-      this.young.schemas.bodySchema(young.body, new Set()),
+      yield* this.old.schemas.bodySchema(old.body),
+      yield* this.young.schemas.bodySchema(young.body),
     )
     for (const { class: weight, msg } of differences)
-      this.add(weight, 'body_changed', old, loc, `the request body: ${msg}`)
+      this.add(weight, 'body_changed', old, place, `the request body: ${msg}`)
   }
 
   private add(
     weight: ChangeClass,
     kind: ChangeKind,
     operation: OperationInput,
-    loc: Loc | undefined,
+    place: Place | undefined,
     msg: string,
   ): void {
+    if (this.changes.length >= MOST_CHANGES) {
+      this.omitted++
+      return
+    }
     this.changes.push({
       class: weight,
       kind,
       operation: operation.record.name,
-      ...(loc === undefined ? {} : { loc }),
+      ...(place === undefined ? {} : { loc: locOf(place) }),
       msg,
     })
   }
@@ -313,14 +346,23 @@ function isRequired(parameter: ParameterInput): boolean {
 interface Ledger {
   /** Pairs of definitions in which nothing differs, however deep, so that they need not be compared again for another operation. */
   readonly equal: Set<string>
-  pairsLeft: number
+  readonly structures: Structures
+  /** Members that may still be compared. */
+  valuesLeft: number
+}
+
+interface SchemaPair {
+  readonly old: JsonSchema
+  readonly young: JsonSchema
+  readonly at: string
 }
 
 /** Compares what two schemas of two documents accept. Circular schemas are compared once. */
 class SchemaComparison {
   readonly differences: Difference[] = []
   private readonly compared = new Set<string>()
-  private readonly pending: { old: JsonSchema; young: JsonSchema; at: string }[] = []
+  private readonly pending: SchemaPair[] = []
+  private sinceYield = 0
 
   constructor(
     private readonly oldSchemas: SchemaConverter,
@@ -332,19 +374,24 @@ class SchemaComparison {
     this.pending.push({ old, young, at: '' })
     for (let i = 0; i < this.pending.length && this.differences.length < MOST_DIFFERENCES; i++) {
       const pair = this.pending[i]
-      if (pair === undefined) return
-      if (this.ledger.pairsLeft-- <= 0) {
-        this.add('unknown', '', 'the schemas are too large to be compared to the end')
-        return
-      }
-      this.compare(pair.old, pair.young, pair.at)
-      if (i % PAIRS_A_STEP === 0) yield
+      if (pair === undefined || this.ledger.valuesLeft <= 0) break
+      yield* this.compare(pair)
+      if (this.pays(1)) yield
     }
-    if (this.differences.length > 0) return
+    if (this.differences.length > 0 || this.ledger.valuesLeft <= 0) return
     for (const pair of this.compared) this.ledger.equal.add(pair)
   }
 
-  private compare(oldSchema: JsonSchema, youngSchema: JsonSchema, at: string): void {
+  /** Counts members that are compared; true if it is time to look at the clock. */
+  private pays(members: number): boolean {
+    this.ledger.valuesLeft -= members
+    this.sinceYield += members
+    if (this.sinceYield < STEP_MEMBERS) return false
+    this.sinceYield = 0
+    return true
+  }
+
+  private *compare({ old: oldSchema, young: youngSchema, at }: SchemaPair): Generator<void> {
     if (
       isObject(oldSchema) &&
       isObject(youngSchema) &&
@@ -358,20 +405,17 @@ class SchemaComparison {
     const old = this.resolve(oldSchema, this.oldSchemas)
     const young = this.resolve(youngSchema, this.youngSchemas)
     if (old === undefined || young === undefined) {
-      if (old !== young)
-        this.add(
-          young === undefined ? 'breaking' : 'safe',
-          at,
-          young === undefined ? 'nothing is accepted' : 'something is accepted',
-        )
+      if (old === young) return
+      if (young === undefined) this.add('breaking', at, 'nothing is accepted')
+      else this.add('safe', at, 'something is accepted')
       return
     }
     this.compareTypes(old, young, at)
-    this.compareValues(old, young, at)
-    this.compareProperties(old, young, at)
+    yield* this.compareValues(old, young, at)
+    yield* this.compareProperties(old, young, at)
     this.compareAdditional(old.additionalProperties, young.additionalProperties, at)
     this.compareItems(old, young, at)
-    this.compareRest(old, young, at)
+    yield* this.compareRest(old, young, at)
   }
 
   /** The schema with what its references say, as far as a chain of plain references goes; undefined for the schema `false`. */
@@ -382,9 +426,9 @@ class SchemaComparison {
       if (typeof at === 'boolean') return at ? merged : undefined
       const { $ref, ...rest } = at
       merged = { ...rest, ...merged }
+      this.ledger.valuesLeft -= Object.keys(rest).length + 1
       if (typeof $ref !== 'string') return merged
       at = schemas.definition($ref) ?? true
-      this.ledger.pairsLeft--
     }
     return merged
   }
@@ -395,15 +439,12 @@ class SchemaComparison {
     const gained = now.filter(type => !before.includes(type))
     if (lost.length === 0 && gained.length === 0) return
     const msg = `the type is ${wordsOf(young)} instead of ${wordsOf(old)}`
-    this.differences.push({
-      class: lost.length > 0 ? 'breaking' : 'safe',
-      isType: true,
-      msg: `${at === '' ? '' : `${at}: `}${msg}`,
-    })
+    this.add(lost.length > 0 ? 'breaking' : 'safe', at, msg, true)
   }
 
-  private compareValues(old: Record<string, unknown>, young: Record<string, unknown>, at: string): void {
-    const [before, now] = [valuesOf(old), valuesOf(young)]
+  private *compareValues(old: Record<string, unknown>, young: Record<string, unknown>, at: string): Generator<void> {
+    const before = yield* this.valuesOf(old)
+    const now = yield* this.valuesOf(young)
     if (now === undefined) {
       if (before !== undefined) this.add('safe', at, 'the values are no longer a fixed list')
       return
@@ -412,37 +453,63 @@ class SchemaComparison {
       this.add('breaking', at, 'the values are now a fixed list')
       return
     }
-    const lost = [...before].filter(value => !now.has(value))
-    const gained = [...now].filter(value => !before.has(value))
-    if (lost.length > 0) this.add('breaking', at, `the value ${quote(lost[0] as string)} is not accepted any more`)
-    else if (gained.length > 0) this.add('safe', at, `the value ${quote(gained[0] as string)} is accepted too`)
+    const lost = yield* this.firstMissing(before, now)
+    const gained = yield* this.firstMissing(now, before)
+    if (lost !== undefined) this.add('breaking', at, `the value ${quote(lost)} is not accepted any more`)
+    else if (gained !== undefined) this.add('safe', at, `the value ${quote(gained)} is accepted too`)
   }
 
-  private compareProperties(old: Record<string, unknown>, young: Record<string, unknown>, at: string): void {
+  /** The values that a schema lists, as JSON. */
+  private *valuesOf(schema: Record<string, unknown>): Generator<void, Set<string> | undefined> {
+    const values = 'const' in schema ? [schema.const] : schema.enum
+    if (!Array.isArray(values)) return undefined
+    const texts = new Set<string>()
+    for (const value of values) {
+      texts.add(JSON.stringify(value))
+      if (this.pays(1)) yield
+    }
+    return texts
+  }
+
+  private *firstMissing(values: ReadonlySet<string>, from: ReadonlySet<string>): Generator<void, string | undefined> {
+    for (const value of values) {
+      if (!from.has(value)) return value
+      if (this.pays(1)) yield
+    }
+    return undefined
+  }
+
+  private *compareProperties(
+    old: Record<string, unknown>,
+    young: Record<string, unknown>,
+    at: string,
+  ): Generator<void> {
     const [before, now] = [mapOf(old.properties), mapOf(young.properties)]
     const [requiredBefore, requiredNow] = [namesOf(old.required), namesOf(young.required)]
     for (const name of Object.keys(before)) {
-      const place = at === '' ? name : `${at}.${name}`
-      if (Object.hasOwn(now, name)) this.queue(before[name], now[name], place)
-      else this.add('breaking', place, 'the property is gone')
+      if (this.pays(1)) yield
+      if (Object.hasOwn(now, name)) this.queue(before[name], now[name], under(at, name))
+      else this.add('breaking', under(at, name), 'the property is gone')
     }
     for (const name of Object.keys(now)) {
+      if (this.pays(1)) yield
       if (Object.hasOwn(before, name) || requiredNow.has(name)) continue
-      this.add('safe', at === '' ? name : `${at}.${name}`, 'the property is new and optional')
+      this.add('safe', under(at, name), 'the property is new and optional')
     }
     for (const name of requiredNow) {
-      if (!requiredBefore.has(name))
-        this.add('breaking', at === '' ? name : `${at}.${name}`, 'the property is now required')
+      if (this.pays(1)) yield
+      if (!requiredBefore.has(name)) this.add('breaking', under(at, name), 'the property is now required')
     }
     for (const name of requiredBefore) {
+      if (this.pays(1)) yield
       if (!requiredNow.has(name) && Object.hasOwn(now, name))
-        this.add('safe', at === '' ? name : `${at}.${name}`, 'the property is now optional')
+        this.add('safe', under(at, name), 'the property is now optional')
     }
   }
 
   private compareAdditional(old: unknown, young: unknown, at: string): void {
     if (isObject(old) && isObject(young)) {
-      this.queue(old, young, at === '' ? '*' : `${at}.*`)
+      this.queue(old, young, under(at, '*'))
     } else if (isAnything(old) !== isAnything(young) || (old === false) !== (young === false)) {
       if (old === false || isAnything(young)) this.add('safe', at, 'other properties are accepted more freely')
       else this.add('unknown', at, 'other properties are accepted less freely')
@@ -454,27 +521,67 @@ class SchemaComparison {
     this.queue(old.items ?? true, young.items ?? true, `${at}[]`)
   }
 
-  private compareRest(old: Record<string, unknown>, young: Record<string, unknown>, at: string): void {
+  private *compareRest(old: Record<string, unknown>, young: Record<string, unknown>, at: string): Generator<void> {
     for (const key of new Set([...Object.keys(old), ...Object.keys(young)])) {
+      if (this.pays(1)) yield
       if (COMPARED_KEYWORDS.has(key) || KEYWORDS_WITHOUT_EFFECT.has(key)) continue
       const [before, now] = [old[key], young[key]]
-      if (this.queueParts(key, before, now, at) || JSON.stringify(before) === JSON.stringify(now)) continue
-      this.add(classOf(key, before, now), at, `${key} is ${shown(now)} instead of ${shown(before)}`)
+      const isEqual = yield* this.areAlike(before, now)
+      if ((yield* this.queueParts(key, before, now, isEqual, at)) || isEqual) continue
+      const weight = ALTERNATIVES.has(key) ? yield* this.classOfAlternatives(before, now) : classOf(key, before, now)
+      this.add(weight, at, `${key} is ${shown(now)} instead of ${shown(before)}`)
     }
   }
 
+  private *areAlike(before: unknown, now: unknown): Generator<void, boolean> {
+    if (typeof before !== 'object' || typeof now !== 'object') return before === now
+    const { structures } = this.ledger
+    return (yield* structures.numberOf(before)) === (yield* structures.numberOf(now))
+  }
+
   /** Equal words may refer to definitions that changed, so parts that belong together are compared; true if that says it all. */
-  private queueParts(key: string, before: unknown, now: unknown, at: string): boolean {
-    const isEqual = JSON.stringify(before) === JSON.stringify(now)
+  private *queueParts(
+    key: string,
+    before: unknown,
+    now: unknown,
+    isEqual: boolean,
+    at: string,
+  ): Generator<void, boolean> {
     if (Array.isArray(before) && Array.isArray(now)) {
       if (before.length !== now.length || !(isEqual || PAIRED_LISTS.has(key))) return false
-      for (const [i, part] of before.entries()) this.queue(part, now[i], `${at}${key}[${i}]`)
+      for (const [i, part] of before.entries()) {
+        this.queue(part, now[i], `${under(at, key)}[${i}]`)
+        if (this.pays(1)) yield
+      }
       return true
     }
     if (!isEqual || !isObject(before) || !isObject(now) || key === 'not') return false
-    if (!SCHEMA_MAPS.has(key)) this.queue(before, now, `${at}${key}`)
-    else for (const name of Object.keys(before)) this.queue(before[name], now[name], `${at}${key}.${name}`)
+    if (!SCHEMA_MAPS.has(key)) {
+      this.queue(before, now, under(at, key))
+      return true
+    }
+    for (const name of Object.keys(before)) {
+      this.queue(before[name], now[name], under(under(at, key), name))
+      if (this.pays(1)) yield
+    }
     return true
+  }
+
+  /** An alternative more is safe, one less is breaking; `oneOf` is read as people mean it, its alternatives excluding each other. */
+  private *classOfAlternatives(before: unknown, now: unknown): Generator<void, ChangeClass> {
+    if (!Array.isArray(before) || !Array.isArray(now)) return 'unknown'
+    const [old, young] = [yield* this.numbersOf(before), yield* this.numbersOf(now)]
+    if ([...old].every(each => young.has(each))) return 'safe'
+    return [...young].every(each => old.has(each)) ? 'breaking' : 'unknown'
+  }
+
+  private *numbersOf(values: readonly unknown[]): Generator<void, Set<number>> {
+    const numbers = new Set<number>()
+    for (const value of values) {
+      numbers.add(yield* this.ledger.structures.numberOf(value))
+      if (this.pays(1)) yield
+    }
+    return numbers
   }
 
   private queue(old: unknown, young: unknown, at: string): void {
@@ -483,9 +590,16 @@ class SchemaComparison {
       this.pending.push({ old, young, at })
   }
 
-  private add(weight: ChangeClass, at: string, msg: string): void {
-    this.differences.push({ class: weight, isType: false, msg: at === '' ? msg : `${at}: ${msg}` })
+  private add(weight: ChangeClass, at: string, msg: string, isType = false): void {
+    if (this.differences.length >= MOST_DIFFERENCES) return
+    const place = at.length > SHOWN_PLACE_CHARACTERS ? `...${at.slice(-SHOWN_PLACE_CHARACTERS)}` : at
+    this.differences.push({ class: weight, isType, msg: at === '' ? msg : `${place}: ${msg}` })
   }
+}
+
+/** A place inside a schema, one step deeper. */
+function under(at: string, name: string): string {
+  return at === '' ? name : `${at}.${name}`
 }
 
 /** All types that a schema accepts; a number is also an integer. */
@@ -499,11 +613,6 @@ function typesOf(schema: Record<string, unknown>): string[] {
 function wordsOf(schema: Record<string, unknown>): string {
   if (schema.type === undefined) return 'any'
   return Array.isArray(schema.type) ? schema.type.join(' or ') : String(schema.type)
-}
-
-function valuesOf(schema: Record<string, unknown>): Set<string> | undefined {
-  if ('const' in schema) return new Set([JSON.stringify(schema.const)])
-  return Array.isArray(schema.enum) ? new Set(schema.enum.map(value => JSON.stringify(value))) : undefined
 }
 
 function mapOf(value: unknown): Record<string, unknown> {
@@ -527,17 +636,24 @@ function classOf(key: string, before: unknown, now: unknown): ChangeClass {
   if (key === 'uniqueItems') return now === true ? 'breaking' : 'safe'
   if (now === undefined && (key === 'pattern' || key === 'multipleOf' || key === 'format')) return 'safe'
   if (before === undefined && (key === 'pattern' || key === 'multipleOf')) return 'breaking'
-  if (ALTERNATIVES.has(key) && Array.isArray(before) && Array.isArray(now)) return classOfAlternatives(before, now)
   return 'unknown'
 }
 
-/** An alternative more is safe, one less is breaking; `oneOf` is read as people mean it, its alternatives excluding each other. */
-function classOfAlternatives(before: unknown[], now: unknown[]): ChangeClass {
-  const [old, young] = [before.map(each => JSON.stringify(each)), now.map(each => JSON.stringify(each))]
-  if (old.every(each => young.includes(each))) return 'safe'
-  return young.every(each => old.includes(each)) ? 'breaking' : 'unknown'
+function shown(value: unknown): string {
+  return value === undefined
+    ? 'absent'
+    : quote(typeof value === 'string' ? value : beginningOf(value, SHOWN_VALUE_CHARACTERS))
 }
 
-function shown(value: unknown): string {
-  return value === undefined ? 'absent' : quote(typeof value === 'string' ? value : JSON.stringify(value))
+/** The beginning of a value as JSON, made without writing what nobody will read. */
+function beginningOf(value: unknown, room: number): string {
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value)
+  const isList = Array.isArray(value)
+  let text = ''
+  for (const key of isList ? value.keys() : Object.keys(value)) {
+    if (text.length > room) break
+    const member = beginningOf((value as Record<string | number, unknown>)[key], room - text.length)
+    text += `${text === '' ? '' : ','}${isList ? '' : `${JSON.stringify(key)}:`}${member}`
+  }
+  return isList ? `[${text}]` : `{${text}}`
 }

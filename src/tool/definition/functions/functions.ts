@@ -1,9 +1,11 @@
-import { createHash } from 'node:crypto'
-import { InvalidRequest } from '../../../errors.js'
-import { type CheckOptions, inspect } from '../check/check.js'
+import { type Fault, InvalidRequest, type Loc } from '../../../errors.js'
+import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../check/check.js'
+import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
 import { type BodyInput, isSupplied, type OperationInput, type ParameterInput } from '../check/operations.js'
 import { isDangling, isObject, type References } from '../check/references.js'
-import { type JsonSchema, SchemaConverter } from './json-schema.js'
+import { inOneGo, inSlices } from '../check/slices.js'
+import { type ConvertedSchema, type JsonSchema, measure, SchemaConverter, type Size } from './json-schema.js'
+import { functionNames } from './names.js'
 
 /** What a language model is given of one method. */
 export interface FunctionView {
@@ -18,15 +20,13 @@ export interface FunctionView {
   path: string
 }
 
-const NAME_CHARACTERS = 64
-const HASH_CHARACTERS = 8
 const BODY_PROPERTY = 'requestBody'
+const DEFINITIONS_A_STEP = 500
 
 /**
  * The function-calling view of every method of a definition, in document order.
  *
- * - The name is the operationId with every other character than `[A-Za-z0-9_-]` replaced by `_`; over 64 characters it is cut and
- *   ends with a hash of the operationId, which does not change when other operations come or go.
+ * - The name is the operationId where that is a name for models, else one that is made of it (see `functionNames`).
  * - The description is the summary, then the description where it says something else.
  * - Every parameter is a property of its own name: path-level parameters first, those that the operation declares anew (same place
  *   and name) left out, then the operation's own. Path parameters are always required. If two differ only in place, the first
@@ -37,33 +37,68 @@ const BODY_PROPERTY = 'requestBody'
  *   a parameter's. If a parameter is called so, the body becomes `body_requestBody`.
  * - References become `$defs`; circular schemas stay references (see `SchemaConverter`).
  *
- * Throws `InvalidRequest` with the faults of `checkDefinition` if the definition is refused.
+ * Throws `InvalidRequest` with the faults of `checkDefinition` if the definition is refused, or with `functions_too_large` if what
+ * the functions hold together, as each is complete in itself, is beyond the limits.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
-  const { check, operations, references } = inspect(definition, options, true)
-  if (!check.ok) throw new InvalidRequest(check.faults)
+  return inOneGo(functionViews(definition, options))
+}
+
+/** `toFunctions` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed. */
+export async function toFunctionsInSlices(
+  definition: unknown,
+  options: CheckOptions & { sliceMs?: number } = {},
+): Promise<FunctionView[]> {
+  return await inSlices(functionViews(definition, options), options.sliceMs)
+}
+
+function* functionViews(definition: unknown, options: CheckOptions): Generator<void, FunctionView[]> {
+  const inspected = yield* inspection(definition, options, true)
+  if (!inspected.check.ok) throw new InvalidRequest(inspected.check.faults)
+  return yield* viewsOf(inspected, options)
+}
+
+/** The functions of a definition that was inspected and accepted. */
+export function* viewsOf(inspected: Inspection, options: CheckOptions): Generator<void, FunctionView[]> {
+  const { operations, references, document } = inspected
   if (references === undefined) return []
-  const schemas = new InputSchemas(references, definition, options.headerNames ?? [])
-  const names = new Set<string>()
-  return operations.map(operation => {
+  const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
+  const schemas = new InputSchemas(references, document, options.headerNames ?? [])
+  const names = functionNames(operations.map(each => each.record))
+  const views: FunctionView[] = []
+  const size: Size = { values: 0, characters: 0 }
+  for (const [i, operation] of operations.entries()) {
     const { record } = operation
-    const name = functionName(record.name, names)
-    names.add(name)
-    return {
-      name,
+    const description = describe(record.summary, record.spec.description)
+    size.characters += description.length
+    const parameters = yield* schemas.parametersOf(operation, size, limits)
+    if (parameters === undefined) throw new InvalidRequest([tooLarge(options.at ?? DEFAULT_AT, limits)])
+    views.push({
+      name: names[i] as string, // one for each operation
       operationId: record.name,
-      description: describe(record.summary, record.spec.description),
-      parameters: schemas.parametersOf(operation),
+      description,
+      parameters,
       method: record.method,
       path: record.path,
-    }
-  })
+    })
+    yield
+  }
+  return views
+}
+
+function tooLarge(at: Loc, { functionValues, functionCharacters }: DefinitionLimits): Fault {
+  const msg =
+    `the functions of this definition together hold more than ${functionValues} values or ${functionCharacters} characters: ` +
+    'divide it into several definitions, or let fewer operations share its large schemas'
+  return { loc: [...at], msg, type: 'functions_too_large' }
 }
 
 /** Makes the argument schemas of the operations of one document. */
 export class InputSchemas {
   readonly converter: SchemaConverter
   private readonly headerNames: ReadonlySet<string>
+  private readonly parameters = new Map<object, ConvertedSchema>()
+  private readonly bodies = new Map<object, ConvertedSchema>()
 
   constructor(
     private readonly references: References,
@@ -75,28 +110,49 @@ export class InputSchemas {
     this.headerNames = new Set(headerNames.map(name => name.toLowerCase()))
   }
 
-  parametersOf({ parameters, body }: OperationInput): Record<string, unknown> {
+  /** The arguments of one operation; adds their size to `size`, and is undefined once that is beyond the limits. */
+  *parametersOf(
+    operation: OperationInput,
+    size: Size,
+    limits: Pick<DefinitionLimits, 'functionValues' | 'functionCharacters'>,
+  ): Generator<void, Record<string, unknown> | undefined> {
+    const { body } = operation
     const properties: Record<string, unknown> = {}
     const required: string[] = []
     const uses = new Set<string>()
-    const add = (name: string, place: string, schema: unknown, isRequired: boolean) => {
+    const add = (name: string, place: string, schema: ConvertedSchema, isRequired: boolean) => {
       let key = Object.hasOwn(properties, name) ? `${place}_${name}` : name
       while (Object.hasOwn(properties, key)) key = `${key}_`
-      properties[key] = schema
+      setOwn(properties, key, schema.schema)
       if (isRequired) required.push(key)
+      for (const use of schema.uses) uses.add(use)
+      addSize(size, schema.size)
     }
-    for (const parameter of parameters) {
+    const isTooLarge = () => size.values > limits.functionValues || size.characters > limits.functionCharacters
+    for (const parameter of operation.parameters) {
       if (!this.isAsked(parameter)) continue
       const isRequired = parameter.in === 'path' || parameter.value.required === true
-      add(parameter.name, parameter.in, this.parameterSchema(parameter, uses), isRequired)
+      add(parameter.name, parameter.in, yield* this.parameterSchema(parameter), isRequired)
+      if (isTooLarge()) return undefined
     }
-    if (body !== undefined) add(BODY_PROPERTY, 'body', this.bodySchema(body, uses), body.value.required === true)
-    const $defs = this.converter.closure(uses)
+    if (body !== undefined) add(BODY_PROPERTY, 'body', yield* this.bodySchema(body), body.value.required === true)
+    const $defs: Record<string, JsonSchema> = {}
+    let sinceYield = 0
+    for (const name of uses) {
+      const definition = this.converter.definitionNamed(name)
+      if (definition === undefined) continue
+      if (isTooLarge()) return undefined
+      $defs[name] = definition.schema
+      addSize(size, definition.size)
+      for (const use of definition.uses) uses.add(use)
+      if (++sinceYield % DEFINITIONS_A_STEP === 0) yield
+    }
+    if (isTooLarge()) return undefined
     return {
       type: 'object',
       properties,
       ...(required.length > 0 ? { required } : {}),
-      ...(Object.keys($defs).length > 0 ? { $defs } : {}),
+      ...(sinceYield > 0 ? { $defs } : {}),
     }
   }
 
@@ -104,21 +160,39 @@ export class InputSchemas {
     return !isSupplied(parameter.name, parameter.in, this.headerNames) && parameter.isSendable
   }
 
-  parameterSchema({ value }: ParameterInput, uses: Set<string>): Record<string, unknown> {
-    const schema = asObject(this.converter.convert(this.schemaOf(value), uses))
-    if (typeof value.description === 'string' && value.description !== '') schema.description = value.description
-    if (value.deprecated === true) schema.deprecated = true
+  /** A parameter that many operations share is the same object each time. */
+  *parameterSchema({ value }: ParameterInput): Generator<void, ConvertedSchema> {
+    const known = this.parameters.get(value)
+    if (known !== undefined) return known
+    const { schema, uses, size } = yield* this.converter.convert(this.schemaOf(value))
+    const described = { ...asObject(schema) }
+    const own: Record<string, unknown> = {}
+    if (typeof value.description === 'string' && value.description !== '') own.description = value.description
+    if (value.deprecated === true) own.deprecated = true
     const examples = examplesOf(value)
-    if (examples.length > 0) schema.examples = examples
-    return schema
+    if (examples.length > 0) own.examples = examples
+    const ownSize = { ...size }
+    yield* measure(own, ownSize)
+    const made = { schema: Object.assign(described, own), uses, size: ownSize }
+    this.parameters.set(value, made)
+    return made
   }
 
-  bodySchema({ value, media }: BodyInput, uses: Set<string>): Record<string, unknown> {
+  *bodySchema(body: BodyInput): Generator<void, ConvertedSchema> {
+    const { value, media } = body
+    const known = this.bodies.get(body)
+    if (known !== undefined) return known
     const items = media.itemSchema === undefined ? undefined : { type: 'array', items: media.itemSchema }
-    const schema = asObject(this.converter.convert(media.schema ?? items, uses))
-    if (typeof value.description === 'string' && schema.description === undefined)
-      schema.description = value.description
-    return schema
+    const { schema, uses, size } = yield* this.converter.convert(media.schema ?? items)
+    const described = { ...asObject(schema) }
+    const ownSize = { ...size }
+    if (typeof value.description === 'string' && described.description === undefined) {
+      described.description = value.description
+      ownSize.characters += value.description.length
+    }
+    const made = { schema: described, uses, size: ownSize }
+    this.bodies.set(body, made)
+    return made
   }
 
   /** A parameter's schema stands in `schema`, or in the only media type of `content`. */
@@ -149,14 +223,13 @@ function describe(summary: string, description: unknown): string {
     : summary
 }
 
-/** The operationId as a name for model providers, unlike every name in `taken`. */
-export function functionName(operationId: string, taken: ReadonlySet<string>): string {
-  const plain = operationId.slice(0, NAME_CHARACTERS).replace(/[^A-Za-z0-9_-]/g, '_')
-  if (operationId.length <= NAME_CHARACTERS && !taken.has(plain)) return plain
-  for (let round = 0; ; round++) {
-    const salted = round === 0 ? operationId : `${operationId}#${round}`
-    const hash = createHash('sha256').update(salted).digest('hex').slice(0, HASH_CHARACTERS)
-    const name = `${plain.slice(0, NAME_CHARACTERS - 1 - HASH_CHARACTERS)}_${hash}`
-    if (!taken.has(name)) return name
-  }
+/** Sets a property of any name, `__proto__` too, which an assignment would take for the prototype. */
+function setOwn(object: Record<string, unknown>, key: string, value: unknown): void {
+  if (key !== '__proto__') object[key] = value
+  else Object.defineProperty(object, key, { value, enumerable: true, configurable: true, writable: true })
+}
+
+function addSize(size: Size, more: Size): void {
+  size.values += more.values
+  size.characters += more.characters
 }

@@ -4,10 +4,34 @@ import { isDangling, isObject, type References, type Target } from '../check/ref
 /** A JSON Schema of draft 2020-12. */
 export type JsonSchema = Record<string, unknown> | boolean
 
-/** A schema that others refer to, and the names of those that it refers to itself. */
-interface Definition {
+/** A converted schema and the names of the definitions that it refers to. */
+export interface ConvertedSchema {
   readonly schema: JsonSchema
   readonly uses: ReadonlySet<string>
+  readonly size: Size
+}
+
+/** How large a JSON value is. */
+export interface Size {
+  /** Objects, lists, strings, numbers, booleans and nulls. */
+  values: number
+  /** Characters of all keys and strings. */
+  characters: number
+}
+
+/** A schema of the document that becomes the object `target`, which stands in its parent already. */
+interface Task {
+  readonly schema: Record<string, unknown>
+  readonly target: Record<string, unknown>
+  readonly base: Record<string, unknown> | undefined
+}
+
+/** What the conversion of one schema and of all that is inside it collects. */
+interface Run {
+  /** The next task stands last, so that schemas are visited in document order. */
+  readonly tasks: Task[]
+  readonly uses: Set<string>
+  readonly size: Size
 }
 
 const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null'])
@@ -24,6 +48,8 @@ const ANNOTATIONS = new Set([
 ])
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
+/** Members converted between two looks at the clock. */
+const STEP_MEMBERS = 500
 
 /** What a keyword's value must be to be taken over unchanged. */
 const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
@@ -56,44 +82,42 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
  *   and `exclusiveMaximum` become numbers; `example` becomes `examples`; a list as `items` becomes `prefixItems`.
  * - `required: true` on a property (draft 3, common in hand-written documents) becomes an entry of `required` around it.
  * - Beside `$ref`, 3.0 keeps only what describes (a description, a default); later versions keep everything.
+ * - A property that is `readOnly` is left out: the server sets it, so a model must not fill it in. A list without `items` takes
+ *   any, which some providers want said.
  * - A keyword whose value JSON Schema does not allow is left out, and so are keywords that mean nothing to a model (`discriminator`,
- *   `xml`, extensions, identifiers). A pattern that is no ECMAScript pattern is moved to the description. Here, and only here, a
- *   pattern is parsed; none is ever run.
+ *   `xml`, extensions, identifiers). A pattern that is not ECMAScript is moved to the description. Here, and only here, a pattern
+ *   is parsed; none is ever run.
+ *
+ * Every schema of the document is converted once and shared by all that use it. The work is a sequence of short steps.
  */
 export class SchemaConverter {
   private readonly names = new Map<object, string>()
   private readonly circles = new Map<object, boolean>()
-  private readonly taken = new Set<string>()
-  private readonly definitions = new Map<string, Definition>()
+  private readonly taken = new Map<string, number>()
+  private readonly definitions = new Map<string, ConvertedSchema>()
   private readonly pending: { name: string; target: Target }[] = []
+  private readonly converted = new Map<object, ConvertedSchema>()
 
   constructor(
     private readonly references: References,
     private readonly is30: boolean,
   ) {}
 
-  /** Converts one schema; the names of the definitions that it refers to are added to `uses`. */
-  convert(schema: unknown, uses: Set<string>, base?: Record<string, unknown>): JsonSchema {
-    const converted = this.convertOne(schema, uses, base)
+  /** Converts one schema and every definition that it needs. The result is shared and not to be changed. */
+  *convert(schema: unknown): Generator<void, ConvertedSchema> {
+    const known = isObject(schema) ? this.converted.get(schema) : undefined
+    if (known !== undefined) return known
+    const converted = yield* this.convertTree(schema, undefined)
+    if (isObject(schema)) this.converted.set(schema, converted)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop()) {
-      const used = new Set<string>()
-      const definition = this.convertOne(next.target.value, used, next.target.base)
-      this.definitions.set(next.name, { schema: definition, uses: used })
+      this.definitions.set(next.name, yield* this.convertTree(next.target.value, next.target.base))
     }
     return converted
   }
 
-  /** All definitions that those named in `uses` need, themselves included, by name. The schemas are shared between calls. */
-  closure(uses: ReadonlySet<string>): Record<string, JsonSchema> {
-    const all = new Set(uses)
-    const result: Record<string, JsonSchema> = {}
-    for (const name of all) {
-      const definition = this.definitions.get(name)
-      if (definition === undefined) continue
-      result[name] = definition.schema
-      for (const used of definition.uses) all.add(used)
-    }
-    return result
+  /** The definition that is called `name`. */
+  definitionNamed(name: string): ConvertedSchema | undefined {
+    return this.definitions.get(name)
   }
 
   /** The definition that `ref` (as this class writes it) names. */
@@ -101,77 +125,93 @@ export class SchemaConverter {
     return this.definitions.get(ref.slice('#/$defs/'.length))?.schema
   }
 
-  private convertOne(schema: unknown, uses: Set<string>, outer: Record<string, unknown> | undefined): JsonSchema {
-    if (typeof schema === 'boolean') return schema
-    if (!isObject(schema)) return {}
+  private *convertTree(schema: unknown, base: Record<string, unknown> | undefined): Generator<void, ConvertedSchema> {
+    const run: Run = { tasks: [], uses: new Set(), size: { values: 1, characters: 0 } }
+    const result = begin(schema, base, run.tasks)
+    let sinceYield = 0
+    for (let task = run.tasks.pop(); task !== undefined; task = run.tasks.pop()) {
+      const before = run.size.values
+      yield* this.convertOne(task, run)
+      sinceYield += 1 + run.size.values - before
+      if (sinceYield < STEP_MEMBERS) continue
+      sinceYield = 0
+      yield
+    }
+    return { schema: result, uses: run.uses, size: run.size }
+  }
+
+  private *convertOne({ schema, target, base: outer }: Task, run: Run): Generator<void> {
     const base = typeof schema.$id === 'string' ? schema : outer
     const ref = schema.$ref ?? schema.$dynamicRef
     const result: Record<string, unknown> = {}
     if (typeof ref === 'string') {
       const name = this.nameOf(ref, base)
       if (name !== undefined) {
-        uses.add(name)
+        run.uses.add(name)
         result.$ref = `#/$defs/${name}`
       }
     }
+    const children: Task[] = []
+    const convert = (each: unknown) => begin(each, base, children)
     for (const key of Object.keys(schema)) {
       if (typeof ref === 'string' && this.is30 && !ANNOTATIONS.has(key)) continue
-      this.convertKeyword(key, schema[key], result, uses, base)
+      const isAllowed = PLAIN_KEYWORDS.get(key)
+      if (isAllowed === undefined) yield* this.convertKeyword(key, schema[key], result, base, convert)
+      else if (isAllowed(schema[key])) result[key] = schema[key]
     }
+    for (let i = children.length - 1; i >= 0; i--) run.tasks.push(children[i] as Task) // i is inside the list
     finishTuple(schema, result)
     finishBounds(schema, result)
     finishRequired(schema, result)
     if (isText(schema.pattern) && typeof ref !== 'string' && !isPattern(schema.pattern))
       describePattern(schema.pattern, result)
-    return schema.nullable === true ? nullable(result) : result
+    Object.assign(target, schema.nullable === true ? nullable(result) : result)
+    yield* measure(target, run.size)
   }
 
-  private convertKeyword(
+  private *convertKeyword(
     key: string,
     value: unknown,
     result: Record<string, unknown>,
-    uses: Set<string>,
     base: Record<string, unknown> | undefined,
-  ): void {
-    const isAllowed = PLAIN_KEYWORDS.get(key)
-    if (isAllowed !== undefined) {
-      if (isAllowed(value)) result[key] = value
-      return
-    }
-    const convert = (each: unknown) => this.convertOne(each, uses, base)
+    convert: (value: unknown) => JsonSchema,
+  ): Generator<void> {
     switch (key) {
       case 'type':
         setType(value, result)
         break
       case 'enum':
-        if (Array.isArray(value) && value.length > 0) result.enum = withoutRepeats(value)
+        if (Array.isArray(value) && value.length > 0) result.enum = yield* withoutRepeats(value)
         break
       case 'required':
-        if (Array.isArray(value)) result.required = withoutRepeats(value.filter(isText))
+        if (Array.isArray(value)) result.required = yield* withoutRepeats(value.filter(isText))
         break
       case 'example':
         if (!Array.isArray(result.examples)) result.examples = [value]
         break
       case 'properties':
+        if (isObject(value))
+          result.properties = yield* mapValues(value, convert, (_, each) => !this.isSetByServer(each, base))
+        break
       case 'dependentSchemas':
-        if (isObject(value)) result[key] = mapValues(value, convert)
+        if (isObject(value)) result[key] = yield* mapValues(value, convert)
         break
       case 'patternProperties':
-        if (isObject(value)) result[key] = mapValues(value, convert, isPattern)
+        if (isObject(value)) result[key] = yield* mapValues(value, convert, isPattern)
         break
       case 'dependentRequired':
         if (isObject(value))
-          result[key] = mapValues(value, each => (Array.isArray(each) ? withoutRepeats(each.filter(isText)) : []))
+          result[key] = yield* mapValues(value, each => (Array.isArray(each) ? [...new Set(each.filter(isText))] : []))
         break
       case 'allOf':
       case 'anyOf':
       case 'oneOf':
       case 'prefixItems':
-        if (Array.isArray(value) && value.length > 0) result[key] = value.map(convert)
+        if (Array.isArray(value) && value.length > 0) result[key] = yield* mapped(value, convert)
         break
       case 'items':
         if (Array.isArray(value)) {
-          if (value.length > 0) result.prefixItems = value.map(convert)
+          if (value.length > 0) result.prefixItems = yield* mapped(value, convert)
         } else if (value !== null) result.items = convert(value)
         break
       case 'additionalItems':
@@ -190,6 +230,15 @@ export class SchemaConverter {
     }
   }
 
+  /** True for a property that says of itself, or by the schema it refers to, that only the server sets it. */
+  private isSetByServer(property: unknown, base: Record<string, unknown> | undefined): boolean {
+    if (!isObject(property)) return false
+    if (typeof property.$ref !== 'string') return property.readOnly === true
+    if (property.readOnly === true && !this.is30) return true
+    const target = this.references.find(property.$ref, base)
+    return !isDangling(target) && isObject(target.value) && target.value.readOnly === true
+  }
+
   /** The name under which the schema that `ref` means is defined; undefined if it means none. */
   private nameOf(ref: string, base: Record<string, unknown> | undefined): string | undefined {
     const target = this.references.find(ref, base)
@@ -205,10 +254,17 @@ export class SchemaConverter {
   }
 
   private newName(place: Place): string {
-    const plain = String(place.key).replace(/[^A-Za-z0-9._-]/g, '_') || '_'
+    const written = String(place.key).replace(/[^A-Za-z0-9._-]/g, '_')
+    const plain = written === '' || written === '__proto__' ? '_' : written
+    // Where many schemas have the same name, the search goes on where it ended.
+    let number = this.taken.get(plain) ?? 0
     let name = plain
-    for (let i = 2; this.taken.has(name); i++) name = `${plain}_${i}`
-    this.taken.add(name)
+    do {
+      number++
+      name = number === 1 ? plain : `${plain}_${number}`
+    } while (number > 1 && this.taken.has(name))
+    this.taken.set(plain, number)
+    if (name !== plain) this.taken.set(name, 1)
     return name
   }
 
@@ -234,20 +290,30 @@ export class SchemaConverter {
   }
 }
 
+/** What stands for a schema in its parent; an object is filled in later by its task. */
+function begin(schema: unknown, base: Record<string, unknown> | undefined, tasks: Task[]): JsonSchema {
+  if (typeof schema === 'boolean') return schema
+  const target: Record<string, unknown> = {}
+  if (isObject(schema)) tasks.push({ schema, target, base })
+  return target
+}
+
 function setType(value: unknown, result: Record<string, unknown>): void {
   if (typeof value === 'string') {
     if (TYPES.has(value)) result.type = value
   } else if (Array.isArray(value)) {
-    const types = withoutRepeats(value.filter(each => TYPES.has(each)))
+    const types = [...new Set(value.filter(each => TYPES.has(each)))]
     if (types.length > 0) result.type = types
   }
 }
 
-/** What followed a tuple before 2020-12 (`additionalItems`) is `items` now. */
+/** What followed a tuple before 2020-12 (`additionalItems`) is `items` now; a list of which nothing is said holds anything. */
 function finishTuple(schema: Record<string, unknown>, result: Record<string, unknown>): void {
   const { additionalItems } = result
   delete result.additionalItems
   if (Array.isArray(schema.items) && additionalItems !== undefined) result.items = additionalItems
+  const isList = result.type === 'array' || (Array.isArray(result.type) && result.type.includes('array'))
+  if (isList && result.items === undefined && result.prefixItems === undefined) result.items = {}
 }
 
 function finishBounds(schema: Record<string, unknown>, result: Record<string, unknown>): void {
@@ -261,16 +327,26 @@ function finishBounds(schema: Record<string, unknown>, result: Record<string, un
   }
 }
 
+/** Adds properties that are flagged as required, takes away those that were left out. */
 function finishRequired(schema: Record<string, unknown>, result: Record<string, unknown>): void {
-  if (!isObject(schema.properties) || result.properties === undefined) return
-  const { properties } = schema
-  const flagged = Object.keys(properties).filter(name => {
-    const property = properties[name]
-    return isObject(property) && property.required === true
-  })
-  if (flagged.length === 0) return
-  const required = Array.isArray(result.required) ? result.required : []
-  result.required = withoutRepeats([...required, ...flagged])
+  if (!isObject(schema.properties) || !isObject(result.properties)) return
+  const given = schema.properties
+  const kept = result.properties
+  const names = new Set<string>()
+  let isChanged = false
+  for (const name of Array.isArray(result.required) ? result.required.filter(isText) : []) {
+    if (Object.hasOwn(given, name) && !Object.hasOwn(kept, name)) isChanged = true
+    else names.add(name)
+  }
+  for (const name of Object.keys(kept)) {
+    const property = given[name]
+    if (!isObject(property) || property.required !== true || names.has(name)) continue
+    names.add(name)
+    isChanged = true
+  }
+  if (!isChanged) return
+  if (names.size > 0) result.required = [...names]
+  else delete result.required
 }
 
 function nullable(schema: Record<string, unknown>): Record<string, unknown> {
@@ -284,7 +360,7 @@ function nullable(schema: Record<string, unknown>): Record<string, unknown> {
     return { ...outside, anyOf: [inside, { type: 'null' }] }
   }
   const types = Array.isArray(schema.type) ? schema.type : schema.type === undefined ? [] : [schema.type]
-  if (types.length > 0) schema.type = withoutRepeats([...types, 'null'])
+  if (types.length > 0) schema.type = [...new Set([...types, 'null'])]
   if (Array.isArray(schema.enum) && !schema.enum.includes(null)) schema.enum = [...schema.enum, null]
   return schema
 }
@@ -294,26 +370,60 @@ function describePattern(pattern: string, result: Record<string, unknown>): void
   result.description = typeof result.description === 'string' ? `${result.description}\n${note}` : note
 }
 
-function mapValues(
-  map: Record<string, unknown>,
-  convert: (value: unknown) => unknown,
-  keeps: (key: string) => boolean = () => true,
-): Record<string, unknown> {
-  const result: Record<string, unknown> = {}
-  for (const [key, value] of Object.entries(map)) {
-    if (keeps(key)) result[key] = convert(value)
+function* mapped(values: readonly unknown[], convert: (value: unknown) => unknown): Generator<void, unknown[]> {
+  const result: unknown[] = []
+  for (const value of values) {
+    result.push(convert(value))
+    if (result.length % STEP_MEMBERS === 0) yield
   }
   return result
 }
 
-function withoutRepeats<T>(values: readonly T[]): T[] {
+function* mapValues(
+  map: Record<string, unknown>,
+  convert: (value: unknown) => unknown,
+  keeps: (key: string, value: unknown) => boolean = () => true,
+): Generator<void, Record<string, unknown>> {
+  const result: Record<string, unknown> = {}
+  let count = 0
+  for (const key of Object.keys(map)) {
+    if (keeps(key, map[key])) result[key] = convert(map[key])
+    if (++count % STEP_MEMBERS === 0) yield
+  }
+  return result
+}
+
+function* withoutRepeats<T>(values: readonly T[]): Generator<void, T[]> {
   const seen = new Set<string>()
-  return values.filter(value => {
-    const text = JSON.stringify(value)
-    if (seen.has(text)) return false
+  const result: T[] = []
+  let count = 0
+  for (const value of values) {
+    if (++count % STEP_MEMBERS === 0) yield
+    const text = typeof value === 'string' ? `"${value}` : JSON.stringify(value)
+    if (seen.has(text)) continue
     seen.add(text)
-    return true
-  })
+    result.push(value)
+  }
+  return result
+}
+
+/**
+ * Adds the size of what is written with a converted schema: its own keywords and, for values that are no schemas (a default,
+ * examples, a list of values), all that is inside. Schemas inside are measured when their own turn comes: they are empty now.
+ */
+export function* measure(value: object, size: Size): Generator<void> {
+  const pending: object[] = [value]
+  let sinceYield = 0
+  for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
+    for (const key of Array.isArray(at) ? at.keys() : Object.keys(at)) {
+      const member = (at as Record<string | number, unknown>)[key]
+      size.values++
+      if (typeof key === 'string') size.characters += key.length
+      if (typeof member === 'string') size.characters += member.length
+      else if (typeof member === 'object' && member !== null) pending.push(member)
+      if (++sinceYield % STEP_MEMBERS === 0) yield
+    }
+  }
 }
 
 function isText(value: unknown): value is string {
@@ -328,11 +438,16 @@ function isCount(value: unknown): boolean {
   return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
-/** True if this is a pattern as JSON Schema wants it (ECMAScript, Unicode). It is parsed, not run. */
-function isPattern(value: unknown): value is string {
-  if (typeof value !== 'string' || value.length > LONGEST_PATTERN_CHARACTERS) return false
+/** True if this is an ECMAScript pattern, with the Unicode flag that JSON Schema wants or, as people write them, without. It is parsed, not run. */
+export function isPattern(value: unknown): value is string {
+  return (
+    typeof value === 'string' && value.length <= LONGEST_PATTERN_CHARACTERS && (parses(value, 'u') || parses(value, ''))
+  )
+}
+
+function parses(pattern: string, flags: string): boolean {
   try {
-    new RegExp(value, 'u')
+    new RegExp(pattern, flags)
     return true
   } catch {
     return false

@@ -1,0 +1,171 @@
+import t from 'tap'
+import { InvalidRequest } from '../../src/errors.js'
+import { inspection } from '../../src/tool/definition/check/check.js'
+import { checkDefinition, compareDefinitions, toFunctions } from '../../src/tool/definition/index.js'
+import { type Family, families, partsOf } from './growth.js'
+
+const IS_FULL = process.env.TEST_CAMPAIGN === 'full'
+/** A definition of each size is measured with its size halved and doubled; the limit of a body is 5 MiB. */
+const SIZES_BYTES = IS_FULL ? [4_000, 64_000, 512_000, 2_400_000] : [100_000]
+const MOST_EXPONENT = 1.1
+/** Time grows with the caches that a larger document leaves: what parsing it costs beyond the proportion is granted to the check. */
+const SLACK = 0.1
+const MOST_CHECK_MS_PER_MB = 300
+/** The function view and the comparison are bounded by what they make and compare, whatever the size of the document. */
+const MOST_OTHER_MS = 3000
+/** What a document may cost at any size: some rules are applied to as many operations as a definition may have. */
+const FLOOR_MS = 60
+/** Beyond this one step is no longer short. The listing of one object's keys cannot be divided. */
+const MOST_STEP_MS = 15
+const LISTING_MS_PER_KEY = 0.0004
+const ROUNDS = 8
+
+type Work = (definition: Record<string, unknown>, text: string) => void
+
+interface Measured {
+  bytes: number
+  ms: number
+  controlMs: number
+}
+
+/** Time of this process's processor in ms, of all its threads, as the machine may be busy with other work. */
+function processorMs(run: () => void): number {
+  const started = process.cpuUsage()
+  run()
+  const used = process.cpuUsage(started)
+  return (used.user + used.system) / 1000
+}
+
+/** The slope of the straight line through the logarithms. */
+function exponentOf(
+  points: readonly Measured[],
+  of: (point: Measured) => number,
+  over: (point: Measured) => number,
+): number {
+  const xs = points.map(point => Math.log(over(point)))
+  const ys = points.map(point => Math.log(of(point)))
+  const mean = (values: readonly number[]) => values.reduce((sum, each) => sum + each, 0) / values.length
+  const [meanX, meanY] = [mean(xs), mean(ys)]
+  const covariance = xs.reduce((sum, x, i) => sum + (x - meanX) * ((ys[i] as number) - meanY), 0)
+  return covariance / xs.reduce((sum, x) => sum + (x - meanX) ** 2, 0)
+}
+
+/** Measures documents of half, once and twice the size until the growth is as it should be, at most `ROUNDS` times: noise only adds. */
+function measure(
+  family: Family,
+  bytes: number,
+  work: Work,
+  isFine: (points: readonly Measured[]) => boolean,
+): Measured[] {
+  const documents = [bytes / 2, bytes, bytes * 2].map(size => {
+    const text = JSON.stringify(family.make(partsOf(family, size)))
+    return { text, definition: JSON.parse(text) as Record<string, unknown> }
+  })
+  const points = documents.map(({ text }) => ({ bytes: text.length, ms: Infinity, controlMs: Infinity }))
+  for (let round = 0; round < ROUNDS && (round < 2 || !isFine(points)); round++) {
+    documents.forEach(({ text, definition }, i) => {
+      const point = points[i] as Measured // one for each document
+      point.ms = Math.min(
+        point.ms,
+        processorMs(() => work(definition, text)),
+      )
+      point.controlMs = Math.min(
+        point.controlMs,
+        processorMs(() => JSON.parse(text)),
+      )
+    })
+  }
+  return points
+}
+
+function growsLinearly(points: readonly Measured[]): boolean {
+  const [, , largest] = points as [Measured, Measured, Measured]
+  if (largest.ms < FLOOR_MS) return true
+  const exponent = exponentOf(
+    points,
+    point => point.ms,
+    point => point.bytes,
+  )
+  const control = exponentOf(
+    points,
+    point => point.controlMs,
+    point => point.bytes,
+  )
+  return exponent <= Math.max(MOST_EXPONENT, control + SLACK)
+}
+
+function shown(points: readonly Measured[]): string {
+  return points.map(({ bytes, ms }) => `${Math.round(bytes / 1000)} kB ${ms.toFixed(1)} ms`).join(', ')
+}
+
+/** The function view of a definition that is accepted and not too large for it. */
+function functionsOf(definition: unknown): void {
+  try {
+    toFunctions(definition)
+  } catch (error) {
+    if (!(error instanceof InvalidRequest)) throw error
+  }
+}
+
+/** The longest step in ms, the shortest of a few attempts, as other work on the machine and collections only add. */
+function longestStepMs(definition: unknown, fine: number): number {
+  let best = Infinity
+  for (let round = 0; round < ROUNDS && best > fine; round++) {
+    const steps = inspection(definition, {}, true)
+    let longest = 0
+    for (let isDone = false; !isDone; ) {
+      const ms = processorMs(() => {
+        isDone = steps.next().done === true
+      })
+      longest = Math.max(longest, ms)
+    }
+    best = Math.min(best, longest)
+  }
+  return best
+}
+
+function mostKeys(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0
+  const members = Object.values(value)
+  return members.reduce(
+    (most: number, each) => Math.max(most, mostKeys(each)),
+    Array.isArray(value) ? 0 : members.length,
+  )
+}
+
+t.setTimeout(IS_FULL ? 3_600_000 : 280_000)
+
+const definitions = families.flatMap(family => SIZES_BYTES.map(bytes => ({ family, bytes })))
+
+t.test('growth: the check takes time in proportion to the document, and little of it', async t => {
+  t.ok(!IS_FULL || definitions.length >= 200, `${definitions.length} definitions`)
+  for (const { family, bytes } of definitions) {
+    const isFine = (points: readonly Measured[]) =>
+      growsLinearly(points) &&
+      points.every(point => point.ms <= Math.max(FLOOR_MS, (MOST_CHECK_MS_PER_MB * point.bytes) / 1e6))
+    const points = measure(family, bytes, definition => void checkDefinition(definition), isFine)
+    t.ok(isFine(points), `${family.name}: ${shown(points)}`)
+  }
+})
+
+t.test('growth: so do the function view and the comparison, up to what they may make', async t => {
+  for (const { family, bytes } of definitions) {
+    const isFine = (points: readonly Measured[]) => points.every(point => point.ms <= MOST_OTHER_MS)
+    const functions = measure(family, bytes, functionsOf, isFine)
+    t.ok(isFine(functions), `functions of ${family.name}: ${shown(functions)}`)
+    const compare: Work = (definition, text) => {
+      compareDefinitions(definition, { ...(JSON.parse(text) as object), 'x-other': 1 })
+    }
+    const compared = measure(family, bytes, compare, isFine)
+    t.ok(isFine(compared), `comparison of ${family.name}: ${shown(compared)}`)
+  }
+})
+
+t.test('growth: no step of the check is long, so that it never holds the event loop', async t => {
+  for (const { family, bytes } of definitions) {
+    const definition = JSON.parse(JSON.stringify(family.make(partsOf(family, bytes)))) as unknown
+    const most = MOST_STEP_MS + mostKeys(definition) * LISTING_MS_PER_KEY
+    const longest = longestStepMs(definition, most)
+    t.ok(longest <= most, `${family.name}: ${longest.toFixed(1)} ms`)
+  }
+})

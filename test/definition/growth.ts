@@ -1,0 +1,720 @@
+type Json = Record<string, unknown>
+
+/** A kind of document made to cost more than its size says: `make(n)` has about `bytes` bytes for each of its `n` parts. */
+export interface Family {
+  name: string
+  bytes: number
+  make: (n: number) => Json
+}
+
+const HEAD = { openapi: '3.1.0', info: { title: 'Hostile' }, servers: [{ url: 'https://h.example.com' }] }
+const METHODS = ['get', 'post', 'put', 'patch', 'delete']
+
+function times<T>(count: number, make: (i: number) => T): T[] {
+  return Array.from({ length: Math.max(1, Math.round(count)) }, (_, i) => make(i))
+}
+
+function record(count: number, key: (i: number) => string, value: (i: number) => unknown): Json {
+  return Object.fromEntries(times(count, i => [key(i), value(i)]))
+}
+
+function operation(id: string, more: Json = {}): Json {
+  return { operationId: id, summary: id, ...more }
+}
+
+function document(paths: Json, more: Json = {}): Json {
+  return { ...HEAD, paths, ...more }
+}
+
+function withBody(schema: unknown, more: Json = {}): Json {
+  const requestBody = { content: { 'application/json': { schema } } }
+  return document({ '/x': { post: operation('x', { requestBody }) } }, more)
+}
+
+function withParameters(parameters: unknown[], more: Json = {}): Json {
+  // Many operations, as one takes few parameters.
+  const perOperation = 400
+  const paths = record(
+    Math.ceil(parameters.length / perOperation),
+    i => `/p${i}`,
+    i => ({ get: operation(`o${i}`, { parameters: parameters.slice(i * perOperation, (i + 1) * perOperation) }) }),
+  )
+  return document(paths, more)
+}
+
+function nested(levels: number, wrap: (inner: unknown, level: number) => unknown, leaf: unknown = {}): unknown {
+  let value = leaf
+  for (let i = 0; i < levels; i++) value = wrap(value, i)
+  return value
+}
+
+const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
+const item = (name: string) => ({ $ref: `#/components/pathItems/${name}` })
+const long = (length: number) => 'a'.repeat(Math.max(1, Math.round(length)))
+
+/** A chain of path items that end in `last`, the i-th having `members(i)` beside its reference. */
+function chainOfItems(length: number, members: (i: number) => Json, last: Json): Json {
+  return record(
+    length,
+    i => `C${i}`,
+    i => (i === length - 1 ? last : { ...members(i), $ref: `#/components/pathItems/C${i + 1}` }),
+  )
+}
+
+export const families: readonly Family[] = [
+  // Bases: what references are resolved against.
+  {
+    name: 'references relative to one long $id',
+    bytes: 48,
+    make: n =>
+      withBody({ $id: `https://h.example.com/${long(n * 10)}`, allOf: times(n, i => ({ $ref: `r${i}.json` })) }),
+  },
+  {
+    name: 'references relative to one $id of the allowed length',
+    bytes: 22,
+    make: n => withBody({ $id: `https://h.example.com/${long(480)}`, allOf: times(n, i => ({ $ref: `r${i}` })) }),
+  },
+  {
+    name: 'relative references that find their schema',
+    bytes: 60,
+    make: n =>
+      withBody({
+        $id: `https://h.example.com/${long(400)}/`,
+        allOf: times(n, i => ({ $id: `https://h.example.com/${long(400)}/r${i % 50}`, $ref: `r${i % 50}` })),
+      }),
+  },
+  {
+    name: 'references to a long $self',
+    bytes: 40,
+    make: n =>
+      withBody({ allOf: times(n, i => ({ $ref: `r${i}.json` })) }, { $self: `https://h.example.com/${long(n * 10)}` }),
+  },
+  {
+    name: 'references to a $self of the allowed length',
+    bytes: 22,
+    make: n => withBody({ allOf: times(n, i => ({ $ref: `r${i}` })) }, { $self: `/${long(480)}` }),
+  },
+  {
+    name: 'identifiers and references to them',
+    bytes: 44,
+    make: n => withBody({ allOf: times(n, i => ({ $id: `urn:a:${i}`, $ref: `urn:a:${i + 1}` })) }),
+  },
+  {
+    name: 'named schemas at a deep place',
+    bytes: 24,
+    make: n => withBody(nested(50, not => ({ not }), { allOf: times(n, i => ({ $anchor: `a${i}` })) })),
+  },
+  {
+    name: 'pointers inside a schema with an identifier',
+    bytes: 36,
+    make: n =>
+      withBody({ $id: 'urn:a', $defs: { a: {} }, allOf: times(n, i => ({ $ref: `#/$defs/a${i % 2 ? '' : '/x'}` })) }),
+  },
+  {
+    name: 'long references of one length that differ at their end',
+    bytes: 20_040,
+    make: n => withBody({ allOf: times(n, i => ({ $ref: `#/${long(20_000)}${String(i).padStart(6, '0')}` })) }),
+  },
+  {
+    name: 'deep pointers',
+    bytes: 160,
+    make: n =>
+      withBody({ allOf: times(n, i => ({ $ref: `#/x${'/a'.repeat(60)}/${i}` })) }, { x: nested(70, a => ({ a })) }),
+  },
+  {
+    name: 'percent signs in pointers',
+    bytes: 180,
+    make: n => withBody({ allOf: times(n, i => ({ $ref: `#/${'%41'.repeat(50)}%${i}` })) }),
+  },
+  // Shared path items.
+  {
+    name: 'paths of one chain of path items with null methods',
+    bytes: 48,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => item('C0'),
+        ),
+        { components: { pathItems: chainOfItems(63, () => Object.fromEntries(METHODS.map(m => [m, null])), {}) } },
+      ),
+  },
+  {
+    name: 'paths of one chain of path items without methods',
+    bytes: 48,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => item('C0'),
+        ),
+        { components: { pathItems: chainOfItems(63, () => ({ summary: 'x' }), {}) } },
+      ),
+  },
+  {
+    name: 'paths of one chain of path items with one method at its end',
+    bytes: 48,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => item('C0'),
+        ),
+        { components: { pathItems: chainOfItems(63, () => ({ summary: 'x' }), { get: operation('x') }) } },
+      ),
+  },
+  {
+    name: 'paths that each refer to the next',
+    bytes: 34,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ $ref: `#/paths/~1p${i + 1}` }),
+        ),
+      ),
+  },
+  {
+    name: 'paths that each refer to the next, in rings of 60',
+    bytes: 34,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ $ref: `#/paths/~1p${i % 60 === 59 ? i - 59 : i + 1}` }),
+        ),
+      ),
+  },
+  {
+    name: 'paths in chains of 63, without methods',
+    bytes: 34,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => (i % 63 === 62 ? {} : { $ref: `#/paths/~1p${i + 1}` }),
+        ),
+      ),
+  },
+  {
+    name: 'paths of one path item with many unknown methods',
+    bytes: 62,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => item('P'),
+        ),
+        {
+          components: {
+            pathItems: {
+              P: record(
+                n,
+                i => `bad${i}`,
+                () => ({}),
+              ),
+            },
+          },
+        },
+      ),
+  },
+  {
+    name: 'paths of one path item with many parameters',
+    bytes: 48,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => item('P'),
+        ),
+        {
+          components: {
+            pathItems: { P: { parameters: times(400, i => ({ name: `p${i}`, in: 'path' })), get: operation('x') } },
+          },
+        },
+      ),
+  },
+  {
+    name: 'paths of one operation with a large body',
+    bytes: 64,
+    make: n => {
+      const requestBody = {
+        content: { 'application/json': { schema: { allOf: times(n, () => ({ type: 'string' })) } } },
+      }
+      return document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => item('P'),
+        ),
+        { components: { pathItems: { P: { post: operation('x', { requestBody }) } } } },
+      )
+    },
+  },
+  {
+    name: 'paths whose methods shadow those of a chain',
+    bytes: 80,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ get: operation(`o${i}`), ...item('C0') }),
+        ),
+        { components: { pathItems: chainOfItems(63, () => ({ get: operation('x') }), {}) } },
+      ),
+  },
+  // Operations and parameters.
+  {
+    name: 'operations',
+    bytes: 58,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ get: operation(`o${i}`) }),
+        ),
+      ),
+  },
+  {
+    name: 'null operations',
+    bytes: 20,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => ({ get: null }),
+        ),
+      ),
+  },
+  {
+    name: 'null paths',
+    bytes: 13,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => null,
+        ),
+      ),
+  },
+  {
+    name: 'unknown methods',
+    bytes: 12,
+    make: n =>
+      document({
+        '/x': record(
+          n,
+          i => `m${i}`,
+          () => null,
+        ),
+      }),
+  },
+  {
+    name: 'placeholders of one length that differ at their end',
+    bytes: 8020,
+    make: n =>
+      document(
+        record(
+          n / 100,
+          j => `/${j}/${times(100, i => `{${long(8000)}${j}.${i}}`).join('')}`,
+          j => ({ get: operation(`o${j}`) }),
+        ),
+      ),
+  },
+  {
+    name: 'placeholders and as many declarations',
+    bytes: 45,
+    make: n =>
+      document(
+        record(
+          n / 400,
+          j => `/${j}/${times(400, i => `{p${i}}`).join('')}`,
+          j => ({
+            get: operation(`o${j}`, { parameters: times(400, i => ({ name: `p${i}`, in: 'path' })) }),
+          }),
+        ),
+      ),
+  },
+  {
+    name: 'parameters that are references to a chain of 63',
+    bytes: 42,
+    make: n =>
+      withParameters(
+        times(n, () => ({ $ref: '#/components/parameters/P0' })),
+        {
+          components: {
+            parameters: record(
+              63,
+              i => `P${i}`,
+              i => (i === 62 ? { name: 'p', in: 'query' } : { $ref: `#/components/parameters/P${i + 1}` }),
+            ),
+          },
+        },
+      ),
+  },
+  {
+    name: 'parameters that refer to each other in one long chain',
+    bytes: 100,
+    make: n =>
+      withParameters(
+        times(n, i => ({ $ref: `#/components/parameters/P${i}` })),
+        {
+          components: {
+            parameters: record(
+              n,
+              i => `P${i}`,
+              i => ({ $ref: `#/components/parameters/P${i + 1}` }),
+            ),
+          },
+        },
+      ),
+  },
+  {
+    name: 'operations that share a large schema',
+    bytes: 160,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({
+            post: operation(`o${i}`, { requestBody: { content: { 'application/json': { schema: ref('A') } } } }),
+          }),
+        ),
+        {
+          components: {
+            schemas: {
+              A: {
+                properties: record(
+                  n,
+                  i => `a${i}`,
+                  () => ({ type: 'string' }),
+                ),
+              },
+            },
+          },
+        },
+      ),
+  },
+  {
+    name: 'operations that share many schemas',
+    bytes: 200,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({
+            post: operation(`o${i}`, { requestBody: { content: { 'application/json': { schema: ref('S0') } } } }),
+          }),
+        ),
+        {
+          components: {
+            schemas: record(
+              n,
+              i => `S${i}`,
+              i => ({ items: ref(`S${i + 1 < n ? i + 1 : 0}`), title: 'x' }),
+            ),
+          },
+        },
+      ),
+  },
+  {
+    name: 'operations that share a parameter with a large schema',
+    bytes: 120,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({
+            get: operation(`o${i}`, { parameters: [{ $ref: '#/components/parameters/P' }] }),
+          }),
+        ),
+        {
+          components: {
+            parameters: { P: { name: 'p', in: 'query', schema: { enum: times(n, i => `v${i}`) } } },
+          },
+        },
+      ),
+  },
+  {
+    name: 'operations that share 400 path-level parameters',
+    bytes: 80,
+    make: n =>
+      document({
+        '/x': {
+          parameters: times(400, i => ({ name: `p${i}`, in: 'query' })),
+          ...record(
+            Math.min(n, 60),
+            i => [...'delete'].map((c, bit) => ((i >> bit) & 1 ? c.toUpperCase() : c)).join(''),
+            i => operation(`o${i}`),
+          ),
+        },
+        ...record(
+          n,
+          i => `/p${i}`,
+          i => ({ get: operation(`q${i}`) }),
+        ),
+      }),
+  },
+  {
+    name: 'operationIds of one length that differ at their end',
+    bytes: 20_060,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ get: { operationId: `${long(20_000)}${String(i).padStart(6, '0')}`, summary: 'x' } }),
+        ),
+      ),
+  },
+  {
+    name: 'operationIds that read the same to a model',
+    bytes: 60,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ get: { operationId: String.fromCodePoint(0x4e00 + (i % 5000)) + i, summary: 'x' } }),
+        ),
+      ),
+  },
+  // Schemas.
+  { name: 'empty schemas in one list', bytes: 3, make: n => withBody({ allOf: times(n, () => ({})) }) },
+  {
+    name: 'properties',
+    bytes: 12,
+    make: n =>
+      withBody({
+        properties: record(
+          n,
+          i => `p${i}`,
+          () => ({}),
+        ),
+      }),
+  },
+  {
+    name: 'properties that are no schemas',
+    bytes: 10,
+    make: n =>
+      withBody({
+        properties: record(
+          n,
+          i => `p${i}`,
+          () => 1,
+        ),
+      }),
+  },
+  {
+    name: 'unknown keywords',
+    bytes: 10,
+    make: n =>
+      withBody(
+        record(
+          n,
+          i => `k${i}`,
+          () => 1,
+        ),
+      ),
+  },
+  { name: 'values of an enum', bytes: 8, make: n => withBody({ enum: times(n, i => `v${i}`) }) },
+  {
+    name: 'large values of an enum that differ little',
+    bytes: 1010,
+    make: n => withBody({ enum: times(n, i => `${long(1000)}${i}`) }),
+  },
+  { name: 'required names', bytes: 8, make: n => withBody({ required: times(n, i => `v${i}`) }) },
+  {
+    name: 'allOf nested to the limit, wide at its end',
+    bytes: 14,
+    make: n => withBody(nested(40, inner => ({ allOf: [inner] }), { allOf: times(n, i => ({ minLength: i })) })),
+  },
+  {
+    name: 'schemas of one name in many places',
+    bytes: 60,
+    make: n =>
+      withBody(
+        { allOf: times(n, i => ({ $ref: `#/components/schemas/S${i}/items` })) },
+        {
+          components: {
+            schemas: record(
+              n,
+              i => `S${i}`,
+              () => ({ items: {} }),
+            ),
+          },
+        },
+      ),
+  },
+  {
+    name: 'schemas that refer to each other in one long chain',
+    bytes: 45,
+    make: n =>
+      withBody(ref('S0'), {
+        components: {
+          schemas: record(
+            n,
+            i => `S${i}`,
+            i => ({ items: ref(`S${i + 1 < n ? i + 1 : 0}`) }),
+          ),
+        },
+      }),
+  },
+  {
+    name: 'references to references, 60 in a row',
+    bytes: 45,
+    make: n =>
+      withBody(
+        { allOf: times(n, i => ref(`S${i}`)) },
+        {
+          components: {
+            schemas: record(
+              n,
+              i => `S${i}`,
+              i => (i % 60 === 59 ? {} : ref(`S${i + 1 < n ? i + 1 : 0}`)),
+            ),
+          },
+        },
+      ),
+  },
+  {
+    name: 'every schema refers to every schema',
+    bytes: 40,
+    make: n => {
+      const side = Math.ceil(Math.sqrt(n))
+      return withBody(ref('S0'), {
+        components: {
+          schemas: record(
+            side,
+            i => `S${i}`,
+            () => ({ anyOf: times(side, j => ref(`S${j}`)) }),
+          ),
+        },
+      })
+    },
+  },
+  {
+    name: 'patterns',
+    bytes: 44,
+    make: n => withBody({ allOf: times(n, i => ({ pattern: `^(([a-z])+.)+[A-Z]${i}$` })) }),
+  },
+  { name: 'patterns that are none', bytes: 24, make: n => withBody({ allOf: times(n, i => ({ pattern: `((${i}` })) }) },
+  {
+    name: 'required flags of properties',
+    bytes: 28,
+    make: n =>
+      withBody({
+        properties: record(
+          n,
+          i => `p${i}`,
+          () => ({ required: true }),
+        ),
+      }),
+  },
+  // Servers, texts, containers.
+  {
+    name: 'servers',
+    bytes: 14,
+    make: n => ({ ...document({ '/x': { get: operation('x') } }), servers: times(n, () => ({ url: '//a' })) }),
+  },
+  {
+    name: 'values of a server variable',
+    bytes: 14,
+    make: n => ({
+      ...document({ '/x': { get: operation('x') } }),
+      servers: [
+        {
+          url: `https://{a}.example.com/${long(7000)}`,
+          variables: { a: { default: 'x', enum: times(n, i => `v${i}.${i}`) } },
+        },
+      ],
+    }),
+  },
+  {
+    name: 'servers of operations with variables',
+    bytes: 180,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({
+            get: operation(`o${i}`, {
+              servers: [{ url: '{a}{a}{b}', variables: { a: { default: 'http' }, b: { enum: ['x', 'y'] } } }],
+            }),
+          }),
+        ),
+      ),
+  },
+  { name: 'empty lists', bytes: 3, make: n => document({ 'x-a': times(n, () => []) }) },
+  {
+    name: 'nested brackets',
+    bytes: 2,
+    make: n => document({ 'x-a': times(n / 100, () => nested(100, inner => [inner])) }),
+  },
+  {
+    name: 'keys of one object',
+    bytes: 9,
+    make: n =>
+      document({
+        'x-a': record(
+          n,
+          i => `k${i}`,
+          () => 0,
+        ),
+      }),
+  },
+  { name: 'numbers', bytes: 2, make: n => document({ 'x-a': times(n, () => 1) }) },
+  { name: 'large integers', bytes: 20, make: n => document({ 'x-a': times(n, () => 2 ** 60) }) },
+  { name: 'half surrogate pairs', bytes: 9, make: n => document({ 'x-a': times(n, () => '\ud800') }) },
+  {
+    name: 'long keys',
+    bytes: 9010,
+    make: n =>
+      document({
+        'x-a': record(
+          n,
+          i => `${long(9000)}${i}`,
+          () => 0,
+        ),
+      }),
+  },
+  { name: 'one long text', bytes: 1, make: n => document({ '/x': { get: operation('x', { description: long(n) }) } }) },
+  {
+    name: 'security schemes',
+    bytes: 50,
+    make: n =>
+      document(
+        { '/x': { get: operation('x') } },
+        {
+          components: {
+            securitySchemes: record(
+              n,
+              i => `s${i}`,
+              () => ({ type: 'apiKey', in: 'query', name: 'k' }),
+            ),
+          },
+        },
+      ),
+  },
+]
+
+/** The parts of a family's document that has about `bytes` bytes. */
+export function partsOf(family: Family, bytes: number): number {
+  return Math.max(1, Math.round((bytes - 200) / family.bytes))
+}
