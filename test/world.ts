@@ -68,12 +68,13 @@ function open(url: string): ServiceDatabase {
   return openUrl(url, readConfig({ DATABASE_POOL_SIZE: '20' }))
 }
 
-/** What the template's content depends on: the document, the migrations, and what applies it. */
+/** What the template's content may depend on: the document, the migrations, and the whole program that applies it. */
 function contentHash(): string {
   const hash = createHash('sha256').update(readFileSync(worldFile()))
-  for (const folder of ['migrations', 'src/admin/apply', 'src/updates', 'src/secrets']) {
-    const names = readdirSync(join(BUILD, folder)).filter(name => name.endsWith('.js'))
-    for (const name of names.sort()) hash.update(readFileSync(join(BUILD, folder, name)))
+  for (const folder of ['migrations', 'src']) {
+    const names = readdirSync(join(BUILD, folder), { recursive: true, encoding: 'utf8' })
+    for (const name of names.filter(name => name.endsWith('.js')).sort())
+      hash.update(name).update(readFileSync(join(BUILD, folder, name)))
   }
   return hash.digest('hex').slice(0, 12)
 }

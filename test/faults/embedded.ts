@@ -93,10 +93,14 @@ export interface EmbeddedFault extends Fault<EmbeddedServer> {
   ownDisk?: boolean
 }
 
+/** A server that recovers from a crash takes as long as the machine lets it: what counts is that it comes back by itself. */
+const recoveryLimitMs = 30_000
+
 /** What may happen to a service with the embedded server. Nothing but a killed service is started again from outside. */
 export const EMBEDDED_FAULTS: Readonly<Record<string, EmbeddedFault>> = {
   embedded_postmaster_killed: {
     holdMs: () => 0,
+    recoveryLimitMs,
     strike: async ({ cluster }) => {
       signal(cluster.pids().postmaster, 'SIGKILL')
       return async () => {}
@@ -104,6 +108,7 @@ export const EMBEDDED_FAULTS: Readonly<Record<string, EmbeddedFault>> = {
   },
   embedded_group_killed: {
     holdMs: () => 0,
+    recoveryLimitMs,
     strike: async ({ cluster }) => {
       process.kill(-cluster.pids().shell, 'SIGKILL')
       return async () => {}
@@ -111,6 +116,7 @@ export const EMBEDDED_FAULTS: Readonly<Record<string, EmbeddedFault>> = {
   },
   embedded_service_killed: {
     holdMs: () => 0,
+    recoveryLimitMs,
     mayLose: true,
     strike: async ({ service }) => {
       await service.stop('SIGKILL')
@@ -122,6 +128,7 @@ export const EMBEDDED_FAULTS: Readonly<Record<string, EmbeddedFault>> = {
   },
   embedded_both_killed: {
     holdMs: () => 0,
+    recoveryLimitMs,
     mayLose: true,
     strike: async ({ cluster, service }) => {
       signal(cluster.pids().postmaster, 'SIGKILL')
@@ -135,6 +142,7 @@ export const EMBEDDED_FAULTS: Readonly<Record<string, EmbeddedFault>> = {
   embedded_disk_full: {
     ownDisk: true,
     holdMs: () => 2_000,
+    recoveryLimitMs,
     strike: async ({ cluster }) => {
       const makeRoom = cluster.fill()
       await cluster.exhaustWal()

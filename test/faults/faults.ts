@@ -15,6 +15,8 @@ export interface Fault<S = Cluster> {
   /** Breaks something; answers what mends it. */
   strike(broken: Broken<S>): Promise<() => Promise<void>>
   holdMs: (run: number) => number
+  /** How long the recovery may take; default 5,000. */
+  recoveryLimitMs?: number
   /** Clients see connection errors: the service itself dies. */
   mayLose?: boolean
 }

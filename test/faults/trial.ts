@@ -36,8 +36,9 @@ export const TRIAL_SETTINGS = {
 }
 
 const BEFORE_MS = 250
-/** The longest recovery that is waited for; the rule allows 5 seconds. */
-const RECOVERY_LIMIT_MS = 8_000
+const RECOVERY_LIMIT_MS = 5_000
+/** How much longer than that a recovery is waited for, to see how long it took. */
+const LATE_MS = 3_000
 const CALM_MS = 500
 
 /** A database server that a trial asks, and removes at its end. */
@@ -94,13 +95,14 @@ export class Trial<S extends Server = Cluster> {
       await sleep(fault.holdMs(count))
       await mend()
       const mendedAt = performance.now()
-      await calm(load.sent, mendedAt)
+      const limitMs = fault.recoveryLimitMs ?? RECOVERY_LIMIT_MS
+      await calm(load.sent, mendedAt, limitMs + LATE_MS)
       await load.stop()
       const found = await findings(this.#cluster, load.sent, mayLose)
       // A killed service takes its last lines with it.
       if (!mayLose) found.faults.push(...this.#logFaults(load, loggedBefore))
       const repeats = await this.#repeatUnknown(load, found)
-      return summary(load.sent, found, repeats, mendedAt)
+      return summary(load.sent, found, repeats, mendedAt, limitMs)
     } finally {
       await load.stop()
       load.close()
@@ -144,8 +146,8 @@ function isUnknown({ status, outcome, dryRun }: Sent): boolean {
 }
 
 /** Waits until every client has been answered well for a while. */
-async function calm(sent: readonly Sent[], mendedAt: number): Promise<void> {
-  while (performance.now() < mendedAt + RECOVERY_LIMIT_MS) {
+async function calm(sent: readonly Sent[], mendedAt: number, limitMs: number): Promise<void> {
+  while (performance.now() < mendedAt + limitMs) {
     const trouble = Math.max(mendedAt, ...sent.filter(isTrouble).map(({ endedAt }) => endedAt))
     const successes = sent.filter(({ status, endedAt }) => status === 200 && endedAt > trouble).length
     if (performance.now() > trouble + CALM_MS && successes > 20) return
@@ -158,7 +160,7 @@ function isTrouble({ status, endedAt }: Sent): boolean {
   return endedAt > 0 && status !== 200 && status !== 412
 }
 
-function summary(sent: readonly Sent[], found: Findings, repeats: string[], mendedAt: number): Run {
+function summary(sent: readonly Sent[], found: Findings, repeats: string[], mendedAt: number, limitMs: number): Run {
   const updates = sent.filter(({ dryRun }) => !dryRun)
   const after = (times: number[]) => times.filter(time => time > mendedAt).map(time => time - mendedAt)
   const unknown = updates.filter(({ outcome }) => outcome === 'unknown')
@@ -166,7 +168,7 @@ function summary(sent: readonly Sent[], found: Findings, repeats: string[], mend
     ...after(updates.filter(({ status }) => status === 200).map(({ endedAt }) => endedAt)),
   )
   const recoveryMs = Math.max(0, ...after(sent.filter(isTrouble).map(({ endedAt }) => endedAt)))
-  const slow = recoveryMs > 5_000 ? [`recovered only after ${Math.round(recoveryMs)} ms`] : []
+  const slow = recoveryMs > limitMs ? [`recovered only after ${Math.round(recoveryMs)} ms`] : []
   return {
     faults: [...found.faults, ...repeats, ...slow],
     requests: sent.length,

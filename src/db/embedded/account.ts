@@ -43,7 +43,8 @@ export function isRoot(): boolean {
  */
 export function preferredAccount(): Account {
   if (!isRoot()) return ownAccount()
-  const account = accountWhere(entry => entry.name === 'postgres') ?? accountWhere(entry => entry.name === 'nobody')
+  const accounts = passwordFile()
+  const account = accounts.find(({ name }) => name === 'postgres') ?? accounts.find(({ name }) => name === 'nobody')
   if (!account)
     throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
   return account
@@ -54,7 +55,7 @@ export function preferredAccount(): Account {
  * @throws EmbeddedUnavailable when the password file has no such user
  */
 export function accountOf(uid: number): Account {
-  const account = accountWhere(entry => entry.uid === uid)
+  const account = passwordFile().find(entry => entry.uid === uid)
   if (!account) throw new EmbeddedUnavailable(`the user id ${uid} has no entry in the password file`)
   return account
 }
@@ -107,18 +108,10 @@ function ownAccount(): Account {
   }
 }
 
-function accountWhere(matches: (entry: Account) => boolean): Account | undefined {
-  const own = isRoot() ? undefined : ownAccount()
-  if (own && matches(own)) return own
-  return passwordFile().find(matches)
-}
-
 function passwordFile(): Account[] {
-  const entries: Account[] = []
-  for (const line of readFileSync('/etc/passwd', 'utf8').split('\n')) {
-    const [name, , uid, gid] = line.split(':')
-    if (name && /^\d+$/.test(uid ?? '') && /^\d+$/.test(gid ?? ''))
-      entries.push({ name, uid: Number(uid), gid: Number(gid) })
-  }
-  return entries
+  const lines = readFileSync('/etc/passwd', 'utf8').split('\n')
+  return lines.flatMap(line => {
+    const [, name = '', uid, gid] = /^([^:]+):[^:]*:(\d+):(\d+):/.exec(line) ?? []
+    return name === '' ? [] : [{ name, uid: Number(uid), gid: Number(gid) }]
+  })
 }

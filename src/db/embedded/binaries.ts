@@ -1,6 +1,7 @@
+import { execFileSync } from 'node:child_process'
 import { createHash, randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { chmod, cp, lstat, mkdir, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
+import { cp, lstat, mkdir, readFile, rename, rm, symlink } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
@@ -129,20 +130,12 @@ async function makeCopy(native: string, target: string): Promise<void> {
     await mkdir(unfinished, { mode: 0o755 })
     await cp(native, join(unfinished, 'native'), { recursive: true, verbatimSymlinks: true })
     await makeLinks(join(unfinished, 'native'))
-    await makeReadable(unfinished)
+    // Whoever runs the server reads them; only this user writes them.
+    execFileSync('chmod', ['-R', 'u=rwX,go=rX', unfinished])
     await rename(unfinished, target)
   } catch (error) {
     if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
   } finally {
     await rm(unfinished, { recursive: true, force: true })
-  }
-}
-
-async function makeReadable(folder: string): Promise<void> {
-  await chmod(folder, 0o755)
-  for (const entry of await readdir(folder, { withFileTypes: true })) {
-    const path = join(folder, entry.name)
-    if (entry.isDirectory()) await makeReadable(path)
-    else if (entry.isFile()) await chmod(path, ((await lstat(path)).mode & 0o100) === 0 ? 0o644 : 0o755)
   }
 }

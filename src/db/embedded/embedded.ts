@@ -13,7 +13,7 @@ import {
 } from './holder.js'
 import { embeddedDataExists, type Home, openHome } from './home.js'
 import { takeLock } from './lock.js'
-import { clearRemains, logFile, readSmallFile } from './server-process.js'
+import { logFile, readSmallFile } from './server-process.js'
 
 export { EmbeddedUnavailable, embeddedDataExists }
 
@@ -47,7 +47,7 @@ export interface Embedded {
   /** What the server writes about itself. */
   logFile: string
   /** Whether the server, or one that another user of it has started since, still runs. */
-  isRunning(): Promise<boolean>
+  isRunning(): boolean
   /** Stops to be its user and waits for nothing: this process has joined its successor. */
   abandon(): void
   /** Leaves the server; the last process to do so stops it, and its promise resolves after that. End all pools before. */
@@ -88,7 +88,6 @@ export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded>
 async function start(home: Home, options: EmbeddedOptions, deadline: number): Promise<Membership> {
   const binaries = await findBinaries(home.account, options.binDir)
   checkMajor(home, binaries)
-  await clearRemains(home)
   const patience = Date.now() + SESSIONS_END_MS
   for (;;) {
     try {

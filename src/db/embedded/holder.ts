@@ -19,9 +19,9 @@ import type { Binaries } from './binaries.js'
 import { type Home, SOCKET_NAME } from './home.js'
 import { openFifo, openForWriting, probeFifo } from './lock.js'
 import {
-  isOfCluster,
+  clearRemains,
   isReady,
-  killCluster,
+  isServerRunning,
   logFile,
   logLength,
   logTail,
@@ -122,7 +122,7 @@ export async function joinOrVacate(home: Home, deadline: number): Promise<Member
     const result = await joinCluster(home)
     if (result !== 'changing') return result
     const waited = Date.now() - since
-    if (waited > STOP_LIMIT_MS || (waited > HALF_DEAD_LIMIT_MS && !(await serverLives(home)))) await killCluster(home)
+    if (waited > STOP_LIMIT_MS || (waited > HALF_DEAD_LIMIT_MS && !isServerRunning(home))) await clearRemains(home)
     if (Date.now() > deadline) throw new EmbeddedUnavailable(`the server on ${home.path} neither answers nor ends`)
     await sleep(POLL_MS)
   }
@@ -132,7 +132,7 @@ export async function joinOrVacate(home: Home, deadline: number): Promise<Member
  * Starts the server, after `initdb` if there is no data yet. Call it under the lock, when nothing holds the cluster.
  * @param settings PostgreSQL settings, given as `-c name=value`
  * @param deadline time in ms since the epoch
- * @throws EmbeddedUnavailable with the server's own words when it ends before it is ready
+ * @throws EmbeddedUnavailable with the server's own words when it ends before it is ready, or somebody else runs one here
  */
 export async function startCluster(
   home: Home,
@@ -140,6 +140,7 @@ export async function startCluster(
   settings: Record<string, string>,
   deadline: number,
 ): Promise<Membership> {
+  await clearRemains(home)
   const presence = openFifo(inRun(home, 'presence'), constants.O_RDWR)
   const logged = logLength(home)
   const { users, shell } = spawnShell(home, binaries, settings)
@@ -150,14 +151,14 @@ export async function startCluster(
   } catch (error) {
     abandonCluster({ users, presence })
     // Users of its predecessor would keep alive what nobody can join: it could not be published, or is not ready in time.
-    await killCluster(home)
+    await clearRemains(home)
     throw error
   }
 }
 
 /** Whether the server runs and stops with its last user. */
-export async function isClusterRunning(home: Home): Promise<boolean> {
-  return (await serverLives(home)) && probeFifo(inRun(home, 'users')) === 'read'
+export function isClusterRunning(home: Home): boolean {
+  return isServerRunning(home) && probeFifo(inRun(home, 'users')) === 'read'
 }
 
 /** Stops to be a user of the cluster, and waits for nothing. */
@@ -203,11 +204,6 @@ function accepts(home: Home): Promise<boolean> {
     })
     socket.once('error', () => resolve(false))
   })
-}
-
-async function serverLives(home: Home): Promise<boolean> {
-  const ids = readProcessIds(home)
-  return ids !== undefined && (await isOfCluster(home, ids.server))
 }
 
 /** Whether another process uses the cluster. A FIFO without a writer ends, one with a writer has nothing to read yet. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { existsSync, realpathSync } from 'node:fs'
-import { chmod, chown, lstat, mkdir, mkdtemp, readdir, realpath, rename, rm } from 'node:fs/promises'
+import { chmod, lchown, lstat, mkdir, readdir, realpath } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { type Account, accountOf, EmbeddedUnavailable, errorCode, isRoot, preferredAccount, runAs } from './account.js'
 import { temporaryRoots } from './binaries.js'
@@ -45,21 +45,18 @@ export async function openHome(dataDir: string, log: (line: string) => void): Pr
   if (!isRoot()) return openOwnHome(wanted)
 
   const owner = await ownerOf(wanted)
-  if (owner && existsSync(join(wanted, 'data'))) return prepared(wanted, owner)
-
   const spare = join(spareParent(resolve(dataDir)), FOLDER)
-  if (!existsSync(spare)) {
-    const made = await tryToMakeHome(wanted, owner ?? preferredAccount())
-    if (made) return made
-    await makeSpareHome(spare, preferredAccount())
+  const hasData = owner !== undefined && existsSync(join(wanted, 'data'))
+  if (hasData || !existsSync(spare)) {
+    const account = owner ?? preferredAccount()
+    if (hasData || (await makeHome(wanted, account))) return prepared(wanted, account)
   }
-  const home = await openSpareHome(spare)
-  const { name } = home.account
+  const account = await makeSpareHome(spare)
   log(
-    `the user ${name}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ${spare}; ` +
-      `for another place, set DATA_DIR to a folder that ${name} can reach`,
+    `the user ${account.name}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ${spare}; ` +
+      `for another place, set DATA_DIR to a folder that ${account.name} can reach`,
   )
-  return home
+  return prepared(spare, account)
 }
 
 /** Whether a cluster was made for this `dataDir` before, wherever it lies. Makes nothing. */
@@ -92,59 +89,40 @@ async function ownerOf(path: string): Promise<Account | undefined> {
   return undefined
 }
 
-async function tryToMakeHome(path: string, account: Account): Promise<Home | undefined> {
+/** Makes the folder and gives it to the account; false where that cannot be, or the account could not reach it. */
+async function makeHome(path: string, account: Account): Promise<boolean> {
   const dataDir = dirname(path)
   try {
-    const made = await mkdir(dataDir, { recursive: true })
-    if (made !== undefined) await chmod(dataDir, 0o711)
+    if ((await mkdir(dataDir, { recursive: true })) !== undefined) await chmod(dataDir, 0o711)
     const { code, failed } = await runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dataDir])
     if (failed !== undefined) throw notThatUser(account, failed)
-    if (code !== 0) return undefined
-    await makeHome(path, account)
+    if (code !== 0) return false
+    await mkdir(path, { recursive: true, mode: 0o700 })
+    // Whoever owns the folder above might have put a link here.
+    if ((await lstat(path)).uid === 0) await lchown(path, account.uid, account.gid)
+    return true
   } catch (error) {
-    if (['EACCES', 'EROFS', 'EPERM', 'ENOTDIR'].includes(errorCode(error) ?? '')) return undefined
+    if (['EACCES', 'EROFS', 'EPERM', 'ENOTDIR'].includes(errorCode(error) ?? '')) return false
     throw error
   }
-  return prepared(path, account)
 }
 
-/** The folder gets its name only when it has its owner and is not empty, so that no second process can replace it. */
-async function makeHome(path: string, account: Account): Promise<void> {
-  const stats = await lstat(path).catch(() => undefined)
-  if (stats) return stats.uid === 0 ? chown(path, account.uid, account.gid) : undefined
-  const unfinished = await mkdtemp(`${path}-new-`)
-  try {
-    await mkdir(join(unfinished, 'run'), { mode: 0o700 })
-    await chown(join(unfinished, 'run'), account.uid, account.gid)
-    await chown(unfinished, account.uid, account.gid)
-    await rename(unfinished, path)
-  } catch (error) {
-    if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
-  } finally {
-    await rm(unfinished, { recursive: true, force: true })
-  }
+/** The folder under the temporary one, made where it is missing; answers the account that owns it. */
+async function makeSpareHome(path: string): Promise<Account> {
+  const parent = dirname(path)
+  await mkdir(parent, { mode: 0o711 }).catch(error => {
+    if (errorCode(error) !== 'EEXIST') throw new EmbeddedUnavailable(`${parent} cannot be made (${errorCode(error)})`)
+  })
+  await checkSpareParent(parent)
+  const account = (await ownerOf(path)) ?? preferredAccount()
+  if (!(await makeHome(path, account))) throw new EmbeddedUnavailable(`${path} cannot be made`)
+  return account
 }
 
 function spareParent(dataDir: string): string {
   const [root] = temporaryRoots()
   if (root === undefined) throw new EmbeddedUnavailable(`there is no temporary folder for the data of ${dataDir}`)
   return join(root, `agent-embedded-data-${digest(dataDir)}`)
-}
-
-async function makeSpareHome(path: string, account: Account): Promise<void> {
-  const parent = dirname(path)
-  await mkdir(parent, { mode: 0o711 }).catch(error => {
-    if (errorCode(error) !== 'EEXIST') throw new EmbeddedUnavailable(`${parent} cannot be made (${errorCode(error)})`)
-  })
-  await checkSpareParent(parent)
-  await makeHome(path, account)
-}
-
-async function openSpareHome(path: string): Promise<Home> {
-  await checkSpareParent(dirname(path))
-  const owner = await ownerOf(path)
-  if (!owner) throw new EmbeddedUnavailable(`${path} vanished`)
-  return prepared(path, owner)
 }
 
 /** Everybody may make folders under a temporary root: only what root made is believed. */

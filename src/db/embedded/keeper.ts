@@ -19,7 +19,7 @@ export async function keepEmbedded(options: EmbeddedOptions): Promise<Embedded> 
 
   const keep = async () => {
     while (await pause(CHECK_MS, leaving.signal)) {
-      if (!(await server.isRunning())) await mend()
+      if (!server.isRunning()) await mend()
     }
   }
 
