@@ -5,6 +5,8 @@ import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import { loadDemo } from './admin/demo.js'
+import { firstAdministrator } from './admin/people.js'
+import { announceService } from './admin/services.js'
 import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig } from './config.js'
 import { EmbeddedUnavailable } from './db/embedded/embedded.js'
@@ -45,8 +47,10 @@ async function main(): Promise<void> {
   const service = new Service({ config, version: VERSION, database: opened.database, ring, migrates, log })
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
-  await showMetrics(metrics, config, log)
+  const metricsPort = await showMetrics(metrics, config, log)
   await listening(config, 'PORT', () => app.listen({ host: config.server.host, port: config.server.port }))
+  const { port } = app.server.address() as AddressInfo // it listens on TCP
+  process.once('exit', announceService(config, metricsPort ?? port, process.env))
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
@@ -63,16 +67,19 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
       log.warn({ err: error }, 'history could not be pruned; trying again later')
     }
   }
+  void prune() // whoever runs for less than an hour at a time has a history as well
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // holds up no shutdown
 }
 
-/** Opens the port of the metrics, if they have one of their own. It ends with the process and holds up no shutdown. */
-async function showMetrics(metrics: Metrics, config: Config, log: Logger): Promise<void> {
+/** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */
+async function showMetrics(metrics: Metrics, config: Config, log: Logger): Promise<number | undefined> {
   const { host, metricsPort: port, metricsToken: token } = config.server
-  if (port === undefined) return
+  if (port === undefined) return undefined
   const server = await listening(config, 'METRICS_PORT', () => listenForMetrics(metrics, { host, port, token }))
   server.unref()
-  log.info(server.address(), 'the metrics are listening')
+  const address = server.address() as AddressInfo // it listens on TCP
+  log.info(address, 'the metrics are listening')
+  return address.port
 }
 
 /** The address that the configuration names cannot be listened on. The message says why and which setting to change. */
@@ -124,7 +131,11 @@ async function welcome(app: FastifyInstance, service: Service, opened: OpenedDat
     )
     lines.push('  Try it:', '', ...demo.examples(base).map(line => `    ${line}`))
   }
-  lines.push('', '  Another token: npx agentctl token create --for EMAIL', '')
+  const isNew = (await firstAdministrator(opened.database.db)) === undefined
+  const next = isNew
+    ? 'No administrator yet: npx agentctl init EMAIL'
+    : 'Another token: npx agentctl token create --for EMAIL'
+  lines.push('', `  ${next}`, '')
   process.stdout.write(`${lines.join('\n')}\n`)
 }
 

@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import type { ServiceDatabase } from '../db/transaction.js'
 import type { Vault } from '../secrets/vault.js'
-import { applyOrganisation } from './apply.js'
+import { applyOrganisation, countOutcomes } from './apply.js'
 import { readSource } from './source.js'
 import { createToken } from './tokens.js'
 
@@ -25,12 +25,8 @@ export interface Demo {
  */
 export async function loadDemo(database: ServiceDatabase, vault: Vault): Promise<Demo | null> {
   if (!(await isEmpty(database))) return null
-  try {
-    await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
-  } catch (error) {
-    if (await isEmpty(database)) throw error
-    return null
-  }
+  const report = await applyOrganisation(database, demoOrganisation(), { vault, env: {} })
+  if (countOutcomes(report).created === 0) return null // another process had the turn before
   const { token } = await createToken(database.db, { email: ADMINISTRATOR })
   return { token, examples: base => examples(base, token) }
 }

@@ -54,7 +54,10 @@ export const historyCommands: Command[] = [
     options: JSON_OPTION,
     details: 'The limits are AUDIT_RETENTION_DAYS, HISTORY_VERSIONS_MAX and HISTORY_BYTES_MAX.',
     run: async call => {
-      const pruned = await pruneHistory((await call.database()).db, call.config.history)
+      const { db } = await call.database()
+      const pruned = await pruneHistory(db, call.config.history, resources =>
+        call.progress.at('pruning', resources, undefined, 'agents and tools'),
+      )
       if (call.json) call.printJson(pruned)
       else {
         const { auditRows, differences, definitions } = pruned

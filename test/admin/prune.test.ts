@@ -1,0 +1,58 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { verifyAudit } from '../../src/admin/audit.js'
+import { readConfig } from '../../src/config.js'
+import { openUrl } from '../../src/db/open.js'
+import { pruneHistory } from '../../src/updates/prune.js'
+import { worldDatabase } from '../world.js'
+
+const { database, url } = await worldDatabase(t)
+const { db } = database
+const { history } = readConfig({})
+
+/** Rows that say nothing and are not chained: pruning asks only for their age and size. */
+async function addAuditRows(resources: number, rows: number): Promise<void> {
+  await sql`
+    insert into audit (resource_kind, resource_id, version_before, version_after, at, actor, request_id, client_address,
+      fields, difference, difference_bytes, difference_hash, previous_hash, hash)
+    select 'tool', 1000 + r, v - 1, v, now() - make_interval(days => 1000 - v), 'a', 'r', 'c', '{name}', '{}', 2,
+      '\\x00', '\\x00', '\\x00'
+    from generate_series(1, ${resources}::integer) r, generate_series(1, ${rows}::integer) v`.execute(db)
+}
+
+t.test('a long history is pruned in pages, whatever time a request may take', async t => {
+  await addAuditRows(3000, 40)
+  const hurried = openUrl(url, readConfig({ STATEMENT_TIMEOUT_MS: '100' }))
+  t.teardown(() => hurried.close())
+  const steps: number[] = []
+  const pruned = await pruneHistory(hurried.db, history, resources => steps.push(resources))
+  t.equal(pruned.auditRows, 120_000)
+  t.ok(steps.length > 6, `${steps.length} pages`)
+  t.same((await verifyAudit(db)).findings, [])
+})
+
+t.test('pruning waits for no writer: what is held is left to the next run', async t => {
+  await sql`update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id in (1, 2)`.execute(
+    db,
+  )
+  const writer = await db.startTransaction().execute()
+  await sql`select from persona where id = 1 for no key update`.execute(writer)
+  t.equal((await pruneHistory(db, history)).auditRows, 1)
+  await writer.commit().execute()
+  t.equal((await pruneHistory(db, history)).auditRows, 1)
+})
+
+t.test('pruning stands in no line for the table of definitions: nobody waits behind it', async t => {
+  const add = (executor: typeof db, text: string) =>
+    sql`insert into tool_definition (hash, content, size_bytes) values (sha256(${text}::text::bytea), '{}', 2)`.execute(
+      executor,
+    )
+  await add(db, 'unused')
+  const writer = await db.startTransaction().execute()
+  await add(writer as typeof db, 'held')
+  const pruning = pruneHistory(db, history)
+  for (let round = 0; round < 5; round++) await add(db, `beside ${round}`)
+  t.equal((await pruning).definitions, 0, 'the one who writes is not pushed aside')
+  await writer.rollback().execute()
+  t.equal((await pruneHistory(db, history)).definitions, 6)
+})
