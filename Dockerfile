@@ -17,6 +17,8 @@ COPY --from=build /app/package.json ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/build ./build
 COPY openapi/examples ./openapi/examples
+COPY ops/organisation.md ./ops/
+COPY fixtures/organisation.yaml ./fixtures/
 RUN printf '#!/bin/sh\nexec node /app/build/src/cli.js "$@"\n' > /usr/local/bin/agentctl && chmod 755 /usr/local/bin/agentctl
 USER node
 EXPOSE 8080

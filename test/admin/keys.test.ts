@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { exportOrganisation } from '../../src/admin/export.js'
-import { addKeyToFile, keyStatus, rotateKeys } from '../../src/admin/keys.js'
+import { addKeyToFile, keyStatus, rotateKeys, verifyKeys } from '../../src/admin/keys.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'
@@ -31,6 +31,35 @@ t.test('a variable of an export that is set replaces the stored secret', async t
     [['tools', 16, ['custom_headers']]],
   )
   t.notMatch(JSON.stringify(report), /Bearer other/)
+})
+
+t.test('verification opens every value in its place: finds what is damaged, swapped or lacks its key', async t => {
+  const ring = parseKeyRing(TEST_SECRET_KEYS)
+  const steps: number[] = []
+  t.same(await verifyKeys(db, ring, done => steps.push(done)), { values: 5, opened: 5, findings: [] })
+  t.ok(steps.length > 0)
+  t.equal((await verifyKeys(db, parseKeyRing(generateKey('fresh')))).findings.length, 5)
+
+  const place = (id: number) =>
+    db.selectFrom('tool_header').selectAll().where('tool_id', '=', id).where('position', '=', 0)
+  const [one, other] = [await place(16).executeTakeFirstOrThrow(), await place(17).executeTakeFirstOrThrow()]
+  const put = async (id: number, { nonce, ciphertext }: typeof one) =>
+    await db
+      .updateTable('tool_header')
+      .set({ nonce, ciphertext })
+      .where('tool_id', '=', id)
+      .where('position', '=', 0)
+      .execute()
+  await put(16, other)
+  await put(17, one)
+  t.same((await keyStatus(db, ring)).unopened, [], 'one value of each key is not enough to see it')
+  const { findings } = await verifyKeys(db, ring)
+  t.same(
+    findings.map(finding => [finding.place, finding.problem]),
+    [one, other].map(({ tool_id, name }) => [`the header ${name} of tool ${tool_id}`, 'does_not_open']),
+  )
+  await put(16, one)
+  await put(17, other)
 })
 
 t.test('rotation seals every value anew, leaves what lacks its key, and needs the old key no more', async t => {

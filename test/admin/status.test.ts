@@ -1,8 +1,12 @@
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import t from 'tap'
 import { metricsUrl } from '../../src/admin/failures.js'
 import { readConfig } from '../../src/config.js'
+import { ServiceProcess } from '../faults/service.js'
 import { running } from '../http/running.js'
-import { worldDatabase } from '../world.js'
+import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { agentctl } from './agentctl.js'
 
 t.test('status tells what failed in the running service: the reason, how often, when last', async t => {
@@ -33,6 +37,22 @@ t.test('status without a service says that errors are unknown, and the rest', as
   t.equal(status, 0)
   t.match(stdout, 'unknown: no service shows its metrics at http://127.0.0.1:1/metrics')
   t.match(stdout, 'recent changes')
+})
+
+t.test('status finds the running service of its database without PORT, and no other', async t => {
+  const { url } = await worldDatabase(t)
+  const folder = mkdtempSync(join(tmpdir(), 'services-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const env = { XDG_RUNTIME_DIR: folder }
+  const service = await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, ...env })
+  const at = `http://127.0.0.1:${service.port}/metrics`
+  const services = async (ofUrl: string) =>
+    JSON.parse((await agentctl({ url: ofUrl, args: ['status', '--json'], env })).stdout).services
+  t.same(await services(url), [at])
+  t.not((await services((await worldDatabase(t)).url))[0], at)
+  await service.stop()
+  t.not((await services(url))[0], at)
+  t.same(readdirSync(join(folder, readdirSync(folder)[0] ?? '')), [])
 })
 
 t.test('the address of the metrics follows the settings of the service', async t => {

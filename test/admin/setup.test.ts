@@ -1,0 +1,141 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { parse } from 'yaml'
+import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { COMMANDS } from '../../src/admin/commands/run.js'
+import { organisationSchema } from '../../src/admin/document.js'
+import { authenticate, tokenHash } from '../../src/auth/authenticate.js'
+import { readConfig } from '../../src/config.js'
+import { openUrl } from '../../src/db/open.js'
+import { parseKeyRing } from '../../src/secrets/key-ring.js'
+import { openVault } from '../../src/secrets/vault.js'
+import { VERSION } from '../../src/version.js'
+import { testDatabase } from '../postgres.js'
+import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
+import { agentctl, startAgentctl } from './agentctl.js'
+
+const ROOT = join(import.meta.dirname, '..', '..', '..')
+
+t.test('init: an empty database has its schema, an administrator and a token; a second time is refused', async t => {
+  const { url } = await testDatabase(t)
+  const bare = await agentctl({ url, args: ['init', 'alice@example.com'], env: { SECRET_KEYS: '' } })
+  t.equal(bare.status, 78, 'without a key ring nothing is made')
+  t.equal((await agentctl({ url, args: ['migrate', '--plan'] })).status, 2)
+  const { status, stdout, stderr } = await agentctl({ url, args: ['init', 'alice@example.com'] })
+  t.equal(status, 0, stderr)
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  const { caller } = await authenticate(database, tokenHash(`Bearer ${stdout.trim()}`), undefined)
+  t.match(caller, { email: 'alice@example.com', permission: 'admin' })
+  const again = await agentctl({ url, args: ['init', 'bob@example.com'] })
+  t.equal(again.status, 1)
+  t.match(again.stderr, 'there is an administrator already, alice@example.com')
+
+  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
+  for (const example of examples()) {
+    const report = await applyOrganisation(database, parse(example), { vault, env: { AGENTS_CRM_KEY: 'secret' } })
+    t.ok(countOutcomes(report).created > 0)
+  }
+})
+
+/** The documents of the guide, in their order. */
+function examples(): string[] {
+  const guide = readFileSync(join(ROOT, 'ops', 'organisation.md'), 'utf8')
+  const found = [...guide.matchAll(/```yaml\n(.*?)```/gs)].map(([, text = '']) => text)
+  if (found.length < 2) throw new Error('the guide has lost its examples')
+  return found
+}
+
+t.test(
+  '78: without DATABASE_URL and without an embedded database a command says what to set, and makes nothing',
+  async t => {
+    const folder = mkdtempSync(join(tmpdir(), 'nothing-'))
+    t.teardown(() => rmSync(folder, { recursive: true }))
+    for (const args of [
+      ['user', 'create', 'alice@example.com'],
+      ['status'],
+      ['keys', 'status'],
+      ['init', 'a@example.com'],
+    ]) {
+      const env = { DATABASE_URL: '', DATA_DIR: join(folder, 'data'), SECRET_KEYS: '' }
+      const { status, stderr } = await agentctl({ url: '', args, env })
+      t.equal(status, 78, args.join(' '))
+      t.match(stderr, /DATABASE_URL is not set, and there is no embedded database in DATA_DIR/)
+    }
+    t.same(readdirSync(folder), [])
+  },
+)
+
+t.test('the reason of a refusal stands last, after where help is, and says what was probably meant', async t => {
+  for (const [args, meant] of [
+    [['agnet', 'list'], 'Did you mean agent?'],
+    [['tokens', 'create'], 'Did you mean token?'],
+    [['user', 'list', '--jsn'], 'Did you mean --json?'],
+    [['audit'], 'name one of list, verify'],
+  ] as const) {
+    const { status, stdout, stderr } = await agentctl({ url: '', args })
+    t.equal(status, 2)
+    t.equal(stdout, '')
+    const lines = stderr.trimEnd().split('\n')
+    t.equal(lines.length, 2)
+    t.match(lines[1], meant)
+  }
+})
+
+t.test('version and help stand as words too', async t => {
+  for (const args of [['version'], ['--version']]) t.equal((await agentctl({ url: '', args })).stdout.trim(), VERSION)
+  t.match((await agentctl({ url: '', args: ['help', 'token', 'create'] })).stdout, 'Usage: agentctl token create')
+  t.match((await agentctl({ url: '', args: ['help'] })).stdout, /^ {2}token +create, list, revoke, rotate$/m)
+})
+
+t.test('a shell completes the words of every command, its options and files', async t => {
+  const { stdout } = await agentctl({ url: '', args: ['completion', 'bash'] })
+  const completed = async (...words: string[]) => {
+    const line = `COMP_WORDS=(${words.map(word => `'${word}'`).join(' ')}); COMP_CWORD=${words.length - 1}; _agentctl`
+    const { execFileSync } = await import('node:child_process')
+    return execFileSync('bash', ['-c', `${stdout}\n${line}\necho "\${COMPREPLY[@]}"`], { encoding: 'utf8' }).trim()
+  }
+  t.equal(await completed('agentctl', 'to'), 'token tool')
+  t.equal(await completed('agentctl', 'token', ''), 'create list revoke rotate')
+  t.equal(await completed('agentctl', 'group', 'member', 'a'), 'add')
+  t.equal(await completed('agentctl', 'token', 'create', '--for', 'alice@example.com', '--ex'), '--expires')
+  for (const { name } of COMMANDS) {
+    const words = name.split(' ')
+    t.match(await completed('agentctl', ...words), words.at(-1) ?? '')
+  }
+  t.match((await agentctl({ url: '', args: ['completion', 'fish'] })).stdout, 'complete -c agentctl')
+})
+
+t.test('schema: every object is closed, every list of a document is in it', async t => {
+  const schema = organisationSchema()
+  t.match(JSON.parse((await agentctl({ url: '', args: ['schema'] })).stdout), schema)
+  const open: string[] = []
+  const look = (node: unknown, at: string) => {
+    if (typeof node !== 'object' || node === null) return
+    if ('properties' in node && !('additionalProperties' in node)) open.push(at)
+    for (const [key, value] of Object.entries(node)) look(value, `${at}/${key}`)
+  }
+  look(schema, '')
+  t.same(open, [])
+  t.match(schema, { properties: { agents: { items: { required: ['name'] } }, tools: {}, users: {} } })
+})
+
+t.test(
+  'apply: what is only in the database is counted, what is made is shown, a plan that finds something exits with 2',
+  async t => {
+    const { url } = await worldDatabase(t)
+    const input = 'version: 1\nagents: [{ name: Night porter, system_prompt: Be brief. }]\n'
+    const planned = await startAgentctl({ url, args: ['apply', '-', '--plan'], input }).answer
+    t.equal(planned.status, 2)
+    const lines = planned.stdout.trimEnd().split('\n')
+    t.match(lines[0], /^\+ created {2}~ changed .*\? only in the database$/)
+    t.match(planned.stdout, /^\+ agents new Night porter\n[\s\S]*^ {4}system_prompt: "Be brief."/m)
+    t.match(planned.stdout, /^\? agents \d+ only in the database \(--verbose names them\)$/m)
+    t.ok(lines.length < 12, planned.stdout)
+    const verbose = await startAgentctl({ url, args: ['apply', '-', '--plan', '--verbose'], input }).answer
+    t.match(verbose.stdout, /^\? agents 8 /m)
+    t.equal((await agentctl({ url, args: ['apply', worldFile(), '--plan'] })).status, 0)
+  },
+)
