@@ -15,12 +15,13 @@ import { registerGate } from './http/gate.js'
 import { registerHealth } from './http/health.js'
 import { countBytes, registerLimits } from './http/limits.js'
 import { registerRequestLog, requestLogger } from './http/logging.js'
+import { registerMatchedRoute } from './http/matched-route.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
-import { registerOperation } from './http/operation.js'
 import { requestIdOf } from './http/request-id.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
+import { registerRequestValidation } from './http/validation.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
 import type { Service } from './startup.js'
@@ -65,11 +66,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     },
   })
   broken.watch(app)
-  app.setValidatorCompiler(() => () => true) // request-parts.ts reports the faults of all parts at once
+  registerRequestValidation(app, limits.jsonDepthMax)
   app.setSerializerCompiler(() => JSON.stringify)
   registerBodyParser(app, bodySettings(config))
   registerNotFound(app)
-  registerOperation(app)
+  registerMatchedRoute(app)
   app.addHook('onRequest', (request, reply, done) => {
     setCommonHeaders(request, reply)
     done()

@@ -1,11 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { TSchema } from '@sinclair/typebox'
 import { sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
-import type { Loc } from '../errors.js'
-import { collectFaults } from '../schema/faults.js'
-import { isJsonObject } from '../schema/vocabulary.js'
+import type { Fault } from '../errors.js'
+import { collectFaults, unknownFields } from '../schema/faults.js'
 import type { Vault } from '../secrets/vault.js'
 import type { DefinitionLimits } from '../tool/definition/index.js'
 import {
@@ -111,28 +109,10 @@ export function checkedDocument(document: unknown): OrganisationDocument {
   return document as OrganisationDocument // it passed the schema
 }
 
-function unknownNames(document: unknown) {
-  if (!isJsonObject(document)) return []
-  return unknownIn(document, OrganisationDocument, [])
-}
-
 /** A mistyped field would silently leave things as they are: it is a fault. */
-function unknownIn(value: unknown, schema: TSchema, loc: Loc): { loc: Loc; msg: string; type: string }[] {
-  const { items, properties } = schema as SchemaNode // TSchema's own properties are untyped
-  if (Array.isArray(value) && items !== undefined) {
-    return value.flatMap((item, index) => unknownIn(item, items, [...loc, index]))
-  }
-  if (!isJsonObject(value) || properties === undefined) return []
-  return Object.entries(value).flatMap(([name, child]) => {
-    const inner = Object.hasOwn(properties, name) ? properties[name] : undefined
-    if (inner !== undefined) return unknownIn(child, inner, [...loc, name])
-    return [{ loc: [...loc, name], msg: 'this field is unknown', type: 'extra_forbidden' }]
-  })
-}
-
-interface SchemaNode {
-  items?: TSchema
-  properties?: Readonly<Record<string, TSchema>>
+function unknownNames(document: unknown): Fault[] {
+  const places = unknownFields(OrganisationDocument, document)
+  return places.map(loc => ({ loc, msg: 'this field is unknown', type: 'extra_forbidden' }))
 }
 
 async function planAll(

@@ -4,7 +4,7 @@ import { repeated } from '../db/connection/repeat.js'
 import type { Database, Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden } from '../errors.js'
-import { parsePathId } from '../schema/parameters.js'
+import { parseId } from '../schema/parameters.js'
 import { authenticate, type CallerStatement, type Lookup, tokenHash } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 
@@ -92,7 +92,7 @@ async function admit(
 function lookupFor(request: FastifyRequest, { lookup }: RoutePolicy): Lookup | undefined {
   if (lookup === undefined) return undefined
   const parameters = request.params as Record<string, string> // the router's own: every value is text
-  const id = parsePathId(parameters[lookup.parameter] ?? '', lookup.parameter)
+  const id = parseId(parameters[lookup.parameter] ?? '', [])
   return { statement: lookup.statement, id: 'value' in id ? id.value : undefined }
 }
 

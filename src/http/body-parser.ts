@@ -1,8 +1,10 @@
+import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
-import { RateLimited, Unavailable } from '../errors.js'
+import { type Fault, RateLimited, Unavailable } from '../errors.js'
 import { fault } from '../schema/faults.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
+import type { ParameterTexts } from '../schema/parameters.js'
 import { type BodyBounds, BodyReader, type ReadBody, type TakeRoom } from './body-reader.js'
 import { ByteBudget, type ByteBudgetLimits } from './byte-budget.js'
 
@@ -15,9 +17,17 @@ export interface BodySettings {
   onRead: (request: FastifyRequest, bytes: number) => void
 }
 
+/** A body as it came, with what a client may say of it elsewhere: a mask in the query, strict handling in a header. */
+export interface ReceivedBody {
+  parsed: ParsedBody
+  query: ParameterTexts
+  headers: IncomingHttpHeaders
+}
+
 /**
- * Bodies are JSON and nothing else; other media types are 415. The parser answers a `ParsedBody` rather than throwing,
- * because a fault of the body is reported together with those of path and query. What it took of the budget is given back
+ * Bodies are JSON and nothing else; other media types are 415. The parser answers a `ReceivedBody` rather than throwing,
+ * because a fault of the body is reported together with those of path and query; the schema of the route makes the value
+ * of it that the handler gets. What it took of the budget is given back
  * when the request is over: answered, or its connection gone and no handler still at it.
  */
 export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
@@ -29,14 +39,19 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const reader = new BodyReader(stream, announced, bounds, roomFor(request, budget), (error, body) => {
       settings.onRead(request, reader.receivedBytes)
       if (body === undefined) done(error)
-      else done(null, parsed(body))
+      else done(null, received(request, body))
     })
     reader.start()
   })
 }
 
-function parsed(body: ReadBody): ParsedBody {
-  return 'bytes' in body ? parseJsonBody(body.bytes) : { kind: 'refused', faults: [fault(body.beyond, ['body'])] }
+function received({ query, headers }: FastifyRequest, body: ReadBody): ReceivedBody {
+  const parsed = 'bytes' in body ? parseJsonBody(body.bytes) : refused(fault(body.beyond, ['body']))
+  return { parsed, query: query as ParameterTexts, headers } // the parser's own: text, or texts where one is repeated
+}
+
+function refused(fault: Fault): ParsedBody {
+  return { kind: 'refused', faults: [fault] }
 }
 
 /** Takes room in the name of the request's token; of its address where there is no token to ask for. */

@@ -10,7 +10,7 @@ import { HTTPValidationError, ValidationError } from '../schema/faults.js'
 import { component } from '../schema/vocabulary.js'
 import { DOCS_ICON, DOCS_PAGE, DOCS_STYLE } from './docs-page.js'
 import { addExamples } from './examples.js'
-import { ErrorAnswer } from './openapi.js'
+import { documented, ErrorAnswer } from './openapi.js'
 import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './security-headers.js'
 
 /**
@@ -41,6 +41,7 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
       if ('openapiObject' in described) addExamples(described.openapiObject)
       return 'openapiObject' in described ? described.openapiObject : described.swaggerObject
     },
+    transform: ({ schema, url }) => ({ schema: schema.operationId === undefined ? schema : documented(schema), url }),
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
   registerPage(app)

@@ -12,6 +12,7 @@ import {
   Unavailable,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
+import { faultsOfAllParts } from './validation.js'
 
 /** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
 interface ErrorAnswer {
@@ -39,7 +40,7 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
     reply
       .code(422)
       .type('application/json')
-      .send(JSON.stringify({ detail: boundFaults(error.faults) }))
+      .send(JSON.stringify({ detail: boundFaults(faultsOfAllParts(error, request)) }))
     return
   }
   const answer = answerFor(error, request)

@@ -1,10 +1,8 @@
-import { Type } from '@sinclair/typebox'
-import { reference } from '../schema/vocabulary.js'
+import { type TObject, Type } from '@sinclair/typebox'
+import type { FastifySchema } from 'fastify'
+import { reference, withReferences } from '../schema/vocabulary.js'
 
-/*
- * What the OpenAPI document says of every operation alike: parameters, headers and error answers. These descriptions
- * validate nothing: `request-parts.ts` reads what they describe.
- */
+/* What the OpenAPI document says of every operation alike: headers and error answers. */
 
 /** The body of every error but 422. */
 export const ErrorAnswer = Type.Object(
@@ -57,44 +55,16 @@ const MEANING = {
   503: 'Not possible now; `reason` says why, Retry-After when to try again.',
 } as const
 
-const QUERY = {
-  update_mask: Type.String({
-    description:
-      'Field names separated by commas: only these are read and written, and the rest may be absent. Inside the mask ' +
-      '`null` means null for every nullable field. The empty mask changes nothing.',
-  }),
-  dry_run: Type.Boolean({
-    description:
-      'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state.',
-  }),
-  report: Type.String({ enum: ['full'], description: '`full` adds `warnings` to the answer.' }),
-  tool_id: Type.Integer({
-    description: 'Adds `impact`: what storing this definition in the tool would change, and for which agents.',
-  }),
-} as const
-
-/** Path, query and header parameters of an operation. */
-export function updateParameters(pathId: string | undefined, query: (keyof typeof QUERY)[]) {
-  return {
-    ...(pathId && { params: Type.Object({ [pathId]: Type.Integer({ minimum: 1, maximum: 2147483647 }) }) }),
-    querystring: Type.Object(Object.fromEntries(query.map(name => [name, Type.Optional(QUERY[name])]))),
-    headers: Type.Object({
-      ...(pathId && {
-        'if-match': Type.Optional(
-          Type.String({
-            description: '`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.',
-          }),
-        ),
-      }),
-      prefer: Type.Optional(
-        Type.String({ description: '`handling=strict`: unknown fields are 422, fields that would be kept are 403.' }),
-      ),
-      'x-request-id': Type.Optional(
-        Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$', description: 'Echoed and logged.' }),
-      ),
-    }),
-  }
+/** An operation as the document shows it: named schemas by reference, and what every operation has alike. */
+export function documented(schema: FastifySchema): FastifySchema {
+  const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // the schemas of routes are ours
+  const headers = Type.Object({ ...properties, 'x-request-id': Type.Optional(requestId) })
+  const body = schema.body === undefined ? {} : { body: withReferences(schema.body) }
+  return { tags: ['public'], security: [{ bearer: [] }], ...schema, headers, ...body }
 }
+
+/** No route's schema holds it: a header that has not this form is replaced, not refused. */
+const requestId = Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$', description: 'Echoed and logged.' })
 
 /** What bounds an operation's body: its bytes, and how deep it may nest. `others` says what else does. */
 export function bodyBounds(bytes: number, depth: number, others = ''): string {

@@ -1,3 +1,4 @@
+import type { Loc } from '../errors.js'
 import type { RecentChange } from '../updates/recent.js'
 
 const WARNINGS_MAX = 5
@@ -16,8 +17,9 @@ export function warningHeader(texts: readonly string[]): string | undefined {
   return shown.map(text => `299 - "${quotable(text)}"`).join(', ')
 }
 
-export function unknownFieldWarning(name: string): string {
-  return `unknown field ${shortened(name)} ignored`
+/** `loc` is the field's place in the body. */
+export function unknownFieldWarning(loc: Loc): string {
+  return `unknown field ${shortened(loc.join('.'))} ignored`
 }
 
 export function outsideMaskWarning(name: string): string {

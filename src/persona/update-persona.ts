@@ -1,12 +1,14 @@
-import type { TObject } from '@sinclair/typebox'
+import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { bodyBounds, errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
-import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
+import { bodyBounds, errorResponses, updateHeaders } from '../http/openapi.js'
+import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer, updateMask } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
-import { compileBody, HTTPValidationError } from '../schema/faults.js'
+import { HTTPValidationError, unknownWithin } from '../schema/faults.js'
+import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { actorOf } from '../updates/actor.js'
 import { update } from '../updates/engine.js'
@@ -14,7 +16,7 @@ import type { RecentChange } from '../updates/recent.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
 import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
-import { PersonaSnapshot, PersonaUpsertRequest } from './schema.js'
+import { PersonaSnapshot, PersonaUpsertRequest, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
 
 export interface UpdatePersonaOptions {
@@ -22,24 +24,15 @@ export interface UpdatePersonaOptions {
   bodyLimitBytes: number
   jsonDepthMax: number
   /** The schema of the body, with the limits of the configuration. */
-  upsertRequest: TObject
+  upsertRequest: ReturnType<typeof personaUpsertRequest>
   requireIfMatch: boolean
 }
 
 const LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }
 
-function shapeOf({ upsertRequest, jsonDepthMax }: UpdatePersonaOptions): RequestShape {
-  return {
-    pathId: 'persona_id',
-    query: { update_mask: 'mask', dry_run: 'flag' },
-    body: { schema: upsertRequest, compiled: compileBody(upsertRequest), depthMax: jsonDepthMax },
-  }
-}
-
 /** `PATCH /persona/{persona_id}`, the one operation on agents. */
 export function registerUpdatePersona(app: FastifyInstance, options: UpdatePersonaOptions): void {
-  const shape = shapeOf(options)
-  app.patch(
+  app.withTypeProvider<SchemaTypes>().patch(
     '/persona/:persona_id',
     {
       bodyLimit: options.bodyLimitBytes,
@@ -48,10 +41,10 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         operationId: 'update_persona',
         summary: 'Update Persona',
         description: bodyBounds(options.bodyLimitBytes, options.jsonDepthMax),
-        tags: ['public'],
-        security: [{ bearer: [] }],
-        ...updateParameters('persona_id', ['update_mask', 'dry_run']),
-        body: reference(options.upsertRequest),
+        params: Type.Object({ persona_id: pathId() }),
+        querystring: Type.Object({ update_mask: updateMask(options.upsertRequest), dry_run: DryRun }),
+        headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
+        body: options.upsertRequest,
         response: {
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: updateHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
@@ -60,16 +53,16 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, shape)
-      if (parts.id === undefined) throw new ResourceNotFound('persona')
-      const { caller } = request
-      const { mask, strict, precondition } = parts
-      const dryRun = parts.flags.dry_run ?? false
+      const { persona_id: id } = request.params
+      if (id === undefined) throw new ResourceNotFound('persona')
+      const { update_mask: mask, dry_run: dryRun = false } = request.query
+      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
+      const { caller, body } = request
       const asked = {
-        id: parts.id,
+        id,
         caller,
         actor: actorOf(request),
-        fields: fieldsOf(parts),
+        fields: fieldsOf(body, mask),
         masked: mask !== undefined,
         strict,
         precondition,
@@ -84,22 +77,14 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         asked,
         prefetched,
       )
-      const warnings = warningsOf(decision, overwritten, parts)
-      return answerUpdate(reply, {
-        kind: 'persona',
-        id: parts.id,
-        version,
-        snapshot,
-        dryRun,
-        strict,
-        warnings,
-      })
+      const warnings = warningsOf(decision, overwritten, body, mask)
+      return answerUpdate(reply, { kind: 'persona', id, version, snapshot, dryRun, strict, warnings })
     },
   )
 }
 
 /** The fields that the request names, in the form in which they are stored. The body passed its schema before. */
-function fieldsOf({ body, mask }: RequestParts): PersonaUpdateFields {
+function fieldsOf(body: Readonly<Record<string, unknown>>, mask: string[] | undefined): PersonaUpdateFields {
   const fields: Record<string, unknown> = {}
   for (const [name, { canonical }] of REQUEST_FIELDS) {
     if (!Object.hasOwn(body, name) || (mask !== undefined && !mask.includes(name))) continue
@@ -109,16 +94,18 @@ function fieldsOf({ body, mask }: RequestParts): PersonaUpdateFields {
   return fields
 }
 
-function warningsOf({ kept }: PersonaDecision, overwritten: RecentChange[], parts: RequestParts): string[] {
-  const outside = parts.mask === undefined ? [] : Object.keys(parts.body).filter(name => outsideMask(name, parts))
+function warningsOf(
+  { kept }: PersonaDecision,
+  overwritten: RecentChange[],
+  body: object,
+  mask: string[] | undefined,
+): string[] {
+  const isOutside = (name: string) => Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask?.includes(name)
+  const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
   return [
     ...kept.map(keptFieldWarning),
     ...overwritten.map(overwriteWarning),
     ...outside.map(outsideMaskWarning),
-    ...parts.unknown.map(unknownFieldWarning),
+    ...unknownWithin(PersonaUpsertRequest, body, mask).map(unknownFieldWarning),
   ]
-}
-
-function outsideMask(name: string, { mask = [] }: RequestParts): boolean {
-  return Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask.includes(name)
 }

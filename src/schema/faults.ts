@@ -50,6 +50,11 @@ export function fault(type: keyof typeof sentences, loc: Loc): Fault {
   return { loc, msg: sentences[type], type }
 }
 
+/** The fault of a value that is none of the words that may stand there. */
+export function notOneOf(words: readonly unknown[], loc: Loc): Fault {
+  return { loc, msg: `Input should be ${alternatives(words)}`, type: 'enum' }
+}
+
 /** The check of one request body, compiled once, and the report for the bodies that do not pass it. */
 export interface CompiledBody {
   check(value: unknown): boolean
@@ -102,6 +107,12 @@ export function unknownFields(schema: TSchema, value: unknown): Loc[] {
     else for (const loc of unknownFields(known, value[name])) unknown.push([name, ...loc])
   }
   return unknown
+}
+
+/** The unknown fields of a body whose mask is `mask`: what is inside the fields that a mask leaves out is not looked at. */
+export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): Loc[] {
+  const places = unknownFields(schema, body)
+  return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
 }
 
 /** At most `limit` faults; where there are more, the last says how many are left out, in place of the first of them. */
@@ -198,7 +209,7 @@ function booleanFaults(_: TSchema, value: unknown, loc: Loc): Fault[] {
 
 function enumerationFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
   const words: unknown[] = schema.enum
-  return words.includes(value) ? [] : [{ loc, msg: `Input should be ${alternatives(words)}`, type: 'enum' }]
+  return words.includes(value) ? [] : [notOneOf(words, loc)]
 }
 
 function uuidFaults(_: TSchema, value: unknown, loc: Loc): Fault[] {

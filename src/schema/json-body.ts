@@ -1,7 +1,6 @@
 import type { Fault, Loc } from '../errors.js'
 import { fault } from './faults.js'
 import { offsetOfSyntaxError } from './json-syntax.js'
-import { unstorable } from './vocabulary.js'
 
 /** What the bytes of a request body hold. */
 export type ParsedBody =
@@ -30,14 +29,14 @@ export function parseJsonBody(bytes: Uint8Array): ParsedBody {
 
 /**
  * Whether arrays and objects are nested deeper than `limit`; the body itself is depth 1. What the body holds under
- * `exceptKey` is not looked at: it is bounded elsewhere.
+ * one of `exceptKeys` is not looked at: it is bounded elsewhere.
  */
-export function exceedsDepth(body: unknown, limit: number, exceptKey?: string): boolean {
+export function exceedsDepth(body: unknown, limit: number, ...exceptKeys: string[]): boolean {
   let level = isContainer(body) ? [body] : []
   for (let depth = 1; level.length > 0; depth++) {
     if (depth > limit) return true
     const next: object[] = []
-    for (const container of level) addContainers(container, next, depth === 1 ? exceptKey : undefined)
+    for (const container of level) addContainers(container, next, depth === 1 ? exceptKeys : [])
     level = next
   }
   return false
@@ -46,21 +45,6 @@ export function exceedsDepth(body: unknown, limit: number, exceptKey?: string): 
 /** The fault of a body that `exceedsDepth`; it stands alone. */
 export function tooDeep(): Fault {
   return fault('json_too_deep', ['body'])
-}
-
-/**
- * The places in a free-form value, keys included, that hold text which PostgreSQL or UTF-8 cannot: `string_nul`,
- * `string_unicode`. At most `limit` faults, in the order of the text.
- */
-export function unstorableText(value: unknown, loc: Loc, limit = 1000): Fault[] {
-  const faults: Fault[] = []
-  for (const place of walk(value)) {
-    const key = typeof place.key === 'string' ? unstorable(place.key) : undefined
-    const type = key ?? (typeof place.value === 'string' ? unstorable(place.value) : undefined)
-    if (type !== undefined) faults.push(fault(type, [...loc, ...locOf(place)]))
-    if (faults.length === limit) break
-  }
-  return faults
 }
 
 function absent(): ParsedBody {
@@ -171,7 +155,7 @@ function locOf(place: Place): Loc {
 }
 
 /** Adds the containers right inside another. No list of all entries is made: a body may hold millions of them. */
-function addContainers(container: object, found: object[], exceptKey: string | undefined): void {
+function addContainers(container: object, found: object[], exceptKeys: readonly string[]): void {
   if (Array.isArray(container)) {
     for (const item of container) if (isContainer(item)) found.push(item)
     return
@@ -179,7 +163,7 @@ function addContainers(container: object, found: object[], exceptKey: string | u
   const record = container as Record<string, unknown> // of JSON: every key is its own
   for (const key in record) {
     const value = record[key]
-    if (isContainer(value) && key !== exceptKey) found.push(value)
+    if (isContainer(value) && !exceptKeys.includes(key)) found.push(value)
   }
 }
 

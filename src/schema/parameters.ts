@@ -1,42 +1,143 @@
-import type { TObject } from '@sinclair/typebox'
-import type { Fault } from '../errors.js'
-import { fault } from './faults.js'
+import { Kind, type SchemaOptions, type TObject, type TSchema, Type } from '@sinclair/typebox'
+import type { Fault, Loc } from '../errors.js'
+import { fault, notOneOf } from './faults.js'
+
+/*
+ * Parameters of a path, a query or a header. They come as text: each kind says what the document shows of it and how its
+ * text is read. What the schema of a route declares is what its handler gets.
+ */
 
 /** Either what a parameter says, or what is wrong with it. */
 export type Parsed<Value> = { value: Value } | { faults: Fault[] }
 
+const Read = Symbol('read')
+/** Set on a mask: the body whose fields it names. */
+const Masked = Symbol('masked')
+
+export interface TParameter<Value> extends TSchema {
+  [Kind]: 'Parameter'
+  [Read]: (text: string, loc: Loc) => Parsed<Value>
+  static: Value
+}
+
 const largestId = 2_147_483_647
 const shownNameLimit = 64
 
+/** A parameter of a kind of its own: what the document says of it, and how its text is read. `loc` is its place. */
+export function parameter<Value>(document: SchemaOptions, read: TParameter<Value>[typeof Read]): TParameter<Value> {
+  return { ...document, [Kind]: 'Parameter', [Read]: read } as TParameter<Value> // `static` is a type only
+}
+
+/** The id of a row in a path; undefined for an integer that no row can have. */
+export function pathId() {
+  return parameter({ minimum: 1, maximum: largestId, type: 'integer' }, parseId)
+}
+
+/** The id of a row in a query; undefined for an integer that no row can have. */
+export function queryId(description: string) {
+  return Type.Optional(parameter({ type: 'integer', description }, parseId))
+}
+
+/** A boolean in a query. */
+export function queryFlag(description: string) {
+  return Type.Optional(parameter({ type: 'boolean', description }, parseFlag))
+}
+
+/** One of the given words in a query. */
+export function queryChoice<const Word extends string>(words: readonly Word[], description: string) {
+  return Type.Optional(
+    parameter({ enum: words, type: 'string', description }, (text, loc): Parsed<Word> => {
+      const word = words.find(one => one === text)
+      return word === undefined ? { faults: [notOneOf(words, loc)] } : { value: word }
+    }),
+  )
+}
+
+/** A mask in a query: which fields of the body the request is about. The body is judged by the mask of its route. */
+export function queryMask(body: TObject, description: string) {
+  const mask = parameter({ type: 'string', description }, (text, loc) => parseMask(text, body, loc))
+  return Type.Optional({ ...mask, [Masked]: body })
+}
+
 /**
- * Reads an id in a path. An integer in plain decimal that no row can have is `undefined`: it is not found, not wrong.
- * Anything else (`abc`, `1e3`, `1.5`, nothing) is `int_parsing` at `["path", name]`.
+ * Reads an id. An integer in plain decimal that no row can have is `undefined`: it is not found, not wrong. Anything else
+ * (`abc`, `1e3`, `1.5`, nothing) is `int_parsing`.
  */
-export function parsePathId(text: string, name: string): Parsed<number | undefined> {
-  if (!/^-?\d+$/.test(text)) return { faults: [fault('int_parsing', ['path', name])] }
+export function parseId(text: string, loc: Loc): Parsed<number | undefined> {
+  if (!/^-?\d+$/.test(text)) return { faults: [fault('int_parsing', loc)] }
   const id = Number(text)
   return { value: id >= 1 && id <= largestId ? id : undefined }
 }
 
-/** Reads a boolean in a query: `true` or `false`, nothing else, so that a mistyped `dry_run=1` never writes. */
-export function parseQueryFlag(text: string, name: string): Parsed<boolean> {
+/** Reads a boolean: `true` or `false`, nothing else, so that a mistyped `dry_run=1` never writes. */
+export function parseFlag(text: string, loc: Loc): Parsed<boolean> {
   if (text === 'true' || text === 'false') return { value: text === 'true' }
-  return { faults: [fault('bool_parsing', ['query', name])] }
+  return { faults: [fault('bool_parsing', loc)] }
 }
 
 /**
- * Reads an `update_mask`: field names separated by commas, blanks around them allowed. Gives each field once, in the
- * order in which the schema declares them; the empty text is the empty mask. Each unknown name is a fault of its own.
+ * Reads a mask: field names separated by commas, blanks around them allowed. Gives each field once, in the order in which
+ * the schema declares them; the empty text is the empty mask. Each unknown name is a fault of its own.
  */
-export function parseUpdateMask(text: string, schema: TObject): Parsed<string[]> {
+export function parseMask(text: string, body: TObject, loc: Loc): Parsed<string[]> {
   if (text.trim() === '') return { value: [] }
-  const unknown = [...namesIn(text)].filter(name => !Object.hasOwn(schema.properties, name))
-  if (unknown.length > 0) return { faults: unknown.map(unknownName) }
-  return { value: fieldsNamedIn(text, schema) }
+  const unknown = [...namesIn(text)].filter(name => !Object.hasOwn(body.properties, name))
+  if (unknown.length > 0) return { faults: unknown.map(name => notAField(name, loc)) }
+  return { value: fieldsNamedIn(text, body) }
+}
+
+/** What a client sent for the parameters of one place: text, or texts where one is repeated. */
+export type ParameterTexts = Readonly<Record<string, string | string[] | undefined>>
+
+/**
+ * Makes the reader of all parameters of a path, a query or the headers; throws for a schema that is none of a parameter.
+ * A query parameter that is not declared or repeated is `extra_forbidden`; headers that are not declared are not read.
+ */
+export function parameterReader(schema: TObject, place: 'path' | 'query' | 'header') {
+  const declared = new Map(Object.entries(schema.properties).map(([name, property]) => [name, readOf(name, property)]))
+  return (texts: ParameterTexts): Parsed<Record<string, unknown>> => {
+    const value: Record<string, unknown> = {}
+    const faults: Fault[] = []
+    for (const name of place === 'query' ? Object.keys(texts) : declared.keys()) {
+      const text = texts[name]
+      if (text === undefined) continue
+      const loc = [place, name]
+      const read = declared.get(name)
+      if (read === undefined || (place === 'query' && typeof text !== 'string')) {
+        faults.push(fault('extra_forbidden', loc))
+        continue
+      }
+      const parsed = read(String(text), loc)
+      if ('value' in parsed) value[name] = parsed.value
+      else faults.push(...parsed.faults)
+    }
+    for (const name of schema.required ?? []) {
+      if (texts[name] === undefined) faults.push(fault('missing', [place, name]))
+    }
+    return faults.length > 0 ? { faults } : { value }
+  }
+}
+
+function readOf(name: string, schema: TSchema): TParameter<unknown>[typeof Read] {
+  if (schema[Kind] !== 'Parameter') throw new Error(`the schema of ${name} does not say how its text is read`)
+  return (schema as TParameter<unknown>)[Read] // the kind says so
+}
+
+/**
+ * Finds out of a query which fields the request is about; undefined where it has no mask, or may have none. Also a mask
+ * that is refused says it: the fields that it does not name are not missing.
+ */
+export function maskReader(query: TObject): (texts: ParameterTexts) => string[] | undefined {
+  for (const [name, schema] of Object.entries(query.properties)) {
+    const body = (schema as { [Masked]?: TObject })[Masked]
+    if (body === undefined) continue
+    return texts => (texts[name] === undefined ? undefined : fieldsNamedIn(String(texts[name]), body))
+  }
+  return () => undefined
 }
 
 /** The fields that a mask names, whatever else it holds, in the order in which the schema declares them. */
-export function fieldsNamedIn(mask: string, schema: TObject): string[] {
+function fieldsNamedIn(mask: string, schema: TObject): string[] {
   const named = namesIn(mask)
   return Object.keys(schema.properties).filter(name => named.has(name))
 }
@@ -45,11 +146,7 @@ function namesIn(mask: string): Set<string> {
   return new Set(mask.split(',').map(name => name.trim()))
 }
 
-function unknownName(name: string): Fault {
+function notAField(name: string, loc: Loc): Fault {
   const shown = name.length > shownNameLimit ? `${name.slice(0, shownNameLimit)}...` : name
-  return {
-    loc: ['query', 'update_mask'],
-    msg: `Input should be names of fields, separated by commas; '${shown}' is no field`,
-    type: 'enum',
-  }
+  return { loc, msg: `Input should be names of fields, separated by commas; '${shown}' is no field`, type: 'enum' }
 }

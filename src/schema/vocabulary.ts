@@ -150,7 +150,8 @@ export function component(schema: TSchema): Record<string, unknown> & { $id: str
   return { $id, ...(withReferences(content) as Record<string, unknown>) }
 }
 
-function withReferences(node: unknown): unknown {
+/** A schema, or a part of one, with a reference in the place of each named schema. */
+export function withReferences(node: unknown): unknown {
   if (Array.isArray(node)) return node.map(withReferences)
   if (typeof node !== 'object' || node === null) return node
   if ('$id' in node) return { $ref: node.$id }
@@ -172,7 +173,7 @@ export function textProblem(schema: TSchema, value: string): TextProblem | undef
 }
 
 /** Why PostgreSQL, or UTF-8 itself, cannot hold a text; nothing when it can. */
-export function unstorable(value: string): 'string_nul' | 'string_unicode' | undefined {
+function unstorable(value: string): 'string_nul' | 'string_unicode' | undefined {
   if (value.includes('\0')) return 'string_nul'
   if (!value.isWellFormed()) return 'string_unicode'
   return undefined

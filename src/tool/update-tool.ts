@@ -1,11 +1,14 @@
+import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { errorResponses, updateHeaders, updateParameters } from '../http/openapi.js'
-import { type RequestParts, type RequestShape, readRequest } from '../http/request-parts.js'
+import { errorResponses, updateHeaders } from '../http/openapi.js'
+import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
-import { compileBody, HTTPValidationError } from '../schema/faults.js'
+import { HTTPValidationError, unknownFields } from '../schema/faults.js'
+import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import type { Vault } from '../secrets/vault.js'
 import { actorOf } from '../updates/actor.js'
@@ -27,14 +30,10 @@ export interface UpdateToolOptions extends ToolBodyBounds {
 
 const LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
 
-const UPDATE_BODY = { schema: CustomToolUpdate, compiled: compileBody(CustomToolUpdate), deepKey: 'definition' }
-
 /** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOptions): void {
   const limits = definitionLimitsOf(options.definitionLimits)
-  const body = { ...UPDATE_BODY, depthMax: options.jsonDepthMax }
-  const shape: RequestShape = { pathId: 'tool_id', query: { dry_run: 'flag' }, body }
-  app.put(
+  app.withTypeProvider<SchemaTypes>().put(
     '/admin/tool/custom/:tool_id',
     {
       bodyLimit: options.bodyLimitBytes,
@@ -43,10 +42,10 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',
         description: boundsOf(options),
-        tags: ['public'],
-        security: [{ bearer: [] }],
-        ...updateParameters('tool_id', ['dry_run']),
-        body: reference(CustomToolUpdate),
+        params: Type.Object({ tool_id: pathId() }),
+        querystring: Type.Object({ dry_run: DryRun }),
+        headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
+        body: CustomToolUpdate,
         response: {
           200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
@@ -55,14 +54,14 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, shape)
-      if (parts.id === undefined) throw new ResourceNotFound('tool')
-      const { caller } = request
-      const { strict, precondition } = parts
-      const dryRun = parts.flags.dry_run ?? false
-      const { fields, definitionFaults, notes } = await contentOf(parts, limits)
+      const { tool_id: id } = request.params
+      if (id === undefined) throw new ResourceNotFound('tool')
+      const { dry_run: dryRun = false } = request.query
+      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
+      const { caller, body } = request
+      const { fields, definitionFaults, notes } = await contentOf(body, limits)
       const asked = {
-        id: parts.id,
+        id,
         caller,
         actor: actorOf(request),
         fields,
@@ -75,23 +74,15 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
       const { snapshot, version, overwritten } = await update(options.database, toolResource, asked, prefetched)
-      const warnings = [...overwritten.map(overwriteWarning), ...parts.unknown.map(unknownFieldWarning), ...notes]
-      return answerUpdate(reply, {
-        kind: 'tool',
-        id: parts.id,
-        version,
-        snapshot,
-        dryRun,
-        strict,
-        warnings,
-      })
+      const unknown = unknownFields(CustomToolUpdate, body)
+      const warnings = [...overwritten.map(overwriteWarning), ...unknown.map(unknownFieldWarning), ...notes]
+      return answerUpdate(reply, { kind: 'tool', id, version, snapshot, dryRun, strict, warnings })
     },
   )
 }
 
 /** What the body asks for. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
-async function contentOf(parts: RequestParts, limits: Partial<DefinitionLimits>) {
-  const body = parts.body as CustomToolUpdate // it passed this schema
+async function contentOf(body: CustomToolUpdate, limits: Partial<DefinitionLimits>) {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key)
   const checked = definition

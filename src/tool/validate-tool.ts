@@ -1,10 +1,13 @@
+import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest } from '../errors.js'
-import { answerHeaders, errorResponses, updateParameters } from '../http/openapi.js'
-import { type RequestShape, readRequest } from '../http/request-parts.js'
+import { answerHeaders, errorResponses } from '../http/openapi.js'
+import { Prefer } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
 import { unknownFieldWarning, warningHeader } from '../http/warnings.js'
-import { compileBody, HTTPValidationError } from '../schema/faults.js'
+import { HTTPValidationError, unknownFields } from '../schema/faults.js'
+import { queryChoice, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { checkDefinitionInSlices, definitionLimitsOf } from './definition/index.js'
@@ -16,15 +19,11 @@ export interface ValidateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
 }
 
-const VALIDATE_BODY = { schema: ValidateToolRequest, compiled: compileBody(ValidateToolRequest), deepKey: 'definition' }
-
 /** `POST /admin/tool/custom/validate`. */
 export function registerValidateTool(app: FastifyInstance, options: ValidateToolOptions): void {
   const { database, bodyLimitBytes } = options
   const limits = definitionLimitsOf(options.definitionLimits)
-  const body = { ...VALIDATE_BODY, depthMax: options.jsonDepthMax }
-  const shape: RequestShape = { query: { report: 'report', tool_id: 'id' }, body }
-  app.post(
+  app.withTypeProvider<SchemaTypes>().post(
     '/admin/tool/custom/validate',
     {
       bodyLimit: bodyLimitBytes,
@@ -33,10 +32,14 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
         operationId: 'validate_tool',
         summary: 'Validate Tool',
         description: boundsOf(options),
-        tags: ['public'],
-        security: [{ bearer: [] }],
-        ...updateParameters(undefined, ['report', 'tool_id']),
-        body: reference(ValidateToolRequest),
+        querystring: Type.Object({
+          report: queryChoice(['full'], '`full` adds `warnings` to the answer.'),
+          tool_id: queryId(
+            'Adds `impact`: what storing this definition in the tool would change, and for which agents.',
+          ),
+        }),
+        headers: Type.Object({ prefer: Prefer }),
+        body: ValidateToolRequest,
         response: {
           200: {
             ...reference(ValidateToolResponse),
@@ -49,19 +52,19 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       },
     },
     async (request, reply) => {
-      const parts = readRequest(request, shape)
-      const { definition } = parts.body as ValidateToolRequest // it passed this schema
-      const asksForImpact = Object.hasOwn(parts.queryIds, 'tool_id')
-      const use = asksForImpact ? await readToolUse(database, request.caller, parts.queryIds.tool_id) : null
+      const { query, body } = request
+      const { definition } = body
+      const asksForImpact = Object.hasOwn(query, 'tool_id')
+      const use = asksForImpact ? await readToolUse(database, request.caller, query.tool_id) : null
       const checked = await checkDefinitionInSlices(definition, { limits })
       if (!checked.ok) throw new InvalidRequest(checked.faults)
-      const full = parts.texts.report === 'full'
+      const full = query.report === 'full'
       const warning = warningHeader([
-        ...parts.unknown.map(unknownFieldWarning),
+        ...unknownFields(ValidateToolRequest, body).map(unknownFieldWarning),
         ...(full ? [] : definitionNotes(checked)),
       ])
       if (warning !== undefined) reply.header('warning', warning)
-      if (parts.strict) reply.header('preference-applied', 'handling=strict')
+      if (request.headers.prefer?.strict) reply.header('preference-applied', 'handling=strict')
       const answer = {
         methods: checked.methods,
         ...(full && { warnings: checked.warnings }),

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { exceedsDepth, parseJsonBody, tooDeep, unstorableText } from '../../src/schema/json-body.js'
+import { exceedsDepth, parseJsonBody, tooDeep } from '../../src/schema/json-body.js'
 import { offsetOfSyntaxError } from '../../src/schema/json-syntax.js'
 
 const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text))
@@ -91,15 +91,6 @@ t.test('422 json_too_deep past the limit, the body itself being depth 1', async 
   t.equal(exceedsDepth({ a: { definition: nested(63) } }, 64, 'definition'), true)
 })
 
-t.test('422 string_nul and string_unicode inside free-form values, keys included', async t => {
-  const value = JSON.parse('{"a\\u0000":"\\ud800","b":["ok","\\u0000"],"😀":"\\ud83d\\ude00"}')
-  t.match(unstorableText(value, ['body', 'definition']), [
-    { loc: ['body', 'definition', 'a\0'], type: 'string_nul' },
-    { loc: ['body', 'definition', 'b', 1], type: 'string_nul' },
-  ])
-  t.equal(unstorableText(new Array(5000).fill('\0'), []).length, 1000)
-})
-
 t.test('no body takes long or much stack, however it is nested', async t => {
   const bodies = [
     '['.repeat(2_000_000) + ']'.repeat(2_000_000),
@@ -113,10 +104,7 @@ t.test('no body takes long or much stack, however it is nested', async t => {
   for (const text of bodies) {
     const started = process.cpuUsage()
     const body = parsed(text)
-    if (body.kind === 'value') {
-      exceedsDepth(body.value, 64)
-      unstorableText(body.value, [])
-    }
+    if (body.kind === 'value') exceedsDepth(body.value, 64)
     // Time of this process's own: others at work on the machine do not count.
     const spentMs = process.cpuUsage(started).user / 1000
     t.ok(spentMs < 2000, `${text.slice(0, 20)} ${Math.round(spentMs)} ms`)

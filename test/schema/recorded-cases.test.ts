@@ -1,12 +1,11 @@
 import { readFileSync } from 'node:fs'
+import { Type } from '@sinclair/typebox'
 import t from 'tap'
 import type { Fault } from '../../src/errors.js'
-import { requestFaults } from '../../src/http/request-faults.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
-import { compileBody } from '../../src/schema/faults.js'
-import { parseJsonBody } from '../../src/schema/json-body.js'
-import { parsePathId } from '../../src/schema/parameters.js'
+import { pathId } from '../../src/schema/parameters.js'
 import { CustomToolUpdate } from '../../src/tool/schema.js'
+import { validatingApp } from '../http/validating-app.js'
 
 interface RecordedCase {
   id: string
@@ -21,20 +20,27 @@ interface RecordedCase {
 
 const limitTypes = ['string_too_long', 'string_too_short', 'too_long', 'greater_than_equal', 'less_than_equal']
 
-const agentBody = compileBody(PersonaUpsertRequest)
-const toolBody = compileBody(CustomToolUpdate)
-
 const lines = readFileSync('test/fixtures/validation.jsonl', 'utf8').trim().split('\n')
 const cases: RecordedCase[] = lines.map(line => JSON.parse(line))
 
-function faultsOf({ method, path, raw_body }: RecordedCase): Fault[] {
-  const [compiled, name] = method === 'PATCH' ? ([agentBody, 'persona_id'] as const) : ([toolBody, 'tool_id'] as const)
-  const id = parsePathId(path.slice(path.lastIndexOf('/') + 1), name)
-  return requestFaults({
-    path: 'faults' in id ? id.faults : [],
-    body: parseJsonBody(Buffer.from(raw_body)),
-    bodyFaults: value => compiled.faults(value),
+/** The routes' schemas behind Fastify's own validation, and nothing else. */
+const app = validatingApp(t)
+for (const [method, url, params, body] of [
+  ['PATCH', '/persona/:persona_id', { persona_id: pathId() }, PersonaUpsertRequest],
+  ['PUT', '/admin/tool/custom/:tool_id', { tool_id: pathId() }, CustomToolUpdate],
+] as const) {
+  app.route({
+    method,
+    url,
+    schema: { operationId: method, params: Type.Object(params), body },
+    handler: async () => ({}),
   })
+}
+
+async function faultsOf({ method, path, raw_body }: RecordedCase): Promise<Fault[]> {
+  const headers = { 'content-type': 'application/json' }
+  const answer = await app.inject({ method, url: path, headers, payload: raw_body })
+  return answer.statusCode === 422 ? answer.json().detail : []
 }
 
 function comparable(found: Fault[], expected: { loc: Fault['loc']; type: string; msg?: string }[]) {
@@ -50,7 +56,7 @@ t.test('422 with exactly the recorded faults', async t => {
   t.equal(rejected.length, 485)
   for (const row of rejected) {
     if (row.expect.verdict !== 'reject') continue
-    const found = faultsOf(row)
+    const found = await faultsOf(row)
     for (const { loc, type } of found) if (type === 'json_invalid') t.type(loc[1], 'number', row.id)
     const expected = row.expect.faults.map(one => (one.type === 'json_invalid' ? { ...one, loc: ['body'] } : one))
     t.strictSame(comparable(found, expected), expected, row.id)
@@ -63,7 +69,7 @@ t.test('422 where the public service coerces', async t => {
   for (const row of strict) {
     if (row.expect.verdict !== 'strict') continue
     t.strictSame(
-      faultsOf(row).map(({ loc }) => loc),
+      (await faultsOf(row)).map(({ loc }) => loc),
       row.expect.locs,
       row.id,
     )
@@ -75,7 +81,7 @@ t.test('no fault but a limit where the public service accepts', async t => {
   t.equal(accepted.length, 146)
   for (const row of accepted) {
     t.strictSame(
-      faultsOf(row).filter(({ type }) => !limitTypes.includes(type)),
+      (await faultsOf(row)).filter(({ type }) => !limitTypes.includes(type)),
       [],
       row.id,
     )

@@ -15,13 +15,13 @@ declare module 'fastify' {
  * Writes what a request's route says of it on the request, for everything that acts on it later. Register first. Read once,
  * because Fastify makes `routeOptions` anew each time that somebody looks at it.
  */
-export function registerOperation(app: FastifyInstance): void {
+export function registerMatchedRoute(app: FastifyInstance): void {
   app.decorateRequest('operation', 'none')
   app.decorateRequest('policy', undefined)
   app.decorateRequest('isOperation', false)
   app.addHook('onRequest', (request, _reply, done) => {
     const { config, schema, url } = request.routeOptions
-    request.operation = (schema as { operationId?: string } | undefined)?.operationId ?? url ?? 'none'
+    request.operation = schema?.operationId ?? url ?? 'none'
     request.policy = config.policy
     request.isOperation = config.policy !== undefined && config.policy.permission !== 'public'
     done()

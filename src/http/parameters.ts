@@ -1,0 +1,74 @@
+import { type TObject, Type } from '@sinclair/typebox'
+import type { Loc } from '../errors.js'
+import { type Parsed, parameter, queryFlag, queryMask } from '../schema/parameters.js'
+import type { Precondition } from '../updates/tag.js'
+
+/*
+ * The parameters that several operations take, each to be put into a route's schema under its name. Those of one operation
+ * alone stand beside its route.
+ */
+
+/** `dry_run` of an update. */
+export const DryRun = queryFlag(
+  'Every check and the same answer as the real request, but nothing is stored. ETag is the stored state.',
+)
+
+/** `update_mask` of an update with this body. */
+export function updateMask(body: TObject) {
+  return queryMask(
+    body,
+    'Field names separated by commas: only these are read and written, and the rest may be absent. Inside the mask ' +
+      '`null` means null for every nullable field. The empty mask changes nothing.',
+  )
+}
+
+/** The header `if-match` of an update. */
+export const IfMatch = Type.Optional(
+  parameter(
+    {
+      type: 'string',
+      description: '`*`, or entity tags such as `"persona-12-7"`: write only if one is the stored state.',
+    },
+    parseIfMatch,
+  ),
+)
+
+/** What an update without `if-match` asks for. */
+export const NO_PRECONDITION: Precondition = { kind: 'none' }
+
+/** The header `prefer` of an operation with a body. Its value says whether handling is strict. */
+export const Prefer = Type.Optional(
+  parameter(
+    {
+      type: 'string',
+      description: '`handling=strict`: unknown fields are 422, fields that would be kept are 403.',
+    },
+    header => ({ value: { strict: prefersStrict(header) } }),
+  ),
+)
+
+/** What a request without `prefer` asks for. */
+export const NO_PREFERENCE = { strict: false }
+
+const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
+/** Elements of a list may be empty (RFC 9110, section 5.6.1), but between two tags there is a comma. */
+const LIST_OF_TAGS = new RegExp(String.raw`^[ \t,]*${ENTITY_TAG}(?:[ \t]*,[ \t,]*${ENTITY_TAG})*[ \t,]*$`)
+
+/**
+ * Reads an `If-Match` header (RFC 9110, section 13.1.1): `*`, or a list of entity tags. Weak tags are allowed and never
+ * match. Anything else is a fault, so that a damaged tag does not become an unguarded write.
+ */
+function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
+  if (header.trim() === '*') return { value: { kind: 'any' } }
+  if (!LIST_OF_TAGS.test(header)) {
+    const msg = 'Input should be * or a list of entity tags in double quotes, such as "persona-12-7"'
+    return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
+  }
+  const tags = header.match(new RegExp(ENTITY_TAG, 'g')) ?? []
+  return { value: { kind: 'tags', tags: tags.filter(tag => !tag.startsWith('W/')) } }
+}
+
+/** Whether a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */
+export function prefersStrict(header: string | string[] | undefined): boolean {
+  return /(^|[,;])\s*handling\s*=\s*"?strict"?\s*($|[,;])/i.test(String(header ?? ''))
+}

@@ -1,0 +1,114 @@
+import { Kind, type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
+import type { FastifyInstance, FastifyRequest, FastifySchema, FastifyTypeProvider } from 'fastify'
+import { type Fault, InvalidRequest } from '../errors.js'
+import { compileBody, fault, faultsOfMasked, unknownWithin } from '../schema/faults.js'
+import { exceedsDepth, tooDeep } from '../schema/json-body.js'
+import { maskReader, type ParameterTexts, parameterReader } from '../schema/parameters.js'
+import { innerSchema } from '../schema/vocabulary.js'
+import type { ReceivedBody } from './body-parser.js'
+import { prefersStrict } from './parameters.js'
+
+/** What the handler of a route with TypeBox schemas gets: `app.withTypeProvider<SchemaTypes>()`. */
+export interface SchemaTypes extends FastifyTypeProvider {
+  validator: this['schema'] extends TSchema ? Static<this['schema']> : unknown
+}
+
+/** A part of a request that its schema refuses. A body that cannot be read `standsAlone`: no other part is reported. */
+class InvalidPart extends InvalidRequest {
+  constructor(
+    readonly part: Part,
+    faults: Fault[],
+    readonly standsAlone = false,
+  ) {
+    super(faults)
+  }
+}
+
+/** In the order in which Fastify validates them. */
+const VALIDATED = ['params', 'body', 'querystring', 'headers'] as const
+type Part = (typeof VALIDATED)[number]
+
+/** In the order in which their faults are answered (DECISIONS section 2). */
+const ANSWERED: readonly Part[] = ['params', 'querystring', 'headers', 'body']
+
+/** What the places of faults in a part begin with. */
+const PLACE = { params: 'path', querystring: 'query', headers: 'header' } as const
+
+const NO_PARAMETERS = Type.Object({})
+
+/** What Fastify takes from a validator. A value takes the place of what came. */
+type Verdict = { value: unknown } | { error: InvalidPart }
+
+/**
+ * Makes the schemas of routes act: path, query and headers are read as `schema/parameters.ts` says, the body is checked
+ * by its compiled schema and stays as it was sent. Every operation takes only the query parameters that it declares.
+ * `jsonDepthMax` bounds the nesting of bodies, but for free-form fields, which are bounded elsewhere. Register before
+ * the routes.
+ */
+export function registerRequestValidation(app: FastifyInstance, jsonDepthMax: number): void {
+  app.addHook('onRoute', route => {
+    const schema = route.schema
+    if (schema === undefined) return
+    if (schema.operationId !== undefined) schema.querystring ??= NO_PARAMETERS
+    // Each route has a compiler of its own, because a mask in its query decides what its body must hold.
+    route.validatorCompiler = ({ schema: own, httpPart }) => {
+      const part = own as TObject // these schemas are ours
+      if (httpPart === 'body') return bodyValidator(part, schema, jsonDepthMax)
+      return parameterValidator(part, httpPart as keyof typeof PLACE) // Fastify has no others
+    }
+  })
+}
+
+/**
+ * Every fault of the request's parts, in the order of the answer. Fastify stops at the first part that is wrong: the ones
+ * behind it are asked here.
+ */
+export function faultsOfAllParts(error: InvalidRequest, request: FastifyRequest): Fault[] {
+  if (!(error instanceof InvalidPart)) return error.faults
+  const behind = VALIDATED.slice(VALIDATED.indexOf(error.part) + 1).map(part => invalidPart(part, request))
+  const invalid = [error, ...behind.filter(found => found !== undefined)]
+  const alone = invalid.find(({ standsAlone }) => standsAlone)
+  if (alone !== undefined) return alone.faults
+  return ANSWERED.flatMap(part => invalid.find(found => found.part === part)?.faults ?? [])
+}
+
+function invalidPart(part: Part, request: FastifyRequest): InvalidPart | undefined {
+  const validate = request.getValidationFunction(part) as ((input: unknown) => Verdict) | undefined // made above
+  const verdict = validate?.(part === 'querystring' ? request.query : (request[part] ?? null))
+  return verdict !== undefined && 'error' in verdict ? verdict.error : undefined
+}
+
+function parameterValidator(schema: TObject, part: keyof typeof PLACE) {
+  const read = parameterReader(schema, PLACE[part])
+  return (texts: ParameterTexts): Verdict => {
+    const parsed = read(texts)
+    return 'value' in parsed ? parsed : { error: new InvalidPart(part, parsed.faults) }
+  }
+}
+
+function bodyValidator(schema: TObject, route: FastifySchema, depthMax: number) {
+  const compiled = compileBody(schema)
+  const freeForm = freeFormFields(schema)
+  const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
+  const takesPrefer = Object.hasOwn((route.headers as TObject | undefined)?.properties ?? {}, 'prefer')
+  const refuse = (faults: Fault[], standsAlone = false) => ({ error: new InvalidPart('body', faults, standsAlone) })
+  return (received: ReceivedBody | null): Verdict => {
+    if (received === null) return refuse([fault('missing', ['body'])])
+    const { parsed, query, headers } = received
+    if (parsed.kind !== 'value') return refuse(parsed.faults, parsed.kind === 'refused')
+    const { value } = parsed
+    if (exceedsDepth(value, depthMax, ...freeForm)) return refuse([tooDeep()], true)
+    const mask = maskIn(query)
+    const faults = mask === undefined ? compiled.faults(value) : faultsOfMasked(schema, value, mask)
+    const unknown = takesPrefer && prefersStrict(headers.prefer) ? unknownWithin(schema, value, mask) : []
+    const forbidden = unknown.map(loc => fault('extra_forbidden', ['body', ...loc]))
+    return faults.length + forbidden.length === 0 ? { value } : refuse([...faults, ...forbidden])
+  }
+}
+
+function freeFormFields(body: TObject): string[] {
+  return Object.keys(body.properties).filter(name => {
+    const schema = body.properties[name] as TSchema
+    return (schema[Kind] === 'Nullable' ? innerSchema(schema) : schema)[Kind] === 'FreeForm'
+  })
+}
