@@ -13,7 +13,7 @@ export function claim(folder: string): void {
 }
 
 /**
- * Removes what an earlier run left that was killed itself: its processes (each has its folder in its command line), its
+ * Removes what an earlier run left that was killed itself: its processes (each has the folder in its command line or environment), its
  * mounted disks and its files. Folders of runs that still go on are left alone.
  */
 export function removeLeftovers(): void {
@@ -56,7 +56,7 @@ function processesIn(folder: string): number[] {
 
 function mentions(pid: number, folder: string): boolean {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(folder)
+    return ['cmdline', 'environ'].some(file => readFileSync(`/proc/${pid}/${file}`, 'utf8').includes(folder))
   } catch {
     return false
   }

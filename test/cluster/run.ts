@@ -6,7 +6,7 @@
  *     npm run test:cluster -- --full              every fault five times; goes on where it was broken off
  *     npm run test:cluster -- [--runs n] fault ...   these faults, n times each
  *
- * The full form keeps its results in `test/cluster/results.json` and makes the table `ops/cluster/results.md` from them;
+ * The full form keeps its results in `ops/cluster/results.json` and makes the table `ops/cluster/results.md` from them;
  * delete the file to begin anew.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
@@ -19,7 +19,7 @@ import { type Results, table } from './table.js'
 import { type Run, Trial } from './trial.js'
 
 const RUNS_OF_FULL = 5
-const RESULTS = fileURLToPath(new URL('../../../test/cluster/results.json', import.meta.url))
+const RESULTS = fileURLToPath(new URL('../../../ops/cluster/results.json', import.meta.url))
 const TABLE = fileURLToPath(new URL('../../../ops/cluster/results.md', import.meta.url))
 /** As sysexits.h calls it: something that this needs is not there. */
 const EX_UNAVAILABLE = 69

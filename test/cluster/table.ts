@@ -11,13 +11,23 @@ export function table(results: Results): string {
 }
 
 const HEAD = [
-  '# Results of `npm run test:cluster`',
+  '# Results of `npm run test:cluster -- --full`',
   '',
-  'Made by the harness from `test/cluster/results.json`. Times in seconds, the longest of all runs. "No leader" and "no',
-  'commit" are the cluster\'s own: how long Patroni named no leader, and how long no node confirmed a commit that was sent',
-  'to it directly. "No success" is how long the clients of that way in got no update acknowledged.',
+  'Made by the harness from `ops/cluster/results.json`; what each fault does stands in `test/cluster/faults.ts`. Times in',
+  'seconds, the longest of all runs.',
   '',
-  '| fault | way in | runs | acknowledged | 412 | `not_applied` | `unknown` (stored) | no answer | no leader | no commit | no success | worst of the excess | ready, untrue | false |',
+  "- **412**: the client's version was no longer the current one, as it happens where clients meet.",
+  '- **`unknown` (stored)**: updates whose outcome could not be told, and how many of them were found stored in the end.',
+  "- **no answer**: the connection failed, or the balancer answered in the instance's place.",
+  "- **no leader**, **no commit**: the cluster's own: how long Patroni named no leader, and how long no node confirmed a",
+  '  commit that was sent to it directly.',
+  '- **no success**: how long clients of that way in got no update acknowledged, all its instances together.',
+  "- **excess**: by how much that was longer than the longer of the cluster's two times in the same run.",
+  '- **ready, untrue**: answers of `/readyz` that said 200 while that instance had acknowledged no update for 5 s and did',
+  '  not within the next second.',
+  '- **false**: what a client was told that is not so (`test/cluster/checker.ts`), and instances that ended or stayed away.',
+  '',
+  '| fault | way in | runs | acknowledged | 412 | `not_applied` | `unknown` (stored) | no answer | no leader | no commit | no success | excess | ready, untrue | false |',
   '|---|---|---|---|---|---|---|---|---|---|---|---|---|---|',
 ]
 
