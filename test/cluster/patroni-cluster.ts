@@ -193,7 +193,7 @@ export class PatroniCluster {
     // The first commit waits for the standby, which is still being copied.
     for (const text of statements) if (text !== '') await this.query(text, [], 'postgres')
     await this.query('create database control', [], 'postgres')
-    await this.query('create table beat (at timestamptz not null default clock_timestamp())', [], 'control')
+    await this.query('create table beat (ballast text not null)', [], 'control')
   }
 
   #startEntries(): void {

@@ -115,6 +115,7 @@ export class Trial {
       await watch.stop()
     }
     const events = await this.#cluster.healthy()
+    await this.#cluster.query('truncate beat', [], 'control')
     const checked = await check(this.#cluster, sent, fault.mayLose ?? false)
     faults.push(...checked.faults)
     if (!fault.isAboutInstances && this.#all.some(({ pid }, place) => pid !== pids[place] || !isAlive(pid))) {

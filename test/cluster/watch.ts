@@ -7,6 +7,9 @@ import type { PatroniCluster } from './patroni-cluster.js'
 const EVERY_MS = 300
 const CONTROL_LIMIT_MS = 2_000
 
+/** Takes a page of its own, as updates do: on a full disk it fails with them. */
+const COMMIT = `insert into beat (ballast) select string_agg(md5(random()::text), '') from generate_series(1, 250)`
+
 /** What the cluster itself did, beside the service: times on the clock of `performance.now()`. */
 export interface ClusterTimes {
   /** When Patroni said of some node that it leads. */
@@ -63,7 +66,7 @@ export class Watch {
     while (this.#isRunning) {
       try {
         client ??= await connected(node.url('postgres', password, 'control'))
-        await within(client.query('insert into beat default values'))
+        await within(client.query(COMMIT))
         this.times.committed.push(performance.now())
       } catch {
         // A standby, a server that is down, or one whose commit waits: the next attempt is on a new connection.
