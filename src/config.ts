@@ -96,7 +96,7 @@ const SETTINGS = {
       'Migrate an external database at start; the embedded one always is.',
     ),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind PgBouncer in transaction mode.'),
-    poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections to the database.'),
+    poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections to the database, beside one for readiness.'),
     connectTimeoutMs: count(
       'DATABASE_CONNECT_TIMEOUT_MS',
       5_000,

@@ -157,7 +157,7 @@ export class Service {
   }
 
   async #schema(): Promise<Readiness> {
-    const found = await schemaState(this.#options.database.db, this.#options.version)
+    const found = await schemaState(this.#options.database.probe, this.#options.version)
     if (found.kind === 'current') return { status: 'ready' }
     if (found.kind === 'ahead') {
       const detail = `The schema needs at least version ${found.oldestProgram} of this program: update it.`
@@ -186,7 +186,7 @@ export class Service {
 
   async #lacksKeys(vault: Vault): Promise<boolean> {
     if (performance.now() - this.#keys.checkedAt > KEY_CHECK_AGE_MS) {
-      const missing = (await missingKeys(this.#options.database.db, vault)).length > 0
+      const missing = (await missingKeys(this.#options.database.probe, vault)).length > 0
       if (missing)
         this.#options.log.error('a key that stored secrets need is missing from the key ring: agentctl keys status')
       this.#keys = { checkedAt: performance.now(), missing }

@@ -1,12 +1,12 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
-import type { Kysely } from 'kysely'
 import { repeated } from '../db/connection/repeat.js'
-import type { Database, Permission } from '../db/tables.js'
+import type { Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden } from '../errors.js'
 import { parseId } from '../schema/parameters.js'
 import { authenticate, type CallerStatement, type Lookup, tokenHash } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
+import { recordLastUse } from './last-use.js'
 
 /** What a route says of who may call it; every route has one (a test fails when one does not). */
 export interface RoutePolicy {
@@ -84,7 +84,7 @@ async function admit(
   request.caller = caller
   request.prefetched = prefetched
   if (caller.token.expiresAt !== null) reply.header('token-expires-at', caller.token.expiresAt)
-  if (useIsStale) recordUse(request, database.db, caller.token.id)
+  if (useIsStale) recordUse(request, database, caller.token.id)
   requirePermission(caller, policy)
   requireBinding(caller, policy, lookup)
 }
@@ -111,16 +111,9 @@ function requireBinding({ token }: Caller, { resource }: RoutePolicy, lookup: Lo
 }
 
 /** Writes the token's last use, at most once a minute; nobody waits for it and its failure fails no request. */
-function recordUse(request: FastifyRequest, db: Kysely<Database>, tokenId: number): void {
-  const now = new Date().toISOString()
-  db.updateTable('token')
-    .set({ last_used_at: now })
-    .where('id', '=', tokenId)
-    .where(eb => eb.or([eb('last_used_at', 'is', null), eb('last_used_at', '<', minuteBefore(now))]))
-    .execute()
+function recordUse(request: FastifyRequest, database: ServiceDatabase, id: number): void {
+  recordLastUse
+    .for({ id, at: new Date().toISOString() })
+    .batched(database)
     .catch(error => request.log.debug({ err: error }, 'the last use of a token was not recorded'))
-}
-
-function minuteBefore(iso: string): string {
-  return new Date(Date.parse(iso) - 60_000).toISOString()
 }

@@ -36,9 +36,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return { oauthConfigExists: isStored }
   },
   isStorable: ({ content: { oauth_config_id: id } }) => id === null || isInt4(id),
-  // A new link waits for whoever deletes what it refers to. (A new definition, which may wait for another that stores the
-  // same, goes by itself by its statement.)
-  isBatchable: ({ linksOauthConfig }) => !linksOauthConfig,
+  // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
+  isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && definition === null,
   reading: ({ id, version }) => readRow.for({ id, version }),
   writing: (state, { content, definition, headers, changes }, viewer, entry) => {
     const shape = { definition: definition !== null, headers: headers !== null }

@@ -126,6 +126,7 @@ export async function update<T extends ResourceTypes>(
 ): Promise<Updated<T>> {
   const last: LastWrite<T> = {}
   const viewer = viewerParameters(request.caller)
+  const callerKey = String(request.caller.token.id)
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
   try {
     return await repeated(async () => (await onPrefetched(prefetched)) ?? (await underLock()))
@@ -142,11 +143,18 @@ export async function update<T extends ResourceTypes>(
   }
 
   async function run(query: RowQuery<T['Row']>, decision: T['Decision']): Promise<Positioned<T['Row']> | undefined> {
-    if (request.dryRun && decision.changes.length > 0) return (await inDryRun(database, query.compiled))[0]
-    return resource.isBatchable(decision) ? await query.batched(database) : await query.single(database.db)
+    if (request.dryRun && decision.changes.length > 0) {
+      return (await database.singleTurns.run(callerKey, () => inDryRun(database, query.compiled)))[0]
+    }
+    if (resource.isBatchable(decision)) return await query.batched(database)
+    return await database.singleTurns.run(callerKey, () => query.single(database.db))
   }
 
-  async function underLock(): Promise<Updated<T>> {
+  function underLock(): Promise<Updated<T>> {
+    return database.lockTurns.run(`${resource.kind} ${request.id}`, inLockingTransaction)
+  }
+
+  async function inLockingTransaction(): Promise<Updated<T>> {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       const state = await lockState(trx, resource, request.id, viewer)
       if (state === undefined) throw new ResourceNotFound(resource.kind)

@@ -54,7 +54,7 @@ t.test('503 within the bounds that the default settings give when the server han
   t.teardown(() => cluster.thaw())
   const others = Promise.all(range(40).map(update))
   const probe = performance.now()
-  t.strictSame(await service.readiness(), { status: 503, reason: 'database_unreachable' })
+  t.match(await service.readiness(), { status: 503, reason: 'database_unreachable' })
   t.ok(performance.now() - probe < BOUNDS_MS.probe + MARGIN_MS)
   const written = await writing
   t.match(written, { status: 503, reason: 'database_unreachable', outcome: 'unknown' })

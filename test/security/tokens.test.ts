@@ -20,7 +20,7 @@ const idOf = async ({ database }: Observed, token: string): Promise<number> => {
 }
 
 /** The statement that writes a token's last use; nobody waits for it, so it may be an earlier request's. */
-const isUseRecord = (text: string) => /^update "?token"?/.test(text)
+const isUseRecord = (text: string) => text.includes('update token t set last_used_at')
 
 const read = (world: Observed, token: string) => world.call('PATCH', READ, { token, body: {} })
 

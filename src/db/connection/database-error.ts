@@ -51,6 +51,15 @@ export class PoolExhausted extends Error {
   }
 }
 
+/** Work that takes turns with others waited too long, or had too many before it. Nothing was sent. */
+export class TurnNotReached extends Error {
+  override readonly name = 'TurnNotReached'
+
+  constructor() {
+    super('its turn for a connection to the database did not come in time')
+  }
+}
+
 /** The pool is closed or closing. Nothing was sent. */
 export class DatabaseClosed extends Error {
   override readonly name = 'DatabaseClosed'

@@ -29,6 +29,7 @@ import { readServer } from './read-server.js'
 import { BEGIN, type BoundStatement, COMMIT, type Session, type SessionSettings } from './session.js'
 import { transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
+import { Turns } from './turns.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 
 /** How much went to the database since it was opened. */
@@ -39,6 +40,18 @@ export interface StatementCounters {
 
 export interface OpenDatabase<DB> extends BatchRunner {
   readonly db: Kysely<DB>
+  /** One connection of its own, for readiness: it tells a pool that is busy from a server that does not answer. */
+  readonly probe: Kysely<DB>
+  /**
+   * For transactions that wait for a row's lock, by the row: one of each waits in the database, the others here, in their
+   * order. Those of all rows have at most a quarter of the pool.
+   */
+  readonly lockTurns: Turns
+  /**
+   * For single statements that may wait for others or answer much, by the caller: they have at most half of the pool, those
+   * of one caller a quarter.
+   */
+  readonly singleTurns: Turns
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
   readonly counters: Readonly<StatementCounters>
@@ -91,7 +104,11 @@ export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
 
 class Connections<DB> implements OpenDatabase<DB> {
   readonly db: Kysely<DB>
+  readonly probe: Kysely<DB>
+  readonly lockTurns: Turns
+  readonly singleTurns: Turns
   readonly pool: pg.Pool
+  readonly #probePool: pg.Pool
   readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }
   readonly #options: DatabaseOptions
   readonly #hosts: HostList<DatabaseHost>
@@ -113,13 +130,23 @@ class Connections<DB> implements OpenDatabase<DB> {
       limitMs: options.connectTimeoutMs,
       onFound: server => this.#follow(server),
     })
-    this.pool = this.#makePool()
-    this.db = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool() }) })
+    this.pool = this.#makePool(options.poolSize)
+    this.#probePool = this.#makePool(1)
+    this.db = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.pool) }) })
+    this.probe = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.#probePool) }) })
+    const quarter = Math.max(1, Math.floor(options.poolSize / 4))
+    const waiting = { waitingPerKeyMax: WAITING_PER_KEY_MAX, waitMs: options.lockTimeoutMs }
+    this.lockTurns = new Turns({ runningMax: quarter, runningPerKeyMax: 1, ...waiting })
+    this.singleTurns = new Turns({ runningMax: 2 * quarter, runningPerKeyMax: quarter, ...waiting })
   }
 
-  async pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
+  pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
+    return this.#pipeline(this.pool, statements)
+  }
+
+  async #pipeline(pool: pg.Pool, statements: readonly BoundStatement[]): Promise<StatementResult[]> {
     if (statements.length === 0) return []
-    const session = await this.#acquire()
+    const session = await this.#acquire(pool)
     try {
       return await session.batch(statements)
     } finally {
@@ -152,13 +179,13 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
 
   settle(doubt: CommitUnknown, trace: BoundStatement, withinMs = SETTLE_WITHIN_MS): Promise<Outcome> {
-    return settle(() => this.#acquire(), doubt, trace, withinMs)
+    return settle(() => this.#acquire(this.pool), doubt, trace, withinMs)
   }
 
   async confirmWrites(): Promise<void> {
     const took = this.#isOutOfSpace ? TAKE_SPACE : []
-    const results = await this.transact([...took, CONFIRMED_WRITE])
-    const [row] = (results.at(-1)?.rows ?? []) as { read_only: string }[] // what the statement selects
+    const results = await this.#pipeline(this.#probePool, [BEGIN, ...took, CONFIRMED_WRITE, COMMIT])
+    const [row] = (results.at(-2)?.rows ?? []) as { read_only: string }[] // what the statement selects
     if (row?.read_only !== 'off') throw new ServerReadOnly()
     if (took.length > 0) this.#isOutOfSpace = false
   }
@@ -178,7 +205,7 @@ class Connections<DB> implements OpenDatabase<DB> {
     }, graceMs)
     // pg's pool is done when it has told its connections to close; the sockets close later.
     const ended = [...this.#sessions.values()].map(session => session.ended)
-    await this.pool.end()
+    await Promise.all([this.pool.end(), this.#probePool.end()])
     await Promise.all(ended)
     clearTimeout(cut)
   }
@@ -221,10 +248,10 @@ class Connections<DB> implements OpenDatabase<DB> {
     for (const session of this.#sessions.values()) session.markStale()
   }
 
-  #makePool(): pg.Pool {
-    const { url, poolSize, connectTimeoutMs, idleTimeoutMs = 300_000 } = this.#options
+  #makePool(connectionsMax: number): pg.Pool {
+    const { url, connectTimeoutMs, idleTimeoutMs = 300_000 } = this.#options
     const pool = new pg.Pool({
-      max: poolSize,
+      max: connectionsMax,
       connectionTimeoutMillis: url.connectTimeoutMs ?? connectTimeoutMs,
       idleTimeoutMillis: idleTimeoutMs,
       types: TYPE_PARSERS,
@@ -268,12 +295,12 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
 
   /** A usable session. Tries each host once; leaves connections that became stale while they were idle. */
-  async #acquire(): Promise<Session> {
+  async #acquire(pool: pg.Pool): Promise<Session> {
     const start = performance.now()
     this.#leader.lookNowAndThen()
     try {
       for (;;) {
-        const session = await this.#acquireAny()
+        const session = await this.#acquireAny(pool)
         if (session.isUsable) return session
         session.release()
       }
@@ -282,10 +309,10 @@ class Connections<DB> implements OpenDatabase<DB> {
     }
   }
 
-  async #acquireAny(): Promise<Session> {
+  async #acquireAny(pool: pg.Pool): Promise<Session> {
     for (let attempt = 1; ; attempt++) {
       try {
-        const client = await this.pool.connect()
+        const client = await pool.connect()
         const session = this.#sessions.get(client)
         if (session) return session
         client.release(true)
@@ -307,16 +334,16 @@ class Connections<DB> implements OpenDatabase<DB> {
     return new PoolExhausted({ cause: error })
   }
 
-  #kyselyPool(): PostgresPool {
+  #kyselyPool(pool: pg.Pool): PostgresPool {
     return {
       connect: async () => {
-        const session = await this.#acquire()
+        const session = await this.#acquire(pool)
         // Kysely declares a generic row type and a cursor overload; without a cursor configured it sends text and values only.
         return session as unknown as Awaited<ReturnType<PostgresPool['connect']>>
       },
       // The pool is closed by `close`, in its order.
       end: async () => {},
-      options: this.pool.options,
+      options: pool.options,
     }
   }
 }
@@ -335,6 +362,9 @@ function isConnectFault(error: unknown): boolean {
 const SETTLE_WITHIN_MS = 2_500
 
 const RENEW_PAUSE_MS = 500
+
+/** Work of one row or caller that waits for its turn. */
+const WAITING_PER_KEY_MAX = 100
 
 const CONNECTION_AGE_MAX_MS = 300_000
 
