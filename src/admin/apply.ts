@@ -6,6 +6,7 @@ import type { Fault } from '../errors.js'
 import { collectFaults, unknownFields } from '../schema/faults.js'
 import type { Vault } from '../secrets/vault.js'
 import type { DefinitionLimits } from '../tool/definition/index.js'
+import type { Actor } from '../updates/audit.js'
 import {
   type Catalogue,
   matchDocument,
@@ -20,6 +21,7 @@ import { DEFAULT_PREFIX } from './apply/placeholders.js'
 import { planPruning } from './apply/pruning.js'
 import { planRecords, RECORD_SECTIONS, type RecordsPlan } from './apply/records.js'
 import type { ApplyReport } from './apply/report.js'
+import { portions, type Step } from './apply/step.js'
 import { planTools } from './apply/tools.js'
 import { OrganisationDocument } from './document.js'
 import { operatorActor } from './operator.js'
@@ -53,13 +55,34 @@ export interface ApplyOptions {
 const APPLY_LOCK = 7_153_002
 const TURN_PAUSE_MS = 100
 
+/** A document that changes no more rows than this is stored as a whole. */
+const WHOLE_ROWS_MAX = 100
+/** How many existing rows are held at once while a larger one is stored: about a tenth of a second. */
+const PORTION_ROWS = 20
+
+/** A large document was stored in part: what was stored stays, and applying it again goes on. Its cause says why. */
+export class PartlyApplied extends Error {
+  constructor(
+    readonly stored: number,
+    readonly total: number,
+    cause: unknown,
+  ) {
+    super(`${stored} of ${total} changes are stored and stay; apply the document again to go on`, { cause })
+  }
+}
+
 /**
- * Brings the database to what an organisation document says, in one transaction: rows are found by id or name, made when they
- * are missing, and changed where a field that the document names differs. Applying it again changes nothing.
+ * Brings the database to what an organisation document says: rows are found by id or name, made when they are missing, and changed
+ * where a field that the document names differs. Applying it again changes nothing.
  *
- * Every change of an existing agent or tool takes its row's lock, a version and an audit row. One document at a time: another one
- * waits for its turn. Throws `InvalidDocument` with every fault at once, `Refusal` when a needed key is missing or nobody would
- * administer afterwards; then nothing is stored, and no id is taken.
+ * Everything is checked first: with any fault nothing is stored, and no id is taken. Then a document that changes at most 100 rows
+ * is stored in one transaction. A larger one is stored in portions, so that nobody waits long for a row: new rows of a list
+ * together, existing ones 20 at a time, in the order in which they refer to each other, so that no reference is ever
+ * open. Each agent and tool changes as a whole, under its row's lock, with a version and an audit row. One document at a
+ * time: another one waits for its turn.
+ *
+ * Throws `InvalidDocument` with every fault, `Refusal` when a needed key is missing or nobody would administer afterwards;
+ * `PartlyApplied` when the database refuses in the middle of a large one.
  */
 export async function applyOrganisation(
   database: Pick<ServiceDatabase, 'db'>,
@@ -69,26 +92,55 @@ export async function applyOrganisation(
   const wanted = checkedDocument(document)
   return await inTransaction(database, { rollback: options.plan === true }, async trx => {
     if (!options.plan) await takeTurn(trx, options)
-    return await applyInTransaction(trx, wanted, options)
+    options.progress?.('comparing the document with the database')
+    const planned = await planAll(trx, wanted, options, reserveForPlan())
+    if (options.plan) {
+      await nameAuthors(trx, planned.outcomes)
+      return { planned: true, outcomes: planned.outcomes }
+    }
+    // Everything is checked: only now are ids taken, which no rollback gives back.
+    const { outcomes, steps } = await planAll(trx, wanted, options, reserveInDatabase(trx))
+    const actor = operatorActor()
+    const total = rowsOf(steps)
+    if (total > WHOLE_ROWS_MAX) await storeInPortions(database, trx, steps, actor, options)
+    else await keepingAdministrator(trx, async () => await runAll(trx, steps, actor))
+    return { planned: false, outcomes }
   })
 }
 
-async function applyInTransaction(
-  trx: Transaction<Database>,
-  wanted: OrganisationDocument,
-  options: ApplyOptions,
-): Promise<ApplyReport> {
-  options.progress?.('comparing the document with the database')
-  const planned = await planAll(trx, wanted, options, reserveForPlan())
-  if (options.plan) {
-    await nameAuthors(trx, planned.outcomes)
-    return { planned: true, outcomes: planned.outcomes }
+/** Stores a large document while `turn`, the transaction with the lock, is kept open. */
+async function storeInPortions(
+  database: Pick<ServiceDatabase, 'db'>,
+  turn: Transaction<Database>,
+  steps: readonly Step[],
+  actor: Actor,
+  { progress }: ApplyOptions,
+): Promise<void> {
+  await sql`set local idle_in_transaction_session_timeout = 0`.execute(turn)
+  // Whether somebody still administers is seen before anything is stored.
+  const people = steps.filter(step => step.people)
+  await inTransaction(database, { rollback: true }, async trx => {
+    await keepingAdministrator(trx, async () => await runAll(trx, people, actor))
+  })
+  const total = rowsOf(steps)
+  let stored = 0
+  for (const portion of portions(steps, PORTION_ROWS)) {
+    progress?.('storing', stored, total)
+    try {
+      await keepingAdministrator(database.db, async trx => await runAll(trx, portion, actor))
+    } catch (error) {
+      throw new PartlyApplied(stored, total, error)
+    }
+    stored += rowsOf(portion)
   }
-  // Everything is checked: only now are ids taken, which no rollback gives back.
-  const { outcomes, write } = await planAll(trx, wanted, options, reserveInDatabase(trx))
-  options.progress?.('storing')
-  await keepingAdministrator(trx, write)
-  return { planned: false, outcomes }
+}
+
+function rowsOf(steps: readonly Step[]): number {
+  return steps.reduce((sum, { rows }) => sum + rows, 0)
+}
+
+async function runAll(trx: Transaction<Database>, steps: readonly Step[], actor: Actor): Promise<void> {
+  for (const step of steps) await step.run(trx, actor)
 }
 
 /** Waits until no other document is being applied. The lock ends with the transaction, however that ends. */
@@ -120,7 +172,7 @@ async function planAll(
   document: OrganisationDocument,
   options: ApplyOptions,
   reserve: Reserve,
-): Promise<{ outcomes: ApplyReport['outcomes']; write(trx: Transaction<Database>): Promise<void> }> {
+): Promise<{ outcomes: ApplyReport['outcomes']; steps: Step[] }> {
   const catalogue = await readCatalogue(trx, document, options.asNew === true)
   await matchDocument(catalogue, document, reserve)
   requireNoFaults(catalogue)
@@ -134,13 +186,7 @@ async function planAll(
   requireNoFaults(catalogue)
   return {
     outcomes: [...records.flatMap(plan => plan.outcomes), ...tools.outcomes, ...personas.outcomes, ...pruning.outcomes],
-    write: async executor => {
-      const actor = operatorActor()
-      for (const plan of records) await plan.write(executor)
-      await tools.write(executor, actor)
-      await personas.write(executor, actor)
-      await pruning.write(executor, actor)
-    },
+    steps: [...records.map(plan => plan.step), ...tools.steps, ...personas.steps, ...pruning.steps],
   }
 }
 

@@ -21,10 +21,11 @@ import { batches } from './batches.js'
 import { ascending, type Catalogue, type Id, type Matched } from './catalogue.js'
 import { auditCreations } from './creation.js'
 import type { Outcome } from './report.js'
+import type { Step } from './step.js'
 
 export interface PersonasPlan {
   outcomes: Outcome[]
-  write(trx: Transaction<Database>, actor: Actor): Promise<void>
+  steps: Step[]
 }
 
 interface Planned {
@@ -53,13 +54,18 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
   })
   return {
     outcomes,
-    write: async (trx, actor) => {
-      await insertPersonas(trx, created, actor)
-      const inOrder = [...changed].sort((a, b) => Number(a.id) - Number(b.id)) // one order of locks for all who take several
-      for (const match of inOrder) {
-        await changePersona(trx, Number(match.id), state => mergedContent(state, match, catalogue), actor)
-      }
-    },
+    steps: [
+      { rows: created.length, people: false, run: (trx, actor) => insertPersonas(trx, created, actor) },
+      ...changed
+        .sort((a, b) => Number(a.id) - Number(b.id)) // one order of locks for all who take several
+        .map(match => ({
+          rows: 1,
+          people: false,
+          run: async (trx: Transaction<Database>, actor: Actor) => {
+            await changePersona(trx, Number(match.id), state => mergedContent(state, match, catalogue), actor)
+          },
+        })),
+    ],
   }
 }
 

@@ -10,10 +10,11 @@ import { type OrganisationDocument, SECTIONS, type SectionName } from '../docume
 import { type Catalogue, type StoredRow, TABLES } from './catalogue.js'
 import { changePersona } from './personas.js'
 import type { Outcome } from './report.js'
+import type { Step } from './step.js'
 
 export interface PruningPlan {
   outcomes: Outcome[]
-  write(trx: Transaction<Database>, actor: Actor): Promise<void>
+  steps: Step[]
 }
 
 /**
@@ -36,7 +37,7 @@ export async function planPruning(
       .map(row => ({ section, row, outcome: outcomeOf(section, row, prune) })),
   )
   const outcomes = candidates.map(candidate => candidate.outcome)
-  if (!prune) return { outcomes, write: async () => undefined }
+  if (!prune) return { outcomes, steps: [] }
   const going = new Map(
     lists.map(section => [section, new Set(candidates.filter(c => c.section === section).map(c => c.row.id))]),
   )
@@ -48,11 +49,13 @@ export async function planPruning(
   }
   return {
     outcomes,
-    write: async (trx, actor) => {
-      for (const { section, row, outcome } of candidates) {
-        if (outcome.action === 'removed') await removeRow(trx, section, row, actor)
-      }
-    },
+    steps: candidates
+      .filter(({ outcome }) => outcome.action === 'removed')
+      .map(({ section, row }) => ({
+        rows: 1,
+        people: section === 'users',
+        run: (trx, actor) => removeRow(trx, section, row, actor),
+      })),
   }
 }
 

@@ -3,6 +3,7 @@ import type { Database } from '../../db/tables.js'
 import type { SectionName } from '../document.js'
 import { ascending, type Catalogue, type Id, type Matched, TABLES } from './catalogue.js'
 import type { Outcome } from './report.js'
+import type { Step } from './step.js'
 
 type Row = Record<string, unknown>
 /** The tables of this file have no types in common: they are named by the lists below. */
@@ -74,7 +75,7 @@ export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
 /** The change of one list: what to tell, and what to write. */
 export interface RecordsPlan {
   outcomes: Outcome[]
-  write(db: Kysely<Database>): Promise<void>
+  step: Step
 }
 
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
@@ -95,11 +96,16 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
   const links = await Promise.all((shape.links ?? []).map(link => planLink(db, section, link, catalogue, outcomes)))
   return {
     outcomes,
-    write: async executor => {
-      const loose = executor as unknown as Loose
-      if (made.length > 0) await loose.insertInto(table).values(made).execute()
-      for (const { id, columns } of changed) await loose.updateTable(table).set(columns).where('id', '=', id).execute()
-      for (const write of links) await write(loose)
+    step: {
+      rows: outcomes.filter(({ action }) => action !== 'unchanged').length,
+      people: section === 'users' || section === 'groups',
+      run: async executor => {
+        const loose = executor as unknown as Loose
+        if (made.length > 0) await loose.insertInto(table).values(made).execute()
+        for (const { id, columns } of changed)
+          await loose.updateTable(table).set(columns).where('id', '=', id).execute()
+        for (const write of links) await write(loose)
+      },
     },
   }
 }

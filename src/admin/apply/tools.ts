@@ -27,6 +27,7 @@ import type { Catalogue, Matched } from './catalogue.js'
 import { auditCreations } from './creation.js'
 import { fillIn, headerVariables, placeholder } from './placeholders.js'
 import type { Outcome } from './report.js'
+import type { Step } from './step.js'
 
 /** What tools need besides the document: the vault of their secrets, the environment, and where `definition_file` starts. */
 export interface ToolSurroundings {
@@ -39,7 +40,7 @@ export interface ToolSurroundings {
 
 export interface ToolsPlan {
   outcomes: Outcome[]
-  write(trx: Transaction<Database>, actor: Actor): Promise<void>
+  steps: Step[]
 }
 
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
@@ -69,12 +70,18 @@ export async function planTools(
   })
   return {
     outcomes,
-    write: async (trx, actor) => {
-      await insertTools(trx, created, actor)
-      for (const { id, given } of [...changed].sort((a, b) => a.id - b.id)) {
-        await changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor)
-      }
-    },
+    steps: [
+      { rows: created.length, people: false, run: (trx, actor) => insertTools(trx, created, actor) },
+      ...changed
+        .sort((a, b) => a.id - b.id)
+        .map(({ id, given }) => ({
+          rows: 1,
+          people: false,
+          run: async (trx: Transaction<Database>, actor: Actor) => {
+            await changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor)
+          },
+        })),
+    ],
   }
 }
 

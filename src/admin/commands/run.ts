@@ -6,6 +6,7 @@ import { connectAdvice, NoDatabase } from '../../db/open.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
+import { PartlyApplied } from '../apply.js'
 import { placeText, Refusal } from '../refusal.js'
 import { harmlessLines } from '../terminal.js'
 import { agentCommands } from './agents.js'
@@ -86,6 +87,10 @@ function explained(
   env: Readonly<Record<string, string | undefined>>,
 ): { message: string; status: number } {
   const message = error instanceof Error ? error.message : String(error)
+  if (error instanceof PartlyApplied) {
+    const reason = explained(error.cause, env)
+    return { ...reason, message: `${reason.message.replace('; nothing was changed', '')}; ${message}` }
+  }
   if (error instanceof UsageError) return { message, status: EXIT.usage }
   if (error instanceof Refusal || error instanceof Unavailable) return { message, status: EXIT.refused }
   if (error instanceof InvalidRequest) {
