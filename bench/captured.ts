@@ -1,5 +1,6 @@
 import type { CompiledQuery } from 'kysely'
-import { authenticate, callerOnly, tokenHash } from '../src/auth/authenticate.js'
+import { authenticate, callerOnly } from '../src/auth/authenticate.js'
+import { bearerTokenHash } from '../src/auth/token.js'
 import type { BatchRunner } from '../src/db/statements/row-statement.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { personaResource } from '../src/persona/resource.js'
@@ -46,7 +47,7 @@ export async function captureStatements(database: ServiceDatabase, world: World)
 
 async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
   return await capture(database, async recording => {
-    const { caller, prefetched } = await authenticate(recording, tokenHash(`Bearer ${world.ownerToken}`), {
+    const { caller, prefetched } = await authenticate(recording, bearerTokenHash(`Bearer ${world.ownerToken}`), {
       statement: callerAndPersona,
       id,
     })
@@ -60,7 +61,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: sha256(text) }
   return await capture(database, async recording => {
-    const { caller, prefetched } = await authenticate(recording, tokenHash(`Bearer ${world.toolToken}`), {
+    const { caller, prefetched } = await authenticate(recording, bearerTokenHash(`Bearer ${world.toolToken}`), {
       statement: callerAndTool,
       id,
     })
@@ -73,7 +74,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
 
 async function captureCaller(database: ServiceDatabase, world: World) {
   return await capture(database, async recording => {
-    await authenticate(recording, tokenHash(`Bearer ${world.toolToken}`), undefined)
+    await authenticate(recording, bearerTokenHash(`Bearer ${world.toolToken}`), undefined)
   })
 }
 

@@ -1,5 +1,4 @@
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
-import { tokenHash } from './auth/authenticate.js'
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
@@ -66,6 +65,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     },
   })
   broken.watch(app)
+  app.decorateRequest('tokenHash', undefined)
   registerRequestValidation(app, limits.jsonDepthMax)
   app.setSerializerCompiler(() => JSON.stringify)
   registerBodyParser(app, bodySettings(config))
@@ -85,7 +85,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     bytesPerMinute: auth.bytesPerMinute,
     failuresPerMinute: auth.failuresPerMinute,
     keysMax: auth.countedKeysMax,
-    tokenHash,
     onLimited: limit => metrics.rateLimited(limit),
   })
   app.setErrorHandler((error, request, reply) => {

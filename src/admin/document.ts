@@ -2,7 +2,7 @@ import { Kind, OptionalKind, type Static, type TSchema, Type } from '@sinclair/t
 import { DocumentSource, FederatedConnectorSource } from '../persona/enumerations.js'
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
-import { enumeration, flag, freeForm, innerSchema, list, nullable, text, uuid } from '../schema/vocabulary.js'
+import { enumeration, flag, freeForm, INT4_MAX, innerSchema, list, nullable, text, uuid } from '../schema/vocabulary.js'
 import { Header } from '../tool/records.js'
 import type { AnyColumnField } from '../updates/fields.js'
 
@@ -22,7 +22,7 @@ const reference = () =>
     }),
   )
 const optional = Type.Optional
-const id = () => optional(Type.Integer({ minimum: 1, maximum: 2_147_483_647 }))
+const id = () => optional(Type.Integer({ minimum: 1, maximum: INT4_MAX }))
 const name = () => text({ minLength: 1, maxLength: 255 })
 const references = () => optional(list(reference()))
 const permissions = () => optional(list(enumeration(['basic', 'manage:actions', 'admin'])))

@@ -5,7 +5,7 @@ import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
 import type { Viewer } from './access.js'
 import { type Caller, PERMISSIONS } from './caller.js'
-import { parseToken } from './token.js'
+import { invalidToken } from './token.js'
 
 /**
  * Which resource to read along with the caller: a statement made by `callerStatement`, and its id. An undefined id is
@@ -75,27 +75,6 @@ export async function authenticate(
     useIsStale: row.use_is_stale,
     schemaSteps: row.schema_steps,
   }
-}
-
-/**
- * The SHA-256 of the bearer token in a header. Throws `NotAuthenticated` when there is none or it has another form: a text
- * that is no token of ours is refused without a look-up (DECISIONS section 7).
- */
-export function tokenHash(authorization: string | undefined): Buffer {
-  if (authorization === undefined) {
-    throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
-  }
-  const token = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
-  if (token === undefined) {
-    throw new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
-  }
-  const parsed = parseToken(token)
-  if (!parsed.ok) throw invalidToken()
-  return parsed.hash
-}
-
-function invalidToken(): NotAuthenticated {
-  return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Make one with: agentctl token create.')
 }
 
 function callerOf(row: CallerRow): Caller {

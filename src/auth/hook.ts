@@ -4,9 +4,10 @@ import type { Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden } from '../errors.js'
 import { parseId } from '../schema/parameters.js'
-import { authenticate, type CallerStatement, type Lookup, tokenHash } from './authenticate.js'
+import { authenticate, type CallerStatement, type Lookup } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 import { recordLastUse } from './last-use.js'
+import { bearerTokenHash } from './token.js'
 
 /** What a route says of who may call it; every route has one (a test fails when one does not). */
 export interface RoutePolicy {
@@ -27,6 +28,8 @@ declare module 'fastify' {
     caller: Caller
     /** The state of the resource that the path names, as the route's `lookup` found it; null when there is none. */
     prefetched: object | null
+    /** The SHA-256 of the bearer token, once it was asked for. */
+    tokenHash: Buffer | undefined
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
   }
@@ -50,12 +53,18 @@ export function registerAuthentication(
   app.addHook('onRequest', (request, reply, done) => {
     const { policy } = request
     if (policy === undefined || policy.permission === 'public') return done()
-    const hash = tokenHash(request.headers.authorization) // Fastify answers what is thrown
+    const hash = tokenHashOf(request) // Fastify answers what is thrown
     admit(request, reply, policy, hash, database, requireSchema).then(
       () => done(),
       error => done(error ?? new Error('authentication failed without an error')), // nothing would mean: go on
     )
   })
+}
+
+/** The SHA-256 of a request's bearer token, made once. Throws `NotAuthenticated` when it has none of our form. */
+export function tokenHashOf(request: FastifyRequest): Buffer {
+  request.tokenHash ??= bearerTokenHash(request.headers.authorization)
+  return request.tokenHash
 }
 
 /** A route that says nothing of its callers would be open to all: the application then does not start. */
@@ -113,7 +122,7 @@ function requireBinding({ token }: Caller, { resource }: RoutePolicy, lookup: Lo
 /** Writes the token's last use, at most once a minute; nobody waits for it and its failure fails no request. */
 function recordUse(request: FastifyRequest, database: ServiceDatabase, id: number): void {
   recordLastUse
-    .for({ id, at: new Date().toISOString() })
+    .for({ id })
     .batched(database)
     .catch(error => request.log.debug({ err: error }, 'the last use of a token was not recorded'))
 }

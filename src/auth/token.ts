@@ -14,6 +14,7 @@
  */
 import { hash, randomInt } from 'node:crypto'
 import { crc32 } from 'node:zlib'
+import { NotAuthenticated } from '../errors.js'
 
 export type TokenKind = 'person' | 'service_account'
 
@@ -42,6 +43,28 @@ export function parseToken(text: string): ParsedToken {
   const body = text.slice(0, -CHECKSUM_LENGTH)
   if (checksumOf(body) !== text.slice(-CHECKSUM_LENGTH)) return { ok: false }
   return { ok: true, kind: match[1] === 'pat' ? 'person' : 'service_account', hash: hashToken(text) }
+}
+
+/**
+ * The SHA-256 of the bearer token in an `Authorization` header. Throws `NotAuthenticated` when there is none or it has another
+ * form: a text that is not a token of ours is refused without a look-up (DECISIONS section 7).
+ */
+export function bearerTokenHash(authorization: string | undefined): Buffer {
+  if (authorization === undefined) {
+    throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
+  }
+  const token = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
+  if (token === undefined) {
+    throw new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
+  }
+  const parsed = parseToken(token)
+  if (!parsed.ok) throw invalidToken()
+  return parsed.hash
+}
+
+/** The refusal of a token that is unknown, revoked, or not one of ours. */
+export function invalidToken(): NotAuthenticated {
+  return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Make one with: agentctl token create.')
 }
 
 /** The SHA-256 of a token, 32 bytes: what is stored and looked up. */

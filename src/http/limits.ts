@@ -1,6 +1,7 @@
 import rateLimit from '@fastify/rate-limit'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
+import { tokenHashOf } from '../auth/hook.js'
 import { type NotAuthenticated, type RateLimit, RateLimited } from '../errors.js'
 import { ByteQuota } from './byte-quota.js'
 
@@ -16,8 +17,6 @@ export interface LimitSettings {
   failuresPerMinute: number
   /** How many tokens, and how many addresses, are counted at once; beyond it the one used longest ago is forgotten. */
   keysMax: number
-  /** The SHA-256 of the token in an `Authorization` header; throws `NotAuthenticated` when it holds none of our form. */
-  tokenHash: (authorization: string | undefined) => Buffer
   /** Learns of each request that is refused here. */
   onLimited: (limit: RateLimit) => void
 }
@@ -45,7 +44,7 @@ export async function registerLimits(app: FastifyInstance, settings: LimitSettin
 function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
   if (settings.requestsPerMinute === 0) return
   const count = counter(app, settings.requestsPerMinute, settings.keysMax, request => {
-    return settings.tokenHash(request.headers.authorization).toString('base64')
+    return tokenHashOf(request).toString('base64')
   })
   app.addHook('onRequest', async (request, reply) => {
     if (!request.isOperation) return
@@ -59,13 +58,13 @@ function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
  * What a request uses is known when it is used, so a token may go over by what it has in work. Register the body parser with
  * `countBytes`.
  */
-function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax, tokenHash, onLimited }: LimitSettings): void {
+function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax, onLimited }: LimitSettings): void {
   app.decorateRequest('byteQuota', undefined)
   if (bytesPerMinute === 0) return
   const quota = new ByteQuota(bytesPerMinute, keysMax, WINDOW_S * 1000)
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.isOperation) return done()
-    const key = tokenHash(request.headers.authorization).toString('base64') // Fastify answers what is thrown
+    const key = tokenHashOf(request).toString('base64') // Fastify answers what is thrown
     request.byteQuota = { quota, key }
     const waitS = quota.waitS(key)
     if (waitS === 0) return done()

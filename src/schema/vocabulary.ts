@@ -15,8 +15,9 @@ const Trimmed = Symbol('trimmed')
 /** The schema that a `nullable` wraps. */
 const Inner = Symbol('inner')
 
-const int4Min = -2_147_483_648
-const int4Max = 2_147_483_647
+const INT4_MIN = -2_147_483_648
+/** The largest number of an `integer` column, and so the largest id. */
+export const INT4_MAX = 2_147_483_647
 
 export interface TText extends TSchema {
   [Kind]: 'Text'
@@ -91,12 +92,12 @@ export function dateTime(options: SchemaOptions = {}): TDateTime {
 
 /** Whether an `integer` column can hold a number. */
 export function isInt4(value: number): boolean {
-  return value >= int4Min && value <= int4Max
+  return value >= INT4_MIN && value <= INT4_MAX
 }
 
 /** A number that an `int4` column holds. */
 export function int32(options: SchemaOptions = {}) {
-  return Type.Integer({ ...options, minimum: int4Min, maximum: int4Max })
+  return Type.Integer({ ...options, minimum: INT4_MIN, maximum: INT4_MAX })
 }
 
 /** The id of another row: any integer. One that no row can have is reported with the unknown ones, as `not_found`. */

@@ -6,7 +6,8 @@ import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit.js'
 import { readHistory } from '../../src/admin/history.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
-import { authenticate, tokenHash } from '../../src/auth/authenticate.js'
+import { authenticate } from '../../src/auth/authenticate.js'
+import { bearerTokenHash } from '../../src/auth/token.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { worldDatabase, worldFile } from '../world.js'
 
@@ -143,7 +144,7 @@ t.test('every fault of a document is told at once, at its place, and nothing is 
 
 t.test('a token made for a user authenticates that user', async t => {
   const text = await token('alice@example.com', { scopes: ['basic'], requireIfMatch: true })
-  const { caller } = await authenticate(database, tokenHash(`Bearer ${text}`), undefined)
+  const { caller } = await authenticate(database, bearerTokenHash(`Bearer ${text}`), undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'basic', token: { requiresIfMatch: true } })
 })
 

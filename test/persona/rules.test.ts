@@ -57,6 +57,8 @@ t.test('422: a default agent must be public, judged on the merged state', async 
   const admin = await world.token('admin@example.com')
   const alice = await world.token('alice@example.com')
   const at = (field: string) => [{ loc: ['body', field], type: 'default_persona_private' }]
+  const { body } = await patch(world, admin, 8, { is_public: false })
+  t.strictSame(body.detail, [{ ...at('is_public')[0], msg: 'A default agent must be public' }])
   t.strictSame(faultsOf(await patch(world, admin, 8, { is_public: false })), at('is_public'))
   t.strictSame(faultsOf(await patch(world, alice, 16, { is_public: false })), at('is_public'))
   t.strictSame(

@@ -20,7 +20,7 @@ const idOf = async ({ database }: Observed, token: string): Promise<number> => {
 }
 
 /** The statement that writes a token's last use; nobody waits for it, so it may be an earlier request's. */
-const isUseRecord = (text: string) => text.includes('update token t set last_used_at')
+const isUseRecord = (text: string) => /\bupdate "?token"?/.test(text)
 
 const read = (world: Observed, token: string) => world.call('PATCH', READ, { token, body: {} })
 
@@ -319,6 +319,30 @@ t.test('last_used_at is written at most once a minute, and nobody waits for it',
   await read(world, refused)
   await sleep(100)
   t.equal(writes(), 2, 'a use that was refused is none')
+})
+
+t.test('last_used_at is the time of the database, whatever clock this process has', async t => {
+  const token = await world.token('alice@example.com')
+  const { Date: Right } = globalThis
+  // A day ahead, for every date without arguments.
+  globalThis.Date = class extends Right {
+    constructor(...given: []) {
+      super(...(((given as unknown[]).length === 0 ? [Right.now() + 86_400_000] : given) as [number]))
+    }
+  } as DateConstructor
+  t.teardown(() => {
+    globalThis.Date = Right
+  })
+  await read(world, token)
+  const age = async () => {
+    const { rows } = await sql<{ age_s: number | null }>`
+      select extract(epoch from clock_timestamp() - last_used_at)::float8 as age_s from token
+      where hash = ${hashToken(token)}`.execute(world.database.db)
+    return rows[0]?.age_s ?? null
+  }
+  for (let tries = 0; (await age()) === null && tries < 100; tries++) await sleep(20)
+  const found = (await age()) ?? Number.NaN
+  t.ok(found >= 0 && found < 600, `${found} s ago`)
 })
 
 t.test('428: a token that demands If-Match, on both updates; 412 and 200 once it is there', async t => {
