@@ -50,7 +50,7 @@ const LAYERS: Record<string, readonly string[]> = {
   auth: ['errors.ts', 'schema', 'db'],
   updates: ['errors.ts', 'config.ts', 'db', 'auth'],
   http: ['errors.ts', 'config.ts', 'readiness.ts', 'schema', 'db', 'auth', 'updates'],
-  'tool/definition': ['errors.ts'],
+  'tool/definition': ['errors.ts', 'schema'],
   tool: ['errors.ts', 'schema', 'db', 'updates', 'secrets', 'http', 'auth', 'tool/definition'],
   persona: ['errors.ts', 'schema', 'db', 'updates', 'http', 'auth', 'tool'],
   admin: [

@@ -176,7 +176,7 @@ export class BudgetWalk {
   private reportNumber(value: number, index: number): void {
     if (!Number.isFinite(value)) {
       const place = this.findings.takesFaults ? this.placeOfMember(index) : this.root
-      this.findings.fault('finite_number', 'Input should be a finite number', place)
+      this.findings.faultOf('finite_number', place)
     } else if (Number.isInteger(value)) {
       const msg = `the integer ${value} is beyond 2^53: it is kept as the nearest double and may not be the number that was sent`
       const place = this.findings.takesWarnings ? this.placeOfMember(index) : this.root

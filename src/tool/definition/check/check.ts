@@ -1,4 +1,5 @@
 import type { Fault, Loc } from '../../../errors.js'
+import { SENTENCES } from '../../../schema/sentences.js'
 import { BudgetWalk } from './budget.js'
 import { type Finding, Findings, type Place, placeOf, placeUnder, quote } from './findings.js'
 import { KeyLists } from './key-lists.js'
@@ -70,7 +71,7 @@ export function* inspection(definition: unknown, options: CheckOptions, collect:
   const root = placeOf(options.at ?? DEFAULT_AT)
   const findings = new Findings(limits.faults, limits.warnings)
   if (!isObject(definition)) {
-    findings.fault('dict_type', 'Input should be a valid dictionary', root)
+    findings.faultOf('dict_type', root)
     return refusal(findings, limits)
   }
 
@@ -141,10 +142,10 @@ function checkVersion(definition: Record<string, unknown>, root: Place, findings
       'Swagger 2.0 is not supported: convert the document to OpenAPI 3, for example with https://converter.swagger.io or "npx swagger2openapi"'
     findings.fault('openapi_version_unsupported', msg, root, 'swagger')
   } else if (openapi === undefined) {
-    findings.fault('missing', 'Field required', root, 'openapi')
+    findings.faultOf('missing', root, 'openapi')
   } else if (typeof openapi !== 'string') {
     const hint = typeof openapi === 'number' ? ': put the version in quotes' : ''
-    findings.fault('string_type', `Input should be a valid string${hint}`, root, 'openapi')
+    findings.fault('string_type', `${SENTENCES.string_type}${hint}`, root, 'openapi')
   } else if (!/^3\.\d/.test(openapi)) {
     findings.fault('openapi_version_unsupported', 'only OpenAPI 3.0, 3.1 and 3.2 are supported', root, 'openapi')
   } else {
@@ -162,11 +163,10 @@ function checkVersion(definition: Record<string, unknown>, root: Place, findings
 }
 
 function checkInfo(info: unknown, root: Place, findings: Findings): void {
-  if (info === undefined) findings.fault('missing', 'Field required', root, 'info')
-  else if (!isObject(info)) findings.fault('dict_type', 'Input should be a valid dictionary', root, 'info')
-  else if (info.title === undefined) findings.fault('missing', 'Field required', root, 'info', 'title')
-  else if (typeof info.title !== 'string')
-    findings.fault('string_type', 'Input should be a valid string', root, 'info', 'title')
+  if (info === undefined) findings.faultOf('missing', root, 'info')
+  else if (!isObject(info)) findings.faultOf('dict_type', root, 'info')
+  else if (info.title === undefined) findings.faultOf('missing', root, 'info', 'title')
+  else if (typeof info.title !== 'string') findings.faultOf('string_type', root, 'info', 'title')
 }
 
 function* checkPaths(
@@ -182,7 +182,7 @@ function* checkPaths(
     return
   }
   if (!isObject(paths)) {
-    findings.fault('dict_type', 'Input should be a valid dictionary', place)
+    findings.faultOf('dict_type', place)
     return
   }
   const before = findings.faultCount

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { Fault, Loc } from '../../../errors.js'
+import { SENTENCES } from '../../../schema/sentences.js'
 
 /** Something accepted that is worth knowing. */
 export interface Finding {
@@ -84,6 +85,11 @@ export class Findings {
     private readonly faultCap: number,
     private readonly warningCap: number,
   ) {}
+
+  /** A fault whose sentence follows from its type alone. */
+  faultOf(type: keyof typeof SENTENCES, place: Place, ...tail: Loc): void {
+    this.fault(type, SENTENCES[type], place, ...tail)
+  }
 
   /** The same fault at the same place counts once: an object can be reached in its own place and through a reference. */
   fault(type: string, msg: string, place: Place, ...tail: Loc): void {

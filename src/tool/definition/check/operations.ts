@@ -170,7 +170,7 @@ export class OperationRules {
   *checkPath(path: string, item: unknown, paths: Place): Generator<void> {
     const place = placeUnder(paths, path)
     if (!isObject(item)) {
-      this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
+      this.findings.faultOf('dict_type', place)
       return
     }
     const template = this.readPath(path, place)
@@ -309,7 +309,7 @@ export class OperationRules {
       return
     }
     if (!isObject(operation)) {
-      this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
+      this.findings.faultOf('dict_type', place)
       return
     }
     const isShared = layer !== use.first
@@ -350,7 +350,7 @@ export class OperationRules {
       return undefined
     }
     if (typeof id !== 'string') {
-      this.findings.fault('string_type', NOT_A_STRING, place, 'operationId')
+      this.findings.faultOf('string_type', place, 'operationId')
       return undefined
     }
     if (id.length > NAME_CHARACTERS) {
@@ -385,7 +385,7 @@ export class OperationRules {
       const text = operation[key]
       if (text === undefined || text === null || text === '') continue
       if (typeof text === 'string') return text
-      this.findings.fault('string_type', NOT_A_STRING, place, key)
+      this.findings.faultOf('string_type', place, key)
       return undefined
     }
     const msg = 'the operation needs a summary or a description: it tells the model when to use the tool'
@@ -398,7 +398,7 @@ export class OperationRules {
     if (known !== undefined) return { entries: NO_ENTRIES, list: known, next: 0 }
     const list = emptyList(place)
     if (!Array.isArray(entries)) {
-      this.findings.fault('list_type', 'Input should be a valid list', place)
+      this.findings.faultOf('list_type', place)
       list.isBroken = true
       return { entries: NO_ENTRIES, list, next: 0 }
     }
@@ -437,7 +437,7 @@ export class OperationRules {
   private readParameter(entry: unknown, up: Place, index: number): ParameterInput | undefined {
     const place = placeUnder(up, index)
     if (!isObject(entry)) {
-      this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
+      this.findings.faultOf('dict_type', place)
       return undefined
     }
     if (entry.$ref === undefined) return this.readParameterFields({ value: entry, place })
@@ -451,11 +451,11 @@ export class OperationRules {
     this.enterSchemas(value, place)
     const { name } = value
     if (name === undefined || name === '') {
-      this.findings.fault('missing', 'Field required', place, 'name')
+      this.findings.faultOf('missing', place, 'name')
       return undefined
     }
     if (typeof name !== 'string') {
-      this.findings.fault('string_type', NOT_A_STRING, place, 'name')
+      this.findings.faultOf('string_type', place, 'name')
       return undefined
     }
     const location = typeof value.in === 'string' ? value.in : ''
@@ -523,7 +523,7 @@ export class OperationRules {
   private readBody(body: unknown, place: Place, isShared: boolean): BodyInput | undefined {
     if (body === undefined) return undefined
     if (!isObject(body)) {
-      this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
+      this.findings.faultOf('dict_type', place)
       return undefined
     }
     if (body.$ref === undefined && !isShared) return this.readBodyFields({ value: body, place })
@@ -537,7 +537,7 @@ export class OperationRules {
   private readBodyFields(body: Resolved): BodyInput | undefined {
     const { content } = body.value
     if (content !== undefined && !isObject(content)) {
-      this.findings.fault('dict_type', NOT_A_DICTIONARY, body.place, 'content')
+      this.findings.faultOf('dict_type', body.place, 'content')
       return undefined
     }
     const name = jsonMediaType(content)
@@ -550,7 +550,7 @@ export class OperationRules {
     const value = content[name]
     if (value === null) return { value: body.value, media: {}, place }
     if (!isObject(value)) {
-      this.findings.fault('dict_type', NOT_A_DICTIONARY, place)
+      this.findings.faultOf('dict_type', place)
       return undefined
     }
     const media = this.enterMedia({ value, place })
@@ -646,7 +646,7 @@ export class OperationRules {
     }
     if (this.reportedRefs.has(value)) return undefined
     this.reportedRefs.add(value)
-    if (target === undefined) this.findings.fault('string_type', NOT_A_STRING, place, '$ref')
+    if (target === undefined) this.findings.faultOf('string_type', place, '$ref')
     else if (isDangling(target)) this.findings.fault(target.type, target.msg, place, '$ref')
     else
       this.findings.fault(
@@ -668,8 +668,6 @@ function isOfKind(target: Target, value: Record<string, unknown>, kind: Kind): b
 /** Up to here comparing is cheaper than making a set. */
 const SHORT_LIST = 8
 const NO_ENTRIES: readonly unknown[] = []
-const NOT_A_DICTIONARY = 'Input should be a valid dictionary'
-const NOT_A_STRING = 'Input should be a valid string'
 const KIND_WORDS: Record<Kind, string> = {
   schema: 'schema',
   schemaPart: 'schema',

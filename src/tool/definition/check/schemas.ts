@@ -161,7 +161,7 @@ export class SchemaWalk {
     base: Record<string, unknown> | undefined,
   ): void {
     if (typeof ref !== 'string') {
-      findings.fault('string_type', 'Input should be a valid string', place, key)
+      findings.faultOf('string_type', place, key)
       return
     }
     const target = this.references.find(ref, base)

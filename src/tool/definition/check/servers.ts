@@ -33,7 +33,7 @@ export function* checkServers(servers: unknown, required: boolean, place: Place,
     return
   }
   if (!Array.isArray(servers)) {
-    findings.fault('list_type', 'Input should be a valid list', place)
+    findings.faultOf('list_type', place)
     return
   }
   if (servers.length === 0 && required) {
@@ -51,7 +51,7 @@ export function* checkServers(servers: unknown, required: boolean, place: Place,
 
 function checkServer(server: unknown, place: Place, findings: Findings): void {
   if (!isObject(server)) {
-    findings.fault('dict_type', 'Input should be a valid dictionary', place)
+    findings.faultOf('dict_type', place)
     return
   }
   const { url } = server
@@ -61,7 +61,7 @@ function checkServer(server: unknown, place: Place, findings: Findings): void {
     return
   }
   if (typeof url !== 'string') {
-    findings.fault('string_type', 'Input should be a valid string', place, 'url')
+    findings.faultOf('string_type', place, 'url')
     return
   }
   if (!PLAIN_URL.test(url) || isForbiddenName(url)) checkUnusualUrl(url, server.variables, place, findings)
