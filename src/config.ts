@@ -9,6 +9,8 @@ interface Setting<Value> {
   default: string
   /** For people: what it does, its unit if the name does not say it. */
   description: string
+  /** For people: which texts are taken, such as `0 to 65535`. */
+  takes: string
   /** The value, or why the text is refused. The refusal never repeats a text that may be secret. */
   read(text: string): { value: Value } | { faults: string[] }
 }
@@ -291,14 +293,26 @@ function contradictions({ server, secrets }: Config): string[] {
   return faults
 }
 
-/** The settings for people: name, default and meaning. */
-export function describeSettings(): { name: string; default: string; description: string }[] {
-  const settings: Setting<unknown>[] = Object.values(SETTINGS).flatMap(group => Object.values(group))
-  return settings.map(({ env, default: byDefault, description }) => ({ name: env, default: byDefault, description }))
+/** A setting for people: the group it stands in, its name, default (empty for none), what it takes, and its meaning. */
+export interface DescribedSetting {
+  group: string
+  name: string
+  default: string
+  takes: string
+  description: string
+}
+
+/** Every setting, in the order in which they are declared. */
+export function describeSettings(): DescribedSetting[] {
+  return Object.entries(SETTINGS).flatMap(([group, settings]) =>
+    Object.values<Setting<unknown>>(settings).map(({ env, default: byDefault, takes, description }) => {
+      return { group, name: env, default: byDefault, takes, description }
+    }),
+  )
 }
 
 function text(env: string, byDefault: string, description: string): Setting<string> {
-  return { env, default: byDefault, description, read: value => ({ value }) }
+  return { env, default: byDefault, description, takes: 'text', read: value => ({ value }) }
 }
 
 function checked(env: string, description: string, faultsOf: (text: string) => string[]): Setting<string> {
@@ -317,6 +331,7 @@ function count(env: string, byDefault: number, minimum: number, maximum: number,
     env,
     default: String(byDefault),
     description,
+    takes: `${minimum} to ${maximum}`,
     read: text => {
       const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
       if (value >= minimum && value <= maximum) return { value }
@@ -335,6 +350,7 @@ function choice<const Choice extends string>(
     env,
     default: byDefault,
     description,
+    takes: values.join(', '),
     read: text => {
       const value = values.find(value => value === text)
       return value === undefined ? { faults: [`must be one of ${values.join(', ')}`] } : { value }
@@ -359,6 +375,7 @@ function list(env: string, description: string, faultOf: (entry: string) => stri
     env,
     default: '',
     description,
+    takes: 'a list, commas between',
     read: text => {
       const entries = text.split(',').map(entry => entry.trim())
       const value = entries.filter(entry => entry !== '')

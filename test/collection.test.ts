@@ -1,0 +1,86 @@
+import { createHash } from 'node:crypto'
+import { readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import { matchesGolden } from './golden.js'
+
+interface PlayedExample {
+  about: string
+  request: { method: string; path: string; headers: Record<string, string>; body?: unknown }
+  answer: { status: number; headers: Record<string, string>; body: unknown }
+}
+
+const FOLDER = fileURLToPath(new URL('../../openapi/examples/', import.meta.url))
+
+t.test('openapi/postman_collection.json holds every played example with its answer', async t => {
+  const files = readdirSync(FOLDER)
+    .filter(file => file.endsWith('.json'))
+    .sort()
+  const items = files.map(file =>
+    itemOf(file.replace(/\.json$/, ''), JSON.parse(readFileSync(`${FOLDER}${file}`, 'utf8'))),
+  )
+  const folders = [...new Set(items.map(({ name }) => operationOf(name)))]
+  const collection = {
+    info: {
+      _postman_id: idOf('collection'),
+      name: 'Agent and Custom Tool Management',
+      description:
+        'The examples of openapi/examples, which work on the demo organisation. Set `token` to the one that the first start prints.',
+      schema: 'https://schema.getpostman.com/json/collection/v2.1.0/collection.json',
+    },
+    auth: { type: 'bearer', bearer: [{ key: 'token', value: '{{token}}', type: 'string' }] },
+    variable: [
+      { key: 'base', value: 'http://127.0.0.1:8080' },
+      { key: 'token', value: '' },
+    ],
+    item: folders.map(name => ({ name, item: items.filter(item => operationOf(item.name) === name) })),
+  }
+  t.ok(items.length > 0)
+  matchesGolden(t, 'openapi/postman_collection.json', `${JSON.stringify(collection, null, 2)}\n`)
+})
+
+function operationOf(name: string): string {
+  return name.split('-')[0] ?? name
+}
+
+function itemOf(name: string, { about, request, answer }: PlayedExample) {
+  const { authorization, ...headers } = request.headers
+  const sent = {
+    method: request.method,
+    description: about,
+    // Without a token where the example is about that; else the collection's own.
+    ...(authorization === undefined && { auth: { type: 'noauth' } }),
+    header: Object.entries(headers).map(([key, value]) => ({ key, value })),
+    ...(request.body !== undefined && {
+      body: { mode: 'raw', raw: JSON.stringify(request.body, null, 2), options: { raw: { language: 'json' } } },
+    }),
+    url: urlOf(request.path),
+  }
+  const received = {
+    name: about,
+    originalRequest: sent,
+    code: answer.status,
+    header: Object.entries(answer.headers).map(([key, value]) => ({ key, value })),
+    body: JSON.stringify(answer.body, null, 2),
+  }
+  return { name, id: idOf(name), request: sent, response: [received] }
+}
+
+function urlOf(path: string) {
+  const [pathname = '', query] = path.split('?')
+  const parameters = [...new URLSearchParams(query)].map(([key, value]) => ({ key, value }))
+  return {
+    raw: `{{base}}${path}`,
+    host: ['{{base}}'],
+    path: pathname.split('/').slice(1),
+    ...(query !== undefined && { query: parameters }),
+  }
+}
+
+/** An id that stays the same as long as the name does: 16 bytes in the form of a UUID. */
+function idOf(name: string): string {
+  const hex = createHash('sha256').update(name).digest('hex')
+  return [hex.slice(0, 8), hex.slice(8, 12), `4${hex.slice(13, 16)}`, `8${hex.slice(17, 20)}`, hex.slice(20, 32)].join(
+    '-',
+  )
+}

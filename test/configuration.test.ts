@@ -1,0 +1,41 @@
+import t from 'tap'
+import { type DescribedSetting, describeSettings } from '../src/config.js'
+import { matchesGolden } from './golden.js'
+
+/** What each group of settings is about, in the order of the reference. */
+const GROUPS: Record<string, string> = {
+  server: 'The port, the log and the times of a connection',
+  database: 'The database',
+  auth: 'Callers: preconditions and rates',
+  limits: 'Sizes and numbers',
+  secrets: 'The key ring',
+  retention: 'What is kept',
+}
+
+const INTRODUCTION = `# Configuration
+
+Everything is an environment variable, read once at the start. An empty value counts as absent. A value that is not taken
+stops the start with exit status 78; every fault is named at once, and no value that may be secret is repeated. Times,
+sizes and numbers have their unit in the name. \`agentctl config\` prints the same list. This page is made from the settings in
+\`src/config.ts\` by \`npm run golden\`.
+`
+
+t.test('ops/configuration.md names every setting with its default and what it takes', async t => {
+  const settings = describeSettings()
+  const groups = [...new Set(settings.map(({ group }) => group))]
+  const parts = groups.map(group =>
+    sectionOf(
+      group,
+      settings.filter(setting => setting.group === group),
+    ),
+  )
+  matchesGolden(t, 'ops/configuration.md', `${INTRODUCTION}\n${parts.join('\n')}`)
+})
+
+function sectionOf(group: string, settings: DescribedSetting[]): string {
+  const rows = settings.map(({ name, default: byDefault, takes, description }) => {
+    return `| \`${name}\` | ${byDefault === '' ? '' : `\`${byDefault}\``} | ${takes} | ${description} |`
+  })
+  const table = ['| Variable | Default | Takes | Meaning |', '|---|---|---|---|', ...rows].join('\n')
+  return `## ${GROUPS[group] ?? group}\n\n${table}\n`
+}

@@ -1,0 +1,106 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+/*
+ * The package as somebody else gets it: packed, installed into an empty folder, both commands run, the service started
+ * by `npx` of the packed file and asked. `npm run test:package`; it installs the production packages from the registry.
+ * Exit code 1 when a step fails.
+ */
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const START_WITHIN_MS = 120_000
+const PACKED_BYTES_MAX = 1_000_000
+
+const folder = mkdtempSync(join(tmpdir(), 'package-'))
+chmodSync(folder, 0o711) // the embedded server of a root start runs as another user, who must get through
+let failures = 0
+
+function check(holds: boolean, what: string): void {
+  console.log(`${holds ? 'ok' : 'NOT OK'} - ${what}`)
+  if (!holds) failures += 1
+}
+
+interface Packed {
+  filename: string
+  size: number
+  files: { path: string }[]
+}
+
+function pack(): Packed {
+  const text = execFileSync('npm', ['pack', '--json', '--pack-destination', folder], { cwd: ROOT, encoding: 'utf8' })
+  const [packed] = JSON.parse(text.slice(text.indexOf('['))) as Packed[] // npm's own shape; `prepack` may print before it
+  if (packed === undefined) throw new Error('npm pack packed nothing')
+  return packed
+}
+
+/** Starts the service by `npx` of the packed file in a folder with nothing in it, and waits for its address. */
+async function start(tarball: string): Promise<{ child: ChildProcess; origin: string; token: string }> {
+  const cwd = join(folder, 'anywhere')
+  mkdirSync(cwd)
+  chmodSync(cwd, 0o711)
+  const { DATABASE_URL: _, ...inherited } = process.env
+  const env = { ...inherited, HOST: '127.0.0.1', PORT: '0', LOG_LEVEL: 'warn' }
+  const child = spawn('npx', ['--yes', tarball], { cwd, env, detached: true, stdio: ['ignore', 'pipe', 'inherit'] })
+  let text = ''
+  child.stdout.on('data', chunk => {
+    text += String(chunk)
+  })
+  for (const began = performance.now(); performance.now() - began < START_WITHIN_MS && child.exitCode === null; ) {
+    const origin = /Listening on (http:\S+)/.exec(text)?.[1]
+    const token = /pat_\w+/.exec(text)?.[0]
+    if (origin !== undefined && token !== undefined) return { child, origin, token }
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
+  stop(child)
+  throw new Error(`npx did not start the service: ${text}`)
+}
+
+/** Ctrl-C: a signal to the whole group that was started here. */
+function stop({ pid }: ChildProcess): void {
+  if (pid !== undefined) process.kill(-pid, 'SIGINT')
+}
+
+const packed = pack()
+const tarball = join(folder, packed.filename)
+const paths = packed.files.map(({ path }) => path)
+check(
+  paths.includes('LICENSE') && paths.includes('build/src/server.js'),
+  'the licence and the build are in the package',
+)
+const strangers = paths.filter(path => /^(test|bench|src)\/|^build\/(test|bench)\/|\.map$|\.env/.test(path))
+check(strangers.length === 0, `nothing of the tests is in the package: ${strangers.slice(0, 3)}`)
+check(packed.size <= PACKED_BYTES_MAX, `${paths.length} files, ${packed.size} bytes`)
+
+const installed = join(folder, 'installed')
+mkdirSync(installed)
+writeFileSync(join(installed, 'package.json'), '{"private":true}')
+const said = execFileSync('npm', ['install', '--omit=optional', '--no-audit', '--no-fund', tarball], {
+  cwd: installed,
+  encoding: 'utf8',
+  stdio: ['ignore', 'pipe', 'pipe'],
+})
+console.log(said.trim())
+const bin = join(installed, 'node_modules', '.bin')
+check(readdirSync(bin).includes('agent-tool-management'), 'the service is a command')
+const help = execFileSync(join(bin, 'agentctl'), ['--help'], { encoding: 'utf8' })
+check(/apply/.test(help), 'agentctl --help')
+
+const { child, origin, token } = await start(tarball)
+const page = await fetch(`${origin}/docs`)
+check(page.status === 200, `GET /docs: ${page.status}`)
+const updated = await fetch(`${origin}/persona/1?update_mask=name`, {
+  method: 'PATCH',
+  headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+  body: '{"name":"From the package"}',
+})
+check(updated.status === 200, `the first update: ${updated.status}`)
+const ended = once(child, 'exit')
+stop(child)
+await ended
+rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 })
+console.log(`${failures} failed`)
+process.exitCode = failures === 0 ? 0 : 1
