@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -44,7 +44,12 @@ async function start(tarball: string): Promise<{ child: ChildProcess; origin: st
   chmodSync(cwd, 0o711)
   const { DATABASE_URL: _, ...inherited } = process.env
   const env = { ...inherited, HOST: '127.0.0.1', PORT: '0', LOG_LEVEL: 'warn' }
-  const child = spawn('npx', ['--yes', tarball], { cwd, env, detached: true, stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn('npx', ['--yes', `file:${tarball}`], {
+    cwd,
+    env,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
   let text = ''
   child.stdout.on('data', chunk => {
     text += String(chunk)
@@ -61,7 +66,11 @@ async function start(tarball: string): Promise<{ child: ChildProcess; origin: st
 
 /** Ctrl-C: a signal to the whole group that was started here. */
 function stop({ pid }: ChildProcess): void {
-  if (pid !== undefined) process.kill(-pid, 'SIGINT')
+  try {
+    if (pid !== undefined) process.kill(-pid, 'SIGINT')
+  } catch {
+    // It has ended by itself.
+  }
 }
 
 const packed = pack()
@@ -71,19 +80,20 @@ check(
   paths.includes('LICENSE') && paths.includes('build/src/server.js'),
   'the licence and the build are in the package',
 )
-const strangers = paths.filter(path => /^(test|bench|src)\/|^build\/(test|bench)\/|\.map$|\.env/.test(path))
+const strangers = paths.filter(path => /^(test|bench|src)\/|^build\/(test|bench)\/|\.map$|^\.env/.test(path))
 check(strangers.length === 0, `nothing of the tests is in the package: ${strangers.slice(0, 3)}`)
 check(packed.size <= PACKED_BYTES_MAX, `${paths.length} files, ${packed.size} bytes`)
 
 const installed = join(folder, 'installed')
 mkdirSync(installed)
 writeFileSync(join(installed, 'package.json'), '{"private":true}')
-const said = execFileSync('npm', ['install', '--omit=optional', '--no-audit', '--no-fund', tarball], {
+const install = spawnSync('npm', ['install', '--omit=optional', '--no-audit', '--no-fund', tarball], {
   cwd: installed,
   encoding: 'utf8',
-  stdio: ['ignore', 'pipe', 'pipe'],
 })
-console.log(said.trim())
+check(install.status === 0, `npm install: ${install.stdout.trim()}`)
+const unsuited = [...install.stderr.matchAll(/package: '([^']+)'/g)].map(([, name]) => name)
+console.log(`# packages that want another Node than ${process.version}: ${unsuited.join(', ') || 'none'}`)
 const bin = join(installed, 'node_modules', '.bin')
 check(readdirSync(bin).includes('agent-tool-management'), 'the service is a command')
 const help = execFileSync(join(bin, 'agentctl'), ['--help'], { encoding: 'utf8' })
