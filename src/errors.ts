@@ -109,13 +109,17 @@ const RATE_LIMITED = {
 /** What a caller may use up. `bodies` is what one token's requests hold at once, the others count by the minute. */
 export type RateLimit = keyof typeof RATE_LIMITED
 
-export type UnavailableReason =
-  | 'database_unreachable'
-  | 'schema_behind'
-  | 'schema_ahead'
-  | 'key_missing'
-  | 'overloaded'
-  | 'draining'
+export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // the keys of the table above
+
+export const UNAVAILABLE_REASONS = [
+  'database_unreachable',
+  'schema_behind',
+  'schema_ahead',
+  'key_missing',
+  'overloaded',
+  'draining',
+] as const
+export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
 
 /** What became of an update that was not answered. */
 export type UpdateOutcome = 'applied' | 'not_applied' | 'unknown'

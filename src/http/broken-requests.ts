@@ -3,12 +3,13 @@ import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:ht
 import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
+import type { ErrorCode } from './error-codes.js'
 import { sendError } from './error-handler.js'
 
 /** What the answer to bytes that HTTP cannot read says. */
 interface BrokenAnswer {
   status: 400 | 408 | 413 | 431
-  code: string
+  code: ErrorCode
   detail: string
 }
 

@@ -12,12 +12,13 @@ import {
   Unavailable,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
+import type { ErrorCode } from './error-codes.js'
 import { faultsOfAllParts } from './validation.js'
 
 /** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
 interface ErrorAnswer {
   status: number
-  code: string
+  code: ErrorCode
   detail: string
   extra?: Record<string, unknown>
   headers?: Record<string, string>

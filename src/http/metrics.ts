@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { plainAddress } from '../auth/client-address.js'
-import { Forbidden, type RateLimit } from '../errors.js'
+import { Forbidden, RATE_LIMITS, type RateLimit } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
 
@@ -17,6 +17,9 @@ const DURATION_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
  * next one when it is known. In ms.
  */
 const STATE_WAIT_MS = 250
+
+/** Of these statuses every operation has a series from the start; the others are told apart by `agents_http_refusals_total`. */
+const STATUSES_FROM_THE_START = [200, 500, 503]
 
 /** One round trip to the database, as its connection reports it. */
 export interface DatabaseExchange {
@@ -66,6 +69,16 @@ export class Metrics {
     [],
   )
 
+  /**
+   * What is counted stands there at 0 from the start: `rate` sees nothing of a series that is born at its first value, and
+   * an alert on it would miss the first fault.
+   */
+  constructor() {
+    for (const reason of REFUSALS) this.#refused.inc({ reason }, 0)
+    for (const limit of RATE_LIMITS) this.#rateLimited.inc({ limit }, 0)
+    for (const outcome of ['ok', 'failed']) this.#exchange.zero({ outcome })
+  }
+
   /** Adds what Node and the operating system say of this process, event-loop delay included. Once a process. */
   collectProcess(): void {
     collectDefaultMetrics({ register: this.#registry })
@@ -93,6 +106,12 @@ export class Metrics {
 
   /** Observes every request of an application, and reads the sources whenever the metrics are asked for. */
   watch(app: FastifyInstance, sources: MetricSources): void {
+    app.addHook('onRoute', ({ schema }) => {
+      const operation = (schema as { operationId?: string } | undefined)?.operationId
+      if (operation === undefined) return
+      this.#abandoned.inc({ operation }, 0)
+      for (const status of STATUSES_FROM_THE_START) this.#duration.zero({ operation, status })
+    })
     app.addHook('onResponse', (request, reply, done) => {
       const labels = { operation: request.operation, status: reply.statusCode }
       this.#duration.observe(labels, reply.elapsedTime / 1000)

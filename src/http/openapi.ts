@@ -1,5 +1,6 @@
 import { type TObject, Type } from '@sinclair/typebox'
 import type { FastifySchema } from 'fastify'
+import { UNAVAILABLE_REASONS } from '../errors.js'
 import { reference, withReferences } from '../schema/vocabulary.js'
 
 /* What the OpenAPI document says of every operation alike: headers and error answers. */
@@ -13,7 +14,7 @@ export const ErrorAnswer = Type.Object(
     reason: Type.Optional(
       Type.String({
         description: '503 only.',
-        enum: ['database_unreachable', 'schema_behind', 'schema_ahead', 'key_missing', 'overloaded', 'draining'],
+        enum: [...UNAVAILABLE_REASONS],
       }),
     ),
     outcome: Type.Optional(

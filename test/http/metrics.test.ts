@@ -60,6 +60,25 @@ t.test('200 /metrics counts requests, refusals, statements, pool and state', asy
   t.equal(metricIn(body, 'agents_key_missing'), 0)
 })
 
+t.test('what is counted stands at 0 from the start, so that the first of anything is an increase', async t => {
+  const { app } = await running(t)
+  const { body } = await app.inject({ url: '/metrics' })
+  for (const name of [
+    'agents_rate_limited_total{limit="token"}',
+    'agents_rate_limited_total{limit="failed-authentication"}',
+    'agents_http_refusals_total{reason="INVALID_TOKEN"}',
+    'agents_http_refusals_total{reason="INTERNAL_ERROR"}',
+    'agents_http_refusals_total{reason="database_unreachable"}',
+    'agents_http_requests_abandoned_total{operation="validate_tool"}',
+    'agents_http_request_duration_seconds_count{operation="update_persona",status="200"}',
+    'agents_http_request_duration_seconds_count{operation="update_custom_tool",status="500"}',
+    'agents_http_request_duration_seconds_count{operation="validate_tool",status="503"}',
+    'agents_database_round_trip_duration_seconds_count{outcome="failed"}',
+  ]) {
+    t.equal(metricIn(body, name), 0, name)
+  }
+})
+
 t.test('agents_database_pool_wait_seconds tells the wait for a connection, be it granted or refused', async t => {
   const service = await running(t, { DATABASE_POOL_SIZE: '1', DATABASE_CONNECT_TIMEOUT_MS: '2000' })
   const waits = async (seconds: number) => {
@@ -95,7 +114,7 @@ t.test('labels hold nothing that a caller makes up, and two applications share n
   }
   const { body } = await service.app.inject({ url: '/metrics' })
   t.notMatch(body, /made-up/)
-  const labels = new Set(body.split('\n').flatMap(line => /^agents_http_\w+_count\{(.*)\}/.exec(line)?.[1] ?? []))
+  const labels = new Set(body.split('\n').flatMap(line => /^agents_http_\w+_count\{(.*)\} [1-9]/.exec(line)?.[1] ?? []))
   t.strictSame([...labels].sort(), [
     'operation="none",status="404"',
     'operation="none",status="405"',
