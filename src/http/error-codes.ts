@@ -24,4 +24,8 @@ export const ERROR_CODES = {
 export type ErrorCode = (typeof ERROR_CODES)[keyof typeof ERROR_CODES][number]
 
 /** Why a request is refused, as log and metrics say it: a code, for 503 its reason, for 422 one word of its own. */
-export const REFUSALS: readonly string[] = ['INVALID_REQUEST', ...Object.values(ERROR_CODES).flat(), ...UNAVAILABLE_REASONS]
+export const REFUSALS: readonly string[] = [
+  'INVALID_REQUEST',
+  ...Object.values(ERROR_CODES).flat(),
+  ...UNAVAILABLE_REASONS,
+]

@@ -7,6 +7,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import { plainAddress } from '../auth/client-address.js'
 import { Forbidden, RATE_LIMITS, type RateLimit } from '../errors.js'
 import type { Readiness } from '../readiness.js'
+import { REFUSALS } from './error-codes.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
 
 /** Upper bounds of the time buckets, in seconds. */
