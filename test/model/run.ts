@@ -18,6 +18,7 @@ const CHECKS: readonly Check[] = [
   { module: 'inDoubt', says: 'as built' },
   { module: 'fatalIsProof', breaks: 'exactlyOnce', says: 'a FATAL taken as proof applies an update twice' },
   { module: 'fatalIsProof', breaks: 'truthful', says: 'a FATAL taken as proof makes an answer untrue' },
+  { module: 'foundIsEnough', breaks: 'truthful', says: 'a commit that the standby lacks, taken as applied' },
   { module: 'poolerTellsProcesses', breaks: 'truthful', says: 'settling through a pooler makes an answer untrue' },
 ]
 const INVARIANTS = ['exactlyOnce', 'truthful']
@@ -30,7 +31,7 @@ const WITNESSES = [
   'cameLate',
 ]
 const RUNS = 5_000
-const STEPS = 16
+const STEPS = 20
 /** The same runs every time. */
 const SEED = '0x2026'
 const TIME_LIMIT_MS = 600_000
