@@ -40,8 +40,8 @@ export async function openConfiguredDatabase(
   }
   if (embeddedMode === 'join' && !embeddedDataExists(dataDir)) {
     throw new NoDatabase(
-      `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set one of the two, ` +
-        'or start the server, which makes an embedded one',
+      `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
+        'start the server (npm start), which makes an embedded one; a command does with --embedded',
     )
   }
   const embedded = await keepEmbedded({ dataDir, ...(binDir !== undefined && { binDir }), log })

@@ -1,12 +1,15 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { sql } from 'kysely'
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { type ApplyOptions, applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { firstAdministrator, listUsers } from '../../src/admin/people.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import type { Fault } from '../../src/errors.js'
-import { worldDatabase } from '../world.js'
+import { worldDatabase, worldFile } from '../world.js'
+import { agentctl } from './agentctl.js'
 
-const { database, vault } = await worldDatabase(t)
+const { database, url, vault } = await worldDatabase(t)
 const options = { vault, env: {} }
 
 async function faultsOf(document: unknown, given: ApplyOptions = options): Promise<Fault[]> {
@@ -68,6 +71,19 @@ t.test('two applies at once make each row once', async t => {
     20,
   )
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).unchanged, 20)
+})
+
+t.test('what takes longer than two seconds says on standard error what it does', async t => {
+  const other = await database.db.startTransaction().execute()
+  await sql`select pg_advisory_xact_lock(7153002)`.execute(other)
+  const applied = agentctl({ url, args: ['apply', worldFile()] })
+  await sleep(2_500)
+  await other.commit().execute()
+  const { status, stdout, stderr } = await applied
+  t.equal(status, 0)
+  t.match(stderr, /^waiting for another apply to end \(\d+ s\)$/m)
+  t.notMatch(stdout, 'waiting')
+  t.equal((await agentctl({ url, args: ['version'] })).stderr, '')
 })
 
 t.test('an apply that would leave no administrator is refused and stores nothing', async t => {
