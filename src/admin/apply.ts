@@ -19,9 +19,9 @@ import { nameAuthors } from './apply/drift.js'
 import { planPersonas } from './apply/personas.js'
 import { DEFAULT_PREFIX } from './apply/placeholders.js'
 import { planPruning } from './apply/pruning.js'
-import { planRecords, RECORD_SECTIONS, type RecordsPlan } from './apply/records.js'
+import { planRecords, RECORD_SECTIONS } from './apply/records.js'
 import type { ApplyReport } from './apply/report.js'
-import { portions, type Step } from './apply/step.js'
+import { type Plan, portions, type Step } from './apply/step.js'
 import { planTools } from './apply/tools.js'
 import { OrganisationDocument } from './document.js'
 import { operatorActor } from './operator.js'
@@ -155,7 +155,7 @@ async function takeTurn(trx: Transaction<Database>, { progress }: ApplyOptions):
 }
 
 /** The document, or `InvalidDocument` with every fault of its shape: types, limits and unknown names. */
-export function checkedDocument(document: unknown): OrganisationDocument {
+function checkedDocument(document: unknown): OrganisationDocument {
   const faults = [...collectFaults(OrganisationDocument, document, []), ...unknownNames(document)]
   if (faults.length > 0) throw new InvalidDocument(faults)
   return document as OrganisationDocument // it passed the schema
@@ -176,7 +176,7 @@ async function planAll(
   const catalogue = await readCatalogue(trx, document, options.asNew === true)
   await matchDocument(catalogue, document, reserve)
   requireNoFaults(catalogue)
-  const records: RecordsPlan[] = []
+  const records: Plan[] = []
   for (const section of RECORD_SECTIONS) records.push(await planRecords(trx, section, catalogue))
   const { vault, env, envPrefix = DEFAULT_PREFIX, baseDir, definitionLimits = {} } = options
   const around = { vault, env, envPrefix, baseDir, definitionLimits }
@@ -186,7 +186,7 @@ async function planAll(
   requireNoFaults(catalogue)
   return {
     outcomes: [...records.flatMap(plan => plan.outcomes), ...tools.outcomes, ...personas.outcomes, ...pruning.outcomes],
-    steps: [...records.map(plan => plan.step), ...tools.steps, ...personas.steps, ...pruning.steps],
+    steps: [...records.flatMap(plan => plan.steps), ...tools.steps, ...personas.steps, ...pruning.steps],
   }
 }
 

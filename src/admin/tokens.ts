@@ -5,7 +5,7 @@ import { type Selection, selectRows } from './listing.js'
 import { userId } from './people.js'
 import { Refusal } from './refusal.js'
 
-export const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
+const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
 
 export interface TokenRequest {
   email: string

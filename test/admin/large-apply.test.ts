@@ -76,6 +76,12 @@ t.test('what the database refuses in the middle of a large one is said with how 
   t.same((await verifyAudit(db)).findings, [])
 })
 
+t.test('a list is as long as it is: 14,000 users with their groups are made', async t => {
+  const users = Array.from({ length: 14_000 }, (_, index) => ({ email: `crowd-${index}@example.com` }))
+  const groups = [{ name: 'Crowd', members: users.map(({ email }) => email) }]
+  t.equal(countOutcomes(await applyOrganisation(database, { version: 1, users, groups }, options)).created, 14_001)
+})
+
 t.test('a large one that would leave no administrator stores nothing', async t => {
   const { rows } = await sql<{ email: string }>`select email from user_account`.execute(db)
   const users = rows.map(({ email }) => ({ email, active: false }))

@@ -21,12 +21,7 @@ import { batches } from './batches.js'
 import { ascending, type Catalogue, type Id, type Matched } from './catalogue.js'
 import { auditCreations } from './creation.js'
 import type { Outcome } from './report.js'
-import type { Step } from './step.js'
-
-export interface PersonasPlan {
-  outcomes: Outcome[]
-  steps: Step[]
-}
+import type { Plan } from './step.js'
 
 interface Planned {
   id: number
@@ -35,7 +30,7 @@ interface Planned {
 }
 
 /** Decides what becomes of the agents of a document. Notes faults in the catalogue. */
-export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): Promise<PersonasPlan> {
+export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
   const states = await readStates(
     db,

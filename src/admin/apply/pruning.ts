@@ -10,12 +10,7 @@ import { type OrganisationDocument, SECTIONS, type SectionName } from '../docume
 import { type Catalogue, type StoredRow, TABLES } from './catalogue.js'
 import { changePersona } from './personas.js'
 import type { Outcome } from './report.js'
-import type { Step } from './step.js'
-
-export interface PruningPlan {
-  outcomes: Outcome[]
-  steps: Step[]
-}
+import type { Plan } from './step.js'
 
 /**
  * Decides what becomes of rows that no entry names, in the lists that the document has. Without `prune` they are only told of.
@@ -28,7 +23,7 @@ export async function planPruning(
   catalogue: Catalogue,
   document: OrganisationDocument,
   prune: boolean,
-): Promise<PruningPlan> {
+): Promise<Plan> {
   const lists = SECTIONS.filter(section => document[section] !== undefined).reverse()
   const candidates = lists.flatMap(section =>
     catalogue

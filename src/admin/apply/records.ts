@@ -1,9 +1,10 @@
 import type { Kysely } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import type { SectionName } from '../document.js'
+import { batches } from './batches.js'
 import { ascending, type Catalogue, type Id, type Matched, TABLES } from './catalogue.js'
 import type { Outcome } from './report.js'
-import type { Step } from './step.js'
+import type { Plan } from './step.js'
 
 type Row = Record<string, unknown>
 /** The tables of this file have no types in common: they are named by the lists below. */
@@ -72,14 +73,8 @@ const SHAPES: Record<Section, Shape> = {
 
 export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
 
-/** The change of one list: what to tell, and what to write. */
-export interface RecordsPlan {
-  outcomes: Outcome[]
-  step: Step
-}
-
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
-export async function planRecords(db: Kysely<Database>, section: Section, catalogue: Catalogue): Promise<RecordsPlan> {
+export async function planRecords(db: Kysely<Database>, section: Section, catalogue: Catalogue): Promise<Plan> {
   const shape = SHAPES[section]
   const { table } = TABLES[section]
   const made: Row[] = []
@@ -96,17 +91,20 @@ export async function planRecords(db: Kysely<Database>, section: Section, catalo
   const links = await Promise.all((shape.links ?? []).map(link => planLink(db, section, link, catalogue, outcomes)))
   return {
     outcomes,
-    step: {
-      rows: outcomes.filter(({ action }) => action !== 'unchanged').length,
-      people: section === 'users' || section === 'groups',
-      run: async executor => {
-        const loose = executor as unknown as Loose
-        if (made.length > 0) await loose.insertInto(table).values(made).execute()
-        for (const { id, columns } of changed)
-          await loose.updateTable(table).set(columns).where('id', '=', id).execute()
-        for (const write of links) await write(loose)
+    steps: [
+      {
+        rows: outcomes.filter(({ action }) => action !== 'unchanged').length,
+        people: section === 'users' || section === 'groups',
+        run: async executor => {
+          const loose = executor as unknown as Loose
+          for (const rows of batches(made)) await loose.insertInto(table).values(rows).execute()
+          for (const { id, columns } of changed) {
+            await loose.updateTable(table).set(columns).where('id', '=', id).execute()
+          }
+          for (const write of links) await write(loose)
+        },
       },
-    },
+    ],
   }
 }
 
@@ -158,7 +156,7 @@ async function planLink(
   }
   return async loose => {
     for (const row of removed) await deleteRow(loose, link.table, row)
-    if (added.length > 0) await loose.insertInto(link.table).values(added.map(jsonAsText)).execute()
+    for (const rows of batches(added)) await loose.insertInto(link.table).values(rows.map(jsonAsText)).execute()
   }
 }
 

@@ -1,6 +1,7 @@
 import type { Transaction } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import type { Actor } from '../../updates/audit.js'
+import type { Outcome } from './report.js'
 
 /** A part of an apply that is stored as a whole. */
 export interface Step {
@@ -9,6 +10,12 @@ export interface Step {
   /** Whether others may administer afterwards, and nothing before it is needed to see that. */
   people: boolean
   run(trx: Transaction<Database>, actor: Actor): Promise<void>
+}
+
+/** What becomes of the rows of some lists, and what stores it. */
+export interface Plan {
+  outcomes: Outcome[]
+  steps: Step[]
 }
 
 /** Steps of at most so many rows together, in their order; a larger step stands by itself. */

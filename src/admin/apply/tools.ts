@@ -27,7 +27,7 @@ import type { Catalogue, Matched } from './catalogue.js'
 import { auditCreations } from './creation.js'
 import { fillIn, headerVariables, placeholder } from './placeholders.js'
 import type { Outcome } from './report.js'
-import type { Step } from './step.js'
+import type { Plan } from './step.js'
 
 /** What tools need besides the document: the vault of their secrets, the environment, and where `definition_file` starts. */
 export interface ToolSurroundings {
@@ -38,17 +38,8 @@ export interface ToolSurroundings {
   definitionLimits: Partial<DefinitionLimits>
 }
 
-export interface ToolsPlan {
-  outcomes: Outcome[]
-  steps: Step[]
-}
-
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
-export async function planTools(
-  db: Kysely<Database>,
-  catalogue: Catalogue,
-  around: ToolSurroundings,
-): Promise<ToolsPlan> {
+export async function planTools(db: Kysely<Database>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
   const states = await readStates(
     db,
@@ -119,7 +110,7 @@ export function decideAsOperator(state: ToolState, given: GivenTool, vault: Vaul
 }
 
 /** A tool as it is before anybody says anything of it. */
-export function blankTool(id: number): ToolState {
+function blankTool(id: number): ToolState {
   return {
     ...BLANK_TOOL,
     id,
@@ -136,7 +127,7 @@ export function blankTool(id: number): ToolState {
 }
 
 /** Inserts new tools at version 1, each with its audit row, definition and headers. */
-export async function insertTools(
+async function insertTools(
   trx: Transaction<Database>,
   created: readonly { id: number; decision: ToolDecision; changes: Change[] }[],
   actor: Actor,

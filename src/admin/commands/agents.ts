@@ -4,7 +4,8 @@ import { deleteAgent, planAgentDeletion } from '../deletion.js'
 import { Refusal } from '../refusal.js'
 import { listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
 import { readSource, type Source } from '../source.js'
-import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, UsageError } from './command.js'
+import { deleteAsked } from './asking.js'
+import { type Call, type Command, DELETE_OPTIONS, JSON_OPTION, UsageError } from './command.js'
 import { listCommand } from './list.js'
 import { applyEntry, shortened } from './organisation.js'
 
@@ -136,25 +137,11 @@ async function share(call: Call, level: ShareLevel | null): Promise<undefined> {
 
 async function deleteCommand(call: Call): Promise<number | undefined> {
   const database = await call.database()
-  const plan = await planAgentDeletion(database.db, await resourceId(database.db, 'persona', call.argument(0)))
-  const { id, name, tools, users, groups } = plan
-  if (!call.json) {
-    call.print(
-      `agent ${id} ${name} would be deleted, with its ${tools} tools and shares with ${users} users, ${groups} groups`,
-    )
-  }
-  if (call.flag('plan')) {
-    if (call.json) call.printJson(plan)
-    return EXIT.planned
-  }
-  if (!(await call.confirmed(`Delete agent ${id} ${name}?`))) {
-    call.remark('nothing was deleted')
-    return EXIT.refused
-  }
-  await deleteAgent(database, id)
-  if (call.json) call.printJson(plan)
-  else call.print(`deleted agent ${id} ${name}`)
-  return undefined
+  const goes = await planAgentDeletion(database.db, await resourceId(database.db, 'persona', call.argument(0)))
+  const what = `agent ${goes.id} ${goes.name}`
+  const rest = `${goes.tools} tools and shares with ${goes.users} users, ${goes.groups} groups`
+  const plan = { goes, lines: [`${what} would be deleted, with its ${rest}`] }
+  return await deleteAsked(call, what, plan, async () => await deleteAgent(database, goes.id))
 }
 
 /** A record for people: one field a line, texts of several lines below their name. */

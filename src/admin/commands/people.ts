@@ -1,6 +1,6 @@
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission, UserKind } from '../../db/tables.js'
-import { deleteUser, planUserDeletion, type UserDeletion } from '../deletion.js'
+import { deleteUser, planUserDeletion } from '../deletion.js'
 import {
   addMember,
   createGroup,
@@ -12,7 +12,8 @@ import {
   setUserActive,
   setUserPermission,
 } from '../people.js'
-import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, UsageError } from './command.js'
+import { deleteAsked } from './asking.js'
+import { type Call, type Command, DELETE_OPTIONS, JSON_OPTION, UsageError } from './command.js'
 import { listCommand } from './list.js'
 
 const PERMISSION_OPTION = {
@@ -135,31 +136,16 @@ export function emailOf(text: string): string {
 
 async function deleteCommand(call: Call): Promise<number | undefined> {
   const database = await call.database()
-  const user = call.argument(0)
-  const heir = call.text('give-to')
-  const plan = await planUserDeletion(database.db, user, heir)
-  if (call.json && call.flag('plan')) call.printJson(plan)
-  else if (!call.json) printUserDeletion(call, plan)
-  if (call.flag('plan')) return EXIT.planned
-  if (!(await call.confirmed(`Delete ${plan.email}?`))) {
-    call.remark('nothing was deleted')
-    return EXIT.refused
-  }
-  const deleted = await deleteUser(database, await call.vault(), user, heir)
-  if (call.json) call.printJson(deleted)
-  else call.print(`deleted ${deleted.email}`)
-  return undefined
-}
-
-function printUserDeletion(call: Call, plan: UserDeletion): void {
-  call.print(
-    `${plan.email} would be deleted, with ${plan.tokens} tokens, ${plan.groups} memberships, ${plan.shares.length} shares`,
-  )
-  const { agents, tools, mcp_servers, user_files } = plan.owned
-  const owned = Object.entries({ agents, tools, 'MCP servers': mcp_servers, files: user_files }).filter(
-    ([, ids]) => ids.length > 0,
-  )
-  for (const [what, ids] of owned) call.print(`${what} ${ids.join(', ')} would go to ${plan.heir ?? 'nobody'}`)
+  const [user, heir] = [call.argument(0), call.text('give-to')]
+  const goes = await planUserDeletion(database.db, user, heir)
+  const { agents, tools, mcp_servers, user_files } = goes.owned
+  const owned = Object.entries({ agents, tools, 'MCP servers': mcp_servers, files: user_files })
+  const lines = [
+    `${goes.email} would be deleted, with ${goes.tokens} tokens, ${goes.groups} memberships, ${goes.shares.length} shares`,
+    ...owned.flatMap(([what, ids]) => (ids.length > 0 ? [`${what} ${ids.join(', ')} would go to ${goes.heir}`] : [])),
+  ]
+  const remove = async () => await deleteUser(database, await call.vault(), user, heir)
+  return await deleteAsked(call, goes.email, { goes, lines }, remove)
 }
 
 /** A permission by its name. Throws `UsageError`. */

@@ -8,6 +8,7 @@ import { placeText, Refusal } from '../refusal.js'
 import { definitionUse, listTools, resourceId, showTool, toolName } from '../resources.js'
 import { readSource, type Source } from '../source.js'
 import { showRecord } from './agents.js'
+import { deleteAsked } from './asking.js'
 import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, type OptionSpec, UsageError } from './command.js'
 import { listCommand } from './list.js'
 import { applyEntry } from './organisation.js'
@@ -211,24 +212,13 @@ function givenHeaders(call: Call): { key: string; value: string }[] {
 
 async function deleteCommand(call: Call): Promise<number | undefined> {
   const database = await call.database()
-  const plan = await planToolDeletion(database.db, await resourceId(database.db, 'tool', call.argument(0)))
-  const { id, name, headers, agents } = plan
-  if (!call.json) {
-    call.print(`tool ${id} ${name} would be deleted, with its ${headers} headers`)
-    if (agents.length > 0) call.print(`these agents would lose it, each with a new version: ${agents.join(', ')}`)
+  const goes = await planToolDeletion(database.db, await resourceId(database.db, 'tool', call.argument(0)))
+  const what = `tool ${goes.id} ${goes.name}`
+  const lines = [`${what} would be deleted, with its ${goes.headers} headers`]
+  if (goes.agents.length > 0) {
+    lines.push(`these agents would lose it, each with a new version: ${goes.agents.join(', ')}`)
   }
-  if (call.flag('plan')) {
-    if (call.json) call.printJson(plan)
-    return EXIT.planned
-  }
-  if (!(await call.confirmed(`Delete tool ${id} ${name}?`))) {
-    call.remark('nothing was deleted')
-    return EXIT.refused
-  }
-  await deleteTool(database, id)
-  if (call.json) call.printJson(plan)
-  else call.print(`deleted tool ${id} ${name}`)
-  return undefined
+  return await deleteAsked(call, what, { goes, lines }, async () => await deleteTool(database, goes.id))
 }
 
 async function validateCommand(call: Call): Promise<number | undefined> {
