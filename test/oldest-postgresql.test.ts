@@ -1,0 +1,34 @@
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+
+/*
+ * The oldest PostgreSQL that is promised, where Debian's package of it is installed: once more what depends most on the
+ * server. `npm run test:pg15` runs everything on it.
+ */
+const BIN_DIR = '/usr/lib/postgresql/15/bin'
+
+const FILES = [
+  'migrations',
+  'upgrade',
+  'revisions/random-updates',
+  'revisions/random-tool-updates',
+  'revisions/concurrent-writers',
+  'admin/apply',
+  'admin/keys',
+  'db/connection',
+]
+
+const timeout = 900_000 // a minute where the machine does nothing else
+t.setTimeout(timeout)
+
+const { PG_BIN_DIR } = process.env
+const missing = !existsSync(BIN_DIR) && `there is no ${BIN_DIR}`
+const skip = PG_BIN_DIR ? 'PG_BIN_DIR names the server of this run' : missing
+
+t.test('PostgreSQL 15', { skip, timeout }, async t => {
+  for (const file of FILES) {
+    const path = fileURLToPath(new URL(`${file}.test.js`, import.meta.url))
+    await t.spawn(process.execPath, [path], { env: { ...process.env, PG_BIN_DIR: BIN_DIR } }, file)
+  }
+})
