@@ -208,6 +208,21 @@ const EXAMPLES: Example[] = [
     body: { description: 'Weather by town or region.' },
   },
   {
+    file: 'validate_tool-not_found',
+    about: 'No such tool to compare with.',
+    method: 'POST',
+    path: '/admin/tool/custom/validate?tool_id=4711',
+    body: { definition: DEFINITION },
+  },
+  {
+    file: 'any_operation-unreadable',
+    about: 'A body that is not as long as its header says.',
+    method: 'POST',
+    path: '/admin/tool/custom/validate',
+    headers: { 'content-length': '3' },
+    body: { definition: DEFINITION },
+  },
+  {
     file: 'update_persona-demanded',
     about: 'This token demands If-Match.',
     method: 'PATCH',

@@ -10,7 +10,7 @@ import { HTTPValidationError, ValidationError } from '../schema/faults.js'
 import { component } from '../schema/vocabulary.js'
 import { DOCS_ICON, DOCS_PAGE, DOCS_STYLE } from './docs-page.js'
 import { addExamples } from './examples.js'
-import { documented, ErrorAnswer } from './openapi.js'
+import { documented, ERROR_ANSWERS } from './openapi.js'
 import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './security-headers.js'
 
 /**
@@ -19,7 +19,7 @@ import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './security-headers.js'
  * are described.
  */
 export async function registerDocs(app: FastifyInstance, version: string, components: TSchema[]): Promise<void> {
-  for (const schema of [...components, ValidationError, HTTPValidationError, ErrorAnswer]) {
+  for (const schema of [...components, ValidationError, HTTPValidationError, ...ERROR_ANSWERS]) {
     app.addSchema(component(schema))
   }
   await app.register(swagger, {
@@ -30,18 +30,31 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
         version,
         description:
           'Updates agents (the wire calls them personas) and custom tools, and validates tool definitions. An update ' +
-          'never resets what was not sent.',
+          'never resets what was not sent. To change single fields of an agent, name them in `update_mask`. To read ' +
+          'without changing, send a dry run that names no field.',
+        contact: { name: 'the agent-tool-management authors' },
+        license: { name: 'MIT', identifier: 'MIT' },
         'x-interface-version': 'Development',
-      } as { title: string; version: string }, // the extension member is allowed by the specification, not by the type
+      } as { title: string; version: string }, // the specification allows the extension and the identifier, the type does not
       servers: [{ url: '/' }],
-      tags: [{ name: 'public' }],
-      components: { securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } } },
+      tags: [{ name: 'public', description: 'Agents and custom tools.' }],
+      components: {
+        securitySchemes: {
+          bearer: {
+            type: 'http',
+            scheme: 'bearer',
+            description: 'A token of `agentctl token create`: `pat_...` or `sa_...`.',
+          },
+        },
+      },
     },
     transformObject: described => {
       if ('openapiObject' in described) addExamples(described.openapiObject)
       return 'openapiObject' in described ? described.openapiObject : described.swaggerObject
     },
-    transform: ({ schema, url }) => ({ schema: schema.operationId === undefined ? schema : documented(schema), url }),
+    transform: ({ schema, url, route }) => {
+      return { schema: schema.operationId === undefined ? schema : documented(schema, route.config), url }
+    },
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
   registerPage(app)

@@ -1,7 +1,9 @@
+import type { TObject } from '@sinclair/typebox'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { unavailableFor } from '../db/unavailable.js'
 import {
   BuiltinReadOnly,
+  type Fault,
   Forbidden,
   InvalidRequest,
   NotAuthenticated,
@@ -14,6 +16,7 @@ import {
 import { boundFaults } from '../schema/faults.js'
 import type { ErrorCode } from './error-codes.js'
 import { faultsOfAllParts } from './validation.js'
+import { warningHeader } from './warnings.js'
 
 /** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
 interface ErrorAnswer {
@@ -38,10 +41,12 @@ const RETRY_AFTER_S = '1'
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
+    const faults = faultsOfAllParts(error, request)
+    if (lacksMask(faults, request)) reply.header('warning', warningHeader([MASK_HINT]))
     reply
       .code(422)
       .type('application/json')
-      .send(JSON.stringify({ detail: boundFaults(faultsOfAllParts(error, request)) }))
+      .send(JSON.stringify({ detail: boundFaults(faults) }))
     return
   }
   const answer = answerFor(error, request)
@@ -49,6 +54,15 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
     request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   }
   sendError(request, reply, answer)
+}
+
+const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
+
+/** Whether required fields are missing which a mask would let be absent: the body of 422 is the contract's, so a header says it. */
+function lacksMask(faults: readonly Fault[], { routeOptions, query }: FastifyRequest): boolean {
+  const { properties = {} } = (routeOptions.schema?.querystring ?? {}) as Partial<TObject> // the schemas of routes are ours
+  if (!Object.hasOwn(properties, 'update_mask') || Object.hasOwn(query as object, 'update_mask')) return false
+  return faults.some(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
 }
 
 /** Sends an error in the one shape that everything but 422 has. */

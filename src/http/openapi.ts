@@ -1,44 +1,72 @@
-import { type TObject, Type } from '@sinclair/typebox'
-import type { FastifySchema } from 'fastify'
+import { type TObject, type TProperties, Type } from '@sinclair/typebox'
+import type { FastifyContextConfig, FastifySchema } from 'fastify'
 import { UNAVAILABLE_REASONS } from '../errors.js'
+import { HTTPValidationError } from '../schema/faults.js'
 import { reference, withReferences } from '../schema/vocabulary.js'
+import { ERROR_CODES } from './error-codes.js'
 
 /* What the OpenAPI document says of every operation alike: headers and error answers. */
 
-/** The body of every error but 422. */
-export const ErrorAnswer = Type.Object(
-  {
-    error_code: Type.String(),
-    detail: Type.String(),
-    request_id: Type.String(),
-    reason: Type.Optional(
-      Type.String({
-        description: '503 only.',
-        enum: [...UNAVAILABLE_REASONS],
-      }),
-    ),
-    outcome: Type.Optional(
-      Type.String({ description: '503 on updates only.', enum: ['not_applied', 'unknown', 'applied'] }),
-    ),
-    current_etag: Type.Optional(Type.String({ description: '412 only: the tag of the stored state.' })),
-    changed: Type.Optional(
-      Type.Unsafe<unknown>({
-        type: ['array', 'null'],
-        description: '412 only: what changed since the tag that was sent; null when that is no longer known.',
-        items: {
-          type: 'object',
-          required: ['field', 'by', 'at'],
-          properties: {
-            field: { type: 'string' },
-            by: { type: 'string' },
-            at: { type: 'string', format: 'date-time' },
-          },
+/** What each status is called in the document; generated clients tell refusals apart by these types. */
+const ERROR_NAMES = {
+  400: 'BadRequestError',
+  401: 'UnauthorizedError',
+  403: 'ForbiddenError',
+  404: 'NotFoundError',
+  412: 'PreconditionFailedError',
+  413: 'ContentTooLargeError',
+  415: 'UnsupportedMediaTypeError',
+  428: 'PreconditionRequiredError',
+  429: 'TooManyRequestsError',
+  500: 'InternalServerError',
+  503: 'ServiceUnavailableError',
+} as const
+
+type ErrorStatus = keyof typeof ERROR_NAMES
+
+/** What the body of a status has beside code, sentence and request id. */
+const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
+  412: {
+    current_etag: Type.String({ description: 'The tag of the stored state.' }),
+    changed: Type.Unsafe<unknown>({
+      type: ['array', 'null'],
+      description: 'What changed since the tag that was sent; null when that is no longer known.',
+      items: {
+        type: 'object',
+        required: ['field', 'by', 'at'],
+        properties: {
+          field: { type: 'string' },
+          by: { type: 'string' },
+          at: { type: 'string', format: 'date-time' },
         },
-      }),
+      },
+    }),
+  },
+  503: {
+    reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
+    outcome: Type.Optional(
+      Type.String({ description: 'What became of an update.', enum: ['not_applied', 'unknown', 'applied'] }),
     ),
   },
-  { $id: 'ErrorAnswer' },
-)
+}
+
+/** The body of an error with that status; 422 has its own. */
+function errorAnswer(status: ErrorStatus): TObject {
+  return Type.Object(
+    {
+      error_code: Type.String({ enum: [...ERROR_CODES[status]] }),
+      detail: Type.String({ description: 'A sentence for people.' }),
+      request_id: Type.String({ description: 'As in the header `X-Request-ID`, and in the log.' }),
+      ...ERROR_EXTRAS[status],
+    },
+    { $id: ERROR_NAMES[status] },
+  )
+}
+
+const ERROR_STATUSES = Object.keys(ERROR_NAMES).map(status => Number(status) as ErrorStatus) // the keys of the table above
+
+/** The bodies of all errors but 422, for the components of the document. */
+export const ERROR_ANSWERS: readonly TObject[] = ERROR_STATUSES.map(errorAnswer)
 
 const MEANING = {
   400: 'Built in and therefore not updatable, or a request that HTTP cannot read.',
@@ -54,14 +82,22 @@ const MEANING = {
     'address (20 a minute); Retry-After says when to come back.',
   500: 'A fault of the service.',
   503: 'Not possible now; `reason` says why, Retry-After when to try again.',
-} as const
+} as const satisfies Record<ErrorStatus, string>
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** The bodies that the document shows for the route, any of which it takes; else the body of its schema. */
+    documentedBodies?: readonly TObject[]
+  }
+}
 
 /** An operation as the document shows it: named schemas by reference, and what every operation has alike. */
-export function documented(schema: FastifySchema): FastifySchema {
+export function documented(schema: FastifySchema, { documentedBodies }: FastifyContextConfig = {}): FastifySchema {
   const { properties = {} } = (schema.headers ?? {}) as Partial<TObject> // the schemas of routes are ours
   const headers = Type.Object({ ...properties, 'x-request-id': Type.Optional(requestId) })
-  const body = schema.body === undefined ? {} : { body: withReferences(schema.body) }
-  return { tags: ['public'], security: [{ bearer: [] }], ...schema, headers, ...body }
+  const shown = { tags: ['public'], security: [{ bearer: [] }], ...schema, headers }
+  if (documentedBodies !== undefined) return { ...shown, body: { anyOf: documentedBodies.map(reference) } }
+  return schema.body === undefined ? shown : { ...shown, body: withReferences(schema.body) }
 }
 
 /** No route's schema holds it: a header that has not this form is replaced, not refused. */
@@ -107,19 +143,31 @@ export const updateHeaders = {
   ...answerHeaders,
 }
 
-const ERROR_HEADERS: { [status in keyof typeof MEANING]?: object } = {
+const ERROR_HEADERS: { [status in ErrorStatus]?: object } = {
   401: { ...challenge, ...rateLimitHeaders },
   403: challenge,
   429: { ...retryAfter, ...rateLimitHeaders },
   503: retryAfter,
 }
 
+/** The answer to a request that breaks a rule of its own content; `of` says of what. */
+export function invalidResponse(of: string) {
+  const headers = {
+    warning: text(
+      'What helps: how to change single fields, when required ones are missing and there is no `update_mask`.',
+    ),
+    ...rateLimitHeaders,
+    ...everyAnswer,
+  }
+  return { 422: { ...reference(HTTPValidationError), description: `Every fault of the ${of}.`, headers } }
+}
+
 /** The error answers of an operation, by status. */
-export function errorResponses(...statuses: (keyof typeof MEANING)[]) {
+export function errorResponses(...statuses: ErrorStatus[]) {
   return Object.fromEntries(
     statuses.map(status => {
       const headers = { ...ERROR_HEADERS[status], ...everyAnswer }
-      return [status, { ...reference(ErrorAnswer), description: MEANING[status], headers }]
+      return [status, { ...reference(errorAnswer(status)), description: MEANING[status], headers }]
     }),
   )
 }

@@ -31,7 +31,8 @@ const shortText = () => text({ maxLength: SHORT_TEXT_MAX_LENGTH })
 const prompt = () => text({ maxLength: PROMPT_MAX_LENGTH })
 const ids = ({ listItemsMax }: RequestLimits) => list(identifier(), { maxItems: listItemsMax })
 const optional = Type.Optional
-const byDefault = { default: false, description: 'The default is that of a new agent; what is absent stays as it is.' }
+/** No `default`: a client that fills it in would reset what is stored. */
+const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }
 
 /** Who may change a field beside the agent's editors. What an owner may change is otherwise refused, the rest is kept. */
 interface Changeable {
@@ -238,7 +239,7 @@ export const FIELDS = {
     column: 'boolean',
     nullable: false,
     blank: false,
-    request: () => optional(flag(byDefault)),
+    request: () => optional(flag(keptWhenAbsent)),
     changedBy: 'admin',
     answer: flag(),
   },
@@ -272,7 +273,7 @@ export const FIELDS = {
     column: 'boolean',
     nullable: false,
     blank: false,
-    request: () => optional(flag(byDefault)),
+    request: () => optional(flag(keptWhenAbsent)),
     answer: optional(flag({ default: false })),
   },
   is_visible: { column: 'boolean', nullable: false, blank: true, document: flag(), answer: flag() },

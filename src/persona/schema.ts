@@ -24,6 +24,14 @@ export function personaUpsertRequest(limits: RequestLimits) {
   })
 }
 
+/** What an `update_mask` makes of the body: any of its fields. For the document; the mask decides which are read. */
+export function personaFieldsUpdate(whole: TObject): TObject {
+  return Type.Partial(whole, {
+    $id: 'PersonaFieldsUpdate',
+    description: 'The fields that `update_mask` names; an empty object with an empty mask.',
+  })
+}
+
 export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 /** The same for who asks only which fields there are, which depends on no setting. */
 export const PersonaUpsertRequest = personaUpsertRequest({ listItemsMax: 1_000 })
@@ -99,6 +107,7 @@ export const personaComponents = (upsertRequest: TObject = PersonaUpsertRequest)
   DocumentSource,
   StarterMessage,
   upsertRequest,
+  personaFieldsUpdate(upsertRequest),
   PersonaLabelSnapshot,
   MinimalUserSnapshot,
   CCPairSummary,

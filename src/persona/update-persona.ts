@@ -3,11 +3,11 @@ import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { bodyBounds, errorResponses, updateHeaders } from '../http/openapi.js'
+import { bodyBounds, errorResponses, invalidResponse, updateHeaders } from '../http/openapi.js'
 import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer, updateMask } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
-import { HTTPValidationError, unknownWithin } from '../schema/faults.js'
+import { unknownWithin } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { actorOf } from '../updates/actor.js'
@@ -16,7 +16,7 @@ import type { RecentChange } from '../updates/recent.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
 import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
-import { PersonaSnapshot, PersonaUpsertRequest, type personaUpsertRequest } from './schema.js'
+import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
 
 export interface UpdatePersonaOptions {
@@ -30,24 +30,32 @@ export interface UpdatePersonaOptions {
 
 const LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }
 
+const PURPOSE =
+  'Changes an agent. With `update_mask` only the fields that it names are read and written, and the body holds just these; ' +
+  'without it the body is the whole update with its twelve required fields, and optional fields that are absent stay as ' +
+  'they are. The answer is the agent as it is then. `update_mask=` (empty) with the body `{}` reads without changing.'
+
 /** `PATCH /persona/{persona_id}`, the one operation on agents. */
 export function registerUpdatePersona(app: FastifyInstance, options: UpdatePersonaOptions): void {
   app.withTypeProvider<SchemaTypes>().patch(
     '/persona/:persona_id',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'basic', resource: 'persona', lookup: LOOKUP } },
+      config: {
+        policy: { permission: 'basic', resource: 'persona', lookup: LOOKUP },
+        documentedBodies: [options.upsertRequest, personaFieldsUpdate(options.upsertRequest)],
+      },
       schema: {
         operationId: 'update_persona',
         summary: 'Update Persona',
-        description: bodyBounds(options.bodyLimitBytes, options.jsonDepthMax),
+        description: `${PURPOSE} ${bodyBounds(options.bodyLimitBytes, options.jsonDepthMax)}`,
         params: Type.Object({ persona_id: pathId() }),
         querystring: Type.Object({ update_mask: updateMask(options.upsertRequest), dry_run: DryRun }),
         headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
         body: options.upsertRequest,
         response: {
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: updateHeaders },
-          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+          ...invalidResponse('request'),
           ...errorResponses(400, 401, 403, 404, 412, 413, 415, 428, 429, 500, 503),
         },
       },

@@ -3,11 +3,11 @@ import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { errorResponses, updateHeaders } from '../http/openapi.js'
+import { errorResponses, invalidResponse, updateHeaders } from '../http/openapi.js'
 import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
-import { HTTPValidationError, unknownFields } from '../schema/faults.js'
+import { unknownFields } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import type { Vault } from '../secrets/vault.js'
@@ -30,6 +30,12 @@ export interface UpdateToolOptions extends ToolBodyBounds {
 
 const LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
 
+const PURPOSE =
+  'Changes a custom tool. Every field is optional; what is absent or `null` stays as it is, except ' +
+  '`oauth_config_id: null`, which clears the link. A definition is checked as by validation. Header ' +
+  'values are answered as masks, and a mask sent back keeps the stored value. The body `{}` with ' +
+  '`dry_run=true` reads without changing.'
+
 /** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOptions): void {
   const limits = definitionLimitsOf(options.definitionLimits)
@@ -41,14 +47,14 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       schema: {
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',
-        description: boundsOf(options),
+        description: `${PURPOSE} ${boundsOf(options)}`,
         params: Type.Object({ tool_id: pathId() }),
         querystring: Type.Object({ dry_run: DryRun }),
         headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
         body: CustomToolUpdate,
         response: {
           200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
-          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+          ...invalidResponse('request'),
           ...errorResponses(400, 401, 403, 404, 412, 413, 415, 428, 429, 500, 503),
         },
       },

@@ -2,11 +2,11 @@ import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest } from '../errors.js'
-import { answerHeaders, errorResponses } from '../http/openapi.js'
+import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { unknownFieldWarning, warningHeader } from '../http/warnings.js'
-import { HTTPValidationError, unknownFields } from '../schema/faults.js'
+import { unknownFields } from '../schema/faults.js'
 import { queryChoice, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
@@ -18,6 +18,10 @@ import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
 export interface ValidateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
 }
+
+const PURPOSE =
+  'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
+  '`report=full` adds advice, `tool_id` what storing the definition in that tool would break.'
 
 /** `POST /admin/tool/custom/validate`. */
 export function registerValidateTool(app: FastifyInstance, options: ValidateToolOptions): void {
@@ -31,7 +35,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       schema: {
         operationId: 'validate_tool',
         summary: 'Validate Tool',
-        description: boundsOf(options),
+        description: `${PURPOSE} ${boundsOf(options)}`,
         querystring: Type.Object({
           report: queryChoice(['full'], '`full` adds `warnings` to the answer.'),
           tool_id: queryId(
@@ -46,7 +50,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
             description: 'The methods that the definition gives a model.',
             headers: answerHeaders,
           },
-          422: { ...reference(HTTPValidationError), description: 'Every fault of the definition.' },
+          ...invalidResponse('definition'),
           ...errorResponses(400, 401, 403, 404, 413, 415, 429, 500, 503),
         },
       },
