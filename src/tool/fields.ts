@@ -44,7 +44,7 @@ export const FIELDS = {
   custom_headers: {
     request: () =>
       optional(nullable(list(Header, { maxItems: 50 }), { description: 'Replaces the whole list; `[]` removes all.' })),
-    answer: nullable(list(Type.Unknown()), {
+    answer: nullable(list(Header), {
       description: 'Header names with masked values, for callers who may manage the tool; `null` for all others.',
     }),
   },
