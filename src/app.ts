@@ -21,6 +21,7 @@ import { requestIdOf } from './http/request-id.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
 import { registerRequestValidation } from './http/validation.js'
+import { registerReadPersona } from './persona/read-persona.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
 import type { Service } from './startup.js'
@@ -104,6 +105,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await registerDocs(app, options.version, [...toolComponents, ...personaComponents(upsertRequest)])
   registerHealth(app, readiness)
   registerMetrics(app, metrics, { token: server.metricsToken, hasOwnPort: server.metricsPort !== undefined })
+  registerReadPersona(app, database)
   registerUpdatePersona(app, {
     database,
     bodyLimitBytes: limits.personaBodyBytes,

@@ -1,6 +1,6 @@
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
-import { entityTag } from '../updates/tag.js'
+import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
 import { warningHeader } from './warnings.js'
 
 /** What an update's 200 carries beside its body. `version` is the stored one, also after a dry run. */
@@ -27,4 +27,29 @@ export function answerUpdate(reply: FastifyReply, answer: UpdateAnswer): string 
   if (answer.strict) reply.header('preference-applied', 'handling=strict')
   reply.type('application/json')
   return answer.snapshot
+}
+
+/** What a read found. */
+export interface ReadAnswer {
+  kind: ResourceKind
+  id: number
+  version: number
+  /** JSON text, sent as it is. */
+  snapshot: string
+}
+
+/**
+ * The 200 of a read, or its 304 where the caller has this very representation. The tag is that of the stored version with a
+ * digest of the body behind it: what a snapshot shows beside the resource's own fields changes without a new version.
+ */
+export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string {
+  const { kind, id, version, snapshot } = answer
+  const tag = representationTag(entityTag(kind, id, version), snapshot)
+  reply.header('etag', tag)
+  if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
+    reply.code(304)
+    return ''
+  }
+  reply.type('application/json')
+  return snapshot
 }

@@ -2,7 +2,15 @@ import cors from '@fastify/cors'
 import type { FastifyInstance } from 'fastify'
 
 /** What a client of the operations sends, beside what every browser may send. */
-const REQUEST_HEADERS = ['authorization', 'content-type', 'if-match', 'prefer', 'traceparent', 'x-request-id']
+const REQUEST_HEADERS = [
+  'authorization',
+  'content-type',
+  'if-match',
+  'if-none-match',
+  'prefer',
+  'traceparent',
+  'x-request-id',
+]
 
 /** What a client needs to read of an answer. */
 const ANSWER_HEADERS = [

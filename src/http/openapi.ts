@@ -143,6 +143,13 @@ export const updateHeaders = {
   ...answerHeaders,
 }
 
+/** The headers of a 200 and a 304 of a read. */
+export const readHeaders = {
+  etag: text('The entity tag of this representation; as `If-Match` of an update it stands for the stored version.'),
+  ...everyAnswer,
+  ...rateLimitHeaders,
+}
+
 const ERROR_HEADERS: { [status in ErrorStatus]?: object } = {
   401: { ...challenge, ...rateLimitHeaders },
   403: challenge,

@@ -33,6 +33,14 @@ export const IfMatch = Type.Optional(
   ),
 )
 
+/** The header `if-none-match` of a read. */
+export const IfNoneMatch = Type.Optional(
+  parameter(
+    { type: 'string', description: '`*`, or entity tags: 304 without a body where one is that of the answer.' },
+    (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison: RFC 9110, 13.1.2
+  ),
+)
+
 /** What an update without `if-match` asks for. */
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
 

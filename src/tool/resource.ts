@@ -57,7 +57,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     // Not spread into a literal: for so many properties V8 makes new hidden classes each time, a tenth of an update.
     return writeStatement(shape).for(Object.assign({}, viewer, entry, own))
   },
-  snapshot: (row, { definition }) => snapshotText(row, definition?.text ?? row.definition),
+  snapshot: (row, decision) => snapshotText(row, decision?.definition?.text ?? row.definition),
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   isVisible: ({ manageable }) => manageable,
 }

@@ -90,8 +90,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
   /** The statement that stores the decision and answers the new state, if the stored one is still this one. */
   writing(state: T['State'], decision: T['Decision'], viewer: ViewerParameters, entry: AuditEntry): RowQuery<T['Row']>
-  /** The snapshot that a row stands for, as JSON text. */
-  snapshot(row: Positioned<T['Row']>, decision: T['Decision']): string
+  /** The snapshot that a row stands for, as JSON text; `decision` is null where the row was read. */
+  snapshot(row: Positioned<T['Row']>, decision: T['Decision'] | null): string
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
   /** Whether the caller may still be shown this state. */

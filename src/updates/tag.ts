@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto'
 import type { ResourceKind } from '../db/tables.js'
 
 /** What `If-Match` asks for: nothing, any stored state, or one of the named strong tags (with their quotes). */
@@ -8,9 +9,22 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
   return `"${kind}-${id}-${version}"`
 }
 
+/**
+ * The tag of one representation of a version: `"persona-12-7.5f0c3a91b2d4"`, the digits a digest of its text. As `If-Match`
+ * it stands for the version.
+ */
+export function representationTag(tag: string, text: string): string {
+  return `${tag.slice(0, -1)}.${hash('sha256', text).slice(0, 12)}"`
+}
+
+/** The tag of the version that a tag stands for. */
+function versionTag(tag: string): string {
+  return tag.replace(/\.[0-9a-f]{12}"$/, '"')
+}
+
 /** Whether a precondition lets a write of the state with this tag through. Without a precondition everything does. */
 export function preconditionHolds(precondition: Precondition, currentTag: string): boolean {
-  return precondition.kind !== 'tags' || precondition.tags.includes(currentTag)
+  return precondition.kind !== 'tags' || precondition.tags.some(tag => versionTag(tag) === currentTag)
 }
 
 /**
@@ -25,7 +39,7 @@ export function versionInTags(
 ): number | undefined {
   if (precondition.kind !== 'tags') return undefined
   const versions = precondition.tags
-    .map(tag => new RegExp(`^"${kind}-${id}-([1-9][0-9]{0,9})"$`).exec(tag)?.[1])
+    .map(tag => new RegExp(`^"${kind}-${id}-([1-9][0-9]{0,9})"$`).exec(versionTag(tag))?.[1])
     .filter(text => text !== undefined)
     .map(Number)
     .filter(version => version < current)

@@ -1,0 +1,52 @@
+import { Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { ResourceNotFound } from '../errors.js'
+import { answerRead } from '../http/answer.js'
+import { errorResponses, readHeaders } from '../http/openapi.js'
+import { IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
+import { HTTPValidationError } from '../schema/faults.js'
+import { pathId } from '../schema/parameters.js'
+import { reference } from '../schema/vocabulary.js'
+import { readSnapshot } from '../updates/read.js'
+import { personaResource } from './resource.js'
+import { PersonaSnapshot } from './schema.js'
+import { callerAndPersona, type PersonaState } from './state.js'
+
+/** `GET /persona/{persona_id}`: the agent as an update answers it, for everybody who sees it. */
+export function registerReadPersona(app: FastifyInstance, database: ServiceDatabase): void {
+  app.withTypeProvider<SchemaTypes>().get(
+    '/persona/:persona_id',
+    {
+      exposeHeadRoute: true,
+      config: {
+        policy: {
+          permission: 'basic',
+          resource: 'persona',
+          lookup: { parameter: 'persona_id', statement: callerAndPersona },
+        },
+      },
+      schema: {
+        operationId: 'read_persona',
+        summary: 'Read Persona',
+        description: 'Answers an agent that the caller sees. Its `ETag` is what an update takes as `If-Match`.',
+        params: Type.Object({ persona_id: pathId() }),
+        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+        response: {
+          200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: readHeaders },
+          304: { description: 'The agent is still what the caller has.', type: 'null', headers: readHeaders },
+          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+          ...errorResponses(400, 401, 403, 404, 429, 500, 503),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { persona_id: id } = request.params
+      const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
+      if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
+      const read = await readSnapshot(database, personaResource, prefetched, request.caller)
+      return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
+    },
+  )
+}
