@@ -56,7 +56,7 @@ function answerFaults(request: Sent, mayLose: boolean): string[] {
   if (status === 0) return mayLose ? [] : [`${marker}: no answer: ${request.text}`]
   if (status === 200 || (status === 412 && kind !== 'validation')) return []
   if (status !== 503) return [`${marker}: ${kind} answered ${status}: ${request.text}`]
-  const expected: unknown[] = kind === 'validation' ? [undefined] : ['not_applied', 'unknown']
+  const expected: unknown[] = kind === 'validation' ? [undefined] : ['applied', 'not_applied', 'unknown']
   return [
     ...(retryAfter === undefined ? [`${marker}: 503 without Retry-After`] : []),
     ...(reason === undefined ? [`${marker}: 503 without a reason`] : []),
@@ -69,6 +69,7 @@ function storedFaults({ status, marker, dryRun, outcome }: Sent, count: number):
   if (dryRun) return count === 0 ? [] : [`${marker}: a dry run was stored`]
   if (status === 200) return count === 1 ? [] : [`${marker}: acknowledged and not there`]
   if (status === 412) return count === 0 ? [] : [`${marker}: refused with 412 and there`]
+  if (outcome === 'applied') return count === 1 ? [] : [`${marker}: said to be applied and not there`]
   if (outcome === 'not_applied') return count === 0 ? [] : [`${marker}: said not to be applied and there`]
   return []
 }
