@@ -1,0 +1,58 @@
+import { updateCustomTool, updatePersona, validateTool } from '../generated/hey-api'
+import { createClient } from '../generated/hey-api/client'
+import {
+  zForbiddenError,
+  zHttpValidationError,
+  zPreconditionFailedError,
+  zPreconditionRequiredError,
+  zServiceUnavailableError,
+  zUpdatePersonaBody,
+} from '../generated/hey-api/zod.gen'
+import { bearer, check, target, WHOLE } from './service.js'
+
+/* The client checks each request and answer with the zod schemas of the document, and throws when one does not fit. */
+
+const { base, unreachable, tokens } = target
+const as = (token: string, baseUrl = base) => createClient({ baseUrl, headers: bearer(token) })
+const client = as(tokens.admin)
+const path = { persona_id: 1 }
+const query = { update_mask: 'name' }
+const body = { name: 'From hey-api' }
+
+const masked = await updatePersona({ client, path, query, body })
+check(masked.data?.name === 'From hey-api', '200: one field by a mask')
+
+const sent = { ...WHOLE, document_set_ids: [], tool_ids: [] }
+check(JSON.stringify(zUpdatePersonaBody.parse(sent)) === JSON.stringify(sent), 'the schema of the body adds nothing')
+const whole = await updatePersona({ client, path: { persona_id: 3 }, body: sent })
+check(whole.data?.is_default_persona === true, '200: a whole update resets nothing')
+
+const read = await updatePersona({ client, path, query: { update_mask: '', dry_run: true }, body: {} })
+check(read.data?.name === 'From hey-api', '200: the read of an agent')
+
+const tool = await updateCustomTool({ client, path: { tool_id: 1 }, query: { dry_run: true }, body: {} })
+check(tool.data?.custom_headers?.[0]?.value.startsWith('****') === true, '200: the read of a tool')
+
+const validated = await validateTool({ client, body: { definition: tool.data?.definition ?? {} } })
+check(validated.data?.methods[0]?.name === 'get_forecast', '200: a validation')
+
+const stale = await updatePersona({
+  client,
+  path,
+  query,
+  body: { name: 'Stale' },
+  headers: { 'if-match': '"persona-1-1"' },
+})
+check(zPreconditionFailedError.parse(stale.error).current_etag.startsWith('"persona-1-'), '412: with the current tag')
+
+const invalid = await updatePersona({ client, path, body })
+check((zHttpValidationError.parse(invalid.error).detail?.length ?? 0) > 1, '422: every fault')
+
+const forbidden = await updatePersona({ client: as(tokens.reader), path, query, body })
+check(zForbiddenError.parse(forbidden.error).error_code === 'INSUFFICIENT_PERMISSIONS', '403')
+
+const demanded = await updatePersona({ client: as(tokens.careful), path, query, body })
+check(zPreconditionRequiredError.parse(demanded.error).error_code === 'PRECONDITION_REQUIRED', '428')
+
+const down = await updatePersona({ client: as(tokens.admin, unreachable), path, query, body })
+check(zServiceUnavailableError.parse(down.error).reason === 'database_unreachable', '503: with its reason')

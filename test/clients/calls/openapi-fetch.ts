@@ -1,0 +1,75 @@
+import createClient from 'openapi-fetch'
+import type { paths } from '../generated/openapi-typescript'
+import { bearer, check, target, WHOLE } from './service.js'
+
+const { base, unreachable, tokens } = target
+const as = (token: string, baseUrl = base) => createClient<paths>({ baseUrl, headers: bearer(token) })
+const client = as(tokens.admin)
+const agent = { path: { persona_id: 1 } }
+const mask = { ...agent, query: { update_mask: 'name' } }
+
+const masked = await client.PATCH('/persona/{persona_id}', { params: mask, body: { name: 'From openapi-fetch' } })
+check(masked.data?.name === 'From openapi-fetch', '200: one field by a mask')
+
+const whole = await client.PATCH('/persona/{persona_id}', {
+  params: { path: { persona_id: 3 } },
+  body: { ...WHOLE, document_set_ids: [], tool_ids: [] },
+})
+check(whole.data?.is_default_persona === true, '200: a whole update resets nothing')
+
+const read = await client.PATCH('/persona/{persona_id}', {
+  params: { ...agent, query: { update_mask: '', dry_run: true } },
+  body: {},
+})
+check(read.data?.name === 'From openapi-fetch', '200: the read of an agent')
+
+const tool = await client.PUT('/admin/tool/custom/{tool_id}', {
+  params: { path: { tool_id: 1 }, query: { dry_run: true } },
+  body: {},
+})
+const [secret] = tool.data?.custom_headers ?? []
+check(secret?.value.startsWith('****') === true, '200: the read of a tool, its header typed and masked')
+
+const validated = await client.POST('/admin/tool/custom/validate', {
+  params: { query: { report: 'full' } },
+  body: { definition: tool.data?.definition ?? {} },
+})
+check(validated.data?.methods[0]?.name === 'get_forecast', '200: a validation')
+
+/* A refusal is told apart by what its type has: the compiler knows the rest. */
+
+const stale = await client.PATCH('/persona/{persona_id}', {
+  params: { ...mask, header: { 'if-match': '"persona-1-1"' } },
+  body: { name: 'Stale' },
+})
+const staleError = stale.error
+const isStale = staleError !== undefined && 'current_etag' in staleError
+check(
+  stale.response.status === 412 && isStale && staleError.current_etag.startsWith('"persona-1-'),
+  '412: with the tag',
+)
+
+const invalid = await client.PATCH('/persona/{persona_id}', { params: agent, body: { name: 'Alone' } })
+const invalidError = invalid.error
+const hasFaults = invalidError !== undefined && !('error_code' in invalidError)
+check(invalid.response.status === 422 && hasFaults && (invalidError.detail?.length ?? 0) > 1, '422: every fault')
+check(/update_mask/.test(invalid.response.headers.get('warning') ?? ''), '422: the header that names update_mask')
+
+const { error: forbidden } = await as(tokens.reader).PATCH('/persona/{persona_id}', {
+  params: mask,
+  body: { name: 'No' },
+})
+const isRefused = forbidden !== undefined && 'error_code' in forbidden
+check(isRefused && forbidden.error_code === 'INSUFFICIENT_PERMISSIONS', '403')
+
+const { error: demanded } = await as(tokens.careful).PATCH('/persona/{persona_id}', {
+  params: mask,
+  body: { name: 'No' },
+})
+const isDemanded = demanded !== undefined && 'error_code' in demanded
+check(isDemanded && demanded.error_code === 'PRECONDITION_REQUIRED', '428')
+
+const down = await as(tokens.admin, unreachable).PATCH('/persona/{persona_id}', { params: mask, body: { name: 'No' } })
+const downError = down.error
+const isDown = downError !== undefined && 'reason' in downError
+check(down.response.status === 503 && isDown && downError.reason === 'database_unreachable', '503: with its reason')

@@ -1,0 +1,83 @@
+/**
+ * Makes clients from the checked-in OpenAPI document with three generators, compiles them and the calls of `calls/` in
+ * strict TypeScript, and makes the calls against the service over the demo organisation. Before that two linters read the
+ * document with their recommended rules, of which none may find anything.
+ *
+ *     npm run test:clients
+ */
+import { execFile } from 'node:child_process'
+import { rm } from 'node:fs/promises'
+import type { AddressInfo } from 'node:net'
+import { fileURLToPath } from 'node:url'
+import { demoApp, serviceOn } from '../demo-app.js'
+
+const FOLDER = fileURLToPath(new URL('../../../test/clients/', import.meta.url))
+const DOCUMENT = '../../openapi/openapi.json'
+const UNREACHABLE = 'postgres://nobody@127.0.0.1:1/none'
+const TIME_LIMIT_MS = 600_000
+
+const STEPS: readonly { name: string; command: string[] }[] = [
+  {
+    name: 'redocly lint, recommended',
+    command: ['redocly', 'lint', '--extends=recommended', '--max-problems=20', DOCUMENT],
+  },
+  {
+    name: 'spectral lint, oas',
+    command: ['spectral', 'lint', '--ruleset=spectral.yaml', '--fail-severity=hint', DOCUMENT],
+  },
+  {
+    name: 'openapi-typescript generates',
+    command: ['openapi-typescript', DOCUMENT, '-o', 'generated/openapi-typescript.ts'],
+  },
+  { name: 'hey-api with zod generates', command: ['openapi-ts'] },
+  { name: 'orval generates', command: ['orval'] },
+  { name: 'all of it compiles in strict TypeScript', command: ['tsc', '-p', 'tsconfig.json'] },
+]
+
+let failed = 0
+
+/** Runs a program in the folder of the generators, and shows what it said when it failed or `shown`. */
+async function step(name: string, file: string, args: string[], shown = false): Promise<void> {
+  const { code, output } = await new Promise<{ code: number; output: string }>(resolve => {
+    const options = { cwd: FOLDER, timeout: TIME_LIMIT_MS, env: { ...process.env, REDOCLY_TELEMETRY: 'off' } }
+    execFile(file, args, options, (error, stdout, stderr) => {
+      resolve({ code: error === null ? 0 : 1, output: `${stdout}${stderr}` })
+    })
+  })
+  // Redocly's warnings leave its status as it is.
+  const isFine = code === 0 && !/\b[1-9]\d* warnings?\b/.test(output)
+  console.log(`${isFine ? 'ok    ' : 'NOT OK'}  ${name}`)
+  if (!isFine || shown) console.log(output.trim())
+  if (!isFine) failed++
+}
+
+const endings: (() => Promise<void>)[] = []
+const scope = { teardown: (end: () => Promise<void>) => endings.unshift(end) }
+
+try {
+  await rm(`${FOLDER}generated`, { recursive: true, force: true })
+  for (const { name, command } of STEPS) {
+    const [program = '', ...args] = command
+    await step(name, `node_modules/.bin/${program}`, args)
+  }
+  const demo = await demoApp(scope, { RATE_LIMIT_PER_MINUTE: '0' })
+  const unreachable = await serviceOn(scope, UNREACHABLE)
+  const addresses = [demo.app, unreachable.app].map(async app => {
+    await app.listen({ host: '127.0.0.1', port: 0 })
+    return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}` // it listens on TCP
+  })
+  const [base, other] = await Promise.all(addresses)
+  const target = JSON.stringify({ base, unreachable: other, tokens: demo.tokens })
+  for (const client of ['openapi-fetch', 'hey-api', 'orval']) {
+    const bundled = `generated/${client}.mjs`
+    await step(`${client} is bundled`, 'node_modules/.bin/esbuild', [
+      ...['--bundle', '--platform=node', '--format=esm', '--log-level=warning'],
+      ...[`--outfile=${bundled}`, `calls/${client}.ts`],
+    ])
+    await step(`${client} calls`, process.execPath, [bundled, target], true)
+  }
+} finally {
+  for (const end of endings) await end()
+}
+console.log(`${failed} failed`)
+process.exitCode = failed === 0 ? 0 : 1
