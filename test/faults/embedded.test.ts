@@ -25,6 +25,30 @@ for (const [name, fault] of Object.entries(EMBEDDED_FAULTS)) {
   })
 }
 
+t.test(
+  'two services on one server: it is started again once for both, and lives until the last of them leaves',
+  async t => {
+    const { PG_BIN_DIR = '' } = process.env
+    const server = new EmbeddedServer()
+    t.teardown(() => server.remove())
+    const settings = { DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' }
+    const services = [await ServiceProcess.start(settings), await ServiceProcess.start(settings)] as const
+    t.teardown(() => Promise.all(services.map(service => service.stop('SIGKILL'))))
+    const before = server.pids()
+    process.kill(before.postmaster, 'SIGKILL')
+    while (!services.some(service => service.log.includes('runs again after'))) await sleep(20)
+    for (const service of services) await service.ready()
+    const after = server.pids()
+    t.not(after.postmaster, before.postmaster)
+    for (const service of services) {
+      t.same(await server.query('select 1 as one'), [{ one: 1 }])
+      t.equal(server.pids().postmaster, after.postmaster, 'one server for both')
+      t.equal(await service.stop(), 0)
+    }
+    t.throws(() => process.kill(after.postmaster, 0), { code: 'ESRCH' }, 'the last one out stopped it')
+  },
+)
+
 t.test('503 while it cannot be started again: probe and log speak of the embedded database, and say why', async t => {
   const { PG_BIN_DIR = '' } = process.env
   const server = new EmbeddedServer()
