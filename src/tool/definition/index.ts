@@ -15,4 +15,12 @@ export {
   type DefinitionChange,
   type DefinitionImpact,
 } from './compare/compare.js'
-export { type FunctionView, toFunctions } from './functions/functions.js'
+export {
+  type Completion,
+  type CompletionOptions,
+  completeDefinition,
+  completeDefinitionInSlices,
+  type DroppedOperation,
+} from './complete/complete.js'
+export type { Edit } from './complete/edits.js'
+export { type FunctionView, toFunctions, toFunctionsInSlices } from './functions/functions.js'

@@ -80,6 +80,7 @@ export class Findings {
   faultCount = 0
   warningCount = 0
   private warningCharacters = 0
+  private readonly known = new Set<string>()
 
   constructor(
     private readonly faultCap: number,
@@ -98,7 +99,9 @@ export class Findings {
       return
     }
     const fault = { loc: locOf(place, tail), msg, type }
-    if (this.faults.some(known => known.type === type && known.msg === msg && isSameLoc(known.loc, fault.loc))) return
+    const key = JSON.stringify(fault)
+    if (this.known.has(key)) return
+    this.known.add(key)
     this.faultCount++
     this.faults.push(fault)
   }
@@ -160,10 +163,6 @@ export class Findings {
   boundedWarnings(): Finding[] {
     return withRest(this.warnings, this.warningCount)
   }
-}
-
-function isSameLoc(one: Loc, other: Loc): boolean {
-  return one.length === other.length && one.every((key, i) => key === other[i])
 }
 
 /** Bytes of one fault as JSON in an answer, with its comma and room for the words about the rest. */

@@ -16,8 +16,8 @@ export interface DefinitionLimits {
   identifierCharacters: number
   /** Values of all functions that are made of a definition together, and values that one comparison looks at. */
   functionValues: number
-  /** Characters of all keys and strings of these functions together. */
-  functionCharacters: number
+  /** Bytes of all keys and strings of these functions together. */
+  functionBytes: number
   /** Faults that are returned; the last one says how many more there are. */
   faults: number
   /** Warnings that are returned; the last one says how many more there are. */
@@ -47,7 +47,7 @@ export const DEFAULT_DEFINITION_LIMITS: Readonly<DefinitionLimits> = Object.free
   keyCharacters: 8192,
   identifierCharacters: 512,
   functionValues: 1_000_000,
-  functionCharacters: 32 * 1024 * 1024,
+  functionBytes: 32 * 1024 * 1024,
   faults: 100,
   warnings: 1000,
   faultBytes: 63 * 1024,

@@ -66,11 +66,11 @@ export function* viewsOf(inspected: Inspection, options: CheckOptions): Generato
   const schemas = new InputSchemas(references, document, options.headerNames ?? [])
   const names = functionNames(operations.map(each => each.record))
   const views: FunctionView[] = []
-  const size: Size = { values: 0, characters: 0 }
+  const size: Size = { values: 0, bytes: 0 }
   for (const [i, operation] of operations.entries()) {
     const { record } = operation
     const description = describe(record.summary, record.spec.description)
-    size.characters += description.length
+    size.bytes += Buffer.byteLength(description)
     const parameters = yield* schemas.parametersOf(operation, size, limits)
     if (parameters === undefined) throw new InvalidRequest([tooLarge(options.at ?? DEFAULT_AT, limits)])
     views.push({
@@ -86,9 +86,9 @@ export function* viewsOf(inspected: Inspection, options: CheckOptions): Generato
   return views
 }
 
-function tooLarge(at: Loc, { functionValues, functionCharacters }: DefinitionLimits): Fault {
+function tooLarge(at: Loc, { functionValues, functionBytes }: DefinitionLimits): Fault {
   const msg =
-    `the functions of this definition together hold more than ${functionValues} values or ${functionCharacters} characters: ` +
+    `the functions of this definition together hold more than ${functionValues} values or ${functionBytes} bytes: ` +
     'divide it into several definitions, or let fewer operations share its large schemas'
   return { loc: [...at], msg, type: 'functions_too_large' }
 }
@@ -114,7 +114,7 @@ export class InputSchemas {
   *parametersOf(
     operation: OperationInput,
     size: Size,
-    limits: Pick<DefinitionLimits, 'functionValues' | 'functionCharacters'>,
+    limits: Pick<DefinitionLimits, 'functionValues' | 'functionBytes'>,
   ): Generator<void, Record<string, unknown> | undefined> {
     const { body } = operation
     const properties: Record<string, unknown> = {}
@@ -128,7 +128,7 @@ export class InputSchemas {
       for (const use of schema.uses) uses.add(use)
       addSize(size, schema.size)
     }
-    const isTooLarge = () => size.values > limits.functionValues || size.characters > limits.functionCharacters
+    const isTooLarge = () => size.values > limits.functionValues || size.bytes > limits.functionBytes
     for (const parameter of operation.parameters) {
       if (!this.isAsked(parameter)) continue
       const isRequired = parameter.in === 'path' || parameter.value.required === true
@@ -188,7 +188,7 @@ export class InputSchemas {
     const ownSize = { ...size }
     if (typeof value.description === 'string' && described.description === undefined) {
       described.description = value.description
-      ownSize.characters += value.description.length
+      ownSize.bytes += Buffer.byteLength(value.description)
     }
     const made = { schema: described, uses, size: ownSize }
     this.bodies.set(body, made)
@@ -231,5 +231,5 @@ function setOwn(object: Record<string, unknown>, key: string, value: unknown): v
 
 function addSize(size: Size, more: Size): void {
   size.values += more.values
-  size.characters += more.characters
+  size.bytes += more.bytes
 }

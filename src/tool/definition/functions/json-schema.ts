@@ -15,8 +15,8 @@ export interface ConvertedSchema {
 export interface Size {
   /** Objects, lists, strings, numbers, booleans and nulls. */
   values: number
-  /** Characters of all keys and strings. */
-  characters: number
+  /** Bytes of all keys and strings. */
+  bytes: number
 }
 
 /** A schema of the document that becomes the object `target`, which stands in its parent already. */
@@ -126,7 +126,7 @@ export class SchemaConverter {
   }
 
   private *convertTree(schema: unknown, base: Record<string, unknown> | undefined): Generator<void, ConvertedSchema> {
-    const run: Run = { tasks: [], uses: new Set(), size: { values: 1, characters: 0 } }
+    const run: Run = { tasks: [], uses: new Set(), size: { values: 1, bytes: 0 } }
     const result = begin(schema, base, run.tasks)
     let sinceYield = 0
     for (let task = run.tasks.pop(); task !== undefined; task = run.tasks.pop()) {
@@ -418,8 +418,8 @@ export function* measure(value: object, size: Size): Generator<void> {
     for (const key of Array.isArray(at) ? at.keys() : Object.keys(at)) {
       const member = (at as Record<string | number, unknown>)[key]
       size.values++
-      if (typeof key === 'string') size.characters += key.length
-      if (typeof member === 'string') size.characters += member.length
+      if (typeof key === 'string') size.bytes += Buffer.byteLength(key)
+      if (typeof member === 'string') size.bytes += Buffer.byteLength(member)
       else if (typeof member === 'object' && member !== null) pending.push(member)
       if (++sinceYield % STEP_MEMBERS === 0) yield
     }

@@ -1,0 +1,417 @@
+import type { Fault, Loc } from '../../../errors.js'
+import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, inspection } from '../check/check.js'
+import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
+import { isObject } from '../check/references.js'
+import { inOneGo, inSlices } from '../check/slices.js'
+import { type Edit, EditedDocument } from './edits.js'
+import { generatedId, numbered } from './ids.js'
+import { convertSwagger, movedReference, serversOf, TooLarge } from './swagger.js'
+
+export interface CompletionOptions extends CheckOptions {
+  /** The absolute address for a definition that names none that can be used, or only a relative one. */
+  server?: string
+  /** True to leave out operations with a body that is not JSON, which no model can send. */
+  dropsUnsupported?: boolean
+}
+
+/** An operation that was left out. */
+export interface DroppedOperation {
+  method: string
+  path: string
+  msg: string
+}
+
+export interface Completion {
+  /** The definition with the edits applied; shares what did not change with the one that was given. */
+  definition: unknown
+  edits: Edit[]
+  dropped: DroppedOperation[]
+  /** What the check says of `definition`: its faults are what cannot be repaired. */
+  check: DefinitionCheck
+}
+
+/** Faults that one round may repair. */
+const MOST_FAULTS = 20_000
+/** A repair may uncover what another rule says of it; more rounds than this no document was seen to need. */
+const MOST_ROUNDS = 6
+const PATH_FROM_PLACEHOLDER = /^the placeholder (".*") of the path is not declared/
+const REPAIRS_A_STEP = 20
+const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
+const ANY_JSON = new Set(['*/*', 'application/*', 'text/json', 'application/x-json', 'application/javascript'])
+const TOOL_METHODS = new Set(['get', 'post', 'put', 'patch', 'delete'])
+
+/**
+ * The smallest repair of a definition under which it is accepted, as a list of edits.
+ *
+ * - Swagger 2.0 is converted as a whole. A version that was written as a number becomes a text.
+ * - A missing server is the one given, else the one that host and base path (a leftover of Swagger 2.0), or the first path or operation
+ *   with a usable one, name. Servers that cannot be used are taken out or replaced by the one given; a relative one is resolved by it.
+ * - A missing operationId is made of path and method; one that is there already gets a number. A missing summary is the first
+ *   sentence of the path item's description, else "METHOD path".
+ * - Placeholders are declared as texts; entries that hold nothing (null) are taken out; keys that are not methods become extensions;
+ *   references in the way of Swagger 2.0, or by a bare name, lead to the component; a body of any type is JSON.
+ * - With `dropsUnsupported`, operations whose body is not JSON are left out.
+ *
+ * What is not listed here is left as it is, and its faults are in the answer's `check`. Nothing is stored, and the definition that was
+ * given is not changed. Completing a completed definition changes nothing.
+ */
+export function completeDefinition(definition: unknown, options: CompletionOptions = {}): Completion {
+  return inOneGo(completion(definition, options))
+}
+
+/** `completeDefinition` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed. */
+export async function completeDefinitionInSlices(
+  definition: unknown,
+  options: CompletionOptions & { sliceMs?: number } = {},
+): Promise<Completion> {
+  return await inSlices(completion(definition, options), options.sliceMs)
+}
+
+export function* completion(definition: unknown, options: CompletionOptions): Generator<void, Completion> {
+  const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
+  const repair = new Repair(definition, options, limits)
+  const roomy: CheckOptions = {
+    ...options,
+    at: ['definition'],
+    limits: { ...limits, faults: MOST_FAULTS, faultBytes: Infinity },
+  }
+  for (let round = 0; round < MOST_ROUNDS; round++) {
+    const { check } = yield* inspection(repair.document.value, roomy, false)
+    const before = repair.document.edits.length
+    if (round === 0) yield* repair.prepare(check)
+    if (!check.ok) yield* repair.mend(check.faults)
+    if (repair.document.edits.length === before) break
+  }
+  const { check } = yield* inspection(repair.document.value, { ...options, at: options.at ?? DEFAULT_AT }, false)
+  return { definition: repair.document.value, edits: repair.document.edits, dropped: repair.dropped, check }
+}
+
+/** The repairs of one definition. */
+class Repair {
+  readonly document: EditedDocument
+  readonly dropped: DroppedOperation[] = []
+  private ids: Set<string> | undefined
+
+  constructor(
+    definition: unknown,
+    private readonly options: CompletionOptions,
+    private readonly limits: DefinitionLimits,
+  ) {
+    this.document = new EditedDocument(definition)
+  }
+
+  /** What is done whatever the faults are: the version, and a relative server when a better one is given. */
+  *prepare(check: DefinitionCheck): Generator<void> {
+    const { document } = this
+    if (
+      !check.ok &&
+      check.faults.some(each => each.type === 'definition_too_deep' || each.type === 'definition_too_large')
+    )
+      return
+    if (!isObject(document.value)) return
+    const { openapi, swagger } = document.value
+    if (openapi === undefined && (swagger === '2.0' || swagger === 2 || swagger === '2'))
+      yield* this.convert(document.value)
+    else if (openapi === undefined && swagger === undefined && isObject(document.value.paths))
+      document.set(['openapi'], '3.0.3', 'openapi_added', 'the document does not say which version of OpenAPI it has')
+    else if (typeof openapi === 'number' && openapi >= 3 && openapi < 4)
+      document.set(
+        ['openapi'],
+        Number.isInteger(openapi) ? `${openapi}.0.0` : `${openapi}.0`,
+        'openapi_quoted',
+        'the version is a text',
+      )
+    else if (openapi === '3') document.set(['openapi'], '3.0.0', 'openapi_completed', 'the version has a minor number')
+    this.resolveRelativeServer()
+  }
+
+  *mend(faults: readonly Fault[]): Generator<void> {
+    // What may be taken out of a list comes last, and from the end, so that it moves nothing that another repair means.
+    const mayRemove = (fault: Fault) => REMOVING.has(fault.type)
+    const inOrder = [...faults.filter(each => !mayRemove(each)), ...faults.filter(mayRemove).reverse()]
+    for (const [i, fault] of inOrder.entries()) {
+      if (i % REPAIRS_A_STEP === 0) yield
+      this.mendOne(fault, fault.loc.slice(1))
+    }
+  }
+
+  private *convert(document: Record<string, unknown>): Generator<void> {
+    try {
+      const converted = yield* convertSwagger(document, this.limits.values)
+      this.document.replaceAll(converted, 'swagger_converted', 'Swagger 2.0 was converted to OpenAPI 3.0.3')
+    } catch (error) {
+      if (!(error instanceof TooLarge)) throw error
+    }
+  }
+
+  private resolveRelativeServer(): void {
+    const { server } = this.options
+    const url = this.document.at(['servers', 0, 'url'])
+    if (server === undefined || typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
+    if (url.startsWith('//') || !URL.canParse(url, server)) return
+    const resolved = url === '' || url === '/' ? server : new URL(url, server).href
+    this.document.set(['servers', 0, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
+  }
+
+  private mendOne({ type, msg }: Fault, path: Loc): void {
+    const { document } = this
+    const last = path.at(-1)
+    const value = document.at(path)
+    switch (type) {
+      case 'missing':
+        if (path.length === 1 && last === 'info')
+          document.set(path, { title: 'Untitled', version: '1.0.0' }, 'info_added', 'a definition has a title')
+        else if (path.join() === 'info,title') document.set(path, 'Untitled', 'title_added', 'a definition has a title')
+        break
+      case 'string_type':
+        this.mendText(path, value)
+        break
+      case 'servers_missing':
+        this.addServer()
+        break
+      case 'list_type':
+        if (last === 'servers' && path.length === 1) this.addServer()
+        else if (last === 'parameters') this.mendParameters(path, value)
+        break
+      case 'server_url_missing':
+      case 'server_url_invalid':
+        this.mendServer(path.slice(0, -1))
+        break
+      case 'dict_type':
+        this.mendObject(path, value)
+        break
+      case 'method_unsupported':
+        this.makeExtension(path, value)
+        break
+      case 'operation_id_missing':
+        this.addId(path, 'the operation had no operationId; it is made of method and path')
+        break
+      case 'operation_id_duplicate':
+        if (last === 'operationId' && typeof value === 'string') this.renumberId(path, value)
+        break
+      case 'summary_missing':
+        document.set(path, this.summaryFor(path), 'summary_added', 'the operation had neither summary nor description')
+        break
+      case 'path_parameter_undeclared':
+        this.declareParameter(path, msg)
+        break
+      case 'request_body_media_type_unsupported':
+        this.mendBody(path, value)
+        break
+      case 'ref_unresolved':
+      case 'ref_external':
+        if (typeof value === 'string') this.mendReference(path, value)
+        break
+    }
+  }
+
+  private mendText(path: Loc, value: unknown): void {
+    const last = path.at(-1)
+    const msg = 'what should be a text is written as one'
+    if (typeof value === 'number' || typeof value === 'boolean') {
+      this.document.set(path, String(value), 'text_quoted', msg)
+    } else if (last === 'title' || last === 'version') {
+      this.document.set(path, 'Untitled', 'text_replaced', 'what should be a text holds none')
+    } else if ((last === 'summary' || last === 'description') && value !== undefined) {
+      this.document.remove(path, 'text_removed', 'what should be a text holds none')
+    }
+  }
+
+  private addServer(): void {
+    const found = this.serverFound()
+    if (found === undefined) return
+    this.document.set(['servers'], [{ url: found.url }], 'server_added', `no server was named; this is ${found.origin}`)
+  }
+
+  /** The server given, else the one that the document names somewhere else. */
+  private serverFound(): { url: string; origin: string } | undefined {
+    if (this.options.server !== undefined) return { url: this.options.server, origin: 'the one given' }
+    const document = this.document.value
+    if (!isObject(document)) return undefined
+    const [leftover] = serversOf(document)
+    if (leftover !== undefined && /^https?:/.test(leftover.url))
+      return { url: leftover.url, origin: 'that of host and base path' }
+    const { paths } = document
+    if (!isObject(paths)) return undefined
+    for (const item of Object.values(paths)) {
+      if (!isObject(item)) continue
+      for (const holder of [item, ...Object.values(item)]) {
+        const [server] = isObject(holder) && Array.isArray(holder.servers) ? holder.servers : []
+        if (isObject(server) && typeof server.url === 'string' && /^https?:\/\/[^{}]+$/.test(server.url))
+          return { url: server.url, origin: 'the first that a path or an operation names' }
+      }
+    }
+    return undefined
+  }
+
+  /** A server that cannot be used is taken out; the last one of the document is replaced. */
+  private mendServer(path: Loc): void {
+    const list = this.document.at(path.slice(0, -1))
+    if (!Array.isArray(list)) return
+    const isOwn = path.length > 2
+    if (list.length > 1) {
+      this.document.remove(path, 'server_removed', 'the address cannot be used')
+    } else if (isOwn) {
+      this.document.remove(path.slice(0, -1), 'server_removed', 'the address cannot be used')
+    } else {
+      const found = this.serverFound()
+      if (found === undefined) return
+      this.document.set(
+        path,
+        { url: found.url },
+        'server_replaced',
+        `the address cannot be used; this is ${found.origin}`,
+      )
+    }
+  }
+
+  private mendObject(path: Loc, value: unknown): void {
+    const [section, , method] = path
+    if (path.length === 1 && path[0] === 'info') {
+      this.document.set(path, { title: 'Untitled', version: '1.0.0' }, 'info_added', 'a definition has a title')
+    } else if (path.at(-2) === 'servers' && typeof value === 'string') {
+      this.document.set(path, { url: value }, 'server_completed', 'a server is an object with its url')
+    } else if (value === null && section === 'paths') {
+      const what = path.length === 2 ? 'path' : method === undefined ? 'member' : String(path.at(-1))
+      this.document.remove(path, 'empty_removed', `the ${what} holds nothing`)
+    }
+  }
+
+  private mendParameters(path: Loc, value: unknown): void {
+    if (isObject(value) && typeof value.name === 'string')
+      this.document.set(path, [value], 'parameters_listed', 'parameters stand in a list')
+    else if (isObject(value) && Object.values(value).every(isObject))
+      this.document.set(path, Object.values(value), 'parameters_listed', 'parameters stand in a list')
+    else if (value === null) this.document.remove(path, 'empty_removed', 'the list holds nothing')
+  }
+
+  private makeExtension(path: Loc, value: unknown): void {
+    const holder = path.slice(0, -1)
+    const name = `x-${String(path.at(-1)).replace(/^x-?/i, '')}`
+    if (this.document.at([...holder, name]) !== undefined) return
+    this.document.remove(path, 'key_renamed', `not a method: it becomes the extension ${JSON.stringify(name)}`)
+    this.document.set([...holder, name], value, 'key_renamed', 'extensions begin with "x-"')
+  }
+
+  private addId(path: Loc, msg: string): void {
+    const ids = this.takenIds()
+    const id = generatedId(String(path.at(-2)), String(path.at(-3)), ids)
+    ids.add(id)
+    this.document.set(path, id, 'operation_id_added', msg)
+  }
+
+  private renumberId(path: Loc, value: string): void {
+    const ids = this.takenIds()
+    const id = numbered(`${value}_${String(path.at(-2)).toLowerCase()}`, ids)
+    ids.add(id)
+    this.document.set(path, id, 'operation_id_renamed', `${JSON.stringify(value)} is the id of another operation`)
+  }
+
+  /** All operationIds of the document, also of what is not used, so that a new one is unlike each. */
+  private takenIds(): Set<string> {
+    if (this.ids !== undefined) return this.ids
+    const ids = new Set<string>()
+    for (const holder of [this.document.at(['paths']), this.document.at(['components', 'pathItems'])]) {
+      for (const item of isObject(holder) ? Object.values(holder) : []) {
+        for (const operation of isObject(item) ? Object.values(item) : []) {
+          if (isObject(operation) && typeof operation.operationId === 'string') ids.add(operation.operationId)
+        }
+      }
+    }
+    this.ids = ids
+    return ids
+  }
+
+  private summaryFor(path: Loc): string {
+    const item = this.document.at(path.slice(0, -2))
+    for (const text of isObject(item) ? [item.summary, item.description] : []) {
+      if (typeof text === 'string' && text.trim() !== '') return firstSentence(text)
+    }
+    return `${String(path.at(-2)).toUpperCase()} ${String(path.at(-3))}`
+  }
+
+  private declareParameter(path: Loc, msg: string): void {
+    const name = nameIn(msg)
+    if (name === undefined) return
+    const list = this.document.at(path)
+    const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
+    const reason = `the path has the placeholder ${JSON.stringify(name)}, which was not declared`
+    if (list === undefined) this.document.set(path, [parameter], 'parameter_added', reason)
+    else if (Array.isArray(list)) this.document.set([...path, list.length], parameter, 'parameter_added', reason)
+  }
+
+  /** A body of any type is JSON too. Otherwise the operations that send it are left out when that was asked for. */
+  private mendBody(path: Loc, content: unknown): void {
+    const { document } = this
+    if (content === undefined || (isObject(content) && Object.keys(content).length === 0)) {
+      document.set(path, { 'application/json': {} }, 'body_type_added', 'the body named no media type')
+      return
+    }
+    if (!isObject(content)) return
+    const any = Object.keys(content).find(name => ANY_JSON.has(name.split(';', 1)[0]?.trim().toLowerCase() ?? ''))
+    if (any !== undefined) {
+      const msg = `${any} takes JSON too`
+      document.set([...path, 'application/json'], content[any], 'body_type_added', msg)
+    } else if (this.options.dropsUnsupported) {
+      this.dropOperationsOf(path.slice(0, -1), Object.keys(content).slice(0, 3).join(', '))
+    }
+  }
+
+  private dropOperationsOf(body: Loc, types: string): void {
+    const [section, template, method] = body
+    if (section === 'paths' && body.length === 4 && body[3] === 'requestBody') {
+      this.dropOperation([section, template as string, method as string], types)
+      return
+    }
+    // A body that stands elsewhere is left out with every operation that refers to it.
+    const pointer = `#/${body.map(step => String(step).replaceAll('~', '~0').replaceAll('/', '~1')).join('/')}`
+    const paths = this.document.at(['paths'])
+    for (const path of isObject(paths) ? Object.keys(paths) : []) {
+      const item = this.document.at(['paths', path])
+      for (const key of isObject(item) ? Object.keys(item) : []) {
+        if (!TOOL_METHODS.has(key.toLowerCase())) continue
+        const used = this.document.at(['paths', path, key, 'requestBody', '$ref'])
+        if (used === pointer) this.dropOperation(['paths', path, key], types)
+      }
+    }
+  }
+
+  private dropOperation(path: Loc, types: string): void {
+    const [, template, method] = path
+    const msg = `its body is ${types}: a model sends JSON only`
+    this.document.remove(path, 'operation_dropped', msg)
+    this.dropped.push({ method: String(method), path: String(template), msg })
+  }
+
+  private mendReference(path: Loc, ref: string): void {
+    const moved = movedReference(ref)
+    const named = /^[\w.-]+$/.test(ref) ? `#/components/schemas/${ref}` : undefined
+    for (const target of [moved === ref ? undefined : moved, named]) {
+      if (target === undefined) continue
+      const steps = target
+        .slice(2)
+        .split('/')
+        .map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
+      if (this.document.at(steps) === undefined) continue
+      this.document.set(
+        path,
+        target,
+        'reference_moved',
+        `${JSON.stringify(ref.slice(0, 100))} leads nowhere; the component stands here`,
+      )
+      return
+    }
+  }
+}
+
+function firstSentence(text: string): string {
+  const start = text.trim().slice(0, 500)
+  const end = start.search(/[.!?](\s|$)|\n/)
+  return end === -1 ? start.slice(0, 120) : start.slice(0, end + 1).trim()
+}
+
+/** The name in the message of `path_parameter_undeclared`; a long one is cut there and cannot be declared so. */
+function nameIn(msg: string): string | undefined {
+  const quoted = PATH_FROM_PLACEHOLDER.exec(msg)?.[1]
+  return quoted === undefined ? undefined : (JSON.parse(quoted) as string)
+}

@@ -1,0 +1,89 @@
+import type { Loc } from '../../../errors.js'
+
+/** One change that a completion makes. */
+export interface Edit {
+  op: 'add' | 'replace' | 'remove'
+  /** The place in the definition, from its root; empty for the definition as a whole. */
+  path: Loc
+  /** What stands there afterwards; absent where something is removed, and for a definition that was converted as a whole. */
+  value?: unknown
+  /** What kind of edit it is, for programs. */
+  type: string
+  /** Why, for people. */
+  msg: string
+}
+
+type Container = Record<string | number, unknown>
+
+/**
+ * A definition that is being edited. The one that was given is never changed: what an edit touches is copied, each object and list
+ * at most once, so that thousands of edits cost no more than one copy of the document.
+ */
+export class EditedDocument {
+  readonly edits: Edit[] = []
+  private readonly copies = new WeakSet<object>()
+
+  constructor(private document: unknown) {}
+
+  get value(): unknown {
+    return this.document
+  }
+
+  /** What stands at `path`, or undefined. */
+  at(path: Loc): unknown {
+    let value = this.document
+    for (const key of path) {
+      if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return undefined
+      value = (value as Container)[key]
+    }
+    return value
+  }
+
+  /** Sets what stands at `path`, whose container must exist; a list is extended by its length as the key. */
+  set(path: Loc, value: unknown, type: string, msg: string): void {
+    const op = this.at(path) === undefined ? 'add' : 'replace'
+    const key = path.at(-1) as string | number // an edit of the whole document is a replacement
+    const container = this.own(path.slice(0, -1))
+    if (container === undefined) return
+    container[key] = value
+    this.edits.push({ op, path, value, type, msg })
+  }
+
+  remove(path: Loc, type: string, msg: string): void {
+    const key = path.at(-1) as string | number // an edit of the whole document is a replacement
+    if (this.at(path) === undefined) return
+    const container = this.own(path.slice(0, -1))
+    if (container === undefined) return
+    if (Array.isArray(container)) container.splice(Number(key), 1)
+    else delete container[key]
+    this.edits.push({ op: 'remove', path, type, msg })
+  }
+
+  replaceAll(document: Record<string, unknown>, type: string, msg: string): void {
+    this.document = document
+    this.edits.push({ op: 'replace', path: [], type, msg })
+  }
+
+  /** The container at `path`, copied with everything above it if that has not been done. */
+  private own(path: Loc): Container | undefined {
+    let value = this.copied(this.document)
+    if (value === undefined) return undefined
+    this.document = value
+    for (const key of path) {
+      if (!Object.hasOwn(value, key)) return undefined
+      const inner = this.copied(value[key])
+      if (inner === undefined) return undefined
+      value[key] = inner
+      value = inner
+    }
+    return value
+  }
+
+  private copied(value: unknown): Container | undefined {
+    if (typeof value !== 'object' || value === null) return undefined
+    if (this.copies.has(value)) return value as Container
+    const copy = Array.isArray(value) ? [...value] : { ...value }
+    this.copies.add(copy)
+    return copy as Container
+  }
+}

@@ -1,0 +1,415 @@
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import t from 'tap'
+import {
+  type Completion,
+  checkDefinition,
+  completeDefinition,
+  completeDefinitionInSlices,
+  toFunctions,
+} from '../../src/tool/definition/index.js'
+import { families, partsOf } from './growth.js'
+
+type Json = Record<string, unknown>
+
+const fixtures = fileURLToPath(new URL('../../../test/fixtures/', import.meta.url))
+const operation = { operationId: 'x', summary: 'X', responses: {} }
+
+function document(more: Json = {}): Json {
+  return {
+    openapi: '3.1.0',
+    info: { title: 'T', version: '1' },
+    servers: [{ url: 'https://t.example.com' }],
+    paths: { '/x': { get: operation } },
+    ...more,
+  }
+}
+
+function editsOf({ edits }: Completion): string[] {
+  return edits.map(edit => `${edit.op} ${edit.type} at ${edit.path.join(' ')}`.trim())
+}
+
+/** The definition with the edits applied one after the other, by another reading of what an edit is. */
+function applied(definition: unknown, { edits }: Completion): unknown {
+  const copy = structuredClone(definition) as Json
+  for (const { op, path, value } of edits) {
+    let holder: Json = copy
+    for (const key of path.slice(0, -1)) holder = holder[key] as Json
+    const key = path.at(-1) as string
+    if (op !== 'remove') holder[key] = structuredClone(value)
+    else if (Array.isArray(holder)) holder.splice(Number(key), 1)
+    else delete holder[key]
+  }
+  return copy
+}
+
+const repaired: [string, Json, string[], Json?][] = [
+  ['nothing to repair', document(), []],
+  [
+    'no operationId, no summary',
+    document({
+      paths: {
+        '/items/{item_id}': { parameters: [{ name: 'item_id', in: 'path' }], get: {}, PUT: { description: 'Puts.' } },
+      },
+    }),
+    [
+      'add operation_id_added at paths /items/{item_id} get operationId',
+      'add summary_added at paths /items/{item_id} get summary',
+      'add operation_id_added at paths /items/{item_id} PUT operationId',
+    ],
+    {
+      '/items/{item_id}': {
+        parameters: [{ name: 'item_id', in: 'path' }],
+        get: { operationId: 'items_item_id_get', summary: 'GET /items/{item_id}' },
+        PUT: { description: 'Puts.', operationId: 'items_item_id_put' },
+      },
+    },
+  ],
+  [
+    'ids that are taken, and a summary from the path item',
+    document({
+      paths: {
+        '/a/b': { description: 'All about b. More.', get: { operationId: 'x' } },
+        '/a-b': { get: { summary: 'S' }, post: { operationId: 'x', summary: 'S' } },
+        '/c': { get: { operationId: 'a_b_get', summary: 'S' } },
+      },
+    }),
+    [
+      'add summary_added at paths /a/b get summary',
+      'add operation_id_added at paths /a-b get operationId',
+      'replace operation_id_renamed at paths /a-b post operationId',
+    ],
+    {
+      '/a/b': { description: 'All about b. More.', get: { operationId: 'x', summary: 'All about b.' } },
+      '/a-b': { get: { summary: 'S', operationId: 'a_b_get_2' }, post: { operationId: 'x_post', summary: 'S' } },
+      '/c': { get: { operationId: 'a_b_get', summary: 'S' } },
+    },
+  ],
+  [
+    'no server, but that of an operation',
+    document({ servers: [], paths: { '/x': { get: { ...operation, servers: [{ url: 'https://o.example.com' }] } } } }),
+    ['replace server_added at servers'],
+  ],
+  [
+    'no server, but host and base path of Swagger 2.0',
+    document({ servers: undefined, host: 'h.example.com', basePath: '/v1', schemes: ['http', 'https'] }),
+    ['add server_added at servers'],
+  ],
+  [
+    'servers that cannot be used',
+    document({
+      servers: [{ url: 'ws://a.example.com' }, { url: 'https://b.example.com' }, {}],
+      paths: { '/x': { servers: [{ url: 'http://169.254.169.254' }], get: operation } },
+    }),
+    [
+      'remove server_removed at paths /x servers',
+      'remove server_removed at servers 2',
+      'remove server_removed at servers 0',
+    ],
+  ],
+  [
+    'placeholders not declared',
+    document({
+      paths: {
+        '/{a}/{b}/{c}': {
+          get: { ...operation, parameters: [{ name: 'b', in: 'path' }] },
+          post: { ...operation, operationId: 'y' },
+        },
+      },
+    }),
+    [
+      'add parameter_added at paths /{a}/{b}/{c} get parameters 1',
+      'add parameter_added at paths /{a}/{b}/{c} get parameters 2',
+      'add parameter_added at paths /{a}/{b}/{c} post parameters',
+      'add parameter_added at paths /{a}/{b}/{c} post parameters 1',
+      'add parameter_added at paths /{a}/{b}/{c} post parameters 2',
+    ],
+  ],
+  [
+    'what holds nothing, and keys that are not methods',
+    document({ paths: { '/x': { get: operation, post: null, produces: ['a'] }, '/y': null } }),
+    [
+      'remove key_renamed at paths /x produces',
+      'add key_renamed at paths /x x-produces',
+      'remove empty_removed at paths /y',
+      'remove empty_removed at paths /x post',
+    ],
+  ],
+  [
+    'a version without quotes, no title',
+    document({ openapi: 3.1, info: {} }),
+    ['replace openapi_quoted at openapi', 'add title_added at info title'],
+  ],
+  [
+    'a body of any type, and one of none',
+    document({
+      paths: {
+        '/x': {
+          post: { ...operation, requestBody: { content: { '*/*': { schema: { type: 'object' } } } } },
+          put: { ...operation, operationId: 'y', requestBody: {} },
+        },
+      },
+    }),
+    [
+      'add body_type_added at paths /x post requestBody content application/json',
+      'add body_type_added at paths /x put requestBody content',
+    ],
+  ],
+  [
+    'references in the way of Swagger 2.0, and by a bare name',
+    document({
+      paths: {
+        '/x': {
+          post: {
+            ...operation,
+            requestBody: {
+              content: { 'application/json': { schema: { items: { $ref: '#/definitions/A' }, not: { $ref: 'A' } } } },
+            },
+          },
+        },
+      },
+      components: { schemas: { A: {} } },
+    }),
+    [
+      'replace reference_moved at paths /x post requestBody content application/json schema items $ref',
+      'replace reference_moved at paths /x post requestBody content application/json schema not $ref',
+    ],
+  ],
+]
+
+for (const [name, definition, expected, paths] of repaired) {
+  t.test(`repaired: ${name}`, async t => {
+    const given = JSON.stringify(definition)
+    const completed = completeDefinition(JSON.parse(given))
+    t.same(completed.check.ok ? [] : completed.check.faults, [])
+    t.same(editsOf(completed), expected)
+    if (paths !== undefined) t.same((completed.definition as Json).paths, paths)
+    for (const edit of completed.edits) t.ok(edit.msg.length > 0)
+    t.same(applied(JSON.parse(given), completed), completed.definition, 'it differs at the listed edits only')
+    t.same(completeDefinition(completed.definition).edits, [], 'completing it again changes nothing')
+    const same = JSON.parse(given)
+    completeDefinition(same)
+    t.equal(JSON.stringify(same), given, 'what was given is not changed')
+  })
+}
+
+t.test(
+  'server: the one given is used where none is, where the one named cannot be, and to resolve a relative one',
+  async t => {
+    const server = 'https://given.example.com/base/'
+    const urlOf = (servers: unknown) =>
+      ((completeDefinition(document({ servers }), { server }).definition as Json).servers as { url: string }[])[0]?.url
+    t.equal(urlOf(undefined), server)
+    t.equal(urlOf([{ url: 'file:///etc' }]), server)
+    t.equal(urlOf([{ url: '/v2' }]), 'https://given.example.com/v2')
+    t.equal(urlOf([{ url: '' }]), server)
+    t.equal(urlOf([{ url: 'https://t.example.com' }]), 'https://t.example.com')
+    const none = completeDefinition(document({ servers: undefined }))
+    t.same(
+      [none.edits.length, none.check.ok || none.check.faults.map(each => each.type)],
+      [0, ['servers_missing']],
+      'nothing is made up',
+    )
+  },
+)
+
+t.test('drop=unsupported: operations whose body is not JSON are left out and named, only when asked', async t => {
+  const form = { content: { 'multipart/form-data': { schema: {} } } }
+  const definition = document({
+    paths: {
+      '/x': { get: operation, post: { ...operation, operationId: 'p', requestBody: form } },
+      '/y': { put: { ...operation, operationId: 'y', requestBody: { $ref: '#/components/requestBodies/F' } } },
+    },
+    components: { requestBodies: { F: form } },
+  })
+  const kept = completeDefinition(definition)
+  t.same([kept.edits, kept.dropped, kept.check.ok], [[], [], false])
+  const dropped = completeDefinition(definition, { dropsUnsupported: true })
+  t.ok(dropped.check.ok)
+  t.same(dropped.dropped, [
+    { method: 'post', path: '/x', msg: 'its body is multipart/form-data: a model sends JSON only' },
+    { method: 'put', path: '/y', msg: 'its body is multipart/form-data: a model sends JSON only' },
+  ])
+  t.same(editsOf(dropped), ['remove operation_dropped at paths /x post', 'remove operation_dropped at paths /y put'])
+})
+
+t.test('what cannot be repaired is said as the check says it', async t => {
+  const definition = document({
+    paths: { '/{a': { get: operation }, '/x': { get: { ...operation, operationId: 'y', parameters: [{ in: 'query' }] } } },
+  })
+  const { edits, check } = completeDefinition(definition)
+  t.same(edits, [])
+  t.same(check, checkDefinition(definition))
+  for (const value of [null, 1, [], {}, { swagger: '1.2' }]) t.notOk(completeDefinition(value).check.ok)
+})
+
+t.test('Swagger 2.0 is converted', async t => {
+  const swagger = {
+    swagger: '2.0',
+    info: { title: 'T', version: '1' },
+    host: 'h.example.com',
+    basePath: '/v1',
+    schemes: ['http', 'https'],
+    consumes: ['application/json'],
+    paths: {
+      '/pets/{id}': {
+        parameters: [{ $ref: '#/parameters/Id' }],
+        get: {
+          summary: 'Get',
+          operationId: 'get',
+          parameters: [
+            {
+              name: 'tags',
+              in: 'query',
+              type: 'array',
+              items: { type: 'string' },
+              collectionFormat: 'multi',
+              required: true,
+            },
+          ],
+          responses: { 200: { description: 'D', schema: { $ref: '#/definitions/Pet' } } },
+        },
+        put: { summary: 'Put', operationId: 'put', parameters: [{ $ref: '#/parameters/Body' }], responses: {} },
+        post: {
+          summary: 'Post',
+          operationId: 'post',
+          consumes: ['multipart/form-data'],
+          parameters: [{ name: 'file', in: 'formData', type: 'file', required: true }],
+          responses: {},
+        },
+      },
+    },
+    parameters: {
+      Id: { name: 'id', in: 'path', required: true, type: 'integer', format: 'int64' },
+      Body: { name: 'pet', in: 'body', required: true, description: 'A pet', schema: { $ref: '#/definitions/Pet' } },
+    },
+    definitions: {
+      Pet: {
+        type: 'object',
+        discriminator: 'kind',
+        properties: { kind: { type: 'string', 'x-nullable': true }, example: { $ref: '#/definitions/Pet' } },
+      },
+    },
+    securityDefinitions: {
+      o: { type: 'oauth2', flow: 'accessCode', authorizationUrl: 'https://a', tokenUrl: 'https://b', scopes: {} },
+      b: { type: 'basic' },
+    },
+  }
+  const given = JSON.stringify(swagger)
+  const completed = completeDefinition(swagger, { dropsUnsupported: true })
+  t.equal(JSON.stringify(swagger), given)
+  t.ok(completed.check.ok)
+  t.same(editsOf(completed), ['replace swagger_converted at', 'remove operation_dropped at paths /pets/{id} post'])
+  t.same(completed.definition, {
+    openapi: '3.0.3',
+    info: { title: 'T', version: '1' },
+    servers: [{ url: 'https://h.example.com/v1' }, { url: 'http://h.example.com/v1' }],
+    paths: {
+      '/pets/{id}': {
+        parameters: [{ $ref: '#/components/parameters/Id' }],
+        get: {
+          summary: 'Get',
+          operationId: 'get',
+          parameters: [
+            {
+              name: 'tags',
+              in: 'query',
+              required: true,
+              schema: { type: 'array', items: { type: 'string' } },
+              explode: true,
+            },
+          ],
+          responses: {
+            200: {
+              description: 'D',
+              content: { 'application/json': { schema: { $ref: '#/components/schemas/Pet' } } },
+            },
+          },
+        },
+        put: {
+          summary: 'Put',
+          operationId: 'put',
+          parameters: [],
+          responses: {},
+          requestBody: {
+            description: 'A pet',
+            required: true,
+            content: { 'application/json': { schema: { $ref: '#/components/schemas/Pet' } } },
+          },
+        },
+      },
+    },
+    components: {
+      schemas: {
+        Pet: {
+          type: 'object',
+          discriminator: { propertyName: 'kind' },
+          properties: { kind: { type: 'string', nullable: true }, example: { $ref: '#/components/schemas/Pet' } },
+        },
+      },
+      parameters: { Id: { name: 'id', in: 'path', required: true, schema: { type: 'integer', format: 'int64' } } },
+      securitySchemes: {
+        o: {
+          type: 'oauth2',
+          flows: { authorizationCode: { scopes: {}, authorizationUrl: 'https://a', tokenUrl: 'https://b' } },
+        },
+        b: { type: 'http', scheme: 'basic' },
+      },
+    },
+  })
+  t.same(
+    toFunctions(completed.definition).map(each => each.name),
+    ['get', 'put'],
+  )
+})
+
+t.test(
+  'made documents: one that is accepted is not changed; what is repaired is accepted, the same in slices',
+  async t => {
+    let count = 0
+    for (const { file } of JSON.parse(readFileSync(`${fixtures}faults.json`, 'utf8')) as { file: string }[]) {
+      const definition = JSON.parse(readFileSync(fixtures + file, 'utf8')) as Json
+      const options = { server: 'https://given.example.com', dropsUnsupported: true }
+      const completed = completeDefinition(definition, options)
+      if (checkDefinition(definition).ok && (definition.servers as Json[])[0]?.url !== '/v1')
+        t.same(
+          editsOf(completed).filter(each => !each.includes('server_resolved')),
+          [],
+          file,
+        )
+      t.same(await completeDefinitionInSlices(definition, { ...options, sliceMs: 0 }), completed, `${file} in slices`)
+      if (!completed.check.ok) continue
+      count++
+      t.same(completeDefinition(completed.definition, options).edits, [], `${file} again`)
+      if (completed.edits[0]?.type !== 'swagger_converted')
+        t.same(applied(definition, completed), completed.definition, file)
+    }
+    t.ok(count >= 40, `${count} are accepted`)
+  },
+)
+
+t.test('bounded: hostile definitions are completed in time', { timeout: 240_000 }, async t => {
+  for (const family of families) {
+    const definition = JSON.parse(JSON.stringify(family.make(partsOf(family, 100_000)))) as Json
+    for (const [name, hostile] of [
+      [family.name, definition],
+      [`${family.name} as Swagger 2.0`, { ...definition, openapi: undefined, swagger: '2.0' }],
+    ] as const) {
+      const started = process.cpuUsage()
+      completeDefinition(hostile, { dropsUnsupported: true, server: 'https://given.example.com' })
+      const ms = process.cpuUsage(started).user / 1000
+      t.ok(ms < 3000, `${name}: ${ms.toFixed(0)} ms`)
+    }
+  }
+  const types = Array.from({ length: 3000 }, (_, i) => `application/x${i}+json`)
+  const spread = {
+    swagger: '2.0',
+    info: { title: 'T' },
+    produces: types,
+    paths: Object.fromEntries(
+      types.map((_, i) => [`/p${i}`, { get: { responses: { 200: { schema: { type: 'object' } } } } }]),
+    ),
+  }
+  const { edits, check } = completeDefinition(spread)
+  t.same([edits, check.ok], [[], false], 'a conversion that would make more than a definition may hold is not made')
+})
