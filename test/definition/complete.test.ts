@@ -235,7 +235,10 @@ t.test('drop=unsupported: operations whose body is not JSON are left out and nam
 
 t.test('what cannot be repaired is said as the check says it', async t => {
   const definition = document({
-    paths: { '/{a': { get: operation }, '/x': { get: { ...operation, operationId: 'y', parameters: [{ in: 'query' }] } } },
+    paths: {
+      '/{a': { get: operation },
+      '/x': { get: { ...operation, operationId: 'y', parameters: [{ in: 'query' }] } },
+    },
   })
   const { edits, check } = completeDefinition(definition)
   t.same(edits, [])

@@ -313,7 +313,7 @@ function finishTuple(schema: Record<string, unknown>, result: Record<string, unk
   delete result.additionalItems
   if (Array.isArray(schema.items) && additionalItems !== undefined) result.items = additionalItems
   const isList = result.type === 'array' || (Array.isArray(result.type) && result.type.includes('array'))
-  if (isList && result.items === undefined && result.prefixItems === undefined) result.items = {}
+  if (isList && result.items === undefined) result.items = {}
 }
 
 function finishBounds(schema: Record<string, unknown>, result: Record<string, unknown>): void {
