@@ -24,3 +24,7 @@ export {
 } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'
 export { type FunctionView, toFunctions, toFunctionsInSlices } from './functions/functions.js'
+export { type AgentReport, type AgentTool, checkAgentTools } from './targets/agent.js'
+export { TARGETS, type Target } from './targets/providers.js'
+export { functionsFor, type TargetFunction } from './targets/rename.js'
+export { checkForTarget, checkForTargetInSlices, type TargetCheck, type TargetReport } from './targets/report.js'

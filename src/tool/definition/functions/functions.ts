@@ -22,6 +22,7 @@ export interface FunctionView {
 
 const BODY_PROPERTY = 'requestBody'
 const DEFINITIONS_A_STEP = 500
+const PUNCTUATION_BYTES = 4
 
 /**
  * The function-calling view of every method of a definition, in document order.
@@ -58,32 +59,46 @@ function* functionViews(definition: unknown, options: CheckOptions): Generator<v
   return yield* viewsOf(inspected, options)
 }
 
-/** The functions of a definition that was inspected and accepted. */
-export function* viewsOf(inspected: Inspection, options: CheckOptions): Generator<void, FunctionView[]> {
+function* viewsOf(inspected: Inspection, options: CheckOptions): Generator<void, FunctionView[]> {
+  return (yield* sizedViewsOf(inspected, options)).map(each => each.view)
+}
+
+/** The functions of a definition that was inspected and accepted, each with the bytes of its texts and schemas. */
+export function* sizedViewsOf(
+  inspected: Inspection,
+  options: CheckOptions,
+): Generator<void, { view: FunctionView; bytes: number }[]> {
   const { operations, references, document } = inspected
   if (references === undefined) return []
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const schemas = new InputSchemas(references, document, options.headerNames ?? [])
   const names = functionNames(operations.map(each => each.record))
-  const views: FunctionView[] = []
+  const views: { view: FunctionView; bytes: number }[] = []
   const size: Size = { values: 0, bytes: 0 }
   for (const [i, operation] of operations.entries()) {
     const { record } = operation
+    const before = bytesOf(size)
     const description = describe(record.summary, record.spec.description)
     size.bytes += Buffer.byteLength(description)
     const parameters = yield* schemas.parametersOf(operation, size, limits)
     if (parameters === undefined) throw new InvalidRequest([tooLarge(options.at ?? DEFAULT_AT, limits)])
-    views.push({
+    const view: FunctionView = {
       name: names[i] as string, // one for each operation
       operationId: record.name,
       description,
       parameters,
       method: record.method,
       path: record.path,
-    })
+    }
+    views.push({ view, bytes: bytesOf(size) - before })
     yield
   }
   return views
+}
+
+/** About as many bytes as it has as JSON: each value with its quotes, colon and comma. */
+function bytesOf({ values, bytes }: Size): number {
+  return bytes + PUNCTUATION_BYTES * values
 }
 
 function tooLarge(at: Loc, { functionValues, functionBytes }: DefinitionLimits): Fault {

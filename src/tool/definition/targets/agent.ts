@@ -1,0 +1,94 @@
+import { type CheckOptions, DEFAULT_AT } from '../check/check.js'
+import type { Finding } from '../check/findings.js'
+import { FUNCTIONS_STILL_CHOSEN, FUNCTIONS_WELL_CHOSEN, PROVIDERS, type Target } from './providers.js'
+import { checkForTargetInSlices } from './report.js'
+
+/** A tool of an agent, as much as its functions need. */
+export interface AgentTool {
+  id: number
+  name: string
+  /** Null for a tool that has none, such as a built-in one: it counts as one function. */
+  definition: unknown
+  headerNames?: readonly string[]
+}
+
+export interface AgentToolReport {
+  id: number
+  name: string
+  functions: number
+  tokens: number
+  /** Why the tool's functions could not be made; its stored definition does not pass the check of now. */
+  refused?: string
+  warnings: Finding[]
+}
+
+export interface AgentReport {
+  target: Target
+  as_of: string
+  functions: number
+  /** An estimate of what all functions cost in every request that offers them. */
+  tokens: number
+  tools: AgentToolReport[]
+  /** What only all tools together show. */
+  warnings: { type: string; msg: string }[]
+}
+
+/** What a model makes of all tools of an agent: the functions and tokens together, names that collide, and what each tool warns of. */
+export async function checkAgentTools(
+  tools: readonly AgentTool[],
+  target: Target,
+  options: CheckOptions = {},
+): Promise<AgentReport> {
+  const report: AgentReport = {
+    target,
+    as_of: PROVIDERS[target].asOf,
+    functions: 0,
+    tokens: 0,
+    tools: [],
+    warnings: [],
+  }
+  const owners = new Map<string, string>()
+  for (const tool of tools) {
+    if (tool.definition === null || tool.definition === undefined) {
+      report.functions++
+      report.tools.push({ id: tool.id, name: tool.name, functions: 1, tokens: 0, warnings: [] })
+      continue
+    }
+    const at = options.at ?? DEFAULT_AT
+    const headers = tool.headerNames === undefined ? {} : { headerNames: tool.headerNames }
+    const { check, report: own } = await checkForTargetInSlices(tool.definition, target, { ...options, ...headers, at })
+    if (!check.ok || own === undefined) {
+      const refused = check.ok ? '' : (check.faults[0]?.msg ?? '')
+      report.tools.push({ id: tool.id, name: tool.name, functions: 0, tokens: 0, refused, warnings: check.warnings })
+      continue
+    }
+    report.functions += own.functions.length
+    report.tokens += own.tokens
+    for (const { name } of own.functions) {
+      const owner = owners.get(name)
+      if (owner === undefined) owners.set(name, tool.name)
+      else
+        report.warnings.push({
+          type: 'agent_functions_collide',
+          msg: `the tools ${JSON.stringify(owner)} and ${JSON.stringify(tool.name)} both have a function ${JSON.stringify(name)}`,
+        })
+    }
+    const { length } = own.functions
+    report.tools.push({ id: tool.id, name: tool.name, functions: length, tokens: own.tokens, warnings: check.warnings })
+  }
+  warnOfNumber(report)
+  return report
+}
+
+function warnOfNumber(report: AgentReport): void {
+  const most = PROVIDERS[report.target].functions
+  const { functions, target } = report
+  if (most !== undefined && functions > most) {
+    const msg = `${target} takes at most ${most} functions in a request, the agent has ${functions}`
+    report.warnings.push({ type: 'agent_functions_refused', msg })
+  } else if (functions > FUNCTIONS_WELL_CHOSEN) {
+    const how = functions > FUNCTIONS_STILL_CHOSEN ? 'clearly worse' : 'worse'
+    const msg = `a model chooses ${how} among ${functions} functions than among ${FUNCTIONS_WELL_CHOSEN}`
+    report.warnings.push({ type: 'agent_functions_many', msg })
+  }
+}

@@ -1,0 +1,130 @@
+/** Those whose rules for functions are known here. */
+export const TARGETS = ['openai', 'anthropic', 'gemini', 'mcp'] as const
+
+export type Target = (typeof TARGETS)[number]
+
+/** What a provider publishes, or answers, about the functions that it takes. Data, so that a change of theirs is a change of a line. */
+export interface ProviderRules {
+  /** When the sources were read. */
+  readonly asOf: string
+  readonly sources: readonly string[]
+  /** What a function may be called. */
+  readonly functionName: RegExp
+  /** What an argument may be called; absent where any name is taken. */
+  readonly argumentName?: RegExp
+  /** Bytes of a function's description. */
+  readonly descriptionBytes?: number
+  /** Functions in one request. */
+  readonly functions?: number
+  /** Keywords beyond which a schema loses something: only these are read. Absent where all are. */
+  readonly keywords?: ReadonlySet<string>
+  /** Formats that mean something to the provider; others are ignored or refused. */
+  readonly formats?: ReadonlySet<string>
+  /** What the mode takes in which every argument is certain to match its schema; absent where there is none. */
+  readonly strict?: StrictRules
+}
+
+export interface StrictRules {
+  readonly refusedKeywords: ReadonlySet<string>
+  /** Properties of all objects of one function together. */
+  readonly properties?: number
+  /** Objects inside each other. */
+  readonly nestingLevels?: number
+  /** Values of all enumerations together. */
+  readonly enumValues?: number
+  readonly takesRecursion: boolean
+}
+
+const STRICT_COMPOSITION = ['not', 'dependentRequired', 'dependentSchemas', 'if', 'then', 'else', 'patternProperties']
+
+export const PROVIDERS: Readonly<Record<Target, ProviderRules>> = {
+  openai: {
+    asOf: '2026-11-21',
+    sources: [
+      'https://platform.openai.com/docs/api-reference/chat/create',
+      'https://platform.openai.com/docs/guides/structured-outputs#supported-schemas',
+      'https://github.com/getsentry/sentry-mcp/issues/106',
+      'https://github.com/PrefectHQ/fastmcp/issues/2464',
+    ],
+    functionName: /^[A-Za-z0-9_-]{1,64}$/,
+    descriptionBytes: 1024,
+    functions: 128,
+    strict: {
+      refusedKeywords: new Set(['allOf', 'oneOf', ...STRICT_COMPOSITION]),
+      properties: 5000,
+      nestingLevels: 10,
+      enumValues: 1000,
+      takesRecursion: true,
+    },
+  },
+  anthropic: {
+    asOf: '2026-11-21',
+    sources: [
+      'https://docs.claude.com/en/docs/agents-and-tools/tool-use/implement-tool-use',
+      'https://docs.claude.com/en/docs/build-with-claude/structured-outputs',
+      'https://github.com/n8n-io/n8n/issues/30590',
+      'https://github.com/ComposioHQ/composio/pull/3574',
+    ],
+    functionName: /^[A-Za-z0-9_-]{1,64}$/,
+    argumentName: /^[A-Za-z0-9_.-]{1,64}$/,
+    strict: {
+      refusedKeywords: new Set([
+        'minimum',
+        'maximum',
+        'exclusiveMinimum',
+        'exclusiveMaximum',
+        'multipleOf',
+        'minLength',
+        'maxLength',
+        'maxItems',
+        'oneOf',
+        ...STRICT_COMPOSITION,
+      ]),
+      takesRecursion: false,
+    },
+  },
+  gemini: {
+    asOf: '2026-11-21',
+    sources: [
+      'https://ai.google.dev/api/caching#FunctionDeclaration',
+      'https://cloud.google.com/vertex-ai/generative-ai/docs/reference/java/latest/com.google.cloud.vertexai.api.FunctionDeclarationOrBuilder',
+      'https://ai.google.dev/gemini-api/docs/structured-output#json-schema-support',
+    ],
+    functionName: /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/,
+    argumentName: /^[A-Za-z_][A-Za-z0-9_]{0,63}$/,
+    // Of `parametersJsonSchema`; the older `parameters` takes still less.
+    keywords: new Set([
+      '$ref',
+      '$defs',
+      'type',
+      'format',
+      'title',
+      'description',
+      'enum',
+      'items',
+      'prefixItems',
+      'minItems',
+      'maxItems',
+      'minimum',
+      'maximum',
+      'anyOf',
+      'oneOf',
+      'properties',
+      'additionalProperties',
+      'required',
+    ]),
+    formats: new Set(['date-time', 'date', 'time', 'enum', 'int32', 'int64', 'float', 'double']),
+  },
+  mcp: {
+    asOf: '2026-11-21',
+    sources: [
+      'https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-names',
+      'https://github.com/modelcontextprotocol/modelcontextprotocol/pull/1603',
+    ],
+    functionName: /^[A-Za-z0-9_.-]{1,128}$/,
+  },
+}
+
+/** Beyond the first number a model's choice among functions gets worse, beyond the second clearly so. */
+export const FUNCTIONS_WELL_CHOSEN = 30
+export const FUNCTIONS_STILL_CHOSEN = 50

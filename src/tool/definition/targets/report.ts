@@ -1,0 +1,324 @@
+import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, inspection } from '../check/check.js'
+import { Findings, type Place, placeOf, quote } from '../check/findings.js'
+import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
+import type { OperationInput } from '../check/operations.js'
+import { inOneGo, inSlices } from '../check/slices.js'
+import { type FunctionView, sizedViewsOf } from '../functions/functions.js'
+import {
+  FUNCTIONS_STILL_CHOSEN,
+  FUNCTIONS_WELL_CHOSEN,
+  PROVIDERS,
+  type ProviderRules,
+  type StrictRules,
+  type Target,
+} from './providers.js'
+import { functionsFor, type TargetFunction } from './rename.js'
+
+/** How well the functions of a definition suit a provider's models. */
+export interface TargetReport {
+  target: Target
+  /** When the provider's rules were read, and where. */
+  as_of: string
+  sources: string[]
+  /** An estimate of what all functions cost in every request that offers them. */
+  tokens: number
+  functions: { name: string; operation: string; tokens: number }[]
+}
+
+export interface TargetCheck {
+  check: DefinitionCheck
+  /** Present if the definition is accepted. */
+  report?: TargetReport
+  functions?: TargetFunction[]
+}
+
+/** What one converted schema holds that a provider may mind. */
+interface Facts {
+  readonly keywords: Set<string>
+  readonly formats: Set<string>
+  /** Names of the definitions that it refers to. */
+  readonly uses: Set<string>
+  properties: number
+  enumValues: number
+  nestingLevels: number
+  /** True if every object names all of its properties as required and takes no others. */
+  isClosed: boolean
+  /** What stands in its texts beside what they say. */
+  texts: TextFault | undefined
+}
+
+type TextFault = 'text_hidden_characters' | 'text_instructs'
+
+const BYTES_PER_TOKEN = 4
+const SHORTEST_PURPOSE_CHARACTERS = 10
+const MOST_FORMATS = 20
+const STEP_MEMBERS = 1000
+/** Names of properties, not keywords, stand in these. */
+const MAPS = new Set(['properties', 'patternProperties', '$defs', 'dependentSchemas', 'dependentRequired'])
+const VALUES = new Set(['default', 'examples', 'enum', 'const', 'required'])
+/** Characters that people do not see and models read: zero-width, bidirectional controls and tags. */
+const HIDDEN = /[\u200B\u200E\u200F\u202A-\u202E\u2060-\u2064\u2066-\u2069\uFEFF\u{E0000}-\u{E007F}]/u
+/** Sentences that speak to the model instead of about the function. */
+const INSTRUCTION =
+  /\b(ignore|disregard|forget)\s+(all\s+|any\s+)?(of\s+)?(the\s+|your\s+)?(previous|prior|above|earlier|other)\s+(instruction|prompt|message|rule|tool)|\b(do not|don't|never)\s+(tell|inform|mention (this )?to)\s+the user\b|<\/?(system|important|instructions?)>/i
+
+/**
+ * The check of a definition, and if it is accepted what one provider's models make of its functions: warnings (`target_...`) where the
+ * provider refuses something or loses it, the functions with names and descriptions that it takes, and an estimate of tokens.
+ *
+ * Beside the provider's own rules it names what makes a function hard to choose or unsafe: a missing purpose or parameter text, too
+ * many functions, and instructions or invisible characters in texts. Texts are searched with fixed patterns of linear cost. Throws
+ * `InvalidRequest` with `functions_too_large` as the function view does.
+ */
+export function checkForTarget(definition: unknown, target: Target, options: CheckOptions = {}): TargetCheck {
+  return inOneGo(targetCheck(definition, target, options))
+}
+
+/** `checkForTarget` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed. */
+export async function checkForTargetInSlices(
+  definition: unknown,
+  target: Target,
+  options: CheckOptions & { sliceMs?: number } = {},
+): Promise<TargetCheck> {
+  return await inSlices(targetCheck(definition, target, options), options.sliceMs)
+}
+
+function* targetCheck(definition: unknown, target: Target, options: CheckOptions): Generator<void, TargetCheck> {
+  const inspected = yield* inspection(definition, options, true)
+  const { check, operations } = inspected
+  if (!check.ok) return { check }
+  const sized = yield* sizedViewsOf(inspected, options)
+  const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
+  const findings = new Findings(0, limits.warnings)
+  const rules = PROVIDERS[target]
+  const known = new Map<unknown, Facts>()
+  const functions = functionsFor(
+    sized.map(each => each.view),
+    target,
+  )
+  const report: TargetReport = { target, as_of: rules.asOf, sources: [...rules.sources], tokens: 0, functions: [] }
+  for (const [i, { view, bytes }] of sized.entries()) {
+    const operation = operations[i] as OperationInput // one for each function
+    const named = functions[i] as TargetFunction // likewise
+    const facts = yield* factsOf(view, known)
+    new FunctionReport(rules, target, findings, operation.place).warn(operation, view, named, facts)
+    const tokens = Math.ceil(bytes / BYTES_PER_TOKEN)
+    report.tokens += tokens
+    report.functions.push({ name: named.name, operation: operation.record.name, tokens })
+    yield
+  }
+  warnNumber(sized.length, rules, target, findings, placeOf([...(options.at ?? DEFAULT_AT), 'paths']))
+  return { check: { ...check, warnings: [...check.warnings, ...findings.boundedWarnings()] }, report, functions }
+}
+
+/** Names what a provider's models make of one function. */
+class FunctionReport {
+  constructor(
+    private readonly rules: ProviderRules,
+    private readonly target: Target,
+    private readonly findings: Findings,
+    private readonly place: Place,
+  ) {}
+
+  warn(operation: OperationInput, view: FunctionView, named: TargetFunction, facts: Facts): void {
+    this.warnTexts(operation, view, facts)
+    this.warnNames(operation, named)
+    this.warnSchema(view, facts)
+  }
+
+  private warnTexts({ record, parameters }: OperationInput, view: FunctionView, facts: Facts): void {
+    const { findings, place } = this
+    const own = textFault(view.description)
+    if (own !== undefined) this.warnText(own, place)
+    if (record.summary.trim().length < SHORTEST_PURPOSE_CHARACTERS && view.description === record.summary) {
+      const msg = () => `${quote(record.summary)} does not say when a model should use the function`
+      findings.warn('target_purpose_missing', msg, place, 'summary')
+    }
+    let isSaid = own !== undefined
+    for (const parameter of parameters) {
+      const { description } = parameter.value
+      if (typeof description === 'string' && description.trim() !== '') {
+        const fault = textFault(description)
+        if (fault !== undefined) this.warnText(fault, parameter.place)
+        isSaid ||= fault !== undefined
+      } else {
+        const msg = () => `nothing says what the ${parameter.in} parameter ${quote(parameter.name)} means`
+        findings.warn('target_parameter_undescribed', msg, parameter.place, 'description')
+      }
+    }
+    // A text deep in a schema is shared by many; the operation that takes it in is where it matters.
+    if (facts.texts !== undefined && !isSaid) this.warnText(facts.texts, place)
+  }
+
+  private warnText(fault: TextFault, place: Place): void {
+    const msg =
+      fault === 'text_hidden_characters'
+        ? 'a text holds characters that people do not see and a model reads'
+        : 'a text speaks to the model instead of about the function: read it before you offer it to one'
+    this.findings.warn(`target_${fault}`, msg, place)
+  }
+
+  private warnNames({ record }: OperationInput, named: TargetFunction): void {
+    const { rules, target, findings, place } = this
+    if (!rules.functionName.test(record.name)) {
+      const msg = () =>
+        `${target} does not take the name ${quote(record.name)}: the function is called ${quote(named.name)}`
+      findings.warn('target_function_name', msg, place, 'operationId')
+    }
+    for (const [safe, name] of Object.entries(named.arguments)) {
+      const msg = () => `${target} does not take the argument name ${quote(name)}: it is called ${quote(safe)}`
+      findings.warn('target_argument_name', msg, place)
+    }
+  }
+
+  private warnSchema(view: FunctionView, facts: Facts): void {
+    const { rules, target, findings, place } = this
+    const most = rules.descriptionBytes
+    if (most !== undefined && Buffer.byteLength(view.description) > most)
+      findings.warn(
+        'target_description_long',
+        `${target} takes at most ${most} bytes of description; the rest is cut`,
+        place,
+        'description',
+      )
+    const { keywords, formats, strict } = rules
+    const lost = keywords === undefined ? [] : [...facts.keywords].filter(each => !keywords.has(each))
+    if (lost.length > 0)
+      findings.warn(
+        'target_keywords_lost',
+        () => `${target} does not read ${lost.sort().join(', ')} in a schema`,
+        place,
+      )
+    const strange = formats === undefined ? [] : [...facts.formats].filter(each => !formats.has(each))
+    if (strange.length > 0)
+      findings.warn(
+        'target_formats_lost',
+        () => `${target} does not know the formats ${quote(strange.sort().join(', '))}`,
+        place,
+      )
+    const reasons = strict === undefined ? [] : reasonsAgainstStrict(facts, strict)
+    if (reasons.length > 0)
+      findings.warn(
+        'target_not_strict',
+        () => `the strict mode of ${target} does not take it: ${reasons.join('; ')}`,
+        place,
+      )
+  }
+}
+
+function reasonsAgainstStrict(facts: Facts, strict: StrictRules): string[] {
+  const reasons: string[] = []
+  const refused = [...facts.keywords].filter(each => strict.refusedKeywords.has(each)).sort()
+  if (refused.length > 0) reasons.push(`it uses ${refused.join(', ')}`)
+  if (!facts.isClosed) reasons.push('not every object requires all of its properties and takes no others')
+  if (strict.properties !== undefined && facts.properties > strict.properties)
+    reasons.push(`it has more than ${strict.properties} properties`)
+  if (strict.nestingLevels !== undefined && facts.nestingLevels > strict.nestingLevels)
+    reasons.push(`it nests deeper than ${strict.nestingLevels} levels`)
+  if (strict.enumValues !== undefined && facts.enumValues > strict.enumValues)
+    reasons.push(`it lists more than ${strict.enumValues} values`)
+  if (!strict.takesRecursion && isRecursive(facts)) reasons.push('it refers to itself')
+  return reasons
+}
+
+function warnNumber(count: number, rules: ProviderRules, target: Target, findings: Findings, place: Place): void {
+  if (rules.functions !== undefined && count > rules.functions) {
+    const msg = `${target} takes at most ${rules.functions} functions in a request, these are ${count}`
+    findings.warn('target_functions_refused', msg, place)
+  } else if (count > FUNCTIONS_WELL_CHOSEN) {
+    const how = count > FUNCTIONS_STILL_CHOSEN ? 'clearly worse' : 'worse'
+    findings.warn(
+      'target_functions_many',
+      `a model chooses ${how} among ${count} functions than among ${FUNCTIONS_WELL_CHOSEN}`,
+      place,
+    )
+  }
+}
+
+function textFault(text: string): TextFault | undefined {
+  if (HIDDEN.test(text)) return 'text_hidden_characters'
+  return INSTRUCTION.test(text) ? 'text_instructs' : undefined
+}
+
+/** The facts of all schemas of one function; each schema is looked at once, however many functions share it. */
+function* factsOf(view: FunctionView, known: Map<unknown, Facts>): Generator<void, Facts> {
+  const { properties, $defs, required } = view.parameters as Record<string, Record<string, unknown>>
+  const schemas = [...Object.values(properties ?? {}), ...Object.values($defs ?? {})]
+  const whole = noFacts()
+  whole.properties = Object.keys(properties ?? {}).length
+  whole.isClosed = (Array.isArray(required) ? required.length : 0) === whole.properties
+  for (const schema of schemas) {
+    let facts = known.get(schema)
+    if (facts === undefined) {
+      facts = yield* factsOfSchema(schema)
+      known.set(schema, facts)
+    }
+    for (const each of facts.keywords) whole.keywords.add(each)
+    for (const each of facts.formats) whole.formats.add(each)
+    whole.properties += facts.properties
+    whole.enumValues += facts.enumValues
+    whole.nestingLevels = Math.max(whole.nestingLevels, facts.nestingLevels + 1)
+    whole.isClosed &&= facts.isClosed
+    whole.texts ??= facts.texts
+  }
+  for (const name of Object.keys($defs ?? {})) {
+    if (known.get($defs?.[name])?.uses.has(name)) whole.uses.add(name)
+  }
+  if (Object.keys($defs ?? {}).length > 0) whole.keywords.add('$defs')
+  return whole
+}
+
+/** True if a definition of the function refers to itself. */
+function isRecursive({ uses }: Facts): boolean {
+  return uses.size > 0
+}
+
+function noFacts(): Facts {
+  return {
+    keywords: new Set(),
+    formats: new Set(),
+    uses: new Set(),
+    properties: 0,
+    enumValues: 0,
+    nestingLevels: 0,
+    isClosed: true,
+    texts: undefined,
+  }
+}
+
+function* factsOfSchema(schema: unknown): Generator<void, Facts> {
+  const facts = noFacts()
+  const pending: { value: unknown; isMap: boolean; level: number }[] = [{ value: schema, isMap: false, level: 0 }]
+  let sinceYield = 0
+  for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
+    const { value, isMap, level } = at
+    if (typeof value !== 'object' || value === null) continue
+    if (!isMap && !Array.isArray(value)) lookAt(value as Record<string, unknown>, level, facts)
+    for (const key of Array.isArray(value) ? value.keys() : Object.keys(value)) {
+      if (++sinceYield % STEP_MEMBERS === 0) yield
+      const member = (value as Record<string | number, unknown>)[key]
+      if (isMap || typeof key === 'number') pending.push({ value: member, isMap: false, level })
+      else if (!VALUES.has(key))
+        pending.push({ value: member, isMap: MAPS.has(key), level: key === 'properties' ? level + 1 : level })
+    }
+  }
+  return facts
+}
+
+/** What one schema says by its own keywords. */
+function lookAt(schema: Record<string, unknown>, level: number, facts: Facts): void {
+  for (const key of Object.keys(schema)) facts.keywords.add(key)
+  const { $ref, format, enum: values, properties, required, additionalProperties, description, title } = schema
+  if (typeof $ref === 'string') facts.uses.add($ref.slice('#/$defs/'.length))
+  if (typeof format === 'string' && facts.formats.size < MOST_FORMATS) facts.formats.add(format)
+  if (Array.isArray(values)) facts.enumValues += values.length
+  if (typeof properties === 'object' && properties !== null) {
+    const count = Object.keys(properties).length
+    facts.properties += count
+    facts.nestingLevels = Math.max(facts.nestingLevels, level + 1)
+    if (additionalProperties !== false || !Array.isArray(required) || required.length < count) facts.isClosed = false
+  } else if (schema.type === 'object') {
+    facts.isClosed = false
+  }
+  for (const text of [description, title]) if (typeof text === 'string') facts.texts ??= textFault(text)
+}
