@@ -6,6 +6,8 @@ import { Refusal } from './refusal.js'
 /** A JSON or YAML text with the lines of its parts. */
 export interface Source {
   value: unknown
+  /** As it was read; absent for what was not. */
+  text?: string
   /** The line (from 1) of the value at a place, or of what is nearest around it. */
   lineOf(loc: Loc): number
 }
@@ -33,14 +35,14 @@ export function parseSource(text: string): Source {
   const counter = new LineCounter()
   // Its warnings would go to standard error by themselves, and quote the text.
   const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: json === undefined, logLevel: 'error' })
-  if (json !== undefined) return { value: json.value, lineOf: lazyLines(lines, counter) }
+  if (json !== undefined) return { value: json.value, text, lineOf: lazyLines(lines, counter) }
   const document = lines()
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
   if (found.length > 0) {
     const faults = found.map(error => `line ${error.linePos?.[0].line ?? '?'}: ${withoutText(error)}`)
     throw new Refusal(`the text is neither JSON nor YAML:\n  ${faults.join('\n  ')}`)
   }
-  return { value: plainValue(document), lineOf: loc => lineAt(document.contents, loc, counter) }
+  return { value: plainValue(document), text, lineOf: loc => lineAt(document.contents, loc, counter) }
 }
 
 function jsonValue(text: string): { value: unknown } | undefined {

@@ -84,6 +84,42 @@ export const ValidateToolResponse = Type.Object(
         { description: 'With `report=full`: what is accepted but worth knowing.' },
       ),
     ),
+    completed: Type.Optional(
+      Type.Object(
+        {
+          definition: freeForm({ description: 'The definition with the edits applied. The methods are its methods.' }),
+          edits: list(
+            Type.Object({
+              op: Type.String({ enum: ['add', 'replace', 'remove'] }),
+              loc: Type.Array(Type.Union([Type.String(), Type.Integer()]), {
+                description: 'Where, after the edits before it.',
+              }),
+              type: text(),
+              msg: text({ description: 'Why.' }),
+            }),
+          ),
+          dropped: list(Type.Object({ method: text(), path: text(), msg: text() }), {
+            description: 'With `drop=unsupported`: the operations that were left out.',
+          }),
+        },
+        {
+          description:
+            'With `complete=true`: the smallest repair under which the definition is accepted. Nothing is stored.',
+        },
+      ),
+    ),
+    target: Type.Optional(
+      Type.Object(
+        {
+          target: text(),
+          as_of: text({ description: "When the provider's rules were read." }),
+          sources: list(text()),
+          tokens: Type.Integer({ description: 'An estimate of what all functions cost in every request.' }),
+          functions: list(Type.Object({ name: text(), operation: text(), tokens: Type.Integer() })),
+        },
+        { description: 'With `target`: what the provider makes of the functions.' },
+      ),
+    ),
     impact: Type.Optional(
       Type.Object(
         {

@@ -1,16 +1,24 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { InvalidRequest } from '../errors.js'
+import { InvalidRequest, type Loc } from '../errors.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { unknownFieldWarning, warningHeader } from '../http/warnings.js'
 import { unknownFields } from '../schema/faults.js'
-import { queryChoice, queryId } from '../schema/parameters.js'
+import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import { checkDefinitionInSlices, definitionLimitsOf } from './definition/index.js'
+import {
+  type Completion,
+  checkDefinitionInSlices,
+  checkForTargetInSlices,
+  completeDefinitionInSlices,
+  type DefinitionLimits,
+  definitionLimitsOf,
+  TARGETS,
+} from './definition/index.js'
 import { impactOf, readToolUse } from './impact.js'
 import { definitionNotes } from './notes.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
@@ -21,7 +29,21 @@ export interface ValidateToolOptions extends ToolBodyBounds {
 
 const PURPOSE =
   'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
-  '`report=full` adds advice, `tool_id` what storing the definition in that tool would break.'
+  '`report=full` adds advice, `tool_id` what storing the definition in that tool would break, ' +
+  '`complete=true` the smallest repair, `target` what a provider makes of the functions.'
+
+const SERVER_CHARACTERS = 2048
+
+const Server = Type.Optional(
+  parameter(
+    {
+      type: 'string',
+      format: 'uri',
+      description: 'With `complete=true`: the address of a definition that names none that can be used.',
+    },
+    parseServer,
+  ),
+)
 
 /** `POST /admin/tool/custom/validate`. */
 export function registerValidateTool(app: FastifyInstance, options: ValidateToolOptions): void {
@@ -41,6 +63,16 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
           tool_id: queryId(
             'Adds `impact`: what storing this definition in the tool would change, and for which agents.',
           ),
+          complete: queryFlag(
+            '`true` adds `completed`: the definition with the fewest edits under which it is accepted, and these edits. ' +
+              'Swagger 2.0 is converted. Methods, warnings and impact are those of the completed definition.',
+          ),
+          server: Server,
+          drop: queryChoice(['unsupported'], 'With `complete=true`: leave out operations whose body is not JSON.'),
+          target: queryChoice(
+            TARGETS,
+            'Adds `target`: what this provider refuses or loses of the functions, as warnings, and an estimate of tokens.',
+          ),
         }),
         headers: Type.Object({ prefer: Prefer }),
         body: ValidateToolRequest,
@@ -57,10 +89,15 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
     },
     async (request, reply) => {
       const { query, body } = request
-      const { definition } = body
+      requireCompletion(query)
       const asksForImpact = Object.hasOwn(query, 'tool_id')
       const use = asksForImpact ? await readToolUse(database, request.caller, query.tool_id) : null
-      const checked = await checkDefinitionInSlices(definition, { limits })
+      const completion = query.complete ? await completed(body.definition, query, limits) : undefined
+      const definition = completion?.definition ?? body.definition
+      const { check: checked, report: target } =
+        query.target === undefined
+          ? { check: completion?.check ?? (await checkDefinitionInSlices(definition, { limits })), report: undefined }
+          : await checkForTargetInSlices(definition, query.target, { limits })
       if (!checked.ok) throw new InvalidRequest(checked.faults)
       const full = query.report === 'full'
       const warning = warningHeader([
@@ -72,10 +109,50 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       const answer = {
         methods: checked.methods,
         ...(full && { warnings: checked.warnings }),
+        ...(completion && { completed: shownCompletion(completion) }),
+        ...(target && { target }),
         ...(use && { impact: await impactOf(use, definition) }),
       }
       reply.type('application/json')
       return JSON.stringify(answer)
     },
   )
+}
+
+/** Reads the address that a completion uses where the definition names none. The check judges it like any other server. */
+function parseServer(text: string, loc: Loc): Parsed<string> {
+  if (text.length <= SERVER_CHARACTERS && /^https?:\/\//i.test(text) && URL.canParse(text)) return { value: text }
+  const msg = `Input should be an absolute http(s) address of at most ${SERVER_CHARACTERS} characters`
+  return { faults: [{ loc, msg, type: 'url_parsing' }] }
+}
+
+interface CompletionQuery {
+  complete?: boolean
+  server?: string
+  drop?: 'unsupported'
+}
+
+/** What says how to complete is refused where nothing is to be completed: it would be dropped in silence. */
+function requireCompletion(query: CompletionQuery): void {
+  const names = (['server', 'drop'] as const).filter(name => query[name] !== undefined)
+  if (query.complete || names.length === 0) return
+  throw new InvalidRequest(
+    names.map(name => ({ loc: ['query', name], msg: 'Only together with complete=true', type: 'extra_forbidden' })),
+  )
+}
+
+async function completed(definition: unknown, { server, drop }: CompletionQuery, limits: Partial<DefinitionLimits>) {
+  return await completeDefinitionInSlices(definition, {
+    limits,
+    ...(server !== undefined && { server }),
+    dropsUnsupported: drop !== undefined,
+  })
+}
+
+function shownCompletion({ definition, edits, dropped }: Completion) {
+  return {
+    definition,
+    edits: edits.map(({ op, path, type, msg }) => ({ op, loc: ['body', 'definition', ...path], type, msg })),
+    dropped,
+  }
 }

@@ -1,8 +1,9 @@
 import type { ShareLevel } from '../../db/tables.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
+import { type AgentReport, checkAgentTools, definitionLimitsOf, TARGETS } from '../../tool/definition/index.js'
 import { deleteAgent, planAgentDeletion } from '../deletion.js'
-import { Refusal } from '../refusal.js'
-import { listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
+import { placeText, Refusal } from '../refusal.js'
+import { agentTools, listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
 import { readSource, type Source } from '../source.js'
 import { deleteAsked } from './asking.js'
 import { type Call, type Command, DELETE_OPTIONS, JSON_OPTION, UsageError } from './command.js'
@@ -70,6 +71,24 @@ export const agentCommands: Command[] = [
     run: createCommand,
   },
   {
+    name: 'agent check',
+    summary: "Says what a provider's models make of all tools of an agent.",
+    positionals: ['AGENT'],
+    options: {
+      target: {
+        type: 'string',
+        value: 'TARGET',
+        choices: TARGETS,
+        description: `One of ${TARGETS.join(', ')}; default: openai.`,
+      },
+      ...JSON_OPTION,
+    },
+    details:
+      'AGENT is an id, or a name that only one agent has. Exit status 1 when the definition of a tool is refused, or there are ' +
+      'more functions than the provider takes. Tokens are an estimate.',
+    run: checkCommand,
+  },
+  {
     name: 'agent share',
     summary: 'Shares an agent with users and groups.',
     positionals: ['AGENT'],
@@ -101,6 +120,47 @@ export const agentCommands: Command[] = [
     run: deleteCommand,
   },
 ]
+
+async function checkCommand(call: Call): Promise<number | undefined> {
+  const { db } = await call.database()
+  const tools = await agentTools(db, await resourceId(db, 'persona', call.argument(0)))
+  const target = TARGETS.find(each => each === call.text('target')) ?? 'openai'
+  const report = await checkAgentTools(
+    tools.map(({ id, name, definition, header_names }) => ({
+      id,
+      name,
+      definition: definition === null ? null : (JSON.parse(definition) as unknown),
+      headerNames: header_names,
+    })),
+    target,
+    { limits: definitionLimitsOf(call.config.limits) },
+  )
+  const isRefused =
+    report.tools.some(tool => tool.refused !== undefined) ||
+    report.warnings.some(each => each.type === 'agent_functions_refused')
+  if (call.json) call.printJson(report)
+  else printReport(call, report)
+  return isRefused ? EXIT.refused : EXIT.ok
+}
+
+function printReport(call: Call, { target, as_of, functions, tokens, tools, warnings }: AgentReport): void {
+  call.print(`${functions} functions, about ${tokens} tokens in every request (${target}, rules of ${as_of})`)
+  call.printTable(
+    tools.map(tool => [
+      tool.id,
+      tool.name,
+      `${tool.functions} functions`,
+      `${tool.tokens} tokens`,
+      tool.refused === undefined ? `${tool.warnings.length} warnings` : `refused: ${tool.refused}`,
+    ]),
+    [0],
+  )
+  for (const { msg, type } of warnings) call.print(`warning: ${msg} (${type})`)
+  for (const tool of tools) {
+    for (const { loc, msg, type } of tool.warnings.filter(each => each.type.startsWith('target_')))
+      call.print(`${tool.name}: ${placeText(loc.slice(2))}: ${msg} (${type})`)
+  }
+}
 
 async function createCommand(call: Call): Promise<number | undefined> {
   const from = call.text('from')

@@ -29,6 +29,8 @@ export interface OptionSpec {
   choices?: readonly string[]
   /** Another word for it, which the help does not show. */
   alias?: string
+  /** One letter for it. */
+  short?: string
   description: string
 }
 

@@ -109,7 +109,8 @@ function groupOf(parent: Parser, name: string): Parser {
 function addOption(leaf: Parser, name: string, spec: OptionSpec): { name: string; option: Option }[] {
   return [name, spec.alias].flatMap((word, index) => {
     if (word === undefined) return []
-    const flags = spec.type === 'boolean' ? `--${word}` : `--${word} <${spec.value ?? 'TEXT'}>`
+    const short = index === 0 && spec.short !== undefined ? `-${spec.short}, ` : ''
+    const flags = short + (spec.type === 'boolean' ? `--${word}` : `--${word} <${spec.value ?? 'TEXT'}>`)
     const option = new Option(flags, spec.description)
     if (spec.choices) option.choices(spec.choices)
     if (spec.multiple) {

@@ -1,12 +1,25 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import type { Loc } from '../../errors.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
-import { checkDefinition, definitionLimitsOf, toFunctions } from '../../tool/definition/index.js'
+import {
+  type CheckOptions,
+  checkDefinition,
+  checkForTarget,
+  completeDefinition,
+  definitionLimitsOf,
+  type Edit,
+  functionsFor,
+  TARGETS,
+  type Target,
+  toFunctions,
+} from '../../tool/definition/index.js'
 import { type Impact, impactOf } from '../../tool/impact.js'
 import { deleteTool, planToolDeletion } from '../deletion.js'
+import { editedText } from '../edited-text.js'
+import { type FileFinding, githubLines, sarifOf } from '../finding-formats.js'
 import { placeText, Refusal } from '../refusal.js'
 import { definitionUse, listTools, resourceId, showTool, toolName } from '../resources.js'
-import { readSource, type Source } from '../source.js'
+import { parseSource, readSource, type Source } from '../source.js'
 import { showRecord } from './agents.js'
 import { deleteAsked } from './asking.js'
 import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, type OptionSpec, UsageError } from './command.js'
@@ -28,6 +41,8 @@ const CONTENT_OPTIONS = {
 
 const SECRETS =
   'Header values are secrets and never taken from the arguments, which other users of the machine can read.'
+
+const TARGET_OPTION = { type: 'string', value: 'TARGET', choices: TARGETS } as const
 
 export const toolCommands: Command[] = [
   listCommand({
@@ -51,6 +66,11 @@ export const toolCommands: Command[] = [
     positionals: ['TOOL'],
     options: {
       'as-functions': { type: 'boolean', description: 'Show, as JSON, the functions that a model is given.' },
+      target: {
+        ...TARGET_OPTION,
+        description:
+          'With --as-functions: names that this provider takes, and the way back to those of the definition.',
+      },
       ...JSON_OPTION,
     },
     details: 'TOOL is an id, or a name that only one tool has.',
@@ -108,15 +128,43 @@ export const toolCommands: Command[] = [
         value: 'TOOL',
         description: 'Say what it would change for the agents that use this tool.',
       },
+      target: {
+        ...TARGET_OPTION,
+        description: 'Say what this provider refuses or loses, and how many tokens it costs.',
+      },
+      complete: { type: 'boolean', description: 'Repair it with the fewest edits, and say which they are.' },
+      server: {
+        type: 'string',
+        value: 'URL',
+        description: 'With --complete: the address where the definition names none that can be used.',
+      },
+      drop: {
+        type: 'string',
+        value: 'unsupported',
+        choices: ['unsupported'],
+        description: 'With --complete: leave out operations whose body is not JSON.',
+      },
+      output: {
+        type: 'string',
+        short: 'o',
+        value: 'FILE',
+        description:
+          'With --complete: write the completed definition here, JSON or YAML as it came; - is standard output.',
+      },
+      sarif: { type: 'boolean', description: 'Print the findings as SARIF, for code scanning.' },
+      github: { type: 'boolean', description: 'Print the findings as annotations of GitHub Actions.' },
       ...JSON_OPTION,
     },
     details:
-      'FILE may be - for standard input. Needs no database unless --against is given. Exit status 1 when there are faults.',
+      'FILE may be - for standard input. Needs no database unless --against is given. Exit status 1 when there are faults. ' +
+      'With --complete the findings are those of the completed definition, at the lines of the text that -o writes.',
     run: validateCommand,
   },
 ]
 
 async function showCommand(call: Call): Promise<undefined> {
+  if (call.text('target') !== undefined && !call.flag('as-functions'))
+    throw new UsageError('--target goes together with --as-functions')
   const { db } = await call.database()
   const id = await resourceId(db, 'tool', call.argument(0))
   if (!call.flag('as-functions')) {
@@ -125,7 +173,9 @@ async function showCommand(call: Call): Promise<undefined> {
   }
   const { definition, header_names } = await definitionUse(db, id)
   if (definition === null) throw new Refusal('this tool has no definition')
-  call.printJson(toFunctions(JSON.parse(definition), { headerNames: header_names }))
+  const functions = toFunctions(JSON.parse(definition), { headerNames: header_names })
+  const target = targetOf(call)
+  call.printJson(target === undefined ? functions : functionsFor(functions, target))
   return undefined
 }
 
@@ -222,14 +272,23 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
 }
 
 async function validateCommand(call: Call): Promise<number | undefined> {
+  requireTogether(call)
   const against = call.text('against')
   const use = against === undefined ? undefined : await useOf(call, against)
-  const source = readSource(call.argument(0))
-  const check = checkDefinition(source.value, {
+  const given = readSource(call.argument(0))
+  const options = {
     at: ['definition'],
     limits: definitionLimitsOf(call.config.limits),
     ...(use && { headerNames: use.header_names }),
-  })
+  }
+  const completion = call.flag('complete') ? completed(call, given, options) : undefined
+  const source = completion?.source ?? given
+  const target = targetOf(call)
+  const { check, report } =
+    target === undefined
+      ? { check: checkDefinition(source.value, options), report: undefined }
+      : checkForTarget(source.value, target, options)
+  if (completion && check.ok) writeCompleted(call, completion.source.text ?? '')
   const located = <Found extends { loc: Loc }>(found: Found) => ({
     line: source.lineOf(found.loc.slice(1)),
     ...found,
@@ -238,15 +297,30 @@ async function validateCommand(call: Call): Promise<number | undefined> {
   const faults = check.ok ? [] : check.faults.map(located)
   const warnings = check.warnings.map(located)
   const impact = use && check.ok ? await impactOf(use, source.value) : undefined
-  if (call.json) {
+  const findings: FileFinding[] = [
+    ...faults.map(({ line, msg, type }) => ({ level: 'error' as const, line, msg, type })),
+    ...warnings.map(({ line, msg, type }) => ({ level: 'warning' as const, line, msg, type })),
+  ]
+  const status = check.ok ? EXIT.ok : EXIT.refused
+  // What was written to standard output is the definition: nothing else may stand there.
+  if (call.text('output') === '-') {
+    for (const { level, line, msg, type } of findings) call.remark(`line ${line}: ${level}: ${msg} (${type})`)
+  } else if (call.flag('sarif')) {
+    call.printJson(sarifOf(call.argument(0), findings))
+  } else if (call.flag('github')) {
+    for (const line of githubLines(call.argument(0), findings)) call.print(line)
+  } else if (call.json) {
     call.printJson({
       ok: check.ok,
       ...(check.ok && { methods: check.methods }),
       faults,
       warnings,
+      ...(completion && { edits: completion.edits.map(shownEdit), dropped: completion.dropped }),
+      ...(report && { target: report }),
       ...(impact && { impact }),
     })
   } else {
+    if (completion) printEdits(call, completion)
     const rows = [
       ...faults.map(fault => ['fault', fault] as const),
       ...warnings.map(warning => ['warning', warning] as const),
@@ -256,9 +330,65 @@ async function validateCommand(call: Call): Promise<number | undefined> {
       [0, 1, 2, 3],
     )
     if (check.ok) printMethods(call, check.methods)
+    if (report)
+      call.print(`about ${report.tokens} tokens in every request (${report.target}, rules of ${report.as_of})`)
     if (impact) printImpact(call, impact)
   }
-  return check.ok ? EXIT.ok : EXIT.refused
+  return status
+}
+
+/** What would be without effect is a mistake. */
+function requireTogether(call: Call): void {
+  const alone = ['server', 'drop', 'output'].find(name => call.text(name) !== undefined)
+  if (alone !== undefined && !call.flag('complete')) throw new UsageError(`--${alone} goes together with --complete`)
+  const forms = ['json', 'sarif', 'github'].filter(name => call.flag(name))
+  if (forms.length > 1) throw new UsageError(`--${forms[0]} excludes --${forms[1]}`)
+  const server = call.text('server')
+  if (server !== undefined && !(/^https?:\/\//i.test(server) && URL.canParse(server)))
+    throw new UsageError('--server must be an absolute http(s) address')
+}
+
+function targetOf(call: Call): Target | undefined {
+  return TARGETS.find(each => each === call.text('target'))
+}
+
+function completed(call: Call, given: Source, options: CheckOptions) {
+  const server = call.text('server')
+  const { definition, edits, dropped } = completeDefinition(given.value, {
+    ...options,
+    ...(server !== undefined && { server }),
+    dropsUnsupported: call.text('drop') === 'unsupported',
+  })
+  return { source: parseSource(editedText(given.text ?? '', edits, definition)), edits, dropped }
+}
+
+/** Without `-o` the completed definition is only judged. */
+function writeCompleted(call: Call, text: string): void {
+  const file = call.text('output')
+  if (file === undefined) return
+  if (file === '-') {
+    call.output.print(text.trimEnd())
+    return
+  }
+  try {
+    writeFileSync(file, text)
+  } catch (error) {
+    throw new Refusal(`${file} cannot be written (${error instanceof Error && 'code' in error ? error.code : error})`)
+  }
+  call.remark(`wrote ${file}`)
+}
+
+function shownEdit({ op, path, type, msg }: Edit) {
+  return { op, loc: path, type, msg }
+}
+
+function printEdits(call: Call, { edits, dropped }: { edits: readonly Edit[]; dropped: readonly unknown[] }): void {
+  call.printTable(
+    edits.map(({ op, path, msg, type }) => [op, placeText(path), msg, `(${type})`]),
+    [0, 1, 2],
+  )
+  const left = dropped.length === 0 ? '' : `, ${dropped.length} operations left out`
+  call.print(`${edits.length} edit${edits.length === 1 ? '' : 's'}${left}`)
 }
 
 /** `tool:7` is a tool as `audit list` names it. */

@@ -1,0 +1,212 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { parse } from 'yaml'
+import { editedText } from '../../src/admin/edited-text.js'
+import { parseSource } from '../../src/admin/source.js'
+import { completeDefinition } from '../../src/tool/definition/index.js'
+import { worldDatabase } from '../world.js'
+import { agentctl as agentctlOf } from './agentctl.js'
+
+const { url } = await worldDatabase(t)
+const folder = mkdtempSync(join(tmpdir(), 'validate-'))
+t.teardown(() => rmSync(folder, { recursive: true }))
+const agentctl = (...args: string[]) => agentctlOf({ url, args })
+
+const INCOMPLETE = `# Our shop
+openapi: 3.1.0
+info: { title: Shop, version: '1' } # flow style stays
+paths:
+  # The items
+  /items/{id}:
+    get:
+      description: Gets one. # why
+      responses: {}
+    post:
+      summary: Puts a form
+      operationId: form
+      parameters: [{ name: id, in: path }]
+      requestBody: { content: { multipart/form-data: {} } }
+`
+
+function file(name: string, text: string): string {
+  const path = join(folder, name)
+  writeFileSync(path, text)
+  return path
+}
+
+t.test('--complete -o: YAML keeps its comments, order and style; the text is what the edits lead to', async t => {
+  const out = join(folder, 'out.yaml')
+  const { status, stdout, stderr } = await agentctl(
+    'validate',
+    file('in.yaml', INCOMPLETE),
+    '--complete',
+    '--server',
+    'https://shop.example.com',
+    '--drop',
+    'unsupported',
+    '-o',
+    out,
+  )
+  t.equal(status, 0)
+  t.match(stderr, `wrote ${out}`)
+  t.match(stdout, /operation_id_added[\s\S]*4 edits, 1 operations left out/)
+  const text = readFileSync(out, 'utf8')
+  t.equal(
+    text,
+    `# Our shop
+openapi: 3.1.0
+info: { title: Shop, version: '1' } # flow style stays
+paths:
+  # The items
+  /items/{id}:
+    get:
+      description: Gets one. # why
+      responses: {}
+      operationId: items_id_get
+      parameters:
+        - name: id
+          in: path
+          required: true
+          schema:
+            type: string
+servers:
+  - url: https://shop.example.com
+`,
+  )
+  t.equal((await agentctl('validate', out)).status, 0)
+  const given = parse(INCOMPLETE) as unknown
+  const expected = completeDefinition(given, { server: 'https://shop.example.com', dropsUnsupported: true })
+  t.same(parse(text), expected.definition)
+  t.equal(editedText(text, [], given), text, 'without edits nothing changes')
+})
+
+t.test('--complete -o -: the definition alone on standard output; JSON stays JSON in its indentation', async t => {
+  const json = JSON.stringify(
+    { ...(parse(INCOMPLETE) as object), servers: [{ url: 'https://shop.example.com' }] },
+    null,
+    4,
+  )
+  const { status, stdout } = await agentctl(
+    'validate',
+    file('in.json', json),
+    '--complete',
+    '--drop',
+    'unsupported',
+    '-o',
+    '-',
+  )
+  t.equal(status, 0)
+  t.match(stdout, /^\{\n {4}"openapi"/)
+  t.match(JSON.parse(stdout), { paths: { '/items/{id}': { get: { operationId: 'items_id_get' } } } })
+})
+
+t.test('--complete: what cannot be repaired ends with 1 and writes nothing; --json lists the edits', async t => {
+  const out = join(folder, 'none.yaml')
+  const refused = await agentctl('validate', file('in.yaml', INCOMPLETE), '--complete', '-o', out, '--json')
+  t.equal(refused.status, 1)
+  t.throws(() => readFileSync(out))
+  const answer = JSON.parse(refused.stdout)
+  t.same(
+    answer.faults.map((each: { type: string }) => each.type),
+    ['servers_missing', 'request_body_media_type_unsupported'],
+  )
+  t.match(answer.edits[0], {
+    op: 'add',
+    loc: ['paths', '/items/{id}', 'get', 'operationId'],
+    type: 'operation_id_added',
+  })
+})
+
+t.test('an alias in YAML becomes a copy where it is edited, and Swagger 2.0 is written anew', async t => {
+  const text = `openapi: 3.1.0
+info: { title: T }
+servers: [{ url: https://t.example.com }]
+paths:
+  /a: &item
+    get: { summary: The same }
+  /b: *item
+`
+  const { value } = parseSource(text)
+  const completed = completeDefinition(value)
+  t.ok(completed.check.ok)
+  const edited = editedText(text, completed.edits, completed.definition)
+  t.same(parse(edited), completed.definition)
+  t.match(parse(edited), {
+    paths: { '/a': { get: { operationId: 'a_get' } }, '/b': { get: { operationId: 'b_get' } } },
+  })
+  const swagger =
+    'swagger: "2.0"\ninfo: { title: T, version: "1" }\nhost: t.example.com\npaths:\n  /x: { get: { responses: {} } }\n'
+  const converted = completeDefinition(parse(swagger))
+  t.same(parse(editedText(swagger, converted.edits, converted.definition)), converted.definition)
+})
+
+t.test('--sarif and --github: findings at their lines, as code hosts read them', async t => {
+  const path = file('bad.yaml', INCOMPLETE)
+  const sarif = await agentctl('validate', path, '--sarif')
+  t.equal(sarif.status, 1)
+  const log = JSON.parse(sarif.stdout)
+  t.match(log, { version: '2.1.0', runs: [{ tool: { driver: { name: 'agentctl validate' } } }] })
+  const missing = log.runs[0].results.find((each: { ruleId: string }) => each.ruleId === 'operation_id_missing')
+  t.match(missing, { level: 'error', locations: [{ physicalLocation: { region: { startLine: 7 } } }] })
+  t.equal(log.runs[0].tool.driver.rules[missing.ruleIndex].id, 'operation_id_missing')
+  const github = await agentctl('validate', path, '--github')
+  t.equal(github.status, 1)
+  t.match(github.stdout, new RegExp(`::error file=${path},line=7,title=operation_id_missing::the operation needs`))
+})
+
+t.test('--target: what a provider makes of it; functions for it, with the way back', async t => {
+  const good = file(
+    'good.yaml',
+    `openapi: 3.1.0
+info: { title: Maps }
+servers: [{ url: https://maps.example.com }]
+paths:
+  /route:
+    get:
+      operationId: find route
+      summary: Finds the way between two places
+      parameters: [{ name: $to, in: query, description: Where to }]
+`,
+  )
+  const { status, stdout } = await agentctl('validate', good, '--target', 'anthropic')
+  t.equal(status, 0)
+  t.match(
+    stdout,
+    /target_function_name[\s\S]*target_argument_name[\s\S]*about \d+ tokens in every request \(anthropic, rules of \d{4}-/,
+  )
+  t.equal((await agentctl('tool', 'update', '16', '--definition', good)).status, 0)
+  const functions = JSON.parse((await agentctl('tool', 'show', '16', '--as-functions', '--target', 'anthropic')).stdout)
+  t.match(functions, [{ name: 'find_route', operationId: 'find route', arguments: { _to: '$to' } }])
+})
+
+t.test('agent check: functions and tokens of all tools of an agent, and what each warns of', async t => {
+  t.equal((await agentctl('agent', 'create', 'Guide', '--tool', '16', '--tool', '10')).status, 0)
+  const { status, stdout } = await agentctl('agent', 'check', 'Guide', '--target', 'gemini', '--json')
+  const report = JSON.parse(stdout)
+  t.match(report, {
+    target: 'gemini',
+    functions: Number,
+    tokens: Number,
+    tools: [{ id: 10 }, { id: 16, functions: 1 }],
+  })
+  t.equal(status, report.tools.some((tool: object) => 'refused' in tool) ? 1 : 0)
+  t.match((await agentctl('agent', 'check', 'Guide')).stdout, /functions, about \d+ tokens in every request \(openai/)
+  t.match((await agentctl('agent', 'check', '99999')).stderr, 'there is no agent 99999')
+})
+
+t.test('2: options that would be without effect', async t => {
+  const path = file('in.yaml', INCOMPLETE)
+  for (const [args, said] of [
+    [['validate', path, '-o', 'x'], '--output goes together with --complete'],
+    [['validate', path, '--server', 'https://a'], '--server goes together with --complete'],
+    [['validate', path, '--json', '--sarif'], '--json excludes --sarif'],
+    [['validate', path, '--complete', '--server', 'a'], '--server must be an absolute'],
+    [['tool', 'show', '16', '--target', 'mcp'], '--target goes together with --as-functions'],
+  ] as const) {
+    const { status, stderr } = await agentctl(...args)
+    t.equal(status, 2)
+    t.match(stderr, said)
+  }
+})

@@ -1,0 +1,115 @@
+import t from 'tap'
+import { worldApp } from '../app.js'
+
+const { app, call, token, database } = await worldApp(t)
+const admin = await token('admin@example.com')
+const VALIDATE = '/admin/tool/custom/validate'
+
+const incomplete = {
+  openapi: '3.0.3',
+  info: { title: 'T', version: '1' },
+  paths: {
+    '/items/{id}': {
+      get: { description: 'Gets one item by its id.' },
+      post: { requestBody: { content: { 'text/csv': {} } } },
+    },
+  },
+}
+
+async function validate(query: string, definition: unknown = incomplete) {
+  const answer = await call('POST', `${VALIDATE}${query}`, { token: admin, body: { definition } })
+  return { status: answer.statusCode, body: answer.json() }
+}
+
+t.test('200 complete=true: the completed definition, its methods and every edit; nothing is stored', async t => {
+  const before = await database.db.selectFrom('tool_definition').selectAll().execute()
+  const { status, body } = await validate('?complete=true&server=https://given.example.com&drop=unsupported')
+  t.equal(status, 200)
+  t.match(body.methods, [{ name: 'items_id_get', path: '/items/{id}', method: 'get' }])
+  t.same(
+    body.completed.edits.map(({ op, loc, type }: { op: string; loc: string[]; type: string }) => [
+      op,
+      loc.join(' '),
+      type,
+    ]),
+    [
+      ['add', 'body definition servers', 'server_added'],
+      ['add', 'body definition paths /items/{id} get operationId', 'operation_id_added'],
+      ['add', 'body definition paths /items/{id} get parameters', 'parameter_added'],
+      ['add', 'body definition paths /items/{id} post operationId', 'operation_id_added'],
+      ['add', 'body definition paths /items/{id} post summary', 'summary_added'],
+      ['add', 'body definition paths /items/{id} post parameters', 'parameter_added'],
+      ['remove', 'body definition paths /items/{id} post', 'operation_dropped'],
+    ],
+  )
+  t.match(body.completed.dropped, [{ method: 'post', path: '/items/{id}' }])
+  t.same(body.completed.definition.servers, [{ url: 'https://given.example.com' }])
+  const again = await validate('?complete=true', body.completed.definition)
+  t.same(again.body.completed.edits, [])
+  t.same(await database.db.selectFrom('tool_definition').selectAll().execute(), before)
+})
+
+t.test('422 complete=true: what cannot be repaired is said as without it', async t => {
+  const { status, body } = await validate('?complete=true&server=https://given.example.com')
+  t.equal(status, 422)
+  t.match(body.detail, [
+    {
+      loc: ['body', 'definition', 'paths', '/items/{id}', 'post', 'requestBody', 'content'],
+      type: 'request_body_media_type_unsupported',
+    },
+  ])
+  t.equal(body.detail.length, 1)
+  const bad = await validate('?complete=true&server=http://169.254.169.254')
+  t.match(bad.body.detail[0], { loc: ['body', 'definition', 'servers', 0, 'url'], type: 'server_url_invalid' })
+})
+
+t.test('422: parameters that would be without effect, or are not what they should be', async t => {
+  const faults = async (query: string) =>
+    (await validate(query)).body.detail.map(
+      ({ loc, type }: { loc: string[]; type: string }) => `${loc.join(' ')} ${type}`,
+    )
+  t.same(await faults('?server=https://a.example.com&drop=unsupported'), [
+    'query server extra_forbidden',
+    'query drop extra_forbidden',
+  ])
+  t.same(await faults('?complete=yes&drop=all&server=ftp://a&target=none'), [
+    'query complete bool_parsing',
+    'query drop enum',
+    'query server url_parsing',
+    'query target enum',
+  ])
+})
+
+t.test('200 target: what the provider makes of the functions, its warnings with report=full', async t => {
+  const definition = {
+    ...incomplete,
+    servers: [{ url: 'https://t.example.com' }],
+    paths: {
+      '/items': {
+        get: {
+          operationId: 'list',
+          summary: 'Lists the items',
+          parameters: [{ name: '$top', in: 'query', description: 'How many' }],
+        },
+      },
+    },
+  }
+  const { status, body } = await validate('?report=full&target=anthropic', definition)
+  t.equal(status, 200)
+  t.match(body.target, {
+    target: 'anthropic',
+    as_of: /^\d{4}-/,
+    functions: [{ name: 'list', operation: 'list', tokens: Number }],
+  })
+  t.ok(body.warnings.some((each: { type: string }) => each.type === 'target_argument_name'))
+  t.notOk(Object.hasOwn((await validate('?target=mcp', definition)).body, 'warnings'))
+  const plain = await validate('', definition)
+  t.same(Object.keys(plain.body), ['methods'])
+  t.same(plain.body.methods, body.methods)
+})
+
+t.test('the document names what complete, server, drop and target do', async t => {
+  const { paths } = (await app.inject('/openapi.json')).json()
+  const names = paths[VALIDATE].post.parameters.map((each: { name: string }) => each.name)
+  for (const name of ['complete', 'server', 'drop', 'target']) t.ok(names.includes(name), name)
+})
