@@ -6,7 +6,7 @@ import { placeText, Refusal } from '../refusal.js'
 import { agentTools, listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
 import { readSource, type Source } from '../source.js'
 import { deleteAsked } from './asking.js'
-import { type Call, type Command, DELETE_OPTIONS, JSON_OPTION, UsageError } from './command.js'
+import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, UsageError } from './command.js'
 import { listCommand } from './list.js'
 import { applyEntry, shortened } from './organisation.js'
 
