@@ -18,13 +18,13 @@ export interface History {
   id: number
   /** The stored version. */
   current: number
-  /** The oldest version that can be told whole, compared and rolled back to. */
+  /** The oldest version whose content is kept: it can be compared and rolled back to. */
   kept_from: number
   /** Newest first. */
   versions: VersionEntry[]
 }
 
-/** The versions of an agent or tool that are still told of. Throws `Refusal` when there is none of this id. */
+/** The versions of an agent or tool that are still listed. Throws `Refusal` when there is none of this id. */
 export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number): Promise<History> {
   const resource = await db
     .selectFrom(kind)
@@ -41,7 +41,7 @@ export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: 
     .orderBy('version_after', 'desc')
     .execute()
   const pruned = rows.find(row => row.difference === null)?.version
-  // A tool that was removed and came back was made anew: what it was before is told, but is not content of this one.
+  // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
   const removed = rows.find(row => row.fields.includes('removed'))?.version ?? 0
   const kept_from = Math.max(pruned ?? Math.max(1, resource.audit_anchor_version), removed + 1)
   return { kind, id, current: resource.version, kept_from, versions: rows }

@@ -128,7 +128,7 @@ export async function verifyKeys(
   progress: (done: number, total: number) => void = () => undefined,
 ): Promise<KeyVerification> {
   const result: KeyVerification = { values: 0, opened: 0, findings: [] }
-  const look = (place: string, key: string, open: () => unknown) => {
+  const tryToOpen = (place: string, key: string, open: () => unknown) => {
     result.values++
     const problem = ring.key(key) === undefined ? 'key_missing' : opens(open) ? undefined : 'does_not_open'
     if (problem === undefined) result.opened++
@@ -136,7 +136,7 @@ export async function verifyKeys(
   }
   const sealed = ['key_id as keyId', 'nonce', 'ciphertext'] as const
   const deployment = await db.selectFrom('deployment_key').select(sealed).executeTakeFirst()
-  if (deployment) look('the deployment key', deployment.keyId, () => openDeploymentKey(ring, deployment))
+  if (deployment) tryToOpen('the deployment key', deployment.keyId, () => openDeploymentKey(ring, deployment))
   const counted = await db
     .selectFrom('tool_header')
     .select(sql<number>`count(*)::integer`.as('count'))
@@ -151,7 +151,7 @@ export async function verifyKeys(
       .limit(VALUES_AT_ONCE)
       .execute()
     for (const stored of page) {
-      look(`the header ${stored.headerName} of tool ${stored.toolId}`, stored.keyId, () =>
+      tryToOpen(`the header ${stored.headerName} of tool ${stored.toolId}`, stored.keyId, () =>
         decryptSecret(ring, stored, stored),
       )
     }

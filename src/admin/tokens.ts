@@ -19,7 +19,7 @@ export interface TokenRequest {
   requireIfMatch?: boolean
 }
 
-/** A token as it is told once: the secret cannot be had again. `expires_at` is ISO 8601 in UTC. */
+/** A token as it is shown once: the secret cannot be had again. `expires_at` is ISO 8601 in UTC. */
 export interface IssuedToken {
   id: number
   token: string

@@ -114,7 +114,7 @@ async function pruneRows(
   return removed
 }
 
-/** Removes the oldest rows of one chain, up to the first that is young enough, and moves the anchor behind them. */
+/** Removes the oldest rows of one chain, up to the first within the retention, and moves the anchor behind them. */
 async function pruneChain(trx: Transaction<Database>, kind: ResourceKind, id: number, days: number): Promise<number> {
   await beLong(trx)
   // The row's lock keeps writers of this resource out, so that head, count and anchor move together.

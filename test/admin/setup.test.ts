@@ -1,6 +1,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Ajv2020 as Ajv } from 'ajv/dist/2020.js'
 import t from 'tap'
 import { parse } from 'yaml'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
@@ -121,6 +122,15 @@ t.test('schema: every object is closed, every list of a document is in it', asyn
   look(schema, '')
   t.same(open, [])
   t.match(schema, { properties: { agents: { items: { required: ['name'] } }, tools: {}, users: {} } })
+})
+
+t.test('schema: documents that apply takes are valid by it, and a mistyped field is not', async t => {
+  const validate = new Ajv({ strict: false, formats: { uuid: true, 'date-time': true } }).compile(organisationSchema())
+  const demo = parse(readFileSync(join(ROOT, 'fixtures', 'organisation.yaml'), 'utf8'))
+  const documents = [demo, JSON.parse(readFileSync(worldFile(), 'utf8')), ...examples().map(text => parse(text))]
+  for (const document of documents) t.ok(validate(document), JSON.stringify(validate.errors))
+  const mistyped = { version: 1, agents: [{ name: 'x', descripton: 'y' }] }
+  for (const wrong of [{ version: 2 }, { version: 1, agent: [] }, mistyped]) t.notOk(validate(wrong))
 })
 
 t.test(

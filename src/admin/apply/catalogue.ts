@@ -137,17 +137,17 @@ export class Catalogue {
 
   #index(section: SectionName, matched: readonly Matched[]): void {
     const { named, uniqueNames } = TABLES[section]
-    const seen = new Map<Id, number>()
-    const seenNames = new Map<string, boolean>()
+    const indexed = new Map<Id, number>()
+    const indexedNames = new Map<string, boolean>()
     for (const [index, { id, entry, loc }] of matched.entries()) {
       const name = folded(named, String(entry[named]))
-      const bothHaveIds = entry.id !== undefined && seenNames.get(name) === true
-      if (seen.has(id)) this.#fault(loc, `stands for the same as ${section}[${seen.get(id)}]`, 'duplicate')
-      else if (seenNames.has(name) && (uniqueNames || !bothHaveIds)) {
+      const bothHaveIds = entry.id !== undefined && indexedNames.get(name) === true
+      if (indexed.has(id)) this.#fault(loc, `stands for the same as ${section}[${indexed.get(id)}]`, 'duplicate')
+      else if (indexedNames.has(name) && (uniqueNames || !bothHaveIds)) {
         this.#fault([...loc, named], 'another entry has this name: give both their ids, or other names', 'duplicate')
       }
-      seen.set(id, index)
-      seenNames.set(name, entry.id !== undefined)
+      indexed.set(id, index)
+      indexedNames.set(name, entry.id !== undefined)
     }
     const rest = this.unnamed(section)
     this.#ids.set(section, new Set([...rest.map(row => row.id), ...matched.map(({ id }) => id)]))
@@ -228,7 +228,7 @@ export async function readCatalogue(
 ): Promise<Catalogue> {
   const named = SECTIONS.filter(section => document[section] !== undefined)
   const wanted = new Set(named.flatMap(section => [section, ...REFERS[section]]))
-  // One shape for all tables, as the sections are told apart by name only.
+  // One shape for all tables, as the sections differ by name only.
   const loose = db as unknown as Kysely<Record<string, StoredRow>>
   const stored = new Map<SectionName, readonly StoredRow[]>()
   for (const section of wanted) {

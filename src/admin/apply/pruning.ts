@@ -13,7 +13,7 @@ import type { Outcome } from './report.js'
 import type { Plan } from './step.js'
 
 /**
- * Decides what becomes of rows that no entry names, in the lists that the document has. Without `prune` they are only told of.
+ * Decides what becomes of rows that no entry names, in the lists that the document has. Without `prune` they are only reported.
  *
  * With it: agents are deleted as the service deletes them (marked, and taken out of every relation), users are deactivated, as
  * the audit trail and what they own refer to them; everything else is removed, unless something that stays refers to it.
