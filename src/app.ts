@@ -25,6 +25,7 @@ import { registerReadPersona } from './persona/read-persona.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
 import type { Service } from './startup.js'
+import { registerReadTool } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
 import { registerUpdateTool } from './tool/update-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
@@ -118,6 +119,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     jsonDepthMax: limits.jsonDepthMax,
     definitionLimits: limits,
   }
+  registerReadTool(app, database)
   registerUpdateTool(app, {
     ...toolBounds,
     database,

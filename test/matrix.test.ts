@@ -42,6 +42,12 @@ const OPERATIONS: Operation[] = [
     addresses: addresses(AGENT_IDS, id => `/persona/${id}`),
     body: () => undefined,
   },
+  {
+    title: 'GET /tool/{tool_id}',
+    method: 'GET',
+    addresses: addresses(TOOL_IDS, id => `/tool/${id}`),
+    body: () => undefined,
+  },
 ]
 
 function addresses(ids: Map<string, number | string>, path: (id: number | string) => string): Map<string, string> {

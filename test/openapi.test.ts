@@ -54,6 +54,7 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
   t.strictSame(operations, [
     { path: '/persona/{persona_id}', method: 'get', operationId: 'read_persona', ...common },
     { path: '/persona/{persona_id}', method: 'patch', operationId: 'update_persona', ...common },
+    { path: '/tool/{tool_id}', method: 'get', operationId: 'read_tool', ...common },
     { path: '/admin/tool/custom/{tool_id}', method: 'put', operationId: 'update_custom_tool', ...common },
     { path: '/admin/tool/custom/validate', method: 'post', operationId: 'validate_tool', ...common },
   ])

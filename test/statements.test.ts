@@ -25,6 +25,7 @@ const STATEMENTS = [
   tool.readState,
   tool.readOauthConfig,
   tool.readRow,
+  tool.readRowWithoutHeaders,
   tool.writeStatement({ definition: false, headers: false }),
   tool.writeStatement({ definition: true, headers: true }),
 ]

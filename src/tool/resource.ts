@@ -13,7 +13,14 @@ import {
   type ToolUpdate,
 } from './rules.js'
 import type { ToolState } from './state.js'
-import { readOauthConfig, readRow, readState, type ToolRow, writeStatement } from './statements.js'
+import {
+  readOauthConfig,
+  readRow,
+  readRowWithoutHeaders,
+  readState,
+  type ToolRow,
+  writeStatement,
+} from './statements.js'
 
 interface ToolTypes extends ResourceTypes {
   State: ToolState
@@ -38,7 +45,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   isStorable: ({ content: { oauth_config_id: id } }) => id === null || isInt4(id),
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && definition === null,
-  reading: ({ id, version }) => readRow.for({ id, version }),
+  reading: ({ id, version, manageable }) => (manageable ? readRow : readRowWithoutHeaders).for({ id, version }),
   writing: (state, { content, definition, headers, changes }, viewer, entry) => {
     const shape = { definition: definition !== null, headers: headers !== null }
     const own = {
@@ -59,7 +66,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   snapshot: (row, decision) => snapshotText(row, decision?.definition?.text ?? row.definition),
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
-  isVisible: ({ manageable }) => manageable,
+  isVisible: () => true, // tools are no secret to a signed-in caller (DECISIONS section 6)
 }
 
 function encoded(sealed: PlannedHeader['sealed']) {

@@ -19,16 +19,19 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
 })
 
 /** Answers each stored tool, if it is still the version that the request was decided on. */
-export const readRow = rowStatement<{ id: number; version: number }, ToolRow>(
-  'tool_row',
-  { id: 'integer', version: 'integer' },
-  param => ({
+export const readRow = storedTool('tool_row', maskedHeaders)
+
+/** The same for who may not manage the tool: without the masks of its header values. */
+export const readRowWithoutHeaders = storedTool('tool_row_without_headers', sql`null::json`)
+
+function storedTool(name: string, customHeaders: RawBuilder<unknown>) {
+  return rowStatement<{ id: number; version: number }, ToolRow>(name, { id: 'integer', version: 'integer' }, param => ({
     query: sql`
-    select input.position, ${answerColumns(sql`d.content::text`, maskedHeaders)}
+    select input.position, ${answerColumns(sql`d.content::text`, customHeaders)}
     from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
     left join tool_definition d on d.hash = t.definition_hash`,
-  }),
-)
+  }))
+}
 
 /** Whether an OAuth configuration exists. */
 export const readOauthConfig = statement<{ id: number }, { id: number }>('oauth_config', param => {

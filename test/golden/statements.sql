@@ -627,6 +627,15 @@ with input as materialized (
     from input join tool t on t.id = "input"."id" and t.version = "input"."version"
     left join tool_definition d on d.hash = t.definition_hash;
 
+-- tool_row_without_headers
+with input as materialized (
+        select position::integer, "id"::integer, "version"::integer
+        from unnest($1::text[], $2::text[]) with ordinality listed ("id", "version", position)
+        where position = position + 0)
+    select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, null::json as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
+    from input join tool t on t.id = "input"."id" and t.version = "input"."version"
+    left join tool_definition d on d.hash = t.definition_hash;
+
 -- tool_write(+)
 with input as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json

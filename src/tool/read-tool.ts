@@ -1,0 +1,53 @@
+import { Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { ResourceNotFound } from '../errors.js'
+import { answerRead } from '../http/answer.js'
+import { errorResponses, readHeaders } from '../http/openapi.js'
+import { IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
+import type { SchemaTypes } from '../http/validation.js'
+import { HTTPValidationError } from '../schema/faults.js'
+import { pathId } from '../schema/parameters.js'
+import { reference } from '../schema/vocabulary.js'
+import { readSnapshot } from '../updates/read.js'
+import { toolResource } from './resource.js'
+import { ToolSnapshot } from './schema.js'
+import { callerAndTool, type ToolState } from './state.js'
+
+/** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for those who may manage it. */
+export function registerReadTool(app: FastifyInstance, database: ServiceDatabase): void {
+  app.withTypeProvider<SchemaTypes>().get(
+    '/tool/:tool_id',
+    {
+      exposeHeadRoute: true,
+      config: {
+        policy: {
+          permission: 'basic',
+          resource: 'tool',
+          lookup: { parameter: 'tool_id', statement: callerAndTool },
+        },
+      },
+      schema: {
+        operationId: 'read_tool',
+        summary: 'Read Tool',
+        description:
+          'Answers a tool. Header values are masks for who may manage it, else `null`. Its `ETag` is what an update takes as `If-Match`.',
+        params: Type.Object({ tool_id: pathId() }),
+        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+        response: {
+          200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: readHeaders },
+          304: { description: 'The tool is still what the caller has.', type: 'null', headers: readHeaders },
+          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+          ...errorResponses(400, 401, 403, 404, 429, 500, 503),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { tool_id: id } = request.params
+      const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
+      if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
+      const read = await readSnapshot(database, toolResource, prefetched, request.caller)
+      return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
+    },
+  )
+}
