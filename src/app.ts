@@ -20,6 +20,7 @@ import { registerNotFound } from './http/not-found.js'
 import { requestIdOf } from './http/request-id.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
+import { registerTracing } from './http/tracing.js'
 import { registerRequestValidation } from './http/validation.js'
 import { registerReadPersona } from './persona/read-persona.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
@@ -73,6 +74,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerBodyParser(app, bodySettings(config))
   registerNotFound(app)
   registerMatchedRoute(app)
+  registerTracing(app)
   app.addHook('onRequest', (request, reply, done) => {
     setCommonHeaders(request, reply)
     done()

@@ -5,6 +5,7 @@ import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import { loadDemo } from './admin/demo.js'
+import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
 import { announceService } from './admin/services.js'
 import { buildApp } from './app.js'
@@ -13,6 +14,7 @@ import { EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
+import { traced } from './http/tracing.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
 import { Service } from './startup.js'
@@ -31,14 +33,16 @@ const PRUNE_INTERVAL_MS = 3_600_000
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const ring = await configuredKeyRing(config)
-  const log = makeLogger(config.server.logLevel)
+  const isTerminal = process.stdout.isTTY
+  const colours = isTerminal && process.stdout.hasColors() // which knows NO_COLOR
+  const log = makeLogger(config.server.logLevel, isTerminal ? humanLog(process.stdout, colours) : undefined)
   const metrics = new Metrics()
   metrics.collectProcess()
   const opened = await openConfiguredDatabase(
     config,
     {
       onError: error => log.warn({ err: error }, 'an idle connection to the database was lost'),
-      onStatement: exchange => metrics.databaseExchange(exchange),
+      onStatement: traced(exchange => metrics.databaseExchange(exchange)),
       onPoolWait: durationMs => metrics.poolWait(durationMs),
     },
     (line, level) => log[level ?? 'info'](line),

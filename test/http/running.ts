@@ -7,6 +7,7 @@ import { openUrl } from '../../src/db/open.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
+import { traced } from '../../src/http/tracing.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
 import { Service } from '../../src/startup.js'
 import { VERSION } from '../../src/version.js'
@@ -45,7 +46,7 @@ export async function running(
   const log: string[] = []
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const database = openUrl(url, config, {
-    onStatement: exchange => metrics.databaseExchange(exchange),
+    onStatement: traced(exchange => metrics.databaseExchange(exchange)),
     onPoolWait: durationMs => metrics.poolWait(durationMs),
   })
   const ring = parseKeyRing(TEST_SECRET_KEYS)
