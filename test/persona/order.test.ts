@@ -2,8 +2,9 @@ import { once } from 'node:events'
 import { type AddressInfo, connect } from 'node:net'
 import t from 'tap'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
+import { CAROL } from '../fixtures/users.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { CAROL, storedAgent } from './stored-agent.js'
+import { storedAgent } from './stored-agent.js'
 
 /** The three operations, each at an address that would work. */
 const OPERATIONS = [

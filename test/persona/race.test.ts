@@ -3,7 +3,8 @@ import { sql, type Transaction } from 'kysely'
 import t from 'tap'
 import type { Database } from '../../src/db/tables.js'
 import { type WorldApp, worldApp } from '../app.js'
-import { ADMIN, BOB, CAROL, storedAgent } from './stored-agent.js'
+import { ADMIN, BOB, CAROL } from '../fixtures/users.js'
+import { storedAgent } from './stored-agent.js'
 
 const WRITERS = 50
 

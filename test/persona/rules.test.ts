@@ -1,7 +1,8 @@
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { type WorldApp, worldApp } from '../app.js'
-import { ALICE, BOB, CAROL, storedAgent } from './stored-agent.js'
+import { ALICE, BOB, CAROL } from '../fixtures/users.js'
+import { storedAgent } from './stored-agent.js'
 
 const BOB_FILE = 'f0000000-0000-4000-8000-000000000003'
 const ALICE_FILE = 'f0000000-0000-4000-8000-000000000001'

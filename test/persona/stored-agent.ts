@@ -1,5 +1,7 @@
 import { sql } from 'kysely'
 import type { WorldApp } from '../app.js'
+import { REQUIRED_AGENT_FIELDS } from '../fixtures/agent-fields.js'
+import { BOB } from '../fixtures/users.js'
 
 export interface Share {
   id: string | number
@@ -35,24 +37,9 @@ export async function storedAgent({ database }: Pick<WorldApp, 'database'>, id: 
   return row.agent
 }
 
-const REQUIRED = [
-  'name',
-  'description',
-  'document_set_ids',
-  'num_chunks',
-  'is_public',
-  'recency_bias',
-  'llm_filter_extraction',
-  'llm_relevance_filter',
-  'tool_ids',
-  'system_prompt',
-  'task_prompt',
-  'datetime_aware',
-]
-
 /** The update that changes nothing: the twelve required fields as they are stored. */
 export function unchanged(stored: StoredAgent): Record<string, unknown> {
-  return Object.fromEntries(REQUIRED.map(name => [name, stored[name]]))
+  return Object.fromEntries(REQUIRED_AGENT_FIELDS.map(name => [name, stored[name]]))
 }
 
 /** The agent through the contract: a dry run of the empty mask. */
@@ -62,7 +49,15 @@ export async function readAgent({ call }: WorldApp, token: string, id: number) {
   return answer.json()
 }
 
-export const ALICE = 'a0000000-0000-4000-8000-000000000004'
-export const BOB = 'a0000000-0000-4000-8000-000000000005'
-export const CAROL = 'a0000000-0000-4000-8000-000000000010'
-export const ADMIN = 'a0000000-0000-4000-8000-000000000001'
+/** The agent of the recorded cases that has everything, Alice's. */
+export const FULL_AGENT_ID = 11
+
+/** Gives Bob, who only views that agent, the level of an editor: the shares that the rows of the fields begin from. */
+export async function makeBobEditor({ database }: Pick<WorldApp, 'database'>): Promise<void> {
+  await database.db
+    .updateTable('persona_user')
+    .set({ level: 'editor' })
+    .where('persona_id', '=', FULL_AGENT_ID)
+    .where('user_id', '=', BOB)
+    .execute()
+}

@@ -25,23 +25,20 @@ export interface ModelRequest {
   mask: string[] | null
 }
 
-const COPIED = [
-  'description',
-  'num_chunks',
-  'is_public',
-  'recency_bias',
-  'llm_filter_extraction',
-  'llm_relevance_filter',
-  'system_prompt',
-  'task_prompt',
-  'datetime_aware',
-  'llm_model_provider_override',
-  'llm_model_version_override',
-  'starter_messages',
-  'icon_name',
-  'search_start_date',
-  'replace_base_system_prompt',
-]
+/** The fields that are not stored just as they are sent; each has its rule below. */
+const SPECIAL = new Set([
+  'name',
+  'document_set_ids',
+  'tool_ids',
+  'users',
+  'groups',
+  'remove_image',
+  'uploaded_image_id',
+  'label_ids',
+  'is_default_persona',
+  'display_priority',
+  'user_file_ids',
+])
 
 /** What the world's tools, sets, labels and files allow: a disabled tool and unknown ids are refused where they are new. */
 export const EXISTING = {
@@ -59,7 +56,7 @@ export function modelUpdate(
 ): { status: number; state: ModelState } {
   const asked = Object.fromEntries(Object.entries(body).filter(([field]) => mask === null || mask.includes(field)))
   const next: ModelState = structuredClone(state)
-  for (const field of COPIED) if (field in asked) next[field] = asked[field]
+  for (const field of Object.keys(asked)) if (!SPECIAL.has(field)) next[field] = asked[field]
   if ('name' in asked) next.name = String(asked.name).trim()
   imageOf(asked, mask, next)
   for (const field of ['tool_ids', 'document_set_ids', 'label_ids', 'user_file_ids'] as const) {

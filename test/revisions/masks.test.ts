@@ -1,157 +1,93 @@
 import t from 'tap'
-import { REQUIRED_FIELDS, worldApp } from '../app.js'
-import { auditRows, difference, type Stored, storedAgent, versionOf, warningsOf } from './stored-state.js'
+import { type WorldApp, worldApp } from '../app.js'
+import { AGENT_FIELD_ROWS, REQUIRED_AGENT_FIELDS } from '../fixtures/agent-fields.js'
+import { FULL_AGENT_ID, makeBobEditor, storedAgent } from '../persona/stored-agent.js'
+import { auditRows, difference, type Stored, versionOf, warningsOf } from './stored-state.js'
 
-const AGENT = 11
-const PATH = `/persona/${AGENT}`
-const CAROL = 'a0000000-0000-4000-8000-000000000010'
-
-/** What setting a field does to the stored agent, and what `null` does to it inside a mask: `refused` is 422. */
-interface FieldCase {
-  value: unknown
-  becomes: Stored
-  null: 'refused' | Stored
-}
-
-/** The agent's 26 fields, from values that all differ from the stored ones (agent 11, everything set). */
-const FIELDS: Record<string, FieldCase> = {
-  name: { value: '  Renamed ', becomes: { name: 'Renamed' }, null: 'refused' },
-  description: { value: '', becomes: { description: '' }, null: 'refused' },
-  document_set_ids: { value: [3, 1, 3], becomes: { document_set_ids: [1, 3] }, null: 'refused' },
-  num_chunks: { value: 2.5, becomes: { num_chunks: 2.5 }, null: 'refused' },
-  is_public: { value: true, becomes: { is_public: true }, null: 'refused' },
-  recency_bias: { value: 'no_decay', becomes: { recency_bias: 'no_decay' }, null: 'refused' },
-  llm_filter_extraction: { value: false, becomes: { llm_filter_extraction: false }, null: 'refused' },
-  llm_relevance_filter: { value: true, becomes: { llm_relevance_filter: true }, null: 'refused' },
-  tool_ids: { value: [13, 10], becomes: { tool_ids: [10, 13] }, null: 'refused' },
-  system_prompt: { value: 'new system', becomes: { system_prompt: 'new system' }, null: 'refused' },
-  task_prompt: { value: 'new task', becomes: { task_prompt: 'new task' }, null: 'refused' },
-  datetime_aware: { value: false, becomes: { datetime_aware: false }, null: 'refused' },
-  llm_model_provider_override: {
-    value: 'Anthropic',
-    becomes: { llm_model_provider_override: 'Anthropic' },
-    null: { llm_model_provider_override: null },
-  },
-  llm_model_version_override: {
-    value: 'claude',
-    becomes: { llm_model_version_override: 'claude' },
-    null: { llm_model_version_override: null },
-  },
-  starter_messages: {
-    value: [{ name: 'a', message: 'b' }],
-    becomes: { starter_messages: [{ name: 'a', message: 'b' }] },
-    null: { starter_messages: null },
-  },
-  users: { value: [CAROL], becomes: { users: [`${CAROL} viewer`] }, null: 'refused' },
-  groups: { value: [2, 1], becomes: { groups: ['1 editor', '2 viewer'] }, null: 'refused' },
-  remove_image: { value: true, becomes: { uploaded_image_id: null }, null: {} },
-  uploaded_image_id: {
-    value: 'img-2',
-    becomes: { uploaded_image_id: 'img-2' },
-    null: { uploaded_image_id: null },
-  },
-  icon_name: { value: 'Moon', becomes: { icon_name: 'Moon' }, null: { icon_name: null } },
-  search_start_date: {
-    value: '2025-06-01T02:00:00.1234567+02:00',
-    becomes: { search_start_date: '2025-06-01T00:00:00.123456+00:00' },
-    null: { search_start_date: null },
-  },
-  label_ids: { value: [3, 2], becomes: { label_ids: [2, 3] }, null: { label_ids: [] } },
-  is_default_persona: { value: true, becomes: { is_default_persona: true }, null: 'refused' },
-  display_priority: { value: -7, becomes: { display_priority: -7 }, null: { display_priority: null } },
-  user_file_ids: {
-    value: ['f0000000-0000-4000-8000-000000000003'],
-    becomes: { user_file_ids: ['f0000000-0000-4000-8000-000000000003'] },
-    null: { user_file_ids: [] },
-  },
-  replace_base_system_prompt: { value: false, becomes: { replace_base_system_prompt: false }, null: 'refused' },
-}
-
-/** A default agent must be public: the one case that needs another field to be set first. */
-const NEEDS: Record<string, Stored> = { is_default_persona: { is_public: true } }
+const PATH = `/persona/${FULL_AGENT_ID}`
 
 t.test('200 a mask of one field writes that field and nothing else, and null there means null', async t => {
-  t.equal(Object.keys(FIELDS).length, 26)
-  const { call, token, database } = await worldApp(t)
+  const world = await worldApp(t)
+  await makeBobEditor(world)
+  const { call, token, database } = world
   const admin = await token('admin@example.com')
   const send = (query: string, body: unknown) => call('PATCH', `${PATH}${query}`, { token: admin, body })
-  for (const [field, { value, becomes, null: nothing }] of Object.entries(FIELDS)) {
-    for (const [name, needed] of Object.entries(NEEDS[field] ?? {})) {
-      t.equal((await send(`?update_mask=${name}`, { [name]: needed })).statusCode, 200)
+  for (const [field, { accepted, null: nothing, maskedNull = nothing }] of AGENT_FIELD_ROWS) {
+    let changes = 0
+    for (const [sent, stored] of accepted) {
+      const before = await contentOf(world)
+      const answer = await send(`?update_mask=${field}`, { [field]: sent })
+      t.equal(answer.statusCode, 200, `${field}: ${answer.body.slice(0, 500)}`)
+      const becomes = difference(before, { ...before, ...stored })
+      t.same(difference(before, await contentOf(world)), becomes, field)
+      if (Object.keys(becomes).length > 0) {
+        changes++
+        const row = (await auditRows(database.db, 'persona', FULL_AGENT_ID)).at(-1)
+        t.same(row?.fields, Object.keys(becomes), `${field} alone is in the audit row`)
+        t.equal(row?.version_after, versionOf(answer))
+      }
+      const again = await send(`?update_mask=${field}`, { [field]: sent })
+      t.equal(again.headers.etag, answer.headers.etag, `${field} sent again changes nothing`)
     }
-    const before = await storedAgent(database.db, AGENT)
-    const answer = await send(`?update_mask=${field}`, { [field]: value })
-    t.equal(answer.statusCode, 200, `${field}: ${answer.body}`)
-    const after = await storedAgent(database.db, AGENT)
-    t.same(difference(before, after), becomes, field)
-    const row = (await auditRows(database.db, 'persona', AGENT)).at(-1)
-    t.same(row?.fields, Object.keys(becomes), `${field} alone is in the audit row`)
-    t.equal(row?.version_after, versionOf(answer))
-
-    const again = await send(`?update_mask=${field}`, { [field]: value })
-    t.equal(again.headers.etag, answer.headers.etag, `${field} sent again changes nothing`)
+    t.ok(changes > 0, `${field} was changed`)
 
     const absent = await send(`?update_mask=${field}`, {})
     t.equal(absent.statusCode, 422)
     t.same(absent.json(), { detail: [{ loc: ['body', field], msg: 'Field required', type: 'missing' }] })
 
+    const before = await contentOf(world)
     const cleared = await send(`?update_mask=${field}`, { [field]: null })
-    if (nothing === 'refused') {
+    if (typeof maskedNull === 'string') {
       t.equal(cleared.statusCode, 422, `${field}: null`)
       t.same(cleared.json().detail[0].loc, ['body', field])
     } else {
       t.equal(cleared.statusCode, 200, `${field}: null ${cleared.body}`)
-      t.same(difference(after, await storedAgent(database.db, AGENT)), nothing, `${field}: null`)
+      t.same(difference(before, await contentOf(world)), maskedNull, `${field}: null`)
     }
   }
 })
 
 t.test('200 without a mask an optional field is written alone, and what is absent stays', async t => {
-  const { call, token, database } = await worldApp(t)
-  const admin = await token('admin@example.com')
-  const send = (body: unknown) => call('PATCH', PATH, { token: admin, body })
-  for (const [field, { value, becomes }] of Object.entries(FIELDS)) {
-    const before = await storedAgent(database.db, AGENT)
-    const required = Object.fromEntries(Object.keys(REQUIRED_FIELDS).map(name => [name, before[name]]))
-    const answer = await send({ ...required, ...NEEDS[field], [field]: value })
-    t.equal(answer.statusCode, 200, `${field}: ${answer.body}`)
-    t.same(difference(before, await storedAgent(database.db, AGENT)), becomes, field)
+  const world = await worldApp(t)
+  await makeBobEditor(world)
+  const admin = await world.token('admin@example.com')
+  for (const [field, { accepted }] of AGENT_FIELD_ROWS) {
+    for (const [sent, stored] of accepted) {
+      const before = await contentOf(world)
+      const required = Object.fromEntries(REQUIRED_AGENT_FIELDS.map(name => [name, before[name]]))
+      const answer = await world.call('PATCH', PATH, { token: admin, body: { ...required, [field]: sent } })
+      t.equal(answer.statusCode, 200, `${field}: ${answer.body.slice(0, 500)}`)
+      t.same(difference(before, await contentOf(world)), difference(before, { ...before, ...stored }), field)
+    }
   }
 })
 
 t.test('200 the nullable fields whose null leaves them alone clear only inside a mask', async t => {
-  const { call, token, database } = await worldApp(t)
+  const world = await worldApp(t)
+  const { call, token } = world
   const admin = await token('admin@example.com')
-  const before = await storedAgent(database.db, AGENT)
-  const required = Object.fromEntries(Object.keys(REQUIRED_FIELDS).map(name => [name, before[name]]))
-  const nulls = {
-    label_ids: null,
-    user_file_ids: null,
-    uploaded_image_id: null,
-    display_priority: null,
-    remove_image: null,
-  }
+  const before = await contentOf(world)
+  const required = Object.fromEntries(REQUIRED_AGENT_FIELDS.map(name => [name, before[name]]))
+  const kept = AGENT_FIELD_ROWS.filter(([, row]) => row.null === 'kept')
+  t.ok(kept.length >= 5)
+  const nulls = Object.fromEntries(kept.map(([name]) => [name, null]))
   const whole = await call('PATCH', PATH, { token: admin, body: { ...required, ...nulls } })
   t.equal(whole.statusCode, 200, whole.body)
-  t.same(difference(before, await storedAgent(database.db, AGENT)), {})
+  t.same(difference(before, await contentOf(world)), {})
   const mask = Object.keys(nulls).join(',')
   const masked = await call('PATCH', `${PATH}?update_mask=${mask}`, { token: admin, body: nulls })
   t.equal(masked.statusCode, 200, masked.body)
-  t.same(difference(before, await storedAgent(database.db, AGENT)), {
-    label_ids: [],
-    user_file_ids: [],
-    uploaded_image_id: null,
-    display_priority: null,
-  })
+  t.same(difference(before, await contentOf(world)), Object.assign({}, ...kept.map(([, { maskedNull }]) => maskedNull)))
 })
 
 t.test('the rules of the mask itself', async t => {
-  const { call, token, database } = await worldApp(t)
+  const world = await worldApp(t)
+  const { call, token, database } = world
   const admin = await token('admin@example.com')
   const send = (query: string, body: unknown, headers = {}) =>
     call('PATCH', `${PATH}${query}`, { token: admin, body, headers })
-  const before = await storedAgent(database.db, AGENT)
-  const auditedBefore = await auditRows(database.db, 'persona', AGENT)
+  const before = await contentOf(world)
+  const auditedBefore = await auditRows(database.db, 'persona', FULL_AGENT_ID)
 
   t.test('422 unknown names, each on its own, and nothing of the body that the rest does not name', async t => {
     const answer = await send('?update_mask=nam,description,tols', { description: 5, name: 7 })
@@ -223,7 +159,13 @@ t.test('the rules of the mask itself', async t => {
     }
   })
   t.test('nothing of all this was stored', async t => {
-    t.same(difference(before, await storedAgent(database.db, AGENT)), {})
-    t.same(await auditRows(database.db, 'persona', AGENT), auditedBefore)
+    t.same(difference(before, await contentOf(world)), {})
+    t.same(await auditRows(database.db, 'persona', FULL_AGENT_ID), auditedBefore)
   })
 })
+
+/** Everything of the agent that has everything, but for its version. */
+async function contentOf(world: WorldApp): Promise<Stored> {
+  const { version: _, ...content } = await storedAgent(world, FULL_AGENT_ID)
+  return content
+}

@@ -4,7 +4,7 @@ import t from 'tap'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
 import { boundFaults, collectFaults, faultsOfMasked, unknownFields } from '../../src/schema/faults.js'
 import { CustomToolUpdate } from '../../src/tool/schema.js'
-import { fullAgent } from './full-agent.js'
+import { FULL_AGENT_UPDATE } from '../fixtures/agent-fields.js'
 
 const runs = { numRuns: 2000 }
 
@@ -22,7 +22,7 @@ const value = fc.oneof(
 )
 
 const subjects = [
-  [PersonaUpsertRequest, fullAgent],
+  [PersonaUpsertRequest, FULL_AGENT_UPDATE],
   [CustomToolUpdate, { name: 'tool', definition: {}, custom_headers: [{ key: 'a', value: 'b' }], oauth_config_id: 1 }],
 ] as const
 

@@ -1,7 +1,9 @@
 import t from 'tap'
+import { COLUMNS } from '../../src/persona/fields.js'
 import { PersonaSnapshot } from '../../src/persona/schema.js'
 import { compileBody } from '../../src/schema/faults.js'
 import { ToolSnapshot, ValidateToolResponse } from '../../src/tool/schema.js'
+import { FULL_AGENT_UPDATE } from '../fixtures/agent-fields.js'
 
 const tool: ToolSnapshot = {
   id: 7,
@@ -14,21 +16,20 @@ const tool: ToolSnapshot = {
   passthrough_auth: false,
 }
 
-const agent: PersonaSnapshot = {
+/** The columns that a request sets and the snapshot shows, with the examples of the fields. */
+const shownColumns = Object.fromEntries(
+  COLUMNS.filter(([name, { answer }]) => answer !== undefined && name in FULL_AGENT_UPDATE).map(([name]) => [
+    name,
+    FULL_AGENT_UPDATE[name as keyof typeof FULL_AGENT_UPDATE],
+  ]),
+)
+
+const agent = {
+  ...shownColumns,
   id: 1,
-  name: 'Agent',
-  description: '',
-  is_public: true,
   is_visible: true,
-  uploaded_image_id: null,
-  icon_name: null,
-  user_file_ids: [],
-  display_priority: null,
-  is_default_persona: false,
   builtin_persona: false,
-  starter_messages: [{ name: 'a', message: 'b' }],
-  llm_relevance_filter: false,
-  llm_filter_extraction: false,
+  user_file_ids: [],
   tools: [tool],
   labels: [{ id: 1, name: 'label' }],
   owner: { id: 'a0000000-0000-4000-8000-000000000005', email: 'alice@example.com' },
@@ -49,13 +50,19 @@ const agent: PersonaSnapshot = {
       ],
     },
   ],
-  llm_model_provider_override: null,
-  llm_model_version_override: null,
-  num_chunks: 2.5,
 }
+
+/** What the interface document does not demand of an answer. */
+const OPTIONAL = ['system_prompt', 'replace_base_system_prompt', 'task_prompt', 'datetime_aware']
 
 t.test('200: an answer that fits its schema passes the compiled check', async t => {
   t.strictSame(compileBody(PersonaSnapshot).faults(agent, []), [])
+  const least = Object.fromEntries(Object.entries(agent).filter(([name]) => !OPTIONAL.includes(name)))
+  t.strictSame(compileBody(PersonaSnapshot).faults(least, []), [])
+  for (const name of Object.keys(least)) {
+    const { [name]: _, ...without } = agent as Record<string, unknown>
+    t.match(compileBody(PersonaSnapshot).faults(without, []), [{ loc: [name], type: 'missing' }], `${name} is there`)
+  }
   t.strictSame(
     compileBody(PersonaSnapshot).faults({ ...agent, owner: null, starter_messages: null, num_chunks: null }, []),
     [],

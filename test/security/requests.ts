@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
 import { innerSchema } from '../../src/schema/vocabulary.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../../src/tool/schema.js'
-import { fullAgent } from '../schema/full-agent.js'
+import { FULL_AGENT_UPDATE } from '../fixtures/agent-fields.js'
 
 /*
  * Requests that nobody sends in good faith, made from the schemas of the three operations and from the bag of tricks.
@@ -239,7 +239,7 @@ const OPERATIONS = [
     path: '/persona/',
     ids: ['1', '2', '5', '8', '11'],
     schema: PersonaUpsertRequest,
-    full: fullAgent,
+    full: FULL_AGENT_UPDATE,
   },
   {
     method: 'PUT',
