@@ -7,7 +7,7 @@ import pino from 'pino'
 import t from 'tap'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
-import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/migrate.js'
+import { MIGRATIONS, migrate, migrationNames, type SchemaStep, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { Service } from '../src/startup.js'
@@ -33,6 +33,12 @@ function later(oldestProgram: string): Record<string, SchemaStep> {
   }
   return { ...MIGRATIONS, '9000_later': { up, oldestProgram, locks: [] } }
 }
+
+t.test('a migration is a compiled file with a number of its own; other files are passed over', async t => {
+  t.strictSame(migrationNames(['0002_b.js.map', '0002_b.js', '0001_a.d.ts', '0001_a.js']), ['0001_a', '0002_b'])
+  t.throws(() => migrationNames(['0001_a.js', 'draft.js']), /migrations\/draft is not named like 0004_what_it_adds/)
+  t.throws(() => migrationNames(['0001_a.js', '0001_b.js']), /0001_a and 0001_b have the same number/)
+})
 
 t.test('four processes that migrate an empty database at once run each migration once', async t => {
   const { url, database } = await emptyDatabase(t)

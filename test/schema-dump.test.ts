@@ -1,7 +1,8 @@
+import { readdirSync } from 'node:fs'
 import pg from 'pg'
 import t from 'tap'
 import { readConfig } from '../src/config.js'
-import { migrate } from '../src/db/migrate.js'
+import { MIGRATIONS, migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { matchesGolden } from './golden.js'
 import { testDatabase } from './postgres.js'
@@ -59,6 +60,13 @@ interface Index {
   partial: boolean
   of_constraint: boolean
 }
+
+t.test('the migrations that run are those of the reviewed list', async t => {
+  const names = Object.keys(MIGRATIONS)
+  matchesGolden(t, 'test/golden/migrations.txt', `${names.join('\n')}\n`)
+  const sources = readdirSync(new URL('../../migrations/', import.meta.url)).map(file => file.replace(/\.ts$/, ''))
+  t.strictSame(names, sources.sort(), 'every source is compiled, and nothing else is there')
+})
 
 t.test('the migrated schema', async t => {
   const { url } = await testDatabase(t)

@@ -1,10 +1,8 @@
+import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
 import pg from 'pg'
-import * as organisation from '../../migrations/0001_organisation.js'
-import * as toolsAndAgents from '../../migrations/0002_tools_and_agents.js'
-import * as tokensAndAudit from '../../migrations/0003_tokens_and_audit.js'
 import { SQLSTATE } from './connection/sqlstate.js'
 import type { Database } from './tables.js'
 
@@ -32,12 +30,13 @@ export interface SchemaStep {
   locks: readonly string[]
 }
 
-/** Every migration by name, in order. Named here by hand: what runs is what was reviewed, not what lies in a folder. */
-export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = {
-  '0001_organisation': organisation,
-  '0002_tools_and_agents': toolsAndAgents,
-  '0003_tokens_and_audit': tokensAndAudit,
-}
+/** Where the compiled migrations lie, in a checkout, in the image and in an installed package alike. */
+const FOLDER = new URL('../../migrations/', import.meta.url)
+
+/** Every migration by name, in order: the files of the folder. The reviewed list of them is test/golden/migrations.txt. */
+export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = Object.fromEntries(
+  await Promise.all(migrationNames(readdirSync(FOLDER)).map(async name => [name, await readStep(name)] as const)),
+)
 
 export type SchemaState =
   | { kind: 'current' }
@@ -77,6 +76,36 @@ export async function migrate(db: Kysely<Database>, steps = MIGRATIONS): Promise
       return ran
     }),
   )
+}
+
+/**
+ * The names of the migrations among the files of a folder, in order. Throws for a compiled file whose name is not like
+ * `0004_what_it_adds.js`, and for two that have the same number: one of them is left from a build before, or both took it
+ * at the same time.
+ */
+export function migrationNames(files: readonly string[]): string[] {
+  const names = files.filter(file => file.endsWith('.js')).map(file => file.slice(0, -'.js'.length))
+  const numbered = new Map<string, string>()
+  for (const name of names.sort()) {
+    const number = /^(\d{4})_[a-z0-9_]+$/.exec(name)?.[1]
+    if (number === undefined) throw new Error(`migrations/${name} is not named like 0004_what_it_adds`)
+    const other = numbered.get(number)
+    if (other !== undefined) {
+      throw new Error(
+        `${other} and ${name} have the same number: rename the newer one, or delete build/ and build again`,
+      )
+    }
+    numbered.set(number, name)
+  }
+  return names
+}
+
+async function readStep(name: string): Promise<SchemaStep> {
+  const step: Partial<SchemaStep> = await import(new URL(`${name}.js`, FOLDER).href)
+  if (!step.up || !step.oldestProgram || !step.locks) {
+    throw new Error(`migrations/${name} does not export up, oldestProgram and locks`)
+  }
+  return step as SchemaStep // the three that it must have are there
 }
 
 async function pendingSteps(db: Kysely<Database>, steps: Readonly<Record<string, SchemaStep>>): Promise<string[]> {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { type WorldApp, worldApp } from '../app.js'
-import { AGENT_FIELD_ROWS, REQUIRED_AGENT_FIELDS } from '../fixtures/agent-fields.js'
+import { AGENT_FIELD_ROWS, type FieldFixture, REQUIRED_AGENT_FIELDS } from '../fixtures/agent-fields.js'
 import { FULL_AGENT_ID, makeBobEditor, storedAgent } from '../persona/stored-agent.js'
 import { auditRows, difference, type Stored, versionOf, warningsOf } from './stored-state.js'
 
@@ -13,36 +13,30 @@ t.test('200 a mask of one field writes that field and nothing else, and null the
   const admin = await token('admin@example.com')
   const send = (query: string, body: unknown) => call('PATCH', `${PATH}${query}`, { token: admin, body })
   for (const [field, { accepted, null: nothing, maskedNull = nothing }] of AGENT_FIELD_ROWS) {
-    let changes = 0
-    for (const [sent, stored] of accepted) {
-      const before = await contentOf(world)
-      const answer = await send(`?update_mask=${field}`, { [field]: sent })
-      t.equal(answer.statusCode, 200, `${field}: ${answer.body.slice(0, 500)}`)
-      const becomes = difference(before, { ...before, ...stored })
-      t.same(difference(before, await contentOf(world)), becomes, field)
-      if (Object.keys(becomes).length > 0) {
-        changes++
-        const row = (await auditRows(database.db, 'persona', FULL_AGENT_ID)).at(-1)
-        t.same(row?.fields, Object.keys(becomes), `${field} alone is in the audit row`)
-        t.equal(row?.version_after, versionOf(answer))
-      }
-      const again = await send(`?update_mask=${field}`, { [field]: sent })
-      t.equal(again.headers.etag, answer.headers.etag, `${field} sent again changes nothing`)
-    }
-    t.ok(changes > 0, `${field} was changed`)
+    const before = await contentOf(world)
+    const { sent, becomes } = firstChange(before, accepted)
+    const answer = await send(`?update_mask=${field}`, { [field]: sent })
+    t.equal(answer.statusCode, 200, `${field}: ${answer.body}`)
+    const after = await contentOf(world)
+    t.same(difference(before, after), becomes, field)
+    const row = (await auditRows(database.db, 'persona', FULL_AGENT_ID)).at(-1)
+    t.same(row?.fields, Object.keys(becomes), `${field} alone is in the audit row`)
+    t.equal(row?.version_after, versionOf(answer))
+
+    const again = await send(`?update_mask=${field}`, { [field]: sent })
+    t.equal(again.headers.etag, answer.headers.etag, `${field} sent again changes nothing`)
 
     const absent = await send(`?update_mask=${field}`, {})
     t.equal(absent.statusCode, 422)
     t.same(absent.json(), { detail: [{ loc: ['body', field], msg: 'Field required', type: 'missing' }] })
 
-    const before = await contentOf(world)
     const cleared = await send(`?update_mask=${field}`, { [field]: null })
     if (typeof maskedNull === 'string') {
       t.equal(cleared.statusCode, 422, `${field}: null`)
       t.same(cleared.json().detail[0].loc, ['body', field])
     } else {
       t.equal(cleared.statusCode, 200, `${field}: null ${cleared.body}`)
-      t.same(difference(before, await contentOf(world)), maskedNull, `${field}: null`)
+      t.same(difference(after, await contentOf(world)), maskedNull, `${field}: null`)
     }
   }
 })
@@ -52,13 +46,12 @@ t.test('200 without a mask an optional field is written alone, and what is absen
   await makeBobEditor(world)
   const admin = await world.token('admin@example.com')
   for (const [field, { accepted }] of AGENT_FIELD_ROWS) {
-    for (const [sent, stored] of accepted) {
-      const before = await contentOf(world)
-      const required = Object.fromEntries(REQUIRED_AGENT_FIELDS.map(name => [name, before[name]]))
-      const answer = await world.call('PATCH', PATH, { token: admin, body: { ...required, [field]: sent } })
-      t.equal(answer.statusCode, 200, `${field}: ${answer.body.slice(0, 500)}`)
-      t.same(difference(before, await contentOf(world)), difference(before, { ...before, ...stored }), field)
-    }
+    const before = await contentOf(world)
+    const { sent, becomes } = firstChange(before, accepted)
+    const required = Object.fromEntries(REQUIRED_AGENT_FIELDS.map(name => [name, before[name]]))
+    const answer = await world.call('PATCH', PATH, { token: admin, body: { ...required, [field]: sent } })
+    t.equal(answer.statusCode, 200, `${field}: ${answer.body}`)
+    t.same(difference(before, await contentOf(world)), becomes, field)
   }
 })
 
@@ -163,6 +156,15 @@ t.test('the rules of the mask itself', async t => {
     t.same(await auditRows(database.db, 'persona', FULL_AGENT_ID), auditedBefore)
   })
 })
+
+/** The first accepted value of a field that this agent has not, and what it changes. */
+function firstChange(before: Stored, accepted: FieldFixture['accepted']): { sent: unknown; becomes: Stored } {
+  for (const [sent, stored] of accepted) {
+    const becomes = difference(before, { ...before, ...stored })
+    if (Object.keys(becomes).length > 0) return { sent, becomes }
+  }
+  throw new Error('no accepted value changes the agent')
+}
 
 /** Everything of the agent that has everything, but for its version. */
 async function contentOf(world: WorldApp): Promise<Stored> {
