@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { parseDatabaseUrl } from './db/connection/database-url.js'
 import { InvalidKeyRing, parseKeyRing } from './secrets/key-ring.js'
@@ -11,6 +12,8 @@ interface Setting<Value> {
   description: string
   /** For people: which texts are taken, such as `0 to 65535`. */
   takes: string
+  /** Another variable, which may name a file that holds the value: for what should not stand in the environment. */
+  fileEnv?: string
   /** The value, or why the text is refused. The refusal never repeats a text that may be secret. */
   read(text: string): { value: Value } | { faults: string[] }
 }
@@ -24,7 +27,7 @@ const SETTINGS = {
     host: text('HOST', '127.0.0.1', 'Address to listen on.'),
     port: count('PORT', 8080, 0, 65535, 'Port; 0 picks a free one.'),
     metricsPort: optional(count('METRICS_PORT', 0, 0, 65535, 'Own port for /metrics; 0 picks a free one.')),
-    metricsToken: optional(
+    metricsToken: secret(
       checked('METRICS_TOKEN', 'Bearer token of /metrics for other than loopback peers.', token =>
         token.length < 16 ? ['must be a text of at least 16 characters'] : [],
       ),
@@ -83,7 +86,7 @@ const SETTINGS = {
     ),
   },
   database: {
-    url: optional(
+    url: secret(
       checked('DATABASE_URL', 'PostgreSQL 15 or later; may name several hosts. Absent: the embedded server.', url => {
         const parsed = parseDatabaseUrl(url)
         return parsed.ok ? [] : parsed.faults
@@ -258,15 +261,17 @@ export class InvalidConfiguration extends Error {
 }
 
 /**
- * Makes the configuration from an environment. Pure. An empty value counts as absent. Throws `InvalidConfiguration` with
- * every fault at once.
+ * Makes the configuration from an environment, and from the files that it names for secrets. An empty value counts as
+ * absent. Throws `InvalidConfiguration` with every fault at once.
  */
 export function readConfig(env: Record<string, string | undefined>): Config {
   const faults: string[] = []
   const readGroup = (group: Record<string, Setting<unknown>>) =>
     Object.entries(group).map(([name, setting]) => {
-      const given = env[setting.env] || setting.default
-      const read = setting.read(given)
+      const found = givenText(env, setting)
+      if ('fault' in found) faults.push(found.fault)
+      if ('fault' in found) return [name, undefined]
+      const read = setting.read(found.text || setting.default)
       if ('value' in read) return [name, read.value]
       faults.push(...read.faults.map(fault => `${setting.env}: ${fault}`))
       return [name, undefined]
@@ -276,6 +281,25 @@ export function readConfig(env: Record<string, string | undefined>): Config {
   faults.push(...contradictions(config))
   if (faults.length > 0) throw new InvalidConfiguration(faults)
   return config
+}
+
+/** The text that the environment gives for a setting, in the variable or in the file that another one names. */
+function givenText(
+  env: Record<string, string | undefined>,
+  setting: Setting<unknown>,
+): { text: string } | { fault: string } {
+  const { [setting.env]: text = '' } = env
+  const path = setting.fileEnv && env[setting.fileEnv]
+  if (!path) return { text }
+  if (text !== '') return { fault: `${setting.env} and ${setting.fileEnv} exclude each other` }
+  try {
+    const content = readFileSync(path, 'utf8').trim()
+    return content === '' ? { fault: `${setting.fileEnv}: the file is empty` } : { text: content }
+  } catch (error) {
+    // A system error goes on with the path, and somebody may have put the secret itself there.
+    const reason = error instanceof Error ? error.message.split(', ', 1)[0] : 'unknown'
+    return { fault: `${setting.fileEnv}: the file cannot be read (${reason})` }
+  }
 }
 
 /** What no setting shows by itself. A setting that was refused is undefined here and contradicts nothing. */
@@ -305,14 +329,21 @@ export interface DescribedSetting {
 /** Every setting, in the order in which they are declared. */
 export function describeSettings(): DescribedSetting[] {
   return Object.entries(SETTINGS).flatMap(([group, settings]) =>
-    Object.values<Setting<unknown>>(settings).map(({ env, default: byDefault, takes, description }) => {
-      return { group, name: env, default: byDefault, takes, description }
+    Object.values<Setting<unknown>>(settings).flatMap(({ env, fileEnv, default: byDefault, takes, description }) => {
+      const own = { group, name: env, default: byDefault, takes, description }
+      if (fileEnv === undefined) return [own]
+      return [own, { group, name: fileEnv, default: '', takes: 'text', description: `File that holds ${env}.` }]
     }),
   )
 }
 
 function text(env: string, byDefault: string, description: string): Setting<string> {
   return { env, default: byDefault, description, takes: 'text', read: value => ({ value }) }
+}
+
+/** One that may be absent, and may stand in a file that `..._FILE` names. */
+function secret<Value>(setting: Setting<Value>): Setting<Value | undefined> {
+  return { ...optional(setting), fileEnv: `${setting.env}_FILE` }
 }
 
 function checked(env: string, description: string, faultsOf: (text: string) => string[]): Setting<string> {

@@ -10,6 +10,8 @@ import { firstAdministrator } from './admin/people.js'
 import { announceService } from './admin/services.js'
 import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig } from './config.js'
+import { ServerUnfit } from './db/connection/database-error.js'
+import { describeServer } from './db/connection/database-server.js'
 import { EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { makeLogger } from './http/logging.js'
@@ -44,6 +46,7 @@ async function main(): Promise<void> {
       onError: error => log.warn({ err: error }, 'an idle connection to the database was lost'),
       onStatement: traced(exchange => metrics.databaseExchange(exchange)),
       onPoolWait: durationMs => metrics.poolWait(durationMs),
+      onServer: server => log.info({ server: describeServer(server) }, 'connected to the database'),
     },
     (line, level) => log[level ?? 'info'](line),
   )
@@ -148,6 +151,7 @@ function explain(error: unknown): { message: string; code: number } {
     error instanceof InvalidConfiguration ||
     error instanceof KeyRingMissing ||
     error instanceof SecretCorrupt ||
+    error instanceof ServerUnfit ||
     error instanceof EmbeddedUnavailable
   ) {
     return { message: error.message, code: EXIT_CONFIGURATION }

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config } from './config.js'
-import { rootCause } from './db/connection/database-error.js'
-import { isAboutConnecting } from './db/connection/sqlstate.js'
+import { rootCause, ServerUnfit } from './db/connection/database-error.js'
+import { classifyDatabaseError, type DatabaseErrorKind, isAboutConnecting } from './db/connection/sqlstate.js'
 import { migrate, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice } from './db/open.js'
 import type { ServiceDatabase } from './db/transaction.js'
@@ -51,7 +51,8 @@ export class Service {
   /** What was found of the schema when it had this many steps. */
   #checked: { steps: number; state: Promise<Readiness> } | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
-
+  /** The check of the database that is under way, and whether it has an answer to its questions already. */
+  #probing: { answer: Promise<Readiness>; startedAt: number; isAnswered: boolean } | undefined
   readonly #unreachable: Readiness
 
   constructor(options: ServiceOptions) {
@@ -62,7 +63,8 @@ export class Service {
 
   /**
    * Tries until the database is there and the schema fits, with growing pauses; answers false once it drains.
-   * Throws `SecretCorrupt` when the ring has another key under the id that the database names: waiting does not help.
+   * Throws what waiting does not help against: `SecretCorrupt` when the ring has another key under the id that the database
+   * names, `ServerUnfit` when the server is none that the service can work with.
    */
   async start(): Promise<boolean> {
     for (let pauseMs = RETRY_MIN_MS; !this.#draining; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
@@ -83,11 +85,16 @@ export class Service {
     return this.#vault
   }
 
-  /** The state now, for a readiness probe: asks the database. Never throws. */
+  /**
+   * The state now, for a readiness probe: asks the database, and has it store something. Never throws. Probes that come
+   * while one is under way share its answer: a database that hangs holds one connection, not one for each.
+   */
   async readiness(): Promise<Readiness> {
     if (this.#draining || this.#vault === null) return this.current()
-    const unanswered = sleep(PROBE_TIMEOUT_MS, this.#unreachable, { ref: false })
-    return await Promise.race([this.#probe(this.#vault), unanswered])
+    const probing = this.#probing ?? this.#startProbe(this.#vault)
+    const leftMs = Math.max(probing.startedAt + PROBE_TIMEOUT_MS - performance.now(), 0)
+    const late = sleep(leftMs, undefined, { ref: false })
+    return (await Promise.race([probing.answer, late])) ?? (probing.isAnswered ? UNCONFIRMED : this.#unreachable)
   }
 
   /**
@@ -130,7 +137,7 @@ export class Service {
       this.#note({ status: 'ready' })
       return true
     } catch (error) {
-      if (error instanceof SecretCorrupt) throw error
+      if (error instanceof SecretCorrupt || error instanceof ServerUnfit) throw error
       log.debug({ err: error }, 'the database cannot be used yet')
       this.#wait(error)
       this.#note(this.#unreachable)
@@ -173,14 +180,36 @@ export class Service {
     return found
   }
 
+  #startProbe(vault: Vault) {
+    const probing = { answer: this.#probe(vault), startedAt: performance.now(), isAnswered: false }
+    this.#probing = probing
+    return probing
+  }
+
   async #probe(vault: Vault): Promise<Readiness> {
     try {
       const schema = await this.#schema()
       if (schema.status === 'unavailable') return schema
-      return (await this.#lacksKeys(vault)) ? KEY_MISSING : { status: 'ready' }
+      const lacksKeys = await this.#lacksKeys(vault)
+      if (this.#probing) this.#probing.isAnswered = true
+      return (await this.#whyNoWrites()) ?? (lacksKeys ? KEY_MISSING : { status: 'ready' })
     } catch (error) {
       this.#options.log.warn({ err: error }, 'the readiness check could not reach the database')
       return this.#unreachable
+    } finally {
+      this.#probing = undefined
+    }
+  }
+
+  /** Why the database that answers stores nothing; undefined when it does. */
+  async #whyNoWrites(): Promise<Readiness | undefined> {
+    try {
+      await this.#options.database.confirmWrites()
+      return undefined
+    } catch (error) {
+      this.#options.log.warn({ err: error }, 'the readiness check could not store anything in the database')
+      const detail = NO_WRITES[classifyDatabaseError(error).kind]
+      return detail === undefined ? UNCONFIRMED : { ...UNCONFIRMED, detail }
     }
   }
 
@@ -206,6 +235,17 @@ export class Service {
 }
 
 const DRAINING: Readiness = { status: 'unavailable', reason: 'draining', detail: 'This process is shutting down.' }
+
+const UNCONFIRMED: Readiness & { status: 'unavailable' } = {
+  status: 'unavailable',
+  reason: 'database_unreachable',
+  detail: 'The database answers and does not confirm changes: see whether its standby is there and its disk has space.',
+}
+
+const NO_WRITES: Partial<Record<DatabaseErrorKind, string>> = {
+  read_only: 'The database accepts no changes: it is a standby, was deposed, or is set to read only.',
+  disk_full: 'The database has no space left for changes: its disk is full.',
+}
 
 const KEY_MISSING: Readiness = {
   status: 'degraded',

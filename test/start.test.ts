@@ -94,6 +94,31 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
 })
 
 t.test(
+  'secrets stand in files that DATABASE_URL_FILE and METRICS_TOKEN_FILE name; a bad file ends the start',
+  async t => {
+    const { DATABASE_URL, ...rest } = env
+    const file = join(folder, 'database-url')
+    writeFileSync(file, `${DATABASE_URL}\n`)
+    const told = agentctl(['status', '--json'], { DATABASE_URL: '', DATABASE_URL_FILE: file })
+    t.match({ status: told.status, stderr: told.stderr }, { status: 0, stderr: '' })
+    const faults = async (names: Record<string, string>) =>
+      (await serverExit({ ...rest, LOG_LEVEL: 'silent', ...names })).output.split('\n').slice(1, -1)
+    t.strictSame(await faults({ DATABASE_URL: 'postgresql://u:hunter2@a/b', DATABASE_URL_FILE: file }), [
+      '  DATABASE_URL and DATABASE_URL_FILE exclude each other',
+    ])
+    writeFileSync(file, '\n')
+    t.strictSame(await faults({ DATABASE_URL_FILE: file, METRICS_TOKEN_FILE: join(folder, 'none') }), [
+      '  METRICS_TOKEN_FILE: the file cannot be read (ENOENT: no such file or directory)',
+      '  DATABASE_URL_FILE: the file is empty',
+    ])
+    writeFileSync(file, 'short')
+    t.strictSame(await faults({ DATABASE_URL, METRICS_TOKEN_FILE: file }), [
+      '  METRICS_TOKEN: must be a text of at least 16 characters',
+    ])
+  },
+)
+
+t.test(
   'exit 78: what this user may not read or write',
   { skip: process.geteuid?.() === 0 && 'root may all' },
   async t => {

@@ -19,7 +19,7 @@ export interface OpenedDatabase {
 /** No database is named, and there is no embedded one to join. The message says what to set. */
 export class NoDatabase extends Error {}
 
-export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait' | 'onError'>
+export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait' | 'onError' | 'onServer'>
 
 /**
  * Opens the external database of `DATABASE_URL`, or starts or joins the embedded one below `DATA_DIR`. The pool connects
@@ -53,7 +53,7 @@ export async function openConfiguredDatabase(
   return { database, embedded, description: `embedded PostgreSQL ${embedded.version}`, close }
 }
 
-/** What helps a person whose database does not answer, as the end of a sentence. `url` is that of `DATABASE_URL`. */
+/** What helps a person whose database does not answer, as the end of a sentence. `url` is what names it, if anything does. */
 export function connectAdvice(url: string | undefined): string {
   return url
     ? 'check that it runs, and host, user, password and database in DATABASE_URL'

@@ -76,6 +76,75 @@ t.test('user, password and database may stand in the parameters; given twice the
   t.strictSame(faults('postgresql://u@a/d?user=v&dbname=e'), ['user is given twice', 'dbname is given twice'])
 })
 
+t.test('hosts in the authority with one port for all, as libpq reads it', async t => {
+  t.strictSame(read('postgresql://u@a,b/db?port=5433').hosts, [
+    { host: 'a', port: 5433 },
+    { host: 'b', port: 5433 },
+  ])
+  t.strictSame(faults('postgresql://u@a:1,b/db?port=5433'), ['port is given twice'])
+  t.strictSame(faults('postgresql://u@a/db?host=b'), ['host is given twice'])
+})
+
+t.test('a list of key=value, as libpq reads it', async t => {
+  const url = read(
+    String.raw`host=a,b port=1,2 dbname = 'my db' user=al\ ice password='it\'s \\ secret' connect_timeout=3`,
+  )
+  t.strictSame(
+    { ...url, password: url.password },
+    {
+      hosts: [
+        { host: 'a', port: 1 },
+        { host: 'b', port: 2 },
+      ],
+      user: 'al ice',
+      password: String.raw`it's \ secret`,
+      database: 'my db',
+      targetSessionAttrs: 'read-write',
+      ssl: { mode: 'disable' },
+      connectTimeoutMs: 3_000,
+    },
+  )
+  t.strictSame(read('host=/run/postgresql dbname=d').hosts, [{ host: '/run/postgresql', port: 5432 }])
+  t.strictSame(faults('host=a foo=1').length, 1)
+  for (const text of ['host', "host='a", 'host=a nonsense', 'a b=c', '']) t.equal(faults(text).length, 1, text)
+})
+
+t.test('what operators write is taken', async t => {
+  const taken: [string, Partial<DatabaseUrl>][] = [
+    ['target_session_attrs=primary', { targetSessionAttrs: 'read-write' }],
+    ['target_session_attrs=read-write', { targetSessionAttrs: 'read-write' }],
+    ['keepalives=1&keepalives_idle=30', { keepAliveIdleMs: 30_000 }],
+    ['keepalives=0', { keepAliveIdleMs: null }],
+    ['options=-c%20search_path%3Dagents', { options: '-c search_path=agents' }],
+  ]
+  for (const [query, expected] of taken) t.match(read(`postgresql://a/db?${query}`), expected, query)
+})
+
+t.test('what is not supported is refused with what to write instead', async t => {
+  const refused: [string, RegExp][] = [
+    ['target_session_attrs=standby', /any, primary or read-write/],
+    ['target_session_attrs=prefer-standby', /any, primary or read-write/],
+    ['sslmode=prefer', /write disable or require$/],
+    ['sslmode=allow', /write disable or require$/],
+    ['tcp_user_timeout=5000', /STATEMENT_TIMEOUT_MS/],
+    ['keepalives_interval=5', /leave it out/],
+    ['keepalives_count=5', /leave it out/],
+    ['hostaddr=10.0.0.1', /write the address as host$/],
+    ['channel_binding=require', /sslmode=verify-full/],
+    ['ssl=true', /write sslmode=require/],
+    ['pgbouncer=true', /PREPARED_STATEMENTS=off$/],
+    ['schema=agents', /search_path/],
+    ['client_encoding=utf8', /leave it out/],
+    ['passfile=x', /DATABASE_URL_FILE/],
+    ['constructor=x', /^the parameter constructor is not supported; these are: host, port/],
+  ]
+  for (const [query, sentence] of refused) {
+    const found = faults(`postgresql://a/db?${query}`)
+    t.equal(found.length, 1, query)
+    t.match(found[0], sentence, query)
+  }
+})
+
 t.test('every fault is reported at once', async t => {
   t.strictSame(
     faults(
@@ -87,12 +156,12 @@ t.test('every fault is reported at once', async t => {
       'the port of host 1 is no number from 1 t',
       'host 2 is no host',
       'the port of host 3 is no number from 1 t',
-      'target_session_attrs must be any or read',
+      'target_session_attrs must be any, primar',
       'sslmode=prefer is not supported, as it m',
       'connect_timeout must be a number of seco',
     ],
   )
-  t.strictSame(faults('mysql://a/b'), ['it does not start with postgresql://'])
+  t.strictSame(faults('mysql://a/b'), ['it does not start with postgresql:// and is not a list of key=value'])
   t.equal(faults('postgresql:///db').length, 1)
 })
 
@@ -109,6 +178,10 @@ t.test('no part of the password is in a fault, a description, printed or in JSON
     'postgresql://a?password=hunter2&sslmode=x',
     'postgresql://u:p#hunter2@a:x/db',
     'hunter2',
+    'password=hunter2',
+    'host=a password=hunter2 foo=1',
+    "host=a password='hunter2",
+    'host=a password=x hunter2',
   ]
   for (const text of texts) {
     const parsed = parseDatabaseUrl(text)

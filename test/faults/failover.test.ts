@@ -1,11 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
-import { Cluster } from './cluster.js'
 import { findings } from './findings.js'
 import { Load } from './load.js'
+import { primaryAndStandby } from './pair.js'
 import { ServiceProcess } from './service.js'
-import { makeWorld } from './world.js'
 
 const PATIENCE_MS = 20_000
 
@@ -14,7 +13,7 @@ t.setTimeout(120_000)
 t.test(
   'no acknowledged update is lost when the standby hangs, and when the primary dies and the standby takes over',
   async t => {
-    const { primary, standby, token } = await pair()
+    const { primary, standby, token } = await primaryAndStandby()
     t.teardown(() => Promise.all([primary.remove(), standby.remove()]))
     const service = await ServiceProcess.start({
       DATABASE_URL: `postgresql://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/world?target_session_attrs=read-write`,
@@ -58,29 +57,6 @@ t.test(
     t.ok(Math.max(...load.sent.map(({ durationMs }) => durationMs)) < 10_000)
   },
 )
-
-/** A primary that commits only what its standby has, and that standby. */
-async function pair() {
-  const primary = await Cluster.create()
-  const token = await makeWorld(primary.url())
-  await primary.stop()
-  const standby = await Cluster.copyOf(primary, 'second')
-  primary.configure('synchronous_standby_names', 'second')
-  await primary.start()
-  standby.launch()
-  await standby.ready()
-  const deadline = Date.now() + PATIENCE_MS
-  while (!(await isReplicated(primary))) {
-    if (Date.now() > deadline) throw new Error(`the standby does not follow: ${standby.log.slice(-2_000)}`)
-    await sleep(50)
-  }
-  return { primary, standby, token }
-}
-
-async function isReplicated(primary: Cluster): Promise<boolean> {
-  const rows = await primary.query(`select from pg_stat_replication where sync_state = 'sync'`, [], 'postgres')
-  return rows.length > 0
-}
 
 /** When the first update that was sent after a moment was acknowledged. */
 async function success(load: Load, after: number): Promise<number> {

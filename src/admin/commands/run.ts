@@ -1,5 +1,11 @@
 import { InvalidConfiguration } from '../../config.js'
-import { ConnectionLost, DatabaseClosed, PoolExhausted, rootCause } from '../../db/connection/database-error.js'
+import {
+  ConnectionLost,
+  DatabaseClosed,
+  PoolExhausted,
+  rootCause,
+  ServerUnfit,
+} from '../../db/connection/database-error.js'
 import { classifyDatabaseError, SQLSTATE } from '../../db/connection/sqlstate.js'
 import { EmbeddedUnavailable } from '../../db/embedded/embedded.js'
 import { connectAdvice, NoDatabase } from '../../db/open.js'
@@ -101,7 +107,8 @@ function explained(
     error instanceof InvalidConfiguration ||
     error instanceof KeyRingMissing ||
     error instanceof NotConfigured ||
-    error instanceof NoDatabase
+    error instanceof NoDatabase ||
+    error instanceof ServerUnfit
   ) {
     return { message, status: EXIT.configuration }
   }
@@ -109,7 +116,7 @@ function explained(
   if (error instanceof EmbeddedUnavailable) return { message, status: EXIT.unreachable }
   if (isUnreachable(error)) {
     return {
-      message: `the database cannot be reached: ${rootCause(error)}; ${connectAdvice(env.DATABASE_URL)}`,
+      message: `the database cannot be reached: ${rootCause(error)}; ${connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE)}`,
       status: EXIT.unreachable,
     }
   }

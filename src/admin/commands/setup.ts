@@ -1,4 +1,5 @@
 import { describeSettings, InvalidConfiguration, readConfig } from '../../config.js'
+import { describeServer } from '../../db/connection/database-server.js'
 import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
 import { VERSION } from '../../version.js'
 import { readFailures } from '../failures.js'
@@ -140,7 +141,7 @@ async function migrateCommand(call: Call): Promise<number | undefined> {
 
 async function statusCommand(call: Call): Promise<undefined> {
   const ring = await call.ring()
-  const { description } = await call.rawDatabase()
+  const { description, database } = await call.rawDatabase()
   const services = await Promise.all(
     runningServices(call.config, call.env).map(async url => ({
       url,
@@ -151,6 +152,7 @@ async function statusCommand(call: Call): Promise<undefined> {
   const errors = shown.flatMap(({ recent_errors }) => recent_errors ?? [])
   const status = {
     ...(await readStatus((await call.database()).db, ring)),
+    server: database.server ? describeServer(database.server) : null,
     services: shown.map(({ url }) => url),
     recent_errors: shown.length === 0 ? null : errors,
   }
@@ -158,9 +160,9 @@ async function statusCommand(call: Call): Promise<undefined> {
     call.printJson(status)
     return undefined
   }
-  const { server, size, read_only } = status.database
+  const { size, read_only } = status.database
   call.print(`version   ${status.version}`)
-  call.print(`database  ${description}: PostgreSQL ${server}, ${size}${read_only ? ', read only' : ''}`)
+  call.print(`database  ${description}: ${status.server}, ${size}${read_only ? ', read only' : ''}`)
   call.print(`schema    ${status.schema.kind}`)
   call.print('')
   call.printTable(Object.entries(status.counts).map(([what, count]) => [what.replaceAll('_', ' '), count]))

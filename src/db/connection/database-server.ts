@@ -6,8 +6,8 @@ export interface DatabaseServer {
   acceptsWrites: boolean
   /** Whether nobody stands in between who has server connections of his own, as a pooler does. */
   isDirect: boolean
-  /** Of the cluster: standbys and whoever was promoted have the same. */
-  system: string
+  /** Of the cluster: standbys and whoever was promoted have the same. Null where the server does not tell its past. */
+  system: string | null
   /** Each promotion begins a new one: of two servers that accept writes, the one with the higher number was promoted later. */
   timeline: number
   /** When the server was started, in seconds since 1970: tells two servers of one cluster apart. */
@@ -21,7 +21,19 @@ export interface DatabaseServer {
  * that was promoted since. Of several primaries, or behind a pooler, another one may have it.
  */
 export function speaksFor(server: DatabaseServer | undefined, lost: DatabaseServer | undefined): boolean {
-  if (!server?.isDirect || !lost?.isDirect || server.system !== lost.system) return false
+  if (!server?.isDirect || !lost?.isDirect || !isSameCluster(server, lost)) return false
   if (server.startedAt === lost.startedAt || server.timeline > lost.timeline) return true
   return server.timeline === lost.timeline && server.place === lost.place && server.startedAt > lost.startedAt
+}
+
+/** Whether two servers share their past. One that does not tell it shares it with nobody. */
+export function isSameCluster(one: DatabaseServer, other: DatabaseServer): boolean {
+  return one.system !== null && one.system === other.system
+}
+
+/** What the server is, for people and logs: its version, and what keeps the service from settling an update in doubt. */
+export function describeServer({ version, isDirect, system }: DatabaseServer): string {
+  const [name = version] = version.split(' on ')
+  if (!isDirect) return `${name}, through a pooler`
+  return system === null ? `${name}, which does not tell its past` : name
 }

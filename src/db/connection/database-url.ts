@@ -1,11 +1,11 @@
 /**
- * Reads `DATABASE_URL`. pg knows one host only and reads unknown parameters as anything; this reads what libpq reads
- * (PostgreSQL documentation, "Connection URIs") as far as the service supports it, and names everything else as a fault:
+ * Reads `DATABASE_URL`, in the two forms of libpq (PostgreSQL documentation, "Connection Strings"):
  *
- *     postgresql://user:password@a:5432,b:5432/database?target_session_attrs=read-write&sslmode=verify-full
- *     postgresql:///database?host=/var/run/postgresql
+ *     postgresql://user:password@a:5432,b:5432/database?target_session_attrs=primary&sslmode=verify-full
+ *     host=a,b port=5432 dbname=database user=user password='pass word'
  *
- * No message holds any part of the password.
+ * pg knows one host only and takes unknown parameters for anything. What is not supported is named as a fault, with what to
+ * write instead. No message holds any part of the password.
  */
 
 export interface DatabaseHost {
@@ -29,6 +29,10 @@ export interface DatabaseUrl {
   applicationName?: string
   /** From `connect_timeout`, which is in seconds. */
   connectTimeoutMs?: number
+  /** After so long a silence TCP asks whether the server is there; null: never. From `keepalives` and `keepalives_idle`. */
+  keepAliveIdleMs?: number | null
+  /** Options for the start of a session, as `-c search_path=agents`. */
+  options?: string
 }
 
 export type ParsedDatabaseUrl = { ok: true; url: DatabaseUrl } | { ok: false; faults: string[] }
@@ -49,16 +53,40 @@ const PARAMETERS = [
   'sslkey',
   'application_name',
   'connect_timeout',
+  'keepalives',
+  'keepalives_idle',
+  'options',
 ] as const
 type Parameter = (typeof PARAMETERS)[number]
+type Values = Partial<Record<Parameter, string>>
 
-/** Reads a connection URL. Reports every fault at once, in sentences without secrets. Never throws. */
+/** Parameters of libpq and of other programs, with what to write instead. */
+const INSTEAD: Readonly<Record<string, string>> = {
+  hostaddr: 'write the address as host',
+  channel_binding: 'leave it out, and write sslmode=verify-full: a checked certificate keeps others out',
+  client_encoding: 'leave it out: it is UTF8 always',
+  connection_limit: 'leave it out, and set DATABASE_POOL_SIZE',
+  gssencmode: 'leave it out, and write sslmode=require',
+  keepalives_count: 'leave it out: ten questions, one a second, are asked behind keepalives_idle',
+  keepalives_interval: 'leave it out: ten questions, one a second, are asked behind keepalives_idle',
+  load_balance_hosts: 'leave it out: connections go to the one server that accepts writes',
+  passfile: 'write the password, or keep the whole text in a file that DATABASE_URL_FILE names',
+  pgbouncer: 'leave it out, and set PREPARED_STATEMENTS=off',
+  schema: 'write options=-c%20search_path=... with its name',
+  service: 'write host, dbname and user',
+  ssl: 'write sslmode=require, or better verify-full',
+  tcp_user_timeout: 'leave it out: a server silent for STATEMENT_TIMEOUT_MS and two seconds is given up',
+}
+
+/** Reads a connection string. Reports every fault at once, in sentences without secrets. Never throws. */
 export function parseDatabaseUrl(text: string): ParsedDatabaseUrl {
   const faults: string[] = []
-  if (!SCHEME.test(text)) return { ok: false, faults: ['it does not start with postgresql://'] }
-  const parts = splitUrl(text.replace(SCHEME, ''))
-  const values = readValues(parts, faults)
-  const hosts = readHosts(parts.hosts, values, faults)
+  const given = SCHEME.test(text) ? urlPairs(text.replace(SCHEME, '')) : dsnPairs(text)
+  if (given === undefined) {
+    return { ok: false, faults: ['it does not start with postgresql:// and is not a list of key=value'] }
+  }
+  const values = readValues(given, faults)
+  const hosts = readHosts(values, faults)
   const url: DatabaseUrl = {
     hosts,
     ...optional('user', values.user),
@@ -66,7 +94,9 @@ export function parseDatabaseUrl(text: string): ParsedDatabaseUrl {
     targetSessionAttrs: readTarget(values.target_session_attrs, hosts.length, faults),
     ssl: readSsl(values, faults),
     ...optional('applicationName', values.application_name),
-    ...optional('connectTimeoutMs', readConnectTimeout(values.connect_timeout, faults)),
+    ...optional('connectTimeoutMs', readSeconds('connect_timeout', values, faults)),
+    ...optional('keepAliveIdleMs', readKeepAlive(values, faults)),
+    ...optional('options', values.options),
   }
   if (values.password !== undefined) Object.defineProperty(url, 'password', { value: values.password })
   return faults.length > 0 ? { ok: false, faults } : { ok: true, url }
@@ -80,97 +110,84 @@ export function describeDatabase(url: DatabaseUrl): string {
   return `postgresql://${user}${hosts.join(',')}/${url.database ?? ''} (${notes.join(', ')})`
 }
 
-interface UrlParts {
-  user?: string
-  password?: string
-  hosts: string
-  database: string
-  query: string
-}
+/** Names and values as they were written; a value that cannot be decoded is undefined. */
+type Pairs = [name: string, value: string | undefined][]
 
-/** Cuts the URL, its scheme already gone, at its delimiters. Nothing is decoded yet. */
-function splitUrl(rest: string): UrlParts {
-  const queryAt = rest.indexOf('?')
-  const query = queryAt < 0 ? '' : rest.slice(queryAt + 1)
-  const place = queryAt < 0 ? rest : rest.slice(0, queryAt)
+/** The parts of a URL, its scheme already gone, under the names of parameters. */
+function urlPairs(rest: string): Pairs {
+  const [place, query] = cut(rest, rest.indexOf('?'))
   // A password may hold an unencoded "@" or "/" in practice: what comes after the last "@" is the host.
   const at = place.lastIndexOf('@')
-  const userInfo = at < 0 ? '' : place.slice(0, at)
-  const hostAndPath = place.slice(at + 1)
-  const slash = hostAndPath.indexOf('/')
-  const colon = userInfo.indexOf(':')
-  const user = colon < 0 ? userInfo : userInfo.slice(0, colon)
-  return {
-    ...(user !== '' && { user }),
-    ...(colon >= 0 && { password: userInfo.slice(colon + 1) }),
-    hosts: slash < 0 ? hostAndPath : hostAndPath.slice(0, slash),
-    database: slash < 0 ? '' : hostAndPath.slice(slash + 1),
-    query,
+  const [user, password] = cut(place.slice(0, Math.max(at, 0)), place.indexOf(':') < at ? place.indexOf(':') : -1)
+  const address = place.slice(at + 1)
+  const [authority, dbname] = cut(address, address.indexOf('/'))
+  const parts = [['user', user], ['password', password], ['dbname', dbname], ...authorityPairs(authority)]
+  const pairs: Pairs = parts.flatMap(([name = '', value]) => (value ? [[name, decode(value)]] : []))
+  for (const pair of query?.split('&').filter(text => text !== '') ?? []) {
+    const [name, value] = cut(pair, pair.indexOf('='))
+    // With an "@" in it, the query is rather the tail of a password with an unencoded "?": nothing of it is repeated.
+    pairs.push([query?.includes('@') ? '' : name, decode(value ?? '')])
   }
+  return pairs
 }
 
-type Values = Partial<Record<Parameter, string>>
+/** `a:1,b,[::1]:3` as a list of hosts and one of ports, each as long as the other; without ports only that of hosts. */
+function authorityPairs(authority: string): string[][] {
+  if (authority === '') return []
+  const entries = authority.split(',').map(entry => {
+    const [, host = '', port = ''] = /^(\[[0-9A-Fa-f:.%]+\]|[^:[\]]*)(?::([^:]*))?$/.exec(entry) ?? []
+    return { host: host.replace(/^\[|\]$/g, ''), port }
+  })
+  const hosts = ['host', entries.map(({ host }) => host).join(',')]
+  if (entries.every(({ port }) => port === '')) return [hosts]
+  return [hosts, ['port', entries.map(({ port }) => port).join(',')]]
+}
 
-/** Decodes user, password, database and parameters into one record; a parameter given twice is a fault. */
-function readValues(parts: UrlParts, faults: string[]): Values {
+/** `key = value key='quoted \' value'`, as libpq reads it; undefined when it is something else. */
+function dsnPairs(text: string): Pairs | undefined {
+  const pairs: Pairs = []
+  const pair = /\s*([a-z_]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?=\s|$)/gy
+  for (let match = pair.exec(text); match !== null; match = pair.exec(text)) {
+    pairs.push([match[1] ?? '', (match[2] ?? match[3] ?? '').replaceAll(/\\(.)/g, '$1')])
+    if (text.slice(pair.lastIndex).trim() === '') return pairs
+  }
+  return undefined
+}
+
+function readValues(pairs: Pairs, faults: string[]): Values {
   const values: Values = {}
-  const set = (key: Parameter, encoded: string) => {
-    const value = decode(encoded)
-    if (value === undefined) faults.push(`${key} holds a percent sign that starts no valid code: write %25`)
+  for (const [name, value] of pairs) {
+    const key = PARAMETERS.find(parameter => parameter === name)
+    if (key === undefined) faults.push(unsupported(name))
+    else if (value === undefined) faults.push(`${key} holds a percent sign that starts no valid code: write %25`)
     else if (values[key] !== undefined) faults.push(`${key} is given twice`)
     else values[key] = value
-  }
-  if (parts.user !== undefined) set('user', parts.user)
-  if (parts.password !== undefined) set('password', parts.password)
-  if (parts.database !== '') set('dbname', parts.database)
-  for (const pair of parts.query.split('&').filter(text => text !== '')) {
-    const equals = pair.indexOf('=')
-    const name = equals < 0 ? pair : pair.slice(0, equals)
-    const key = PARAMETERS.find(parameter => parameter === name)
-    if (!key) faults.push(unsupported(name, parts.query))
-    else set(key, equals < 0 ? '' : pair.slice(equals + 1))
   }
   return values
 }
 
-function unsupported(name: string, query: string): string {
-  // With an "@" in it, the query is rather the tail of a password with an unencoded "?": nothing of it is repeated.
-  const shown = !query.includes('@') && /^\w{1,40}$/.test(name) ? ` ${name}` : ''
+function unsupported(name: string): string {
+  const instead = Object.hasOwn(INSTEAD, name) ? INSTEAD[name] : undefined
+  if (instead !== undefined) return `the parameter ${name} is not supported: ${instead}`
+  const shown = /^\w{1,40}$/.test(name) ? ` ${name}` : ''
   return `the parameter${shown} is not supported; these are: ${PARAMETERS.join(', ')}`
 }
 
-function readHosts(authority: string, values: Values, faults: string[]): [DatabaseHost, ...DatabaseHost[]] {
-  if (authority !== '' && values.host !== undefined) faults.push('the host is given twice')
-  const hosts = authority === '' ? parameterHosts(values, faults) : authorityHosts(authority, values, faults)
-  if (hosts.length > MAX_HOSTS) faults.push(`there are ${hosts.length} hosts, more than ${MAX_HOSTS}`)
-  const [first, ...others] = hosts
+function readHosts({ host = '', port }: Values, faults: string[]): [DatabaseHost, ...DatabaseHost[]] {
+  const names = host === '' ? [] : host.split(',')
+  const ports = port?.split(',') ?? []
+  if (ports.length > 1 && ports.length !== names.length) {
+    faults.push(`there are ${names.length} hosts and ${ports.length} ports`)
+  }
+  if (names.length > MAX_HOSTS) faults.push(`there are ${names.length} hosts, more than ${MAX_HOSTS}`)
+  const [first, ...others] = names.map((name, index) => {
+    if (name === '') faults.push(`host ${index + 1} is no host`)
+    // One port serves all hosts, as with libpq.
+    return { host: name, port: readPort(ports.length === 1 ? ports[0] : ports[index], index, faults) }
+  })
   if (first) return [first, ...others]
   faults.push('it names no host: write one, or ?host=/folder for a Unix socket')
   return [{ host: 'localhost', port: DEFAULT_PORT }]
-}
-
-function authorityHosts(authority: string, values: Values, faults: string[]): DatabaseHost[] {
-  if (values.port !== undefined) faults.push('the port is given twice')
-  return authority.split(',').map((entry, index) => {
-    const match = /^(\[[0-9A-Fa-f:.%]+\]|[^:[\]]*)(?::([^:]*))?$/.exec(entry)
-    const host = decode(match?.[1]?.replace(/^\[|\]$/g, '') ?? '')
-    if (!host) faults.push(`host ${index + 1} is no host`)
-    return { host: host ?? '', port: readPort(match?.[2], index, faults) }
-  })
-}
-
-function parameterHosts(values: Values, faults: string[]): DatabaseHost[] {
-  if (values.host === undefined || values.host === '') return []
-  const hosts = values.host.split(',')
-  const ports = values.port?.split(',') ?? []
-  if (ports.length > 1 && ports.length !== hosts.length) {
-    faults.push(`there are ${hosts.length} hosts and ${ports.length} ports`)
-  }
-  return hosts.map((host, index) => {
-    if (host === '') faults.push(`host ${index + 1} is empty`)
-    // One port serves all hosts, as with libpq.
-    return { host, port: readPort(ports.length === 1 ? ports[0] : ports[index], index, faults) }
-  })
 }
 
 function readPort(text: string | undefined, index: number, faults: string[]): number {
@@ -183,21 +200,22 @@ function readPort(text: string | undefined, index: number, faults: string[]): nu
 
 function readTarget(text: string | undefined, hostCount: number, faults: string[]): 'any' | 'read-write' {
   if (text === undefined) return hostCount > 1 ? 'read-write' : 'any'
-  if (text === 'any' || text === 'read-write') return text
-  faults.push('target_session_attrs must be any or read-write: the service writes')
-  return 'any'
+  if (text === 'any') return 'any'
+  if (text !== 'read-write' && text !== 'primary') {
+    faults.push('target_session_attrs must be any, primary or read-write: the service writes')
+  }
+  return 'read-write'
 }
 
 function readSsl(values: Values, faults: string[]): DatabaseUrl['ssl'] {
-  const files = {
-    ...optional('rootCertFile', values.sslrootcert),
-    ...optional('certFile', values.sslcert),
-    ...optional('keyFile', values.sslkey),
+  const { sslrootcert, sslcert, sslkey } = values
+  if ((sslcert === undefined) !== (sslkey === undefined)) faults.push('sslcert and sslkey go together')
+  return {
+    mode: readSslMode(values, faults),
+    ...optional('rootCertFile', sslrootcert),
+    ...optional('certFile', sslcert),
+    ...optional('keyFile', sslkey),
   }
-  if ((values.sslcert === undefined) !== (values.sslkey === undefined)) {
-    faults.push('sslcert and sslkey go together')
-  }
-  return { mode: readSslMode(values, faults), ...files }
 }
 
 function readSslMode({ sslmode, sslrootcert }: Values, faults: string[]): SslMode {
@@ -224,11 +242,23 @@ function readSslMode({ sslmode, sslrootcert }: Values, faults: string[]): SslMod
   }
 }
 
-function readConnectTimeout(text: string | undefined, faults: string[]): number | undefined {
+function readKeepAlive(values: Values, faults: string[]): number | null | undefined {
+  if (values.keepalives !== undefined && !/^[01]$/.test(values.keepalives)) faults.push('keepalives must be 0 or 1')
+  const idleMs = readSeconds('keepalives_idle', values, faults)
+  return values.keepalives === '0' ? null : idleMs
+}
+
+function readSeconds(name: Parameter, values: Values, faults: string[]): number | undefined {
+  const { [name]: text } = values
   if (text === undefined) return undefined
   if (/^\d{1,4}$/.test(text) && Number(text) > 0) return Number(text) * 1000
-  faults.push('connect_timeout must be a number of seconds from 1 to 9999')
+  faults.push(`${name} must be a number of seconds from 1 to 9999`)
   return undefined
+}
+
+/** What stands before and behind a delimiter; all of it before, when there is none. */
+function cut(text: string, at: number): [string, string | undefined] {
+  return at < 0 ? [text, undefined] : [text.slice(0, at), text.slice(at + 1)]
 }
 
 function decode(text: string): string | undefined {

@@ -14,6 +14,9 @@ import { TYPE_PARSERS } from './type-parsers.js'
 /** PostgreSQL cuts an `application_name` behind so many bytes. */
 const NAME_BYTES_MAX = 63
 
+/** After so long a silence TCP asks whether the server is there, unless the URL says otherwise. */
+const KEEP_ALIVE_IDLE_MS = 10_000
+
 /** Which host of the list a client was made for. */
 export const placeOf = new WeakMap<pg.Client, number>()
 
@@ -75,9 +78,10 @@ export function clientConfig(options: DatabaseOptions): pg.ClientConfig {
     application_name: url.applicationName ?? 'agent-tool-management',
     ssl: sslOptions(url.ssl),
     types: TYPE_PARSERS,
-    keepAlive: true,
-    keepAliveInitialDelayMillis: 10_000,
-    ...(sessionSettings === 'startup' && { options: startupOptions(options) }),
+    keepAlive: url.keepAliveIdleMs !== null,
+    keepAliveInitialDelayMillis: url.keepAliveIdleMs ?? KEEP_ALIVE_IDLE_MS,
+    // What is given later wins: ours.
+    options: [url.options ?? '', sessionSettings === 'startup' ? startupOptions(options) : ''].join(' ').trim(),
   }
 }
 

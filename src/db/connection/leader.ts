@@ -1,5 +1,5 @@
 import pg from 'pg'
-import type { DatabaseServer } from './database-server.js'
+import { type DatabaseServer, isSameCluster } from './database-server.js'
 import type { DatabaseHost } from './database-url.js'
 import type { HostList } from './hosts.js'
 import { readServer } from './read-server.js'
@@ -16,7 +16,7 @@ interface LeaderOptions {
 /** After trouble, all hosts are looked at; not more often than this. */
 const TROUBLE_PAUSE_MS = 1_000
 /** A deposed leader may go on answering without any trouble: while there is work, the hosts are looked at this often. */
-const LOOK_INTERVAL_MS = 3_000
+const LOOK_INTERVAL_MS = 2_000
 /** For so long after the last sign of a newer server, an older one is not used. Longer, and a restored cluster never would be. */
 const DEPOSED_MS = 60_000
 
@@ -50,7 +50,7 @@ export class Leader {
   /** Whether a new connection to this server may be used: not when a newer leader of the same cluster was seen lately. */
   admits(server: DatabaseServer): boolean {
     const found = this.#server
-    const isOlder = found !== undefined && server.system === found.system && server.timeline < found.timeline
+    const isOlder = found !== undefined && isSameCluster(server, found) && server.timeline < found.timeline
     if (server.acceptsWrites && isOlder && performance.now() < this.#seenAt + DEPOSED_MS) return false
     if (server.acceptsWrites || !this.#options.isSought) this.#note(server)
     return true
@@ -94,7 +94,8 @@ export class Leader {
     const before = this.#server
     this.#server = server
     this.#seenAt = performance.now()
-    if (before?.startedAt !== server.startedAt || before.system !== server.system) this.#options.onFound(server)
+    if (before === undefined || before.startedAt !== server.startedAt || before.system !== server.system)
+      this.#options.onFound(server)
   }
 
   /** What the server at a host is; undefined when that cannot be known. */

@@ -1,3 +1,4 @@
+import type { DatabaseServer } from './database-server.js'
 import type { DatabaseUrl } from './database-url.js'
 import type { Exchange } from './session.js'
 
@@ -34,6 +35,6 @@ export interface DatabaseOptions {
   onPoolWait?: (durationMs: number) => void
   /** Called when a connection is lost while nobody uses it. */
   onError?: (error: Error) => void
-  /** Called when connections go to another server than before: what it is, in words. */
-  onServer?: (description: string) => void
+  /** Called when connections go to another server than before. Must not throw. */
+  onServer?: (server: DatabaseServer) => void
 }

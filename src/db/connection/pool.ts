@@ -18,7 +18,7 @@ import {
   ServerReadOnly,
   ServerUnfit,
 } from './database-error.js'
-import type { DatabaseServer } from './database-server.js'
+import { type DatabaseServer, isSameCluster } from './database-server.js'
 import type { DatabaseHost } from './database-url.js'
 import { clientConfig, hostClient, placeOf, sessionOf } from './host-client.js'
 import { HostList } from './hosts.js'
@@ -81,7 +81,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
   settle(doubt: CommitUnknown, trace: BoundStatement, withinMs?: number): Promise<Outcome>
   /**
    * Commits what leaves no trace, and resolves when that is confirmed, by a synchronous standby too where there is one: then
-   * updates can be stored. After a full disk it also takes a page and gives it back. Throws what a write would.
+   * updates can be stored. After a full disk it also takes a page and gives it back. Stands for half a second, unless
+   * something fails meanwhile. Throws what a write would.
    */
   confirmWrites(): Promise<void>
   /** The server of the newest connection; undefined before the first. */
@@ -96,7 +97,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
 /**
  * Opens a pool of connections. Connects lazily: the first statement reports a server that cannot be reached. With several
  * hosts, and `target_session_attrs=read-write`, connections go to the host that accepts writes and follow it when it
- * changes; of two that accept writes to the one that was promoted last (`leader.ts`). Reads the certificate files of the URL, and throws when they cannot be read.
+ * changes; of two that accept writes to the one that was promoted last (`leader.ts`). Reads the certificate files of the
+ * URL, and throws when they cannot be read.
  */
 export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
   return new Connections<DB>(options)
@@ -119,6 +121,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #leader: Leader
   #renewedAt = Number.NEGATIVE_INFINITY
   #isOutOfSpace = false
+  #confirmedAt = Number.NEGATIVE_INFINITY
   #closed: Promise<void> | undefined
 
   constructor(options: DatabaseOptions) {
@@ -183,11 +186,17 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
 
   async confirmWrites(): Promise<void> {
+    if (performance.now() < this.#confirmedAt + CONFIRMED_FOR_MS) return
     const took = this.#isOutOfSpace ? TAKE_SPACE : []
-    const results = await this.#pipeline(this.#probePool, [BEGIN, ...took, CONFIRMED_WRITE, COMMIT])
-    const [row] = (results.at(-2)?.rows ?? []) as { read_only: string }[] // what the statement selects
-    if (row?.read_only !== 'off') throw new ServerReadOnly()
+    const results = await this.#pipeline(this.#probePool, [BEGIN, ...took, CONFIRMED_WRITE, COMMIT]).catch(error => {
+      // A server without the function, or without the right to it, cannot be asked.
+      if (error instanceof pg.DatabaseError && /^(?:0A000|42501|42883)$/.test(error.code ?? '')) return undefined
+      throw error
+    })
+    const [row] = (results?.at(-2)?.rows ?? []) as { read_only: string }[] // what the statement selects
+    if (row?.read_only === 'on') throw new ServerReadOnly()
     if (took.length > 0) this.#isOutOfSpace = false
+    this.#confirmedAt = performance.now()
   }
 
   get server(): DatabaseServer | undefined {
@@ -216,7 +225,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       names: options.preparedStatements ? new PreparedNames(options.preparedStatementLimit ?? 200) : undefined,
       types: TYPE_PARSERS,
       responseTimeoutMs: options.responseTimeoutMs ?? options.statementTimeoutMs + 2_000,
-      transactionPrelude: options.sessionSettings === 'transaction' ? transactionPrelude(options) : [],
+      transactionPrelude: transactionPrelude(options),
       onExchange: exchange => {
         this.counters.statements += exchange.texts.length
         this.counters.roundTrips += 1
@@ -225,6 +234,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       onStale: () => this.#renew(),
       onTrouble: kind => {
         if (kind === 'disk_full') this.#isOutOfSpace = true
+        this.#confirmedAt = Number.NEGATIVE_INFINITY
         this.#leader.look()
       },
       ageMaxMs: () => (options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS) * (0.8 + 0.4 * Math.random()),
@@ -233,11 +243,12 @@ class Connections<DB> implements OpenDatabase<DB> {
 
   /** Leaves the connections to other servers of its cluster; those to a deposed one at once: nothing done there lasts. */
   #follow(server: DatabaseServer): void {
-    this.#options.onServer?.(server.version)
+    this.#options.onServer?.(server)
     for (const session of this.#sessions.values()) {
-      if (session.server?.system !== server.system || session.server.startedAt === server.startedAt) continue
+      const other = session.server
+      if (other === undefined || !isSameCluster(other, server) || other.startedAt === server.startedAt) continue
       session.markStale()
-      if (session.server.timeline < server.timeline) session.cut()
+      if (other.timeline < server.timeline) session.cut()
     }
   }
 
@@ -365,6 +376,8 @@ const RENEW_PAUSE_MS = 500
 
 /** Work of one row or caller that waits for its turn. */
 const WAITING_PER_KEY_MAX = 100
+
+const CONFIRMED_FOR_MS = 500
 
 const CONNECTION_AGE_MAX_MS = 300_000
 

@@ -6,19 +6,25 @@ import type { DatabaseServer } from './database-server.js'
 const OLDEST_MAJOR = 15
 
 /**
- * The timeline is read from the name of the file that is being written, for that changes with the promotion itself;
- * `pg_control_checkpoint` follows at the next checkpoint, which may be minutes later. A standby writes none. All of these
- * functions are open to every role (seen on 15 and 18).
+ * What a server tells of its past. The timeline is read from the name of the file that is being written, for that changes
+ * with the promotion itself; `pg_control_checkpoint` follows at the next checkpoint, which may be minutes later. A standby
+ * writes none. All of these functions are open to every role (seen on 15 and 18); managed engines may lack some.
  */
-const READ = `
-  select version() as version, current_setting('server_version_num')::integer as number,
-    current_setting('server_encoding') as encoding, pg_backend_pid() as pid,
-    current_setting('transaction_read_only') as read_only, pg_is_in_recovery() as recovering,
-    (select system_identifier::text from pg_control_system()) as system,
-    case when not pg_is_in_recovery()
-      then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer else 0 end as timeline,
-    extract(epoch from pg_postmaster_start_time())::text as started_at,
-    inet_server_addr()::text || ' ' || inet_server_port() as place`
+const PAST = `
+  (select system_identifier::text from pg_control_system()) as system,
+  case when not pg_is_in_recovery()
+    then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer else 0 end as timeline,
+  extract(epoch from pg_postmaster_start_time())::text as started_at,
+  inet_server_addr()::text || ' ' || inet_server_port() as place`
+
+const NO_PAST = `null as system, 0 as timeline, '0' as started_at, null as place`
+
+function readStatement(past: string): string {
+  return `
+    select version() as version, current_setting('server_version_num')::integer as number,
+      current_setting('server_encoding') as encoding, pg_backend_pid() as pid,
+      current_setting('transaction_read_only') as read_only, pg_is_in_recovery() as recovering, ${past}`
+}
 
 interface Row {
   version: string
@@ -27,7 +33,7 @@ interface Row {
   pid: number
   read_only: string
   recovering: boolean
-  system: string
+  system: string | null
   timeline: number
   started_at: string
   place: string | null
@@ -40,7 +46,10 @@ interface Row {
 export async function readServer(client: pg.Client, limitMs: number): Promise<DatabaseServer> {
   const timer = setTimeout(() => client.connection.stream.destroy(), limitMs)
   try {
-    const { rows } = await client.query<Row>(READ).catch(error => explained(client, error))
+    const { rows } = await client
+      .query<Row>(readStatement(PAST))
+      .catch(error => (isLacking(error) ? client.query<Row>(readStatement(NO_PAST)) : Promise.reject(error)))
+      .catch(error => explained(client, error))
     const [row] = rows
     if (row === undefined) throw new ServerUnfit('the server does not say what it is')
     requireFit(row)
@@ -71,10 +80,15 @@ function requireFit({ version, number, encoding }: Row): void {
   }
 }
 
-/** An engine without these functions is another one: its own words say which. */
+/** Whether the server does not know, or does not allow, what was asked. */
+function isLacking(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && /^(?:0A|42)/.test(error.code ?? '')
+}
+
+/** An engine that does not even know these settings is another one: its own words say which. */
 async function explained(client: pg.Client, error: unknown): Promise<never> {
   if (!(error instanceof pg.DatabaseError)) throw new ConnectionLost({ cause: error })
-  if (!/^(?:0A|42)/.test(error.code ?? '')) throw error
+  if (!isLacking(error)) throw error
   const { rows } = await client.query<{ version: string }>('select version() as version').catch(() => ({ rows: [] }))
   const version = rows[0]?.version ?? 'unknown'
   const name = engineOf(version) ?? version.slice(0, 80)

@@ -11,7 +11,7 @@ function sessionSettings(options: DatabaseOptions): Record<string, string> {
     lock_timeout: String(Math.trunc(options.lockTimeoutMs)),
     idle_in_transaction_session_timeout: String(Math.trunc(options.idleInTransactionTimeoutMs)),
     client_encoding: 'UTF8',
-    DateStyle: 'ISO',
+    DateStyle: 'ISO,MDY',
     TimeZone: 'UTC',
     bytea_output: 'hex',
     // From 1 on, a number is written so that reading it gives the same one.
@@ -36,13 +36,14 @@ export function startupOptions(options: DatabaseOptions): string {
     .join(' ')
 }
 
-/** The same for one transaction, sent behind its `begin`. The isolation comes first: later it cannot be changed. */
-export function transactionPrelude(options: DatabaseOptions): BoundStatement[] {
+/**
+ * The same for one transaction, sent behind its `begin`; undefined for a connection that has them. How much a transaction
+ * sees is said by its `begin`, for that cannot be changed behind a query.
+ */
+export function transactionPrelude(options: DatabaseOptions): BoundStatement | undefined {
+  if (options.sessionSettings !== 'transaction') return undefined
   const calls = Object.entries(sessionSettings(options)).map(
     ([name, value]) => `set_config('${name}', '${value}', true)`,
   )
-  return [
-    { sql: 'set transaction isolation level read committed', parameters: [] },
-    { sql: `select ${calls.join(', ')}`, parameters: [] },
-  ]
+  return { sql: `select ${calls.join(', ')}`, parameters: [] }
 }

@@ -29,7 +29,7 @@ export interface SessionSettings {
   /** A server that has not answered by then is taken for lost, and its connection is cut. */
   responseTimeoutMs: number
   /** Sent behind every `begin` of a transaction. */
-  transactionPrelude: readonly BoundStatement[]
+  transactionPrelude: BoundStatement | undefined
   onExchange(exchange: Exchange): void
   /** Called when what this session met concerns all connections of the pool that are open now. */
   onStale(): void
@@ -143,10 +143,11 @@ export class Session {
   async batch(asked: readonly BoundStatement[]): Promise<StatementResult[]> {
     this.#assertConnected()
     const prelude = this.#settings.transactionPrelude
-    const beginAt = prelude.length === 0 ? -1 : asked.findIndex(({ sql }) => IS_BEGIN.test(sql))
-    if (beginAt < 0) return await this.#batch(asked)
-    const results = await this.#batch(asked.toSpliced(beginAt + 1, 0, ...prelude))
-    return results.toSpliced(beginAt + 1, prelude.length)
+    const beginAt = asked.findIndex(({ sql }) => IS_BEGIN.test(sql))
+    const begin = asked[beginAt]
+    if (prelude === undefined || begin === undefined) return await this.#batch(asked)
+    const results = await this.#batch(asked.toSpliced(beginAt, 1, { ...begin, sql: committedOnly(begin.sql) }, prelude))
+    return results.toSpliced(beginAt + 1, 1)
   }
 
   async #batch(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
@@ -180,7 +181,7 @@ export class Session {
    * it is.
    */
   #needsTransaction(sql: string, parameters: readonly unknown[]): boolean {
-    if (this.#settings.transactionPrelude.length === 0 || this.#isInTransaction) return false
+    if (this.#settings.transactionPrelude === undefined || this.#isInTransaction) return false
     return parameters.length > 0 || (IS_QUERY.test(sql) && !sql.includes(';'))
   }
 
@@ -190,8 +191,9 @@ export class Session {
   }
 
   async #simple(sql: string): Promise<StatementResult> {
-    const prelude = IS_BEGIN.test(sql) ? this.#settings.transactionPrelude : []
-    return lastResult(await this.#client.query([sql, ...prelude.map(statement => statement.sql)].join('; ')))
+    const prelude = IS_BEGIN.test(sql) ? this.#settings.transactionPrelude : undefined
+    const text = prelude === undefined ? sql : `${committedOnly(sql)}; ${prelude.sql}`
+    return lastResult(await this.#client.query(text))
   }
 
   #wireStatement({ sql, parameters }: BoundStatement): WireStatement {
@@ -290,6 +292,11 @@ export class Session {
   #lose(error: unknown): void {
     this.#loss ??= error ?? new Error('the connection ended')
   }
+}
+
+/** A plain `begin` as one at READ COMMITTED, whatever the default of the server is; another says itself what it wants. */
+function committedOnly(begin: string): string {
+  return BEGIN.sql === begin ? 'begin isolation level read committed' : begin
 }
 
 /** Whether a statement that was sent may be applied without a word of the server. */

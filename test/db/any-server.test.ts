@@ -1,0 +1,175 @@
+import { sql } from 'kysely'
+import t, { type Test } from 'tap'
+import { verifyAudit } from '../../src/admin/audit.js'
+import { type Config, readConfig } from '../../src/config.js'
+import { CommitUnknown, ServerUnfit } from '../../src/db/connection/database-error.js'
+import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
+import { openUrl } from '../../src/db/open.js'
+import { agentctl } from '../admin/agentctl.js'
+import { appOver } from '../app.js'
+import { MessageProxy } from '../faults/message-proxy.js'
+import { testDatabase } from '../postgres.js'
+import { worldDatabase } from '../world.js'
+
+t.setTimeout(180_000)
+
+const MODES = { on: { PREPARED_STATEMENTS: 'on' }, off: { PREPARED_STATEMENTS: 'off' } }
+
+/** What an operator may have set, and what the service works with all the same. */
+const SETTINGS: Readonly<Record<string, readonly [set: string, pinned: string]>> = {
+  DateStyle: ["'German, DMY'", 'ISO, MDY'],
+  TimeZone: ["'Asia/Kathmandu'", 'UTC'],
+  extra_float_digits: ['-5', '1'],
+  bytea_output: ['escape', 'hex'],
+  client_encoding: ['LATIN1', 'UTF8'],
+  client_min_messages: ['error', 'warning'],
+  default_transaction_isolation: ["'repeatable read'", 'read committed'],
+  standard_conforming_strings: ['off', 'on'],
+  plan_cache_mode: ['force_custom_plan', 'force_generic_plan'],
+  jit: ['on', 'off'],
+}
+
+for (const [mode, env] of Object.entries(MODES)) {
+  t.test(
+    `whatever the database is set to, sessions pin what results depend on: PREPARED_STATEMENTS=${mode}`,
+    async t => {
+      const { url, token, database: before } = await worldDatabase(t)
+      const admin = await token('admin@example.com')
+      for (const [name, [value]] of Object.entries(SETTINGS)) {
+        await sql`alter database ${sql.id(databaseOf(url))} set ${sql.raw(name)} = ${sql.raw(value)}`.execute(before.db)
+      }
+      const database = openUrl(url, readConfig({ DATABASE_POOL_SIZE: '8', ...env }))
+      t.teardown(() => database.close())
+      const names = Object.keys(SETTINGS)
+      const shown = sql<Record<string, string>>`select ${sql.join(
+        names.map(
+          name =>
+            sql`current_setting(${sql.lit(name === 'default_transaction_isolation' ? 'transaction_isolation' : name)}) as ${sql.id(name)}`,
+        ),
+      )}`
+      const expected = Object.fromEntries(names.map(name => [name, SETTINGS[name]?.[1]]))
+      t.same((await shown.execute(database.db)).rows, [expected], 'a query')
+      t.same(await database.db.transaction().execute(async trx => (await shown.execute(trx)).rows), [expected])
+      const [batched] = await database.transact([shown.compile(database.db)])
+      t.same(batched?.rows, [expected], 'a batch')
+
+      const { call } = await appOver(t, database)
+      const update = async (body: object) => {
+        const fields = Object.keys(body).join(',')
+        const response = await call('PATCH', `/persona/1?update_mask=${fields}`, { token: admin, body })
+        return {
+          status: response.statusCode,
+          etag: response.headers.etag,
+          body: response.json<Record<string, unknown>>(),
+        }
+      }
+      const awkward = {
+        name: "Ω 漢字 \\ 'quoted' 🙂",
+        num_chunks: 0.1234567890123457,
+        search_start_date: '2024-02-03T04:05:06.789012Z',
+      }
+      const first = await update(awkward)
+      t.match(first, { status: 200, body: { name: awkward.name, num_chunks: awkward.num_chunks } })
+      t.equal((await update(awkward)).etag, first.etag, 'the same again is no change')
+      const answers = await Promise.all(Array.from({ length: 90 }, (_, n) => update({ description: `hot ${n}` })))
+      t.strictSame([...new Set(answers.map(({ status }) => status))], [200], 'ninety updates of one agent')
+      t.match(await verifyAudit(database.db), { findings: [] })
+      const isolation = sql<{ level: string }>`select current_setting('transaction_isolation') as level`
+      const level = database.db.transaction().setIsolationLevel('repeatable read')
+      t.same(await level.execute(async trx => (await isolation.execute(trx)).rows), [{ level: 'repeatable read' }])
+    },
+  )
+}
+
+t.test('a database that is not UTF8 is refused with a sentence, by the command and the service', async t => {
+  const { url } = await testDatabase(t)
+  const other = `latin_${process.pid}`
+  const database = openUrl(url, readConfig({}))
+  await sql`create database ${sql.id(other)} encoding 'LATIN1' locale 'C' template template0`.execute(database.db)
+  t.teardown(async () => {
+    await sql`drop database ${sql.id(other)} with (force)`.execute(database.db)
+    await database.close()
+  })
+  const latin = url.replace(databaseOf(url), other)
+  await refuses(t, latin, /the database has the encoding LATIN1: make one with ENCODING 'UTF8'/)
+})
+
+t.test('an older server and another engine are refused with a sentence', async t => {
+  const cases: [from: RegExp, to: string, refusal: RegExp][] = [
+    [/1[5-9]0\d{3}/, '140011', /^the database is PostgreSQL \d.*, and the service needs 15 or later$/],
+    [/PostgreSQL \d+\.\d+ /, 'CockroachDB ', /^the database is CockroachDB, and the service needs PostgreSQL itself$/],
+  ]
+  for (const [from, to, refusal] of cases) {
+    const { url } = await testDatabase(t)
+    await refuses(t, await through(t, url, from, to), refusal)
+  }
+})
+
+t.test(
+  'a server that does not tell its past is used, and an update in doubt that is not found stays unknown',
+  async t => {
+    const { url } = await testDatabase(t)
+    const proxy = await openProxy(t, url)
+    proxy.decide = ({ type, from, bytes }) => {
+      const at = from === 'service' && type === 'Q' ? bytes.indexOf('pg_walfile_name') : -1
+      if (at >= 0) bytes.write('pg_walfile_nope', at)
+      return { do: 'pass' }
+    }
+    const database = openUrl(urlThrough(proxy, url), readConfig({ DATABASE_POOL_SIZE: '1' }))
+    t.teardown(() => database.close())
+    await sql`create table item (id integer)`.execute(database.db)
+    t.match(database.server, { system: null, isDirect: true, acceptsWrites: true })
+    await database.confirmWrites()
+    const insert = { sql: 'insert into item values ($1)', parameters: [1] }
+    proxy.decide = ({ from, type }) => (from === 'service' && type === 'B' ? { do: 'cut', after: 0 } : { do: 'pass' })
+    const doubt = await database.transact([insert]).catch(caught => caught)
+    t.ok(doubt instanceof CommitUnknown, String(doubt))
+    proxy.decide = () => ({ do: 'pass' })
+    t.equal(await database.settle(doubt, { sql: 'select from item where id = $1', parameters: [1] }, 500), 'unknown')
+  },
+)
+
+/** Through a proxy in which the server says something else of itself, of the same length. */
+async function through(t: Test, url: string, from: RegExp, to: string): Promise<string> {
+  const proxy = await openProxy(t, url)
+  proxy.decide = ({ type, from: sender, bytes }) => {
+    const match = sender === 'server' && type === 'D' ? from.exec(bytes.toString('latin1')) : null
+    if (match) bytes.write(to.padEnd(match[0].length), match.index, 'latin1')
+    return { do: 'pass' }
+  }
+  return urlThrough(proxy, url)
+}
+
+async function openProxy(t: Test, url: string): Promise<MessageProxy> {
+  const proxy = await MessageProxy.open(parsed(url).hosts[0])
+  t.teardown(() => proxy.close())
+  return proxy
+}
+
+function urlThrough({ port }: MessageProxy, url: string): string {
+  const { user, database } = parsed(url)
+  return `postgresql://${user}@127.0.0.1:${port}/${database}`
+}
+
+async function refuses(t: Test, url: string, sentence: RegExp): Promise<void> {
+  const config: Config = readConfig({ DATABASE_POOL_SIZE: '1' })
+  const database = openUrl(url, config)
+  t.teardown(() => database.close())
+  const error = await sql`select 1`.execute(database.db).catch(caught => caught)
+  t.ok(error instanceof ServerUnfit, String(error))
+  t.match(error.message, sentence)
+  const { status, stderr } = await agentctl({ url, args: ['status'] })
+  t.equal(status, 78)
+  t.match(stderr, new RegExp(sentence.source.replace(/^\^|\$$/g, '')))
+  t.notMatch(stderr, /\n\s+at /, 'no stack')
+}
+
+function databaseOf(url: string): string {
+  return parsed(url).database ?? ''
+}
+
+function parsed(url: string): DatabaseUrl {
+  const read = parseDatabaseUrl(url)
+  if (!read.ok) throw new Error(read.faults.join('; '))
+  return read.url
+}

@@ -1,0 +1,71 @@
+import { randomBytes } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { generateKey } from '../../src/secrets/key-ring.js'
+import { Cluster, canMount } from './cluster.js'
+import { ServiceProcess } from './service.js'
+import { makeWorld } from './world.js'
+
+const PATIENCE_MS = 30_000
+
+t.setTimeout(120_000)
+
+t.test(
+  '503 of the readiness probe while the disk is full, 200 once there is room, without an update in between',
+  { skip: !canMount() && 'no file system can be mounted here' },
+  async t => {
+    const cluster = await Cluster.create({ tablesMib: 64 })
+    t.teardown(() => cluster.remove())
+    const { service, update } = await serve(cluster)
+    t.teardown(() => service.stop('SIGKILL'))
+    const makeRoom = cluster.fill('tables')
+    await until(async () => (await update(randomBytes(1_000).toString('hex'))) === 503)
+    t.match(await service.readiness(), { status: 503, reason: 'database_unreachable' })
+    await sleep(1_500)
+    t.equal((await service.readiness()).status, 503, 'it does not recover by being asked')
+    makeRoom()
+    await until(async () => (await service.readiness()).status === 200)
+    t.equal(await update('again'), 200)
+  },
+)
+
+t.test('503 of the readiness probe of a server that was set to read only, 200 when it is writable again', async t => {
+  const cluster = await Cluster.create()
+  t.teardown(() => cluster.remove())
+  const { service, update } = await serve(cluster)
+  t.teardown(() => service.stop('SIGKILL'))
+  await setReadOnly(cluster, 'on')
+  await until(async () => (await service.readiness()).status === 503)
+  t.equal(await update('refused'), 503)
+  await setReadOnly(cluster, 'off')
+  await until(async () => (await service.readiness()).status === 200)
+  t.equal(await update('stored'), 200)
+})
+
+async function setReadOnly(cluster: Cluster, value: 'on' | 'off'): Promise<void> {
+  await cluster.query(`alter system set default_transaction_read_only = ${value}`, [], 'postgres')
+  await cluster.query('select pg_reload_conf()', [], 'postgres')
+}
+
+async function serve(cluster: Cluster) {
+  const token = await makeWorld(cluster.url())
+  const service = await ServiceProcess.start({ DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() })
+  const update = async (description: string) => {
+    const response = await fetch(`http://127.0.0.1:${service.port}/persona/1?update_mask=description`, {
+      method: 'PATCH',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ description }),
+    })
+    await response.text()
+    return response.status
+  }
+  return { service, update }
+}
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + PATIENCE_MS
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error('it did not come to pass')
+    await sleep(20)
+  }
+}
