@@ -72,13 +72,21 @@ export class ResourceNotFound extends Error {
 /** The resource is made by the program itself and cannot be updated. */
 export class BuiltinReadOnly extends Error {}
 
-/** `If-Match` names another version. `changed` is null when the changes since then are no longer kept. */
+/**
+ * `If-Match` names another version. `changed` is null when the changes since then are no longer kept. `appliedTag` is that of
+ * the version in which the caller's own content was stored since, as when the answer to it was lost; else null.
+ */
 export class PreconditionFailed extends Error {
   constructor(
     readonly currentTag: string,
     readonly changed: FieldChange[] | null,
+    readonly appliedTag: string | null,
   ) {
-    super('The stored state is not the one that If-Match names. Read the current state and apply the change to it.')
+    super(
+      appliedTag === null
+        ? 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.'
+        : 'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.',
+    )
   }
 }
 

@@ -116,7 +116,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   }
   if (error instanceof BuiltinReadOnly) return { status: 400, code: 'BUILTIN_READ_ONLY', detail: error.message }
   if (error instanceof PreconditionFailed) {
-    const extra = { current_etag: error.currentTag, changed: error.changed }
+    const extra = { current_etag: error.currentTag, changed: error.changed, applied_etag: error.appliedTag }
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
   }
   if (error instanceof PreconditionRequired) {

@@ -213,8 +213,10 @@ export async function update<T extends ResourceTypes>(
     if (found === 'required') throw new PreconditionRequired()
     if (found === 'holds') return
     const since = versionInTags(request.precondition, resource.kind, state.id, state.version)
-    const changed = await changesSince(trx, resource.kind, state.id, since, state.version)
-    throw new PreconditionFailed(entityTag(resource.kind, state.id, state.version), changed)
+    const refused = { actorId: request.actor.id, fields: Object.keys(request.fields), changes: decision.changes }
+    const { changed, applied } = await changesSince(trx, resource.kind, state.id, since, state.version, refused)
+    const tagOf = (version: number) => entityTag(resource.kind, state.id, version)
+    throw new PreconditionFailed(tagOf(state.version), changed, applied === null ? null : tagOf(applied))
   }
 
   /** What became of a write whose commit was not confirmed, and the answer if it was applied. */
@@ -239,7 +241,9 @@ function lost(outcome: 'applied' | 'not_applied' | 'unknown', doubt: CommitUnkno
   const rest = {
     applied: 'The update was applied, and its answer could not be read. Read the resource before the next update.',
     not_applied: 'The update was not applied. Try again.',
-    unknown: 'Whether the update was applied is not known. Repeating it with the same If-Match is safe.',
+    unknown:
+      'Whether the update was applied is not known. Repeating it with the same If-Match is safe, and only the answer 200 ' +
+      'or 412 to it settles this; a 412 names in applied_etag the version in which it was stored, if it was.',
   }
   const message = `The connection to the database was lost. ${rest[outcome]}`
   return new Unavailable('database_unreachable', message, outcome, { cause: doubt })

@@ -15,6 +15,9 @@ t.setTimeout(180_000)
 
 const MODES = { on: { PREPARED_STATEMENTS: 'on' }, off: { PREPARED_STATEMENTS: 'off' } }
 
+/** A busy machine must not be taken for a conflict. */
+const PATIENCE = { LOCK_TIMEOUT_MS: '120000', STATEMENT_TIMEOUT_MS: '120000' }
+
 /** What an operator may have set, and what the service works with all the same. */
 const SETTINGS: Readonly<Record<string, readonly [set: string, pinned: string]>> = {
   DateStyle: ["'German, DMY'", 'ISO, MDY'],
@@ -38,7 +41,7 @@ for (const [mode, env] of Object.entries(MODES)) {
       for (const [name, [value]] of Object.entries(SETTINGS)) {
         await sql`alter database ${sql.id(databaseOf(url))} set ${sql.raw(name)} = ${sql.raw(value)}`.execute(before.db)
       }
-      const database = openUrl(url, readConfig({ DATABASE_POOL_SIZE: '8', ...env }))
+      const database = openUrl(url, readConfig({ DATABASE_POOL_SIZE: '8', ...PATIENCE, ...env }))
       t.teardown(() => database.close())
       const names = Object.keys(SETTINGS)
       const shown = sql<Record<string, string>>`select ${sql.join(
@@ -71,8 +74,8 @@ for (const [mode, env] of Object.entries(MODES)) {
       const first = await update(awkward)
       t.match(first, { status: 200, body: { name: awkward.name, num_chunks: awkward.num_chunks } })
       t.equal((await update(awkward)).etag, first.etag, 'the same again is no change')
-      const answers = await Promise.all(Array.from({ length: 90 }, (_, n) => update({ description: `hot ${n}` })))
-      t.strictSame([...new Set(answers.map(({ status }) => status))], [200], 'ninety updates of one agent')
+      const answers = await Promise.all(Array.from({ length: 40 }, (_, n) => update({ description: `hot ${n}` })))
+      t.strictSame([...new Set(answers.map(({ status }) => status))], [200], 'forty updates of one agent')
       t.match(await verifyAudit(database.db), { findings: [] })
       const isolation = sql<{ level: string }>`select current_setting('transaction_isolation') as level`
       const level = database.db.transaction().setIsolationLevel('repeatable read')

@@ -45,6 +45,7 @@ t.test('If-Match on an agent', async t => {
         error_code: 'PRECONDITION_FAILED',
         current_etag: now,
         changed: null,
+        applied_etag: null,
         request_id: answer.headers['x-request-id'],
       })
       t.equal(await current(), now)
