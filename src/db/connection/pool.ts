@@ -63,11 +63,6 @@ export interface OpenDatabase<DB> extends BatchRunner {
    */
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]>
   /**
-   * Runs the statements as one transaction in one round trip; answers their results without those of begin and commit.
-   * Throws as `pipeline` does.
-   */
-  transact(statements: readonly BoundStatement[]): Promise<StatementResult[]>
-  /**
    * Runs a statement for one row, together with the rows that others ask it for in the same turn of the event loop; answers
    * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
    * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
@@ -155,11 +150,6 @@ class Connections<DB> implements OpenDatabase<DB> {
     } finally {
       session.release()
     }
-  }
-
-  async transact(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
-    const results = await this.pipeline([BEGIN, ...statements, COMMIT])
-    return results.slice(1, -1)
   }
 
   batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined> {
