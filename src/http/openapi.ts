@@ -41,19 +41,17 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
         },
       },
     }),
+    applied_etag: Type.Unsafe<string | null>({
+      type: ['string', 'null'],
+      description:
+        'The tag under which this very update of yours was stored since, as when its answer was lost; null when it was not, ' +
+        'or when that is no longer known.',
+    }),
   },
   503: {
     reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
     outcome: Type.Optional(
       Type.String({ description: 'What became of an update.', enum: ['not_applied', 'unknown', 'applied'] }),
-    ),
-    applied_etag: Type.Optional(
-      Type.Unsafe<string | null>({
-        type: ['string', 'null'],
-        description:
-          '412 only: the tag under which this very update of yours was stored since, as when its answer was lost; null when ' +
-          'it was not, or when that is no longer known.',
-      }),
     ),
   },
 }
