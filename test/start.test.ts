@@ -16,7 +16,7 @@ import { TEST_SECRET_KEYS } from './world.js'
  * What an operator reads when a start goes wrong: what is wrong, which setting it concerns, what helps. The processes are
  * the real ones, and so is their exit status.
  */
-t.setTimeout(280_000)
+t.setTimeout(900_000)
 
 const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'start-'))

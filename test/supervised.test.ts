@@ -9,7 +9,7 @@ import { Cluster, ended, endWithUs, freePort } from './faults/cluster.js'
 import { ServiceProcess } from './faults/service.js'
 
 /* Start and stop as supervisors do it, with the real processes: npm, several services, a migration that is cut. */
-t.setTimeout(280_000)
+t.setTimeout(900_000)
 
 const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url))
 const { PG_BIN_DIR = '', PATH = '' } = process.env

@@ -38,7 +38,7 @@ interface User {
   ended: Promise<unknown>
 }
 
-t.setTimeout(280_000) // many starts, each slow on a machine that does much else
+t.setTimeout(900_000) // many starts, each slow on a machine that does much else
 
 t.test('one process: starts, answers, stops, and finds its data again', async t => {
   const dataDir = folder(t)

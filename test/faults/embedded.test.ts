@@ -6,7 +6,7 @@ import { canMount } from './cluster.js'
 import { EMBEDDED_FAULTS, EmbeddedServer, embeddedTrial } from './embedded.js'
 import { ServiceProcess } from './service.js'
 
-t.setTimeout(280_000)
+t.setTimeout(900_000)
 
 /*
  * The embedded server is looked after: whatever ends it, the service starts it again, and nothing that was acknowledged is
@@ -21,6 +21,7 @@ for (const [name, fault] of Object.entries(EMBEDDED_FAULTS)) {
     t.strictSame(faults, [])
     t.ok(seen.acknowledged > 0)
     t.ok(await trial.isReady(), 'the readiness probe succeeds')
+    if (fault.mayLose !== true) t.match(trial.serviceLog, /has ended; starting it again.*runs again after/s)
     t.comment(`${name}: ${JSON.stringify(seen)}`)
   })
 }

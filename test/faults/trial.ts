@@ -27,7 +27,7 @@ export interface Run {
 }
 
 /** Short waits, so that every one of them comes to its end while the fault lasts. */
-export const TRIAL_SETTINGS = {
+const SETTINGS = {
   DATABASE_POOL_SIZE: '12',
   DATABASE_CONNECT_TIMEOUT_MS: '1000',
   STATEMENT_TIMEOUT_MS: '1500',
@@ -63,7 +63,7 @@ export class Trial<S extends Server = Cluster> {
     const cluster = await Cluster.create(options)
     try {
       const token = await makeWorld(cluster.url())
-      const env = { ...TRIAL_SETTINGS, DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
+      const env = { ...SETTINGS, DATABASE_URL: cluster.url(), SECRET_KEYS: generateKey() }
       return new Trial(cluster, await ServiceProcess.start(env), token)
     } catch (error) {
       await cluster.remove()
