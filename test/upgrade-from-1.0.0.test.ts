@@ -1,0 +1,81 @@
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import pg from 'pg'
+import t from 'tap'
+import { verifyAudit } from '../src/admin/audit.js'
+import { readHistory } from '../src/admin/history.js'
+import { verifyKeys } from '../src/admin/keys.js'
+import { buildApp } from '../src/app.js'
+import { readConfig } from '../src/config.js'
+import { migrate } from '../src/db/migrate.js'
+import { openUrl } from '../src/db/open.js'
+import { makeLogger } from '../src/http/logging.js'
+import { parseKeyRing } from '../src/secrets/key-ring.js'
+import { openVault } from '../src/secrets/vault.js'
+import { Service } from '../src/startup.js'
+import { VERSION } from '../src/version.js'
+import { testDatabase } from './postgres.js'
+import { TEST_SECRET_KEYS } from './world.js'
+
+/**
+ * A database that version 1.0.0 made: its demo organisation, three updates each of agents 1 and 2 and of tool 1 with a secret
+ * header. Dumped by pg_dump --inserts from PostgreSQL 15. Never made anew: what it holds is what is out there.
+ */
+const DUMP = fileURLToPath(new URL('../../test/fixtures/database-1.0.0.sql', import.meta.url))
+
+/** The administrator's token of that database; no other database knows it. */
+const TOKEN = 'pat_aNnUfZpoSJCc5JPpGM5Wgp1uhXvf'
+
+t.test(
+  'a database of 1.0.0 upgrades in place: its rows, secrets, tokens and audit trail are what they were',
+  async t => {
+    const { url } = await testDatabase(t)
+    const client = new pg.Client({ connectionString: url })
+    await client.connect()
+    await client.query('drop schema public cascade; create schema public')
+    await client.query(readFileSync(DUMP, 'utf8'))
+    await client.end()
+
+    const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
+    const database = openUrl(url, config)
+    t.teardown(() => database.close())
+    const trail = () => database.db.selectFrom('audit').select(['hash', 'actor', 'at']).orderBy('hash').execute()
+    const before = await trail()
+    t.equal(before.length, 9 + 5, 'nine updates, and the rows of what the demo made')
+    await migrate(database.db)
+    t.strictSame(await migrate(database.db), [], 'nothing is left to do')
+    t.strictSame(await trail(), before)
+    t.same((await verifyAudit(database.db)).findings, [])
+
+    const ring = parseKeyRing(TEST_SECRET_KEYS)
+    const service = new Service({
+      config,
+      version: VERSION,
+      database,
+      ring,
+      migrates: false,
+      log: makeLogger('silent'),
+    })
+    const app = await buildApp({ config, version: VERSION, database, service, logger: false })
+    t.teardown(() => app.close())
+    t.ok(await service.start())
+    const call = async (method: 'GET' | 'PATCH' | 'PUT', path: string, payload?: object) => {
+      const headers = { authorization: `Bearer ${TOKEN}` }
+      const answer = await app.inject({ method, url: path, headers, ...(payload && { payload }) })
+      t.equal(answer.statusCode, 200, `${method} ${path} ${answer.body}`)
+      return answer.json()
+    }
+    t.match(await call('GET', '/persona/1'), {
+      description: 'edition 3',
+      starter_messages: [{ name: 'n3', message: 'm' }],
+    })
+    const { custom_headers } = await call('GET', '/tool/1')
+    await call('PUT', '/admin/tool/custom/1', { custom_headers, description: 'the mask keeps the secret' })
+    await call('PATCH', '/persona/2?update_mask=name', { name: 'after the upgrade' })
+    t.ok(await openVault(database.db, ring))
+    t.match(await verifyKeys(database.db, ring), { findings: [] })
+    t.same((await verifyAudit(database.db)).findings, [])
+    t.equal((await trail()).length, before.length + 2)
+    t.ok((await readHistory(database.db, 'persona', 2)).versions.length >= 4, 'the past of the agent goes on')
+  },
+)
