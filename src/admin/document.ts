@@ -191,7 +191,7 @@ export function organisationSchema(): Record<string, unknown> {
 
 /** Every object with named properties takes no others; a schema with a name of its own stands where it is used. */
 function closed(node: unknown): unknown {
-  if (Array.isArray(node)) return node.map(closed).flat() // a reference or null has a list of types in its list of types
+  if (Array.isArray(node)) return node.flatMap(closed) // a reference or null has a list of types in its list of types
   if (typeof node !== 'object' || node === null) return node
   const entries = Object.entries(node).filter(([key]) => key !== '$id')
   const content = Object.fromEntries(entries.map(([key, value]) => [key, closed(value)]))
