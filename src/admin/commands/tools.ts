@@ -367,7 +367,7 @@ function writeCompleted(call: Call, text: string): void {
   const file = call.text('output')
   if (file === undefined) return
   if (file === '-') {
-    call.output.print(text.trimEnd())
+    call.printExact(text.trimEnd())
     return
   }
   try {
