@@ -52,7 +52,16 @@ async function captureAgent(database: ServiceDatabase, world: World, id: number,
       id,
     })
     const { remove_image: _, uploaded_image_id: __, ...fields } = agentBody(world, id, description)
-    const request = { id, caller, actor: ACTOR, fields, masked: false, strict: false, ...UNCONDITIONAL }
+    const request = {
+      id,
+      caller,
+      actor: ACTOR,
+      fields,
+      masked: false,
+      strict: false,
+      snapshotBytesMax: 2 ** 23,
+      ...UNCONDITIONAL,
+    }
     await update(recording, personaResource, request, prefetched as PersonaState | null)
   })
 }
@@ -78,7 +87,12 @@ async function captureCaller(database: ServiceDatabase, world: World) {
   })
 }
 
-const UNCONDITIONAL = { precondition: { kind: 'none' }, preconditionRequired: false, dryRun: false } as const
+const UNCONDITIONAL = {
+  precondition: { kind: 'none' },
+  preconditionRequired: false,
+  dryRun: false,
+  takeRoom: () => {},
+} as const
 const ACTOR = { id: null, name: 'alice@example.com', tokenId: 1, requestId: 'bench', clientAddress: '127.0.0.1' }
 // The captured update names no header, so nothing is sealed.
 const UNUSED_KEYS = parseKeyRing(generateKey())

@@ -5,6 +5,7 @@ import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated } from './errors.js'
 import { type BodySettings, registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHostCheck } from './http/broken-requests.js'
+import type { ByteBudgetLimits } from './http/byte-budget.js'
 import { registerConnectionEnd } from './http/connection-end.js'
 import { limitConnections } from './http/connection-limit.js'
 import { registerCors } from './http/cors.js'
@@ -18,6 +19,7 @@ import { registerMatchedRoute } from './http/matched-route.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
 import { requestIdOf } from './http/request-id.js'
+import { registerRoom } from './http/room.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
 import { registerTracing } from './http/tracing.js'
@@ -72,6 +74,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerRequestValidation(app, limits.jsonDepthMax)
   app.setSerializerCompiler(() => JSON.stringify)
   registerBodyParser(app, bodySettings(config))
+  registerRoom(app, roomLimits(config))
   registerNotFound(app)
   registerMatchedRoute(app)
   registerTracing(app)
@@ -112,6 +115,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerUpdatePersona(app, {
     database,
     bodyLimitBytes: limits.personaBodyBytes,
+    snapshotBytesMax: limits.snapshotBytes,
     jsonDepthMax: limits.jsonDepthMax,
     upsertRequest,
     requireIfMatch: auth.requireIfMatch,
@@ -144,17 +148,23 @@ const NODES_PER_LIST_ITEM = 20
 /** A tool body's definition has a bound of its own, `DEFINITION_DEPTH_MAX`, which is at most 200 and tells the place. */
 const TOOL_BODY_DEPTH_MAX = 256
 
-/** What bodies may be. A single one of the largest size always has room. */
+/** What bodies may be. */
 function bodySettings({ limits }: Config): BodySettings {
   const { personaBodyBytes, toolBodyBytes, jsonDepthMax } = limits
-  const perTokenBytes = Math.max(limits.bodiesPerTokenBytes, personaBodyBytes, toolBodyBytes)
   const nodesMax = NODES_PER_LIST_ITEM * Math.max(1_000, limits.listItemsMax)
   return {
     persona: { limitBytes: personaBodyBytes, depthMax: jsonDepthMax, nodesMax },
     tool: { limitBytes: toolBodyBytes, depthMax: TOOL_BODY_DEPTH_MAX, nodesMax: limits.toolBodyNodesMax },
-    budget: { perTokenBytes, totalBytes: Math.max(limits.bodiesBytes, perTokenBytes) },
     onRead: countBytes,
   }
+}
+
+/** The memory of large bodies and answers. A single request with the largest of both always has room. */
+function roomLimits({ limits }: Config): ByteBudgetLimits {
+  const largestAnswer = Math.max(limits.snapshotBytes, limits.toolBodyBytes)
+  const largest = Math.max(limits.personaBodyBytes, limits.toolBodyBytes) + largestAnswer
+  const perTokenBytes = Math.max(limits.transferPerTokenBytes, largest)
+  return { perTokenBytes, totalBytes: Math.max(limits.transferBytes, perTokenBytes) }
 }
 
 /** What a client may take of this process: bytes, time, connections. */

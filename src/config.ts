@@ -198,19 +198,26 @@ const SETTINGS = {
         'Open connections of one address that is not a trusted proxy; absent: half of CONNECTIONS_MAX.',
       ),
     ),
-    bodiesBytes: count(
-      'BODIES_BYTES_MAX',
+    snapshotBytes: count(
+      'SNAPSHOT_BYTES_MAX',
+      8 * 2 ** 20,
+      2 ** 20,
+      128 * 2 ** 20,
+      'Bytes of the tool definitions in the answer for one agent; more answer 422, or 409 when they are attached already.',
+    ),
+    transferBytes: count(
+      'TRANSFER_BYTES_MAX',
       64 * 2 ** 20,
       2 ** 20,
       2 ** 40,
-      'Memory of all request bodies under way; more answer 503. The first 64 KiB of each do not count.',
+      'Memory of large bodies and answers under way; more answer 503. The first 64 KiB of a body do not count.',
     ),
-    bodiesPerTokenBytes: count(
-      'BODIES_PER_TOKEN_BYTES_MAX',
-      16 * 2 ** 20,
+    transferPerTokenBytes: count(
+      'TRANSFER_PER_TOKEN_BYTES_MAX',
+      24 * 2 ** 20,
       2 ** 20,
       2 ** 40,
-      'The same of one token; more answer 429. One body of the largest size is always let in.',
+      'The same of one token; more answer 429. One largest body with the largest answer always has room.',
     ),
     toolBodyNodesMax: count(
       'TOOL_BODY_NODES_MAX',

@@ -72,6 +72,16 @@ export class ResourceNotFound extends Error {
 /** The resource is made by the program itself and cannot be updated. */
 export class BuiltinReadOnly extends Error {}
 
+/** The agent's answer would be larger than the service sends, for what is stored and not for what was asked. */
+export class SnapshotTooLarge extends Refusal {
+  constructor(bytes: number, bytesMax: number) {
+    super(
+      `The tool definitions of this agent take ${bytes} bytes, more than the ${bytesMax} of one answer. ` +
+        'Nothing was changed. Set tool_ids to fewer or smaller tools.',
+    )
+  }
+}
+
 /**
  * `If-Match` names another version. `changed` is null when the changes since then are no longer kept. `appliedTag` is that of
  * the version in which the caller's own content was stored since, as when the answer to it was lost; else null.
@@ -110,11 +120,11 @@ export class RateLimited extends Refusal {
 const RATE_LIMITED = {
   token: 'This token has made all the requests that one minute allows.',
   'token-bytes': 'This token has sent and received all the bytes that one minute allows.',
-  bodies: 'The unfinished requests of this token hold all the bytes that they may. Finish them first.',
+  'token-memory': 'The large bodies and answers of this token that are under way take all the memory that they may.',
   'failed-authentication': 'Too many requests from this address had no valid token.',
 } as const
 
-/** What a caller may use up. `bodies` is what one token's requests hold at once, the others count by the minute. */
+/** What a caller may use up. `token-memory` is what its requests hold at once, the others count by the minute. */
 export type RateLimit = keyof typeof RATE_LIMITED
 
 export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // the keys of the table above

@@ -118,7 +118,11 @@ t.test('features meet only where an agent shows its tools', async t => {
   const meetings = files
     .filter(({ path }) => path.startsWith('persona/'))
     .flatMap(({ path, files }) => files.filter(name => name.startsWith('tool/')).map(name => `${path} -> ${name}`))
-  t.strictSame(meetings.sort(), ['persona/schema.ts -> tool/schema.ts', 'persona/snapshot.ts -> tool/snapshot.ts'])
+  t.strictSame(meetings.sort(), [
+    'persona/schema.ts -> tool/schema.ts',
+    'persona/snapshot.ts -> tool/snapshot.ts',
+    'persona/tool-bytes.ts -> tool/snapshot.ts',
+  ])
 })
 
 const isDatabase = (name: string) => name === 'pg' || name.startsWith('kysely')

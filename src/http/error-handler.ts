@@ -11,6 +11,7 @@ import {
   PreconditionRequired,
   RateLimited,
   ResourceNotFound,
+  SnapshotTooLarge,
   Unavailable,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
@@ -115,6 +116,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 404, code, detail: error.message }
   }
   if (error instanceof BuiltinReadOnly) return { status: 400, code: 'BUILTIN_READ_ONLY', detail: error.message }
+  if (error instanceof SnapshotTooLarge) return { status: 409, code: 'SNAPSHOT_TOO_LARGE', detail: error.message }
   if (error instanceof PreconditionFailed) {
     const extra = { current_etag: error.currentTag, changed: error.changed, applied_etag: error.appliedTag }
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }

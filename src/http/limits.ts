@@ -74,7 +74,7 @@ function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax, onLimited }
     done(new RateLimited('token-bytes', waitS))
   })
   app.addHook('onSend', (request, _reply, payload, done) => {
-    if (typeof payload === 'string') countBytes(request, Buffer.byteLength(payload))
+    if (typeof payload === 'string') countBytes(request, payload.length) // to count its bytes would read it once more
     done(null, payload)
   })
 }

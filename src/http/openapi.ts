@@ -13,6 +13,7 @@ const ERROR_NAMES = {
   401: 'UnauthorizedError',
   403: 'ForbiddenError',
   404: 'NotFoundError',
+  409: 'ConflictError',
   412: 'PreconditionFailedError',
   413: 'ContentTooLargeError',
   415: 'UnsupportedMediaTypeError',
@@ -79,12 +80,13 @@ const MEANING = {
   401: 'No token, or one that is not valid or has expired.',
   403: 'The caller, or the token, may not do this.',
   404: 'No such resource, or none that the caller may see.',
+  409: 'The answer would be too large for what is attached to the agent; nothing was changed.',
   412: 'The stored state is not the one that If-Match names.',
   413: 'The body is larger than this operation allows.',
   415: 'The body is not application/json.',
   428: 'This server, or this token, demands If-Match.',
   429:
-    'Too many requests of this token (600 a minute unless set otherwise), or too many without a valid token from this ' +
+    'Too many requests of this token (600 a minute unless set otherwise), too many bytes, or too many without a valid token from this ' +
     'address (20 a minute); Retry-After says when to come back.',
   500: 'A fault of the service.',
   503: 'Not possible now; `reason` says why, Retry-After when to try again.',

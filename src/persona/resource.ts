@@ -1,3 +1,4 @@
+import { managesActions } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { received } from '../db/clock.js'
 import { isInt4 } from '../schema/vocabulary.js'
@@ -38,11 +39,13 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return row.references
   },
   isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
-  // A new link waits for whoever deletes what it refers to, and the definitions of many tools take long to read.
-  isBatchable: ({ attached, content }) =>
-    Object.keys(attached).length === 0 && content.tool_ids.length <= BATCHED_TOOLS_MAX,
+  // A new link waits for whoever deletes what it refers to; many tools take long to read, as each does for a group manager.
+  isBatchable: ({ attached, content }, { caller }) =>
+    Object.keys(attached).length === 0 &&
+    content.tool_ids.length <= (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0),
+  answerBytes: (_, { toolBytes }) => toolBytes,
   reading: ({ id, version, access }, viewer) => readSnapshot.for({ ...viewer, id, version, access }),
-  writing: (state, { content, changes, attached }, viewer, entry) => {
+  writing: (state, { content, changes, attached, toolBytesLeft }, viewer, entry) => {
     const changed = new Set(changes.map(change => change.field))
     const changedRelations = RELATIONS.map(([name]) => name).filter(name => changed.has(name))
     const attachedRelations = RELATIONS.map(([name]) => name).filter(name => attached[name] !== undefined)
@@ -59,6 +62,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     for (const relation of attachedRelations) {
       Object.assign(parameters, { [`${relation}_attached`]: attached[relation] })
     }
+    if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
     return writeStatement(changedRelations, attachedRelations).for(parameters)
   },
   snapshot: row => row.snapshot,

@@ -1,5 +1,12 @@
 import { type Caller, isAdmin } from '../auth/caller.js'
-import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ResourceNotFound } from '../errors.js'
+import {
+  BuiltinReadOnly,
+  type Fault,
+  Forbidden,
+  InvalidRequest,
+  ResourceNotFound,
+  SnapshotTooLarge,
+} from '../errors.js'
 import type { Change } from '../updates/audit.js'
 import type { Decision, UpdateRequest } from '../updates/engine.js'
 import { sameValue } from '../updates/fields.js'
@@ -28,6 +35,8 @@ export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
   strict: boolean
+  /** The most bytes that the definitions of an agent's tools may take in an answer. */
+  snapshotBytesMax: number
 }
 
 /** Ids that an update attaches and that were not attached before, by relation: what must exist and be allowed. */
@@ -35,7 +44,7 @@ export type Attached = Partial<Record<Relation, (number | string)[]>>
 
 /** What the database says of newly attached ids. An id that is not listed does not exist for the caller. */
 export type References = Record<Exclude<Relation, 'tool_ids'>, (number | string)[]> & {
-  tool_ids: { id: number; enabled: boolean; attachable: boolean }[]
+  tool_ids: { id: number; enabled: boolean; attachable: boolean; bytes: number }[]
 }
 
 /** The decision on an update that may be made: what the agent becomes, and which fields stay though the request named them. */
@@ -43,13 +52,17 @@ export interface PersonaDecision extends Decision {
   content: PersonaContent
   attached: Attached
   kept: string[]
+  /** What the tools take in the answer: those that stay, and those that are attached once their references are known. */
+  toolBytes: number
+  /** What newly attached tools may take beside those that stay. */
+  toolBytesLeft: number
 }
 
 /**
  * Decides an update of an agent against one state of it. Pure: the same state, request and references give the same answer.
  *
  * In the order of DECISIONS section 2: seen (`ResourceNotFound`), may edit (`Forbidden`, `BuiltinReadOnly`), cross-field rules
- * and references (`InvalidRequest`). With `references` null, newly attached ids are taken for granted.
+ * and references (`InvalidRequest`), the size of the answer (`InvalidRequest`, `SnapshotTooLarge`). With `references` null, newly attached ids are taken for granted.
  */
 export function decidePersona(
   state: PersonaState,
@@ -62,7 +75,10 @@ export function decidePersona(
   requirePublicDefault(state, content)
   const attached = attachedIds(state, content)
   if (references !== null) requireReferences(attached, update.fields, references)
-  return { content, changes: changedFields(state, content), attached, kept }
+  const toolBytes = bytesOfStored(state, content) + bytesOfAttached(attached, references)
+  requireAnswerable(toolBytes, update)
+  const toolBytesLeft = update.snapshotBytesMax - toolBytes
+  return { content, changes: changedFields(state, content), attached, kept, toolBytes, toolBytesLeft }
 }
 
 /** Whether the caller sees the agent at all. An invisible one answers like one that is not there. */
@@ -178,6 +194,25 @@ function toolFaults({ tool_ids }: References): FaultOf {
     if (tool.attachable) return undefined
     return { msg: 'This tool belongs to an MCP server that you may not manage', type: 'tool_forbidden' }
   }
+}
+
+/** What those of the stored tools take in an answer that the content keeps. */
+function bytesOfStored({ tool_ids, tool_bytes }: PersonaState, content: PersonaContent): number {
+  const kept = new Set(content.tool_ids)
+  return tool_ids.reduce((sum, id, index) => sum + (kept.has(id) ? (tool_bytes[index] ?? 0) : 0), 0)
+}
+
+function bytesOfAttached({ tool_ids = [] }: Attached, references: References | null): number {
+  const added = new Set(tool_ids)
+  return (references?.tool_ids ?? []).reduce((sum, { id, bytes }) => sum + (added.has(id) ? bytes : 0), 0)
+}
+
+/** That the answer has a size that can be sent. The request that names the tools is at fault for them, another one is not. */
+function requireAnswerable(toolBytes: number, { fields, snapshotBytesMax }: PersonaUpdate): void {
+  if (toolBytes <= snapshotBytesMax) return
+  if (fields.tool_ids === undefined) throw new SnapshotTooLarge(toolBytes, snapshotBytesMax)
+  const msg = `The definitions of these tools take ${toolBytes} bytes; those of one agent may take ${snapshotBytesMax}`
+  throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
 /** Every field of the content that differs, in the order of the table; relations compare as sets with their levels. */

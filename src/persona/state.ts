@@ -4,10 +4,13 @@ import { callerStatement, userOfCaller } from '../auth/authenticate.js'
 import type { VersionedState } from '../updates/engine.js'
 import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
+import { storedToolBytes } from './tool-bytes.js'
 
 /** An agent as one statement found it, and what the requester may do with it by ownership and shares. */
 export interface PersonaState extends PersonaContent, VersionedState {
   access: PersonaAccess
+  /** What each of `tool_ids` takes in an answer. */
+  tool_bytes: number[]
 }
 
 /**
@@ -19,7 +22,12 @@ export function personaState(user: RawBuilder<unknown>): RawBuilder<PersonaState
   const relations = RELATIONS.map(([name, { link }]) => {
     return sql`${sql.lit(name)}, ${link.isShare ? storedShares(name) : storedIds(name)}`
   })
-  return versionedState('persona', 'p', user, [...columns, ...relations, sql`'access', ${personaAccess(user)}`])
+  return versionedState('persona', 'p', user, [
+    ...columns,
+    ...relations,
+    sql`'access', ${personaAccess(user)}`,
+    sql`'tool_bytes', ${storedToolBytes}`,
+  ])
 }
 
 /** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */

@@ -9,6 +9,7 @@ import { COLUMNS, linkOf, RELATIONS, type Relation } from './fields.js'
 import type { References } from './rules.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
 import { type PersonaState, personaState } from './state.js'
+import { takeAtMost, toolsWithBytes } from './tool-bytes.js'
 
 /** What a statement answers when it found the agent as expected: the version and the snapshot as JSON text. */
 export interface PersonaRow {
@@ -47,8 +48,9 @@ type WriteParameters = ViewerParameters &
     access: PersonaAccess
     changed_columns: string
     field_versions: string
-  } & Record<Relation, (number | string)[]> &
-  Partial<Record<`${Relation}_removed` | `${Relation}_put` | `${Relation}_attached`, (number | string)[] | string>>
+  } & Record<Relation, (number | string)[]> & { tool_bytes_left?: number } & Partial<
+    Record<`${Relation}_removed` | `${Relation}_put` | `${Relation}_attached`, (number | string)[] | string>
+  >
 
 const WRITE_TYPES: RowTypes<WriteParameters> = {
   ...VIEWER_TYPES,
@@ -58,6 +60,7 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   access: 'text',
   changed_columns: 'jsonb',
   field_versions: 'jsonb',
+  tool_bytes_left: 'integer',
   ...relationTypes(),
 }
 
@@ -101,7 +104,8 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
     const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as RelationIds
     const checks = attached.map(relation => {
       const ids = param(`${relation}_attached`)
-      return sql`and (select count(*) from (${ATTACHABLE[relation](ids, viewer)}) usable) = cardinality(${ids})`
+      const usable = sql`and (select count(*) from (${ATTACHABLE[relation](ids, viewer)}) usable) = cardinality(${ids})`
+      return relation === 'tool_ids' ? sql`${usable} and ${takeAtMost(ids, param('tool_bytes_left'))}` : usable
     })
     const locked = sql`locked as materialized (
         select p.id, input.position
@@ -185,9 +189,7 @@ export const readReferences = statement<ReferenceParameters, { references: Refer
     const lists = RELATIONS.map(([relation, { link }]) => {
       const ids = sql`${param(relation)}::${sql.raw(link.idType)}[]`
       return relation === 'tool_ids'
-        ? sql`'tool_ids', coalesce((
-      select json_agg(json_build_object('id', t.id, 'enabled', t.enabled, 'attachable', ${attachableTool(viewer)}))
-      from tool t where t.id = any(${ids})), '[]')`
+        ? sql`'tool_ids', ${toolsWithBytes(ids, sql`'id', t.id, 'enabled', t.enabled, 'attachable', ${attachableTool(viewer)}`)}`
         : sql`${sql.lit(relation)}, array(${ATTACHABLE[relation](ids, viewer)})`
     })
     return sql`select json_build_object(${sql.join(lists)}) as references`

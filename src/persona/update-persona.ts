@@ -22,6 +22,8 @@ import { callerAndPersona, type PersonaState } from './state.js'
 export interface UpdatePersonaOptions {
   database: ServiceDatabase
   bodyLimitBytes: number
+  /** The most bytes that the definitions of an agent's tools may take in an answer. */
+  snapshotBytesMax: number
   jsonDepthMax: number
   /** The schema of the body, with the limits of the configuration. */
   upsertRequest: ReturnType<typeof personaUpsertRequest>
@@ -56,7 +58,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         response: {
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: updateHeaders },
           ...invalidResponse('request'),
-          ...errorResponses(400, 401, 403, 404, 412, 413, 415, 428, 429, 500, 503),
+          ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
         },
       },
     },
@@ -76,6 +78,8 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         precondition,
         preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
+        snapshotBytesMax: options.snapshotBytesMax,
+        takeRoom: (bytes: number) => request.takeRoom(bytes),
       }
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null

@@ -8,6 +8,9 @@ export const maskedHeaders: RawBuilder<unknown> = sql`coalesce((
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]')`
 
+/** SQL: about how many bytes the tool `t` with the definition `d` takes in an answer, without reading them. */
+export const snapshotBytes: RawBuilder<number> = sql`coalesce(d.size_bytes, 0) + octet_length(t.description)`
+
 /** What a snapshot shows of a tool that is not a column of its row. */
 interface Parts {
   /** The definition as json, or as text. */

@@ -17,6 +17,8 @@ export interface ToolState extends ToolContent, VersionedState {
   secrets_generation: number
   headers: StoredHeader[]
   manageable: boolean
+  /** The size of its definition. */
+  definition_bytes: number
 }
 
 /** SQL: the tool `t` as JSON of the shape `ToolState`, as the viewer sees it. */
@@ -30,6 +32,7 @@ export function toolState(viewer: Viewer): RawBuilder<ToolState> {
       select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
                       order by h.position)
       from tool_header h where h.tool_id = t.id), '[]'),
+    'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
     'manageable', ${managesTool(viewer)}`,
   ])
 }

@@ -76,6 +76,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         precondition,
         preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
+        takeRoom: (bytes: number) => request.takeRoom(bytes),
       }
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null

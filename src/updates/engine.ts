@@ -58,6 +58,8 @@ export interface UpdateRequest {
   precondition: Precondition
   preconditionRequired: boolean
   dryRun: boolean
+  /** Takes memory for an answer of so many bytes until the request is over; throws when there is none. */
+  takeRoom(bytes: number): void
 }
 
 /** The types that belong to one kind of resource. */
@@ -85,7 +87,9 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** Whether the writing statement can take the decision as it is; false where it names an id that no column holds. */
   isStorable(decision: T['Decision']): boolean
   /** Whether the statement may run in a batch: not where it may wait for others or take long. */
-  isBatchable(decision: T['Decision']): boolean
+  isBatchable(decision: T['Decision'], request: T['Request']): boolean
+  /** About how many bytes the database answers beyond the few thousand that every answer has. */
+  answerBytes(state: T['State'], decision: T['Decision']): number
   /** The statement that answers the stored state, if it is still this one. */
   reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
   /** The statement that stores the decision and answers the new state, if the stored one is still this one. */
@@ -126,6 +130,7 @@ export async function update<T extends ResourceTypes>(
 ): Promise<Updated<T>> {
   const last: LastWrite<T> = {}
   const viewer = viewerParameters(request.caller)
+  let roomBytes = 0
   const callerKey = String(request.caller.token.id)
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
   try {
@@ -139,15 +144,21 @@ export async function update<T extends ResourceTypes>(
     const decision = resource.decide(state, request, null)
     if (preconditionOf(state, decision) !== 'holds' || !resource.isStorable(decision)) return undefined
     const query = statementFor(state, decision)
-    return updated(state, decision, await run(query, decision))
+    return updated(state, decision, await run(query, decision, resource.answerBytes(state, decision)))
   }
 
-  async function run(query: RowQuery<T['Row']>, decision: T['Decision']): Promise<Positioned<T['Row']> | undefined> {
+  async function run(
+    query: RowQuery<T['Row']>,
+    decision: T['Decision'],
+    answerBytes: number,
+  ): Promise<Positioned<T['Row']> | undefined> {
+    const turns = answerBytes > LARGE_BYTES ? database.largeTurns : database.singleTurns
     if (request.dryRun && decision.changes.length > 0) {
-      return (await database.singleTurns.run(callerKey, () => inDryRun(database, query.compiled)))[0]
+      return (await turns.run(callerKey, () => inDryRun(database, query.compiled)))[0]
     }
-    if (resource.isBatchable(decision)) return await query.batched(database)
-    return await database.singleTurns.run(callerKey, () => query.single(database.db))
+    if (answerBytes <= BATCHED_BYTES_MAX && resource.isBatchable(decision, request))
+      return await query.batched(database)
+    return await turns.run(callerKey, () => query.single(database.db))
   }
 
   function underLock(): Promise<Updated<T>> {
@@ -168,6 +179,11 @@ export async function update<T extends ResourceTypes>(
   }
 
   function statementFor(state: T['State'], decision: T['Decision']): RowQuery<T['Row']> {
+    const answerBytes = resource.answerBytes(state, decision)
+    if (answerBytes > BATCHED_BYTES_MAX && answerBytes > roomBytes) {
+      request.takeRoom(answerBytes - roomBytes)
+      roomBytes = answerBytes
+    }
     if (decision.changes.length === 0) return resource.reading(state, viewer)
     const entry = auditOf(resource, state, decision, request.actor)
     Object.assign(last, { entry, decision })
@@ -248,6 +264,12 @@ function lost(outcome: 'applied' | 'not_applied' | 'unknown', doubt: CommitUnkno
   const message = `The connection to the database was lost. ${rest[outcome]}`
   return new Unavailable('database_unreachable', message, outcome, { cause: doubt })
 }
+
+/** A larger answer goes by itself, and takes room: see `takeRoom`. */
+const BATCHED_BYTES_MAX = 256 * 1024
+
+/** An answer from which on the next of the same caller waits for it. */
+const LARGE_BYTES = 1024 * 1024
 
 /** Locks a resource's row against other writers and reads its state, which is final until the transaction ends. */
 export async function lockState<T extends ResourceTypes>(

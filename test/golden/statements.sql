@@ -51,7 +51,9 @@ with input as materialized (
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end),
+    end), 'tool_bytes', array(
+      select coalesce(d.size_bytes, 0) + octet_length(t.description) from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
+      where l.persona_id = p.id order by l.tool_id),
     'recent', coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -103,6 +105,7 @@ with input as materialized (
       select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
                       order by h.position)
       from tool_header h where h.tool_id = t.id), '[]'),
+    'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
     'manageable', (t.in_code_tool_id is null and t.mcp_server_id is null and ((caller.permission >= 2) or (
     cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or (
       not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
@@ -168,7 +171,9 @@ select json_build_object(
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end),
+    end), 'tool_bytes', array(
+      select coalesce(d.size_bytes, 0) + octet_length(t.description) from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
+      where l.persona_id = p.id order by l.tool_id),
     'recent', coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -188,8 +193,8 @@ select json_build_object('document_set_ids', array(
           or exists (select from document_set_group m join user_group_member g using (user_group_id)
                      where m.document_set_id = s.id and g.user_id = $3::uuid))), 'tool_ids', coalesce((
       select json_agg(json_build_object('id', t.id, 'enabled', t.enabled, 'attachable', (t.mcp_server_id is null or $4::boolean or t.user_id = $3::uuid or exists (
-    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = $3::uuid))))
-      from tool t where t.id = any($5::integer[])), '[]'), 'users', array(select u.id from user_account u where u.id = any($6::uuid[])), 'groups', array(select g.id from user_group g where g.id = any($7::integer[])), 'label_ids', array(select l.id from label l where l.id = any($8::integer[])), 'user_file_ids', array(select f.id from user_file f where f.id = any($9::text[]) and ($2::boolean or f.owner_id = $3::uuid))) as references;
+    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = $3::uuid)), 'bytes', coalesce(d.size_bytes, 0) + octet_length(t.description)))
+      from tool t left join tool_definition d on d.hash = t.definition_hash where t.id = any($5::integer[])), '[]'), 'users', array(select u.id from user_account u where u.id = any($6::uuid[])), 'groups', array(select g.id from user_group g where g.id = any($7::integer[])), 'label_ids', array(select l.id from label l where l.id = any($8::integer[])), 'user_file_ids', array(select f.id from user_file f where f.id = any($9::text[]) and ($2::boolean or f.owner_id = $3::uuid))) as references;
 
 -- persona_snapshot
 with input as materialized (
@@ -419,8 +424,8 @@ with input as materialized (
 
 -- persona_write(document_set_ids,tool_ids,users,groups,label_ids,user_file_ids+document_set_ids,tool_ids,users,groups,label_ids,user_file_ids)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "tool_bytes_left"::integer, "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[], $50::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "tool_bytes_left", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -441,7 +446,7 @@ with input as materialized (
           or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = "input"."user")
           or exists (select from document_set_group m join user_group_member g using (user_group_id)
                      where m.document_set_id = s.id and g.user_id = "input"."user"))) usable) = cardinality("input"."document_set_ids_attached") and (select count(*) from (select t.id from tool t where t.id = any("input"."tool_ids_attached") and t.enabled and (t.mcp_server_id is null or "input"."manages_all" or t.user_id = "input"."user" or exists (
-    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = "input"."user"))) usable) = cardinality("input"."tool_ids_attached") and (select count(*) from (select u.id from user_account u where u.id = any("input"."users_attached")) usable) = cardinality("input"."users_attached") and (select count(*) from (select g.id from user_group g where g.id = any("input"."groups_attached")) usable) = cardinality("input"."groups_attached") and (select count(*) from (select l.id from label l where l.id = any("input"."label_ids_attached")) usable) = cardinality("input"."label_ids_attached") and (select count(*) from (select f.id from user_file f where f.id = any("input"."user_file_ids_attached") and ("input"."is_admin" or f.owner_id = "input"."user")) usable) = cardinality("input"."user_file_ids_attached")
+    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = "input"."user"))) usable) = cardinality("input"."tool_ids_attached") and (select coalesce(sum(coalesce(d.size_bytes, 0) + octet_length(t.description)), 0) from tool t left join tool_definition d on d.hash = t.definition_hash where t.id = any("input"."tool_ids_attached")) <= "input"."tool_bytes_left" and (select count(*) from (select u.id from user_account u where u.id = any("input"."users_attached")) usable) = cardinality("input"."users_attached") and (select count(*) from (select g.id from user_group g where g.id = any("input"."groups_attached")) usable) = cardinality("input"."groups_attached") and (select count(*) from (select l.id from label l where l.id = any("input"."label_ids_attached")) usable) = cardinality("input"."label_ids_attached") and (select count(*) from (select f.id from user_file f where f.id = any("input"."user_file_ids_attached") and ("input"."is_admin" or f.owner_id = "input"."user")) usable) = cardinality("input"."user_file_ids_attached")
         for no key update of p skip locked
       ), changed as (
         update persona p set
@@ -592,6 +597,7 @@ select json_build_object(
       select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
                       order by h.position)
       from tool_header h where h.tool_id = t.id), '[]'),
+    'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
     'manageable', (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
     cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or (
       not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used

@@ -7,6 +7,8 @@ import { eventually, RawConnection, type Running, running, tokenOf } from './run
 
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 const MIB = 2 ** 20
+/** So that the largest body and answer of one request are less than the budgets of these tests. */
+const SMALL = { ...OFF, SNAPSHOT_BYTES_MAX: String(MIB), TOOL_BODY_LIMIT_BYTES: String(MIB) }
 
 function head(token: string, length: number): string {
   const lines = [
@@ -30,12 +32,14 @@ function unfinished({ port }: Running, token: string): RawConnection {
 t.test(
   '429 for bodies of one token beyond its bytes; others are served, and there is room after a hang-up',
   async t => {
-    const service = await running(t, { ...OFF, BODIES_PER_TOKEN_BYTES_MAX: String(8 * MIB) }, { listen: true })
+    const service = await running(t, { ...SMALL, TRANSFER_PER_TOKEN_BYTES_MAX: String(8 * MIB) }, { listen: true })
     const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
-    const held = [unfinished(service, service.token), unfinished(service, service.token)]
-    await new Promise(resolve => setTimeout(resolve, 500))
-    const refused = unfinished(service, service.token)
-    await refused.until(/HTTP\/1\.1 429 /)
+    const all = [1, 2, 3].map(() => unfinished(service, service.token))
+    const isRefused = ({ text }: RawConnection) => /HTTP\/1\.1 429 [\s\S]*request_id/.test(text)
+    await eventually(() => all.some(isRefused), 20_000)
+    const held = all.filter(connection => !isRefused(connection))
+    t.equal(held.length, 2)
+    const [refused = new RawConnection(service.port)] = all.filter(isRefused)
     t.match(refused.text, /\r\nretry-after: 1\r\n/)
     t.match(refused.json(), { error_code: 'RATE_LIMITED', request_id: /./ })
     refused.text = ''
@@ -53,12 +57,19 @@ t.test(
 )
 
 t.test('503 for bodies of all tokens beyond their bytes together; small ones are served', async t => {
-  const service = await running(t, { ...OFF, BODIES_BYTES_MAX: String(16 * MIB) }, { listen: true })
+  const service = await running(
+    t,
+    { ...SMALL, TRANSFER_PER_TOKEN_BYTES_MAX: String(8 * MIB), TRANSFER_BYTES_MAX: String(16 * MIB) },
+    { listen: true },
+  )
   const held: RawConnection[] = []
   for (let i = 0; i < 7; i++) {
     held.push(unfinished(service, await tokenOf(service.database, { email: `alice+${i}@example.com`, active: true })))
   }
-  await eventually(() => held.some(({ text }) => /HTTP\/1\.1 503 [\s\S]*retry-after: 1\r\n/.test(text)))
+  await eventually(
+    () => held.some(({ text }) => /HTTP\/1\.1 503 [\s\S]*retry-after: 1\r\n[\s\S]*request_id/.test(text)),
+    20_000,
+  )
   t.match(held.find(({ text }) => text !== '')?.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded' })
   const small = new RawConnection(service.port).write(`${head(service.token, 2)}{}`)
   await small.until(/HTTP\/1\.1 404 /)

@@ -120,6 +120,7 @@ function blankTool(id: number): ToolState {
     secrets_generation: 0,
     headers: [],
     manageable: true,
+    definition_bytes: 0,
     recent: [],
     read_at_ms: 0,
     received_ms: 0,

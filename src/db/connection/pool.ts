@@ -52,6 +52,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
    * of one caller a quarter.
    */
   readonly singleTurns: Turns
+  /** For statements that answer very much, by the caller: one of each, two at once. */
+  readonly largeTurns: Turns
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
   readonly counters: Readonly<StatementCounters>
@@ -104,6 +106,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly probe: Kysely<DB>
   readonly lockTurns: Turns
   readonly singleTurns: Turns
+  readonly largeTurns: Turns
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
   readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }
@@ -136,6 +139,7 @@ class Connections<DB> implements OpenDatabase<DB> {
     const waiting = { waitingPerKeyMax: WAITING_PER_KEY_MAX, waitMs: options.lockTimeoutMs }
     this.lockTurns = new Turns({ runningMax: quarter, runningPerKeyMax: 1, ...waiting })
     this.singleTurns = new Turns({ runningMax: 2 * quarter, runningPerKeyMax: quarter, ...waiting })
+    this.largeTurns = new Turns({ runningMax: Math.min(2, quarter), runningPerKeyMax: 1, ...waiting })
   }
 
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {

@@ -1,0 +1,23 @@
+import { type RawBuilder, sql } from 'kysely'
+import { snapshotBytes } from '../tool/snapshot.js'
+
+/* What an agent's tools take in its answer, as SQL: from stored sizes, without reading the definitions. */
+
+const TOOLS = sql`tool t left join tool_definition d on d.hash = t.definition_hash`
+
+/** SQL: the sizes of the tools of the agent `p`, in the order of their ids. */
+export const storedToolBytes: RawBuilder<number[]> = sql`array(
+      select ${snapshotBytes} from persona_tool l join (${TOOLS}) on t.id = l.tool_id
+      where l.persona_id = p.id order by l.tool_id)`
+
+/** SQL: whether these tools take no more bytes. */
+export function takeAtMost(ids: RawBuilder<unknown>, bytes: RawBuilder<unknown>): RawBuilder<boolean> {
+  return sql`(select coalesce(sum(${snapshotBytes}), 0) from ${TOOLS} where t.id = any(${ids})) <= ${bytes}`
+}
+
+/** SQL: the JSON of each of these tools, which `pairs` names, with its size under `bytes`. */
+export function toolsWithBytes(ids: RawBuilder<unknown>, pairs: RawBuilder<unknown>): RawBuilder<unknown> {
+  return sql`coalesce((
+      select json_agg(json_build_object(${pairs}, 'bytes', ${snapshotBytes}))
+      from ${TOOLS} where t.id = any(${ids})), '[]')`
+}

@@ -1,0 +1,60 @@
+import t from 'tap'
+import { fairService, repeatedly, requireFairness } from './beside.js'
+import { Callers } from './callers.js'
+import { attach, fairnessWorld } from './world.js'
+
+const BYTES_MAX = 9 * 2 ** 20
+
+t.test('one caller asks for agents with large tools', async t => {
+  const world = await fairnessWorld(t)
+  const service = await fairService(t, world)
+  const { attacker, largeTools, mediumTools } = world
+
+  t.test('422 for tools whose definitions make the answer too large; nothing is attached', async t => {
+    const callers = new Callers(service.port)
+    for (const [count, query] of [
+      [110, '&dry_run=true'],
+      [30, '&dry_run=true'],
+      [3, ''],
+    ] as const) {
+      const answer = await callers.update(attacker, { tool_ids: largeTools.slice(0, count) }, query)
+      t.equal(answer.status, 422, `${count} tools: ${answer.body.length} bytes`)
+      t.match(JSON.parse(answer.body), { detail: [{ loc: ['body', 'tool_ids'], type: 'snapshot_too_large' }] })
+    }
+    const { rows } = await world.client.query('select from persona_tool where persona_id = $1', [attacker.agentId])
+    t.equal(rows.length, 0)
+    callers.close()
+  })
+
+  t.test('row 1: dry runs with 110 tools of 4.9 MB', async t => {
+    await requireFairness(t, world, service, (over, callers) =>
+      repeatedly(over, 4, 100, () => callers.update(attacker, { tool_ids: largeTools }, '&dry_run=true')),
+    )
+  })
+
+  t.test('row 2: updates of an agent whose eight tools are as large as they may be', async t => {
+    await attach(world, attacker, mediumTools)
+    let n = 0
+    await requireFairness(t, world, service, (over, callers) =>
+      repeatedly(over, 2, 300, async () => {
+        const { status, body } = await callers.update(attacker, { description: `${n++}` })
+        if (status === 200) t.ok(body.length < BYTES_MAX)
+      }),
+    )
+  })
+
+  t.test('409 for an agent that is too large already, and the update that mends it is served', async t => {
+    await attach(world, attacker, largeTools.slice(0, 8))
+    const callers = new Callers(service.port)
+    const refused = await callers.update(attacker, { description: 'too large' })
+    t.equal(refused.status, 409)
+    t.match(JSON.parse(refused.body), { error_code: 'SNAPSHOT_TOO_LARGE', request_id: /./ })
+    let n = 0
+    await requireFairness(t, world, service, (over, hostile) =>
+      repeatedly(over, 4, 100, () => hostile.update(attacker, { description: `${n++}` })),
+    )
+    const mended = await callers.update(attacker, { tool_ids: largeTools.slice(0, 1) })
+    t.equal(mended.status, 200)
+    callers.close()
+  })
+})
