@@ -53,7 +53,7 @@ interface Question {
 
 /**
  * Establishes the caller of a request from the hash of its token, and reads the resource that it names in the same
- * statement; requests that arrive together share one. Nothing about a token is remembered between requests: a
+ * statement; requests that arrive together share one. What a token may do is never remembered between requests: a
  * revocation works on the next one.
  *
  * Throws `NotAuthenticated`; database errors pass through.
