@@ -40,7 +40,7 @@ export interface ServiceOptions {
 
 /**
  * Whether this process can serve, from start to end: it waits for the database, checks or migrates the schema, opens the
- * vault, and later answers how things stand. It holds no connection and no timer of its own once it serves.
+ * vault, and later answers how things stand. Between two such questions it holds nothing.
  */
 export class Service {
   readonly #options: ServiceOptions

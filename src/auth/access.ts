@@ -40,7 +40,7 @@ export const MANAGED_TOOL_AGENTS_MAX = 1_000
 /**
  * SQL: whether the viewer may manage the tool `t` (DECISIONS section 6). A group manager may when they own it, or when
  * it is attached to at least one agent shared with a group they manage and to none outside their groups.
- * Built-in tools and tools of an MCP server are no custom tools: nobody manages them here.
+ * Built-in tools and tools of an MCP server are not custom tools: nobody manages them here.
  *
  * The three questions about its agents are asked in this order, each stops at the first agent that answers it, and none
  * reads more than `MANAGED_TOOL_AGENTS_MAX` of them: is one outside, are there more, is one not deleted.

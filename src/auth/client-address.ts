@@ -3,7 +3,7 @@ import type { FastifyRequest } from 'fastify'
 
 /**
  * The address of who sent a request: what the trusted proxies say of it, else the peer of the connection. A proxy that
- * hands on what a client wrote may name anything; what is no address is not believed. IPv4 stays in its own form when the
+ * hands on what a client wrote may name anything; what is not an address is not believed. IPv4 stays in its own form when the
  * socket speaks both.
  */
 export function clientAddressOf(request: Pick<FastifyRequest, 'ip' | 'socket'>): string {

@@ -40,7 +40,7 @@ export async function registerLimits(app: FastifyInstance, settings: LimitSettin
   return failureLimit(app, settings)
 }
 
-/** A text that is no token of ours is refused here, where it costs nothing. */
+/** A text that is not a token of ours is refused here, where it costs nothing. */
 function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
   if (settings.requestsPerMinute === 0) return
   const count = counter(app, settings.requestsPerMinute, settings.keysMax, request => {

@@ -64,7 +64,7 @@ interface Work {
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** How far this request is; undefined for what is no operation. */
+    /** How far this request is; undefined for what is not an operation. */
     work: Work | undefined
   }
 }

@@ -5,7 +5,7 @@ const msPerMinute = 60_000
 /**
  * Reads a date as RFC 3339 writes it: `T`, `t` or a blank between date and time. Without an offset it is UTC, a bare
  * date is its midnight. Gives the instant in UTC as `YYYY-MM-DDTHH:MM:SS.ffffff` + `Z`, microseconds kept, finer digits
- * cut; nothing when the text is no such date, or when the instant is outside the years 1 to 9999 (which is what
+ * cut; nothing when the text is not such a date, or when the instant is outside the years 1 to 9999 (which is what
  * PostgreSQL and every JSON client can both hold). Leap seconds are refused: PostgreSQL would move them.
  */
 export function parseDateTime(text: string): string | undefined {

@@ -63,7 +63,7 @@ function decode(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** `undefined` is no JSON value, so it can say that the text is none. */
+/** `undefined` is not a JSON value, so it can say that the text is none. */
 function parse(text: string): unknown {
   try {
     return JSON.parse(text)

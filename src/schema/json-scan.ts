@@ -19,7 +19,7 @@ export type BeyondBounds = 'json_too_deep' | 'json_too_many_nodes'
 /**
  * Looks at the bytes of a JSON text as they arrive, before anybody parses it: what is refused for its depth or its number of
  * nodes need not be parsed, nor read to its end. `JSON.parse` takes ten times as long for a text of many small values. What
- * is no JSON is not told apart; it is counted as if it were.
+ * is not JSON is not told apart; it is counted as if it were.
  */
 export class JsonScan {
   readonly #bounds: JsonBounds

@@ -199,7 +199,7 @@ function countCodePoints(value: string): number {
 const uuidShape =
   /^(?:urn:uuid:|(\{))?([0-9A-Fa-f]{8})(-?)([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{4})\3([0-9A-Fa-f]{12})(\})?$/
 
-/** The one form in which UUIDs are stored and answered, or undefined for what is no UUID. */
+/** The one form in which UUIDs are stored and answered, or undefined for what is not a UUID. */
 export function canonicalUuid(text: string): string | undefined {
   const found = uuidShape.exec(text)
   if (found === null) return undefined

@@ -14,7 +14,7 @@ export interface HeaderLimits {
 export const DEFAULT_HEADER_LIMITS: HeaderLimits = { nameCharacters: 256, valueBytes: 8192 }
 
 /**
- * The faults of a tool's custom headers, in order: names that are no token, may not be set or occur twice (in any
+ * The faults of a tool's custom headers, in order: names that are not a token, may not be set or occur twice (in any
  * case), values that are too long in UTF-8 or hold CR, LF or NUL. `loc` is the place of the list. DECISIONS section 4.
  */
 export function headerFaults(

@@ -194,7 +194,7 @@ function readPort(text: string | undefined, index: number, faults: string[]): nu
   if (text === undefined || text === '') return DEFAULT_PORT
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0
   // The text is not repeated: in "user:secret" without "@host" it would be the password.
-  if (port < 1 || port > 65535) faults.push(`the port of host ${index + 1} is no number from 1 to 65535`)
+  if (port < 1 || port > 65535) faults.push(`the port of host ${index + 1} is not a number from 1 to 65535`)
   return port
 }
 
