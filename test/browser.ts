@@ -96,9 +96,9 @@ export class Page {
     await this.#send('Page.navigate', { url })
   }
 
-  /** Evaluates an expression in the page until its value is truthy, and answers it. Throws after 10 s. */
+  /** Evaluates an expression in the page until its value is truthy, and answers it. Throws after 30 s. */
   async until<Value>(expression: string): Promise<Value> {
-    for (const start = performance.now(); performance.now() - start < 10_000; ) {
+    for (const start = performance.now(); performance.now() - start < 30_000; ) {
       const evaluated = await this.#send<{ result: { value?: Value } }>('Runtime.evaluate', {
         expression: `(() => { try { return ${expression} } catch { return false } })()`,
         returnByValue: true,

@@ -6,10 +6,11 @@ import { matchesGolden } from './golden.js'
 interface Example {
   file: string
   about: string
-  method: 'PATCH' | 'PUT' | 'POST'
+  method: 'GET' | 'PATCH' | 'PUT' | 'POST'
   path: string
   headers?: Record<string, string>
-  body: unknown
+  /** A GET has none. */
+  body?: unknown
   /** Who calls; an administrator unless another is named. */
   as?: 'admin' | 'reader' | 'careful' | 'nobody'
   /** Where; the demo organisation unless another is named. */
@@ -118,6 +119,30 @@ const EXAMPLES: Example[] = [
     method: 'PUT',
     path: '/admin/tool/custom/1?dry_run=true',
     body: {},
+  },
+  {
+    file: 'read_persona',
+    about: 'The agent as it is.',
+    method: 'GET',
+    path: '/persona/1',
+  },
+  {
+    file: 'read_persona-not_found',
+    about: 'No such agent, or none that the caller may see.',
+    method: 'GET',
+    path: '/persona/4711',
+  },
+  {
+    file: 'read_tool',
+    about: 'The tool as it is, its header values as masks.',
+    method: 'GET',
+    path: '/tool/1',
+  },
+  {
+    file: 'read_tool-not_found',
+    about: 'No such tool.',
+    method: 'GET',
+    path: '/tool/4711',
   },
   {
     file: 'update_custom_tool-stale',
@@ -318,18 +343,19 @@ async function exampleApp(t: Test, settings: Record<string, string> = {}): Promi
 
 async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'app' | 'tokens'>): Promise<void> {
   const { file, about, method, path, headers = {}, body, as = 'admin' } = example
-  const sent = { 'content-type': 'application/json', 'x-request-id': file, ...headers }
+  const payload = body === undefined ? undefined : JSON.stringify(body)
+  const type = payload === undefined ? {} : { 'content-type': 'application/json' }
+  const sent = { ...type, 'x-request-id': file, ...headers }
   const token = tokens[as]
-  const payload = JSON.stringify(body)
   const answer = await app.inject({
     method,
     url: path,
     headers: { ...sent, ...(token !== undefined && { authorization: `Bearer ${token}` }) },
-    payload,
+    ...(payload !== undefined && { payload }),
   })
   const shown = SHOWN_HEADERS.filter(name => answer.headers[name] !== undefined)
   const authorization = token === undefined ? {} : { authorization: 'Bearer <token>' }
-  const shownBody = payload.length <= SHOWN_BODY_MAX_LENGTH && { body }
+  const shownBody = payload !== undefined && payload.length <= SHOWN_BODY_MAX_LENGTH && { body }
   const played = {
     about,
     request: { method, path, headers: { ...sent, ...authorization }, ...shownBody },

@@ -50,6 +50,7 @@ html.dark-mode .access a, html.dark-mode .access button[type="button"] { color: 
 html .swagger-ui .info { margin: 24px 0; }
 html .swagger-ui .info .title { font-size: 28px; overflow-wrap: anywhere; }
 html .swagger-ui .info .title small, html .swagger-ui .info .title small.version-stamp { background: #4b5260; }
+html:not(.dark-mode) .swagger-ui .link, html:not(.dark-mode) .swagger-ui .info a { color: #1f5f99; }
 html .swagger-ui .parameter__in, html .swagger-ui .json-schema-2020-12-expand-deep-button { color: #565c66; }
 html .swagger-ui .btn.execute { background: #1f5f99; border-color: #1f5f99; color: #fff; }
 html .swagger-ui .btn.cancel { color: #b3261e; border-color: #b3261e; background: #fff; }
