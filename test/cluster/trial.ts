@@ -64,6 +64,8 @@ export class Trial {
             DATABASE_URL: cluster.templates.url(way),
             SECRET_KEYS: keys,
             LOG_LEVEL: 'warn',
+            // The checker reads what every update changed: pruned, it would take one for lost.
+            HISTORY_VERSIONS_MAX: '100000',
             // Not used; by it an instance is found that outlives this process.
             DATA_DIR: join(cluster.folder, 'service'),
             ...(way === 'pgbouncer' && { PREPARED_STATEMENTS: 'off' }),
