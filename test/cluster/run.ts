@@ -21,25 +21,34 @@ import { type Run, Trial } from './trial.js'
 const RUNS_OF_FULL = 5
 const RESULTS = fileURLToPath(new URL('../../../ops/cluster/results.json', import.meta.url))
 const TABLE = fileURLToPath(new URL('../../../ops/cluster/results.md', import.meta.url))
-/** As sysexits.h calls it: something that this needs is not there. */
+/** As sysexits.h calls them: used in a wrong way; something that this needs is not there. */
+const EX_USAGE = 64
 const EX_UNAVAILABLE = 69
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: { full: { type: 'boolean', default: false }, runs: { type: 'string' } },
 })
-const reasons = missing()
-if (reasons.length > 0) {
+process.exitCode = refusal() ?? (await main())
+
+/** Says why it cannot begin, if it cannot, and answers the exit status. */
+function refusal(): number | undefined {
+  const unknown = positionals.filter(name => FAULTS[name] === undefined)
+  if (unknown.length > 0 || !/^[1-9]\d?$/.test(values.runs ?? '1')) {
+    console.error(
+      `Usage: npm run test:cluster -- [--full] [--runs 1 to 99] [fault ...]\nfaults: ${Object.keys(FAULTS).join(' ')}`,
+    )
+    return EX_USAGE
+  }
+  const reasons = missing()
+  if (reasons.length === 0) return undefined
   console.error(`The cluster cannot run on this machine: ${reasons.join('; ')}.`)
-  process.exitCode = EX_UNAVAILABLE
-} else {
-  process.exitCode = await main()
+  return EX_UNAVAILABLE
 }
 
 async function main(): Promise<number> {
   const isFull = values.full
   const names = positionals.length > 0 ? positionals : isFull ? Object.keys(FAULTS) : SHORT
-  for (const name of names) if (FAULTS[name] === undefined) throw new Error(`there is no fault ${name}`)
   const runs = Number(values.runs ?? (isFull ? RUNS_OF_FULL : 1))
   const results: Results = isFull && existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, 'utf8')) as Results) : {}
   if (names.every(name => (results[name]?.length ?? 0) >= runs)) return report(results)
