@@ -32,6 +32,7 @@ export async function check(cluster: Queried, sent: readonly Recorded[], mayLose
       ...repeats.flatMap(repeat => repeatFaults(repeat, rowsByMarker.get(repeat.marker) ?? 0)),
       ...first.flatMap(request => versionFaults(request, stored.get(request.marker))),
       ...sent.flatMap(staleFaults),
+      ...sent.flatMap(request => tellingFaults(request, stored.get(request.marker))),
       ...orderFaults(sent, stored),
     ],
   }
@@ -77,6 +78,13 @@ function staleFaults(request: Recorded): string[] {
   if (version < floor) return [`${name}: 412 names version ${version} after its own ${floor}`]
   if (version === versionOf(ifMatch)) return [`${name}: 412 although ${ifMatch} is current`]
   return version < versionOf(ifMatch) ? [`${name}: 412 names version ${version}, older than ${ifMatch}`] : []
+}
+
+/** A 412 says in which version this very update is stored, if it is: from an attempt before whose outcome was open. */
+function tellingFaults({ marker, status, storedVersion }: Recorded, stored: StoredUpdate | undefined): string[] {
+  const truth = stored?.version_after ?? 0
+  if (status !== 412 || storedVersion === truth) return []
+  return [`${marker}: 412 says that it is stored as version ${storedVersion}, and it is as ${truth}`]
 }
 
 /** An update that began after another's acknowledgement has the higher version. */

@@ -18,6 +18,8 @@ export interface Recorded extends Sent {
   floor: number
   /** The version that the answer names: the stored one after 200, the current one after 412; 0 is none. */
   version: number
+  /** The version in which a 412 says that this very update is stored; 0 is none. */
+  storedVersion: number
   isRead: boolean
   /** How often the same request was sent before, each time without learning what became of it. */
   attempt: number
@@ -122,6 +124,7 @@ export class Client {
       isRead,
       attempt,
       version: 0,
+      storedVersion: 0,
       status: 0,
       endedAt: 0,
       durationMs: 0,
@@ -152,6 +155,7 @@ export class Client {
       outcome: body?.outcome,
       reason: body?.reason,
       version: versionOf(tag),
+      storedVersion: versionOf(body?.applied_etag),
       text: status === 200 ? '' : `${status === answer.status ? '' : `${answer.status} `}${text}`,
     })
     if (typeof tag === 'string') this.#tags.set(key, tag)
@@ -170,6 +174,7 @@ interface Body {
   outcome?: string
   reason?: string
   current_etag?: string
+  applied_etag?: string | null
 }
 
 function parsed(headers: Record<string, unknown>, text: string): Body | undefined {

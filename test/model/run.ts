@@ -27,6 +27,7 @@ const WITNESSES = [
   'wasSettledAsApplied',
   'wasSettledAsNotApplied',
   'wasRepeatedAndApplied',
+  'wasToldByRepeat',
   'wasUnknownBehindPooler',
   'cameLate',
 ]
