@@ -10,8 +10,8 @@ import { testDatabase } from '../postgres.js'
 const VICTIMS = 10
 /** The bytes of the largest definition that a tool can hold, nearly. */
 const LARGE_BYTES = 4_900_000
-/** Eight of these make an answer that is large and not refused; in full, one that nearly is. */
-const MEDIUM_BYTES = process.env.TEST_CAMPAIGN === 'full' ? 900_000 : 250_000
+/** Eight of these make an answer that is nearly refused. */
+const MEDIUM_BYTES = 900_000
 
 /** Somebody with a token and an agent that they own. */
 export interface Owner {
