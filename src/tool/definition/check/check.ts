@@ -53,7 +53,7 @@ export function checkDefinition(definition: unknown, options: CheckOptions = {})
 }
 
 /**
- * `checkDefinition` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed,
+ * `checkDefinition` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed,
  * so that other requests are answered meanwhile. What cannot be divided is the listing of one object's keys, which costs a third
  * of what parsing that object took.
  */

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 
 /** How long work may hold the event loop before it gives way, in milliseconds. */
-const DEFAULT_SLICE_MS = 5
+const DEFAULT_SLICE_MS = 2
 
 /** Takes every step of a piece of work at once. */
 export function inOneGo<Result>(steps: Generator<void, Result>): Result {

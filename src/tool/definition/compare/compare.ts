@@ -119,7 +119,7 @@ export function compareDefinitions(before: unknown, after: unknown, options: Che
   return inOneGo(comparison(before, after, options))
 }
 
-/** `compareDefinitions` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed. */
+/** `compareDefinitions` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed. */
 export async function compareDefinitionsInSlices(
   before: unknown,
   after: unknown,

@@ -59,7 +59,7 @@ export function completeDefinition(definition: unknown, options: CompletionOptio
   return inOneGo(completion(definition, options))
 }
 
-/** `completeDefinition` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed. */
+/** `completeDefinition` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed. */
 export async function completeDefinitionInSlices(
   definition: unknown,
   options: CompletionOptions & { sliceMs?: number } = {},

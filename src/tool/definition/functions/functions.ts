@@ -45,7 +45,7 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
   return inOneGo(functionViews(definition, options))
 }
 
-/** `toFunctions` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed. */
+/** `toFunctions` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed. */
 export async function toFunctionsInSlices(
   definition: unknown,
   options: CheckOptions & { sliceMs?: number } = {},

@@ -74,7 +74,7 @@ export function checkForTarget(definition: unknown, target: Target, options: Che
   return inOneGo(targetCheck(definition, target, options))
 }
 
-/** `checkForTarget` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 5) have passed. */
+/** `checkForTarget` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed. */
 export async function checkForTargetInSlices(
   definition: unknown,
   target: Target,
