@@ -14,7 +14,7 @@ const MOST_CHECK_MS_PER_MB = 300
 /** The function view and the comparison are bounded by what they make and compare, whatever the size of the document. */
 const MOST_OTHER_MS = 3000
 /** What a document may cost at any size: some rules are applied to as many operations as a definition may have. */
-const FLOOR_MS = 60
+const FLOOR_MS = 100
 /** Beyond this one step is no longer short. The listing of one object's keys cannot be divided. */
 const MOST_STEP_MS = 15
 const LISTING_MS_PER_KEY = 0.0004

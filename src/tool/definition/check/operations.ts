@@ -235,9 +235,11 @@ export class OperationRules {
       if (++count % KEYS_BETWEEN_YIELDS === 0) yield
       if (key === undefined) {
         stack.pop()
-        yield* this.finishLayer(layer)
+        if (!layer.isReported) yield* this.finishLayer(layer)
       } else if (key === '$ref') {
-        const { next } = layer
+        let { next } = layer
+        // What says nothing of this path is passed by.
+        while (next?.isReported && !next.hasOwnTool && next.value.parameters === undefined) next = next.next
         if (next !== undefined && (next.hasTool || !next.isReported)) stack.push({ layer: next, at: 0 })
       } else if (key === 'parameters') {
         this.reportShared(use)
@@ -251,7 +253,6 @@ export class OperationRules {
   }
 
   private *finishLayer(layer: Layer): Generator<void> {
-    if (layer.isReported) return
     layer.isReported = true
     layer.keys = yield* filtered(layer.keys, key => key === '$ref' || key === 'parameters' || isToolMethod(key))
   }
