@@ -10,7 +10,7 @@ import { openConfiguredDatabase } from '../src/db/open.js'
 import { makeLogger } from '../src/http/logging.js'
 import { Metrics } from '../src/http/metrics.js'
 import { configuredKeyRing } from '../src/secrets/configured-ring.js'
-import { Service } from '../src/startup.js'
+import { Startup } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 
 /** What the service answers to `counts`: since its start, but the delay of its event loop since the last question. */
@@ -35,7 +35,7 @@ async function main(): Promise<void> {
     line => log.info(line),
   )
   const { database } = opened
-  const service = new Service({
+  const service = new Startup({
     config,
     version: VERSION,
     database,

@@ -27,7 +27,7 @@ import { registerRequestValidation } from './http/validation.js'
 import { registerReadPersona } from './persona/read-persona.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
-import type { Service } from './startup.js'
+import type { Startup } from './startup.js'
 import { registerReadTool } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
 import { registerUpdateTool } from './tool/update-tool.js'
@@ -38,7 +38,7 @@ export interface AppOptions {
   config: Config
   version: string
   database: ServiceDatabase
-  service: Pick<Service, 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
+  service: Pick<Startup, 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
   logger: FastifyBaseLogger | false
   /** Where the process counts what happened before the application was built; without it the application has its own. */
   metrics?: Metrics

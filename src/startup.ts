@@ -28,7 +28,7 @@ const STARTING: Readiness = {
   detail: 'The service is starting and has not reached its database yet.',
 }
 
-export interface ServiceOptions {
+export interface StartupOptions {
   config: Config
   version: string
   database: ServiceDatabase
@@ -42,8 +42,8 @@ export interface ServiceOptions {
  * Whether this process can serve, from start to end: it waits for the database, checks or migrates the schema, opens the
  * vault, and later answers how things stand. Between two such questions it holds nothing.
  */
-export class Service {
-  readonly #options: ServiceOptions
+export class Startup {
+  readonly #options: StartupOptions
   #state: Readiness = STARTING
   #vault: Vault | null = null
   #draining = false
@@ -55,7 +55,7 @@ export class Service {
   #probing: { answer: Promise<Readiness>; startedAt: number; isAnswered: boolean } | undefined
   readonly #unreachable: Readiness
 
-  constructor(options: ServiceOptions) {
+  constructor(options: StartupOptions) {
     this.#options = options
     const detail = `The database does not answer: ${connectAdvice(options.config.database.url)}.`
     this.#unreachable = { status: 'unavailable', reason: 'database_unreachable', detail }

@@ -20,7 +20,7 @@ import { makeLogger } from '../src/http/logging.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
-import { Service } from '../src/startup.js'
+import { Startup } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { worldFile } from './world.js'
 
@@ -74,7 +74,7 @@ async function serving<T>(url: string, work: (send: Send) => Promise<T>): Promis
   const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
   const database = openUrl(url, config)
   const log = makeLogger('silent')
-  const service = new Service({
+  const service = new Startup({
     config,
     version: VERSION,
     database,

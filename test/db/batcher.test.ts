@@ -17,8 +17,8 @@ function doubling() {
   return { groups, batcher }
 }
 
-function ask<Q, A>(batcher: Batcher<Q, A>, content: Q, more: { key?: unknown; size?: number } = {}): Promise<A> {
-  return batcher.ask({ content, size: 1, ...more })
+function ask<Q, A>(batcher: Batcher<Q, A>, content: Q, more: { key?: unknown; sizeBytes?: number } = {}): Promise<A> {
+  return batcher.add({ row: content, sizeBytes: 1, ...more })
 }
 
 t.test('what one turn of the event loop asks goes as one batch, and each gets its own answer', async t => {
@@ -72,7 +72,7 @@ t.test('questions with the same key go in different groups, in their order', asy
 t.test('what sends much shares with few, and the largest go alone', async t => {
   const { groups, batcher } = doubling()
   const kibibytes = [100, 100, 100, 5_000, 1, 1]
-  await Promise.all(kibibytes.map((size, i) => ask(batcher, i, { size: size * 1024 })))
+  await Promise.all(kibibytes.map((size, i) => ask(batcher, i, { sizeBytes: size * 1024 })))
   t.strictSame(groups, [[0, 1], [2], [3], [4, 5]])
 })
 

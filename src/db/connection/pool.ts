@@ -65,7 +65,7 @@ export interface OpenDatabase<DB> extends BatchRunner {
    */
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]>
   /**
-   * Runs a statement for one row, together with the rows that others ask it for in the same turn of the event loop; answers
+   * Runs a statement for one row, in a batch with the rows that other requests bring in the same turn of the event loop; answers
    * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
    * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
    * which somebody may hold for long. Throws as `pipeline` does.
@@ -114,7 +114,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #hosts: HostList<DatabaseHost>
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
-  /** One for each statement that was ever run together with others: the program has a fixed set of them. */
+  /** One for each statement that ever ran in batches: the program has a fixed set of them. */
   readonly #batchers = new Map<unknown, unknown>()
   readonly #leader: Leader
   #renewedAt = Number.NEGATIVE_INFINITY
@@ -159,7 +159,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined> {
     if (statement.isSingle) return statement.for(row).single(this.db)
     const key = statement.distinct && row[statement.distinct]
-    return this.#batcherOf(statement).ask({ content: row, key, size: weightOf(row) })
+    return this.#batcherOf(statement).add({ row, key, sizeBytes: weightOf(row) })
   }
 
   #batcherOf<P extends object, R>(statement: RowStatement<P, R>): Batcher<P, Positioned<R> | undefined> {

@@ -1,99 +1,99 @@
 import pg from 'pg'
 import { classifyDatabaseError, isAboutConnecting } from '../connection/sqlstate.js'
 
-/** Answers several questions with one statement: one answer for each, in their order. */
-export type AnswerAll<Q, A> = (questions: readonly Q[]) => Promise<readonly A[]>
+/** Runs one statement for several rows: one result for each, in their order. */
+export type RunBatch<Row, Result> = (rows: readonly Row[]) => Promise<readonly Result[]>
 
-/** What is asked, and what decides with whom it may go. */
-export interface Question<Q> {
-  content: Q
-  /** Questions with the same key go in different groups; undefined where all may go together. */
+/** A row to run the statement for, and what decides which batch it may join. */
+export interface Entry<Row> {
+  row: Row
+  /** Rows with the same key go in different batches; undefined where all may share one. */
   key?: unknown
   /** About how many bytes it sends. */
-  size: number
+  sizeBytes: number
 }
 
-interface Asked<Q, A> extends Question<Q> {
-  resolve(answer: A): void
+interface Waiting<Row, Result> extends Entry<Row> {
+  resolve(result: Result): void
   reject(error: unknown): void
 }
 
 /**
- * More are not asked together. Eight save most of what can be saved, and what comes at the same time is spread over
- * several connections and processors.
+ * Rows of one batch. Eight save most of what can be saved, and what arrives at the same time is spread over several
+ * connections and processors.
  */
 const BATCH_ROWS_MAX = 8
-/** A question that sends more goes alone, for what it sends outweighs what sharing saves. */
-const BYTES_MAX = 256 * 1024
+/** A batch sends no more than this: beyond it, sending costs more than sharing saves. */
+const BATCH_BYTES_MAX = 256 * 1024
 
 /**
- * Asks together what is asked in the same turn of the event loop. Sending a statement, starting it, committing it and waking
- * those who wait cost more than most statements themselves: requests that arrive together share them. Nobody waits for
- * company: what one turn brought is sent at its end, and a question alone goes alone. Every answer is as fresh as if it
- * were asked alone, for the statement begins after the question.
+ * Runs a statement once for the rows that are added in the same turn of the event loop. Sending a statement, starting it,
+ * committing it and waking those who wait cost more than most statements themselves. No row waits for others: what one turn
+ * brought is sent at its end. Every result is as fresh as that of a statement of its own, which would begin no earlier.
  */
-export class Batcher<Q, A> {
-  readonly #answerAll: AnswerAll<Q, A>
-  #asked: Asked<Q, A>[] = []
+export class Batcher<Row, Result> {
+  readonly #run: RunBatch<Row, Result>
+  #waiting: Waiting<Row, Result>[] = []
 
-  constructor(answerAll: AnswerAll<Q, A>) {
-    this.#answerAll = answerAll
+  constructor(run: RunBatch<Row, Result>) {
+    this.#run = run
   }
 
-  /** Answers a question, or rejects with the error of the statement that should have answered it. */
-  ask({ content, key, size }: Question<Q>): Promise<A> {
+  /** Answers the result for a row, or rejects with the error of the statement that should have given it. */
+  add({ row, key, sizeBytes }: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
-      if (this.#asked.length === 0) setImmediate(() => this.#send())
-      this.#asked.push({ content, key, size, resolve, reject })
+      if (this.#waiting.length === 0) setImmediate(() => this.#flush())
+      this.#waiting.push({ row, key, sizeBytes, resolve, reject })
     })
   }
 
-  #send(): void {
-    const asked = this.#asked
-    this.#asked = []
-    for (const group of grouped(asked)) void this.#answer(group)
+  #flush(): void {
+    const waiting = this.#waiting
+    this.#waiting = []
+    for (const batch of batchesOf(waiting)) void this.#send(batch)
   }
 
-  async #answer(asked: readonly Asked<Q, A>[]): Promise<void> {
+  async #send(batch: readonly Waiting<Row, Result>[]): Promise<void> {
     try {
-      const answers = await this.#answerAll(asked.map(({ content }) => content))
-      asked.forEach(({ resolve }, i) => {
-        resolve(answers[i] as A) // one for each: the contract of `AnswerAll`
+      const results = await this.#run(batch.map(({ row }) => row))
+      batch.forEach(({ resolve }, i) => {
+        resolve(results[i] as Result) // one for each: the contract of `RunBatch`
       })
     } catch (error) {
-      // One row that the server cannot read or write must not fail the requests that came along with it.
-      if (asked.length > 1 && isAboutOneQuestion(error)) for (const one of asked) void this.#answer([one])
-      else for (const { reject } of asked) reject(error)
+      // One row that the server cannot read or write must not fail the requests that share its batch.
+      if (batch.length > 1 && isAboutOneRow(error)) for (const single of batch) void this.#send([single])
+      else for (const { reject } of batch) reject(error)
     }
   }
 }
 
-/** In the order asked, each as long as it may become. */
-function grouped<T extends Question<unknown>>(asked: readonly T[]): T[][] {
-  const groups: T[][] = []
+/** The rows in their order, each batch as large as it may become. */
+function batchesOf<T extends Entry<unknown>>(entries: readonly T[]): T[][] {
+  const batches: T[][] = []
   let keys = new Set<unknown>()
-  let size = 0
-  for (const question of asked) {
-    const group = groups.at(-1)
-    const isFull = group === undefined || group.length >= BATCH_ROWS_MAX || size + question.size > BYTES_MAX
-    if (isFull || keys.has(question.key)) {
-      groups.push([question])
+  let sizeBytes = 0
+  for (const entry of entries) {
+    const batch = batches.at(-1)
+    const isFull =
+      batch === undefined || batch.length >= BATCH_ROWS_MAX || sizeBytes + entry.sizeBytes > BATCH_BYTES_MAX
+    if (isFull || keys.has(entry.key)) {
+      batches.push([entry])
       keys = new Set()
-      size = 0
+      sizeBytes = 0
     } else {
-      group.push(question)
+      batch.push(entry)
     }
-    size += question.size
-    if (question.key !== undefined) keys.add(question.key)
+    sizeBytes += entry.sizeBytes
+    if (entry.key !== undefined) keys.add(entry.key)
   }
-  return groups
+  return batches
 }
 
 /**
- * Whether the others may well have an answer: the server refused the statement, so nothing of it was applied, for what was
- * in it and not for the state that the server is in. One that took too long, or was cancelled, may have done so for one row.
+ * Whether the other rows may well succeed: the server refused the statement, so nothing of it was applied, for what was in
+ * it and not for the state that the server is in. One that took too long, or was cancelled, may have done so for one row.
  */
-function isAboutOneQuestion(error: unknown): boolean {
+function isAboutOneRow(error: unknown): boolean {
   if (!(error instanceof pg.DatabaseError)) return false
   const { kind } = classifyDatabaseError(error)
   if (kind === 'statement_timeout' || kind === 'lock_timeout') return true

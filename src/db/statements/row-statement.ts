@@ -3,7 +3,7 @@ import { type Executor, type Param, statement } from './statement.js'
 import { TextArray } from './text-array.js'
 
 /**
- * The SQL type of each value of a row. A value of an array type is a list. `{ alone }` is the type of one that may be large:
+ * The SQL type of each value of a row. A value of an array type is a list. `{ single }` is the type of one that may be large:
  * it travels by itself, without the copies that a list costs, and its statement takes one row at a time.
  */
 export type RowTypes<P> = { readonly [K in keyof P & string]-?: string | { readonly single: string } }
@@ -19,11 +19,11 @@ export interface RowBody {
 export interface RowStatement<P, R> {
   readonly name: string
   readonly sql: string
-  /** The names of the parameters by position: the first is `$1`. Each is a list with one value for each row, or alone. */
+  /** The names of the parameters by position: the first is `$1`. Each is a list with one value for each row, or one value. */
   readonly parameterNames: readonly (keyof P & string)[]
   /** Whether it takes one row at a time. */
   readonly isSingle: boolean
-  /** The column of which no two rows that run together may have the same value; undefined where all may. */
+  /** The column of which no two rows of a batch may have the same value; undefined where all may. */
   readonly distinct: (keyof P & string) | undefined
   /** The statement with these rows. Throws when a value is undefined, or when it takes one row and gets several. */
   bind(rows: readonly P[]): CompiledQuery<Positioned<R>>
@@ -40,7 +40,7 @@ export interface RowQuery<R> {
   batched(database: BatchRunner): Promise<Positioned<R> | undefined>
 }
 
-/** What of a database runs rows together. */
+/** What of a database runs rows in batches. */
 export interface BatchRunner {
   batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined>
 }
@@ -111,9 +111,9 @@ export function rowStatement<P extends object, R>(
 
 /** What a statement answered, by the place of the row that it belongs to; undefined where it answered nothing. */
 export function byPosition<R>(answers: readonly Positioned<R>[], count: number): (Positioned<R> | undefined)[] {
-  const placed = new Array<Positioned<R> | undefined>(count).fill(undefined)
-  for (const answer of answers) placed[answer.position - 1] = answer
-  return placed
+  const inOrder = new Array<Positioned<R> | undefined>(count).fill(undefined)
+  for (const answer of answers) inOrder[answer.position - 1] = answer
+  return inOrder
 }
 
 /** About how many bytes a row sends. */

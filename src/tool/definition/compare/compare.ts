@@ -130,10 +130,10 @@ export async function compareDefinitionsInSlices(
 
 function* comparison(before: unknown, after: unknown, options: CheckOptions): Generator<void, DefinitionImpact> {
   const old = yield* inspection(before, options, true)
-  const young = yield* inspection(after, options, true)
+  const next = yield* inspection(after, options, true)
   const oldSide = sideOf(old)
-  const youngSide = sideOf(young)
-  if (oldSide === undefined || youngSide === undefined) {
+  const nextSide = sideOf(next)
+  if (oldSide === undefined || nextSide === undefined) {
     const which = oldSide === undefined ? 'old' : 'new'
     const msg = `the ${which} definition cannot be read, so nothing can be compared`
     return { changes: [{ class: 'unknown', kind: 'definition_unreadable', operation: '', msg }] }
@@ -141,7 +141,7 @@ function* comparison(before: unknown, after: unknown, options: CheckOptions): Ge
   // Both were walked and nest no deeper than the limit, so that comparing them as they stand comes to an end.
   if (yield* areEqual(before, after)) return { changes: [] }
   const { functionValues } = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
-  const comparison = new Comparison(oldSide, youngSide, functionValues)
+  const comparison = new Comparison(oldSide, nextSide, functionValues)
   comparison.changes.push(...serverChanges(before, after, options))
   yield* comparison.run()
   return { changes: comparison.result() }
@@ -153,9 +153,9 @@ function sideOf({ operations, references, document }: Inspection): Side | undefi
 }
 
 function serverChanges(before: unknown, after: unknown, options: CheckOptions): DefinitionChange[] {
-  const [old, young] = [firstServer(before), firstServer(after)]
-  if (old === young) return []
-  const msg = `calls go to ${quote(young)} instead of ${quote(old)}`
+  const [old, next] = [firstServer(before), firstServer(after)]
+  if (old === next) return []
+  const msg = `calls go to ${quote(next)} instead of ${quote(old)}`
   const loc: Loc = [...(options.at ?? DEFAULT_AT), 'servers', 0, 'url']
   return [{ class: 'unknown', kind: 'server_changed', operation: '', loc, msg }]
 }
@@ -175,7 +175,7 @@ class Comparison {
 
   constructor(
     private readonly old: Side,
-    private readonly young: Side,
+    private readonly next: Side,
     mostValues: number,
   ) {
     this.ledger = { equal: new Set(), structures: new Structures(), valuesLeft: mostValues }
@@ -194,10 +194,10 @@ class Comparison {
   }
 
   *run(): Generator<void> {
-    const byId = new Map(this.young.operations.map(each => [each.record.name, each]))
+    const byId = new Map(this.next.operations.map(each => [each.record.name, each]))
     const oldIds = new Set(this.old.operations.map(each => each.record.name))
     const newcomers = new Map(
-      this.young.operations.filter(each => !oldIds.has(each.record.name)).map(each => [targetOf(each), each]),
+      this.next.operations.filter(each => !oldIds.has(each.record.name)).map(each => [targetOf(each), each]),
     )
     for (const operation of this.old.operations) {
       yield
@@ -212,94 +212,94 @@ class Comparison {
     }
   }
 
-  private *compareMoved(old: OperationInput, young: OperationInput): Generator<void> {
-    if (targetOf(old) !== targetOf(young)) {
-      const msg = `the operation is ${quote(targetOf(young))} instead of ${quote(targetOf(old))}`
-      this.add('unknown', 'operation_moved', old, young.place, msg)
+  private *compareMoved(old: OperationInput, next: OperationInput): Generator<void> {
+    if (targetOf(old) !== targetOf(next)) {
+      const msg = `the operation is ${quote(targetOf(next))} instead of ${quote(targetOf(old))}`
+      this.add('unknown', 'operation_moved', old, next.place, msg)
     }
-    yield* this.compareInputs(old, young)
+    yield* this.compareInputs(old, next)
   }
 
   private *compareRenamed(
     old: OperationInput,
-    young: OperationInput,
+    next: OperationInput,
     newcomers: Map<string, OperationInput>,
   ): Generator<void> {
-    newcomers.delete(targetOf(young))
-    const msg = `the operation is called ${quote(young.record.name)} now`
-    this.add('breaking', 'operation_renamed', old, placeUnder(young.place, 'operationId'), msg)
-    yield* this.compareInputs(old, young)
+    newcomers.delete(targetOf(next))
+    const msg = `the operation is called ${quote(next.record.name)} now`
+    this.add('breaking', 'operation_renamed', old, placeUnder(next.place, 'operationId'), msg)
+    yield* this.compareInputs(old, next)
   }
 
-  private *compareInputs(old: OperationInput, young: OperationInput): Generator<void> {
+  private *compareInputs(old: OperationInput, next: OperationInput): Generator<void> {
     const before = old.parameters
-    const now = young.parameters
+    const now = next.parameters
     this.ledger.valuesLeft -= before.length + now.length
     if (this.ledger.valuesLeft <= 0) return
-    const youngByKey = new Map(now.map(each => [keyOf(each), each]))
+    const nextByKey = new Map(now.map(each => [keyOf(each), each]))
     for (const parameter of before) {
-      const same = youngByKey.get(keyOf(parameter))
-      youngByKey.delete(keyOf(parameter))
+      const same = nextByKey.get(keyOf(parameter))
+      nextByKey.delete(keyOf(parameter))
       if (same !== undefined) yield* this.compareParameter(old, parameter, same)
       else this.add('breaking', 'parameter_removed', old, undefined, `the ${nameOf(parameter)} is gone`)
     }
-    for (const parameter of youngByKey.values()) {
+    for (const parameter of nextByKey.values()) {
       const required = isRequired(parameter)
       const msg = `the ${nameOf(parameter)} is new and ${required ? 'required' : 'optional'}`
       const kind = required ? 'parameter_required' : 'parameter_added'
       this.add(required ? 'breaking' : 'safe', kind, old, parameter.place, msg)
     }
-    yield* this.compareBody(old, young)
+    yield* this.compareBody(old, next)
   }
 
-  private *compareParameter(operation: OperationInput, old: ParameterInput, young: ParameterInput): Generator<void> {
-    if (isRequired(young) !== isRequired(old)) {
-      const [kind, how] = isRequired(young)
+  private *compareParameter(operation: OperationInput, old: ParameterInput, next: ParameterInput): Generator<void> {
+    if (isRequired(next) !== isRequired(old)) {
+      const [kind, how] = isRequired(next)
         ? (['parameter_required', 'required'] as const)
         : (['parameter_optional', 'optional'] as const)
-      const weight = isRequired(young) ? 'breaking' : 'safe'
-      this.add(weight, kind, operation, young.place, `the ${nameOf(young)} is now ${how}`)
+      const weight = isRequired(next) ? 'breaking' : 'safe'
+      this.add(weight, kind, operation, next.place, `the ${nameOf(next)} is now ${how}`)
     }
     const differences = yield* this.compareSchemas(
       yield* this.old.schemas.parameterSchema(old),
-      yield* this.young.schemas.parameterSchema(young),
+      yield* this.next.schemas.parameterSchema(next),
     )
     for (const { class: weight, isType, msg } of differences) {
       const kind = isType ? 'parameter_type_changed' : 'parameter_schema_changed'
-      this.add(weight, kind, operation, young.place, `the ${nameOf(young)}: ${msg}`)
+      this.add(weight, kind, operation, next.place, `the ${nameOf(next)}: ${msg}`)
     }
   }
 
   /** Operations share schemas: each pair is compared once. */
-  private *compareSchemas(old: ConvertedSchema, young: ConvertedSchema): Generator<void, readonly Difference[]> {
-    const known = this.compared.get(old)?.get(young)
+  private *compareSchemas(old: ConvertedSchema, next: ConvertedSchema): Generator<void, readonly Difference[]> {
+    const known = this.compared.get(old)?.get(next)
     if (known !== undefined) return known
     if (this.ledger.valuesLeft <= 0) return []
-    const comparison = new SchemaComparison(this.old.schemas.converter, this.young.schemas.converter, this.ledger)
-    yield* comparison.run(old.schema, young.schema)
+    const comparison = new SchemaComparison(this.old.schemas.converter, this.next.schemas.converter, this.ledger)
+    yield* comparison.run(old.schema, next.schema)
     const results = this.compared.get(old) ?? new Map<object, Difference[]>()
-    this.compared.set(old, results.set(young, comparison.differences))
+    this.compared.set(old, results.set(next, comparison.differences))
     return comparison.differences
   }
 
-  private *compareBody(old: OperationInput, young: OperationInput): Generator<void> {
-    const place = young.body?.place
-    if (old.body === undefined || young.body === undefined) {
+  private *compareBody(old: OperationInput, next: OperationInput): Generator<void> {
+    const place = next.body?.place
+    if (old.body === undefined || next.body === undefined) {
       if (old.body !== undefined) this.add('breaking', 'body_removed', old, undefined, 'the request body is gone')
-      if (young.body === undefined) return
-      const required = young.body.value.required === true
+      if (next.body === undefined) return
+      const required = next.body.value.required === true
       const msg = `the request body is new and ${required ? 'required' : 'optional'}`
       this.add(required ? 'breaking' : 'safe', required ? 'body_required' : 'body_added', old, place, msg)
       return
     }
-    const isNowRequired = young.body.value.required === true
+    const isNowRequired = next.body.value.required === true
     if (isNowRequired !== (old.body.value.required === true)) {
       const msg = `the request body is now ${isNowRequired ? 'required' : 'optional'}`
       this.add(isNowRequired ? 'breaking' : 'safe', isNowRequired ? 'body_required' : 'body_optional', old, place, msg)
     }
     const differences = yield* this.compareSchemas(
       yield* this.old.schemas.bodySchema(old.body),
-      yield* this.young.schemas.bodySchema(young.body),
+      yield* this.next.schemas.bodySchema(next.body),
     )
     for (const { class: weight, msg } of differences)
       this.add(weight, 'body_changed', old, place, `the request body: ${msg}`)
@@ -353,7 +353,7 @@ interface Ledger {
 
 interface SchemaPair {
   readonly old: JsonSchema
-  readonly young: JsonSchema
+  readonly next: JsonSchema
   readonly at: string
 }
 
@@ -366,12 +366,12 @@ class SchemaComparison {
 
   constructor(
     private readonly oldSchemas: SchemaConverter,
-    private readonly youngSchemas: SchemaConverter,
+    private readonly nextSchemas: SchemaConverter,
     private readonly ledger: Ledger,
   ) {}
 
-  *run(old: JsonSchema, young: JsonSchema): Generator<void> {
-    this.pending.push({ old, young, at: '' })
+  *run(old: JsonSchema, next: JsonSchema): Generator<void> {
+    this.pending.push({ old, next, at: '' })
     for (let i = 0; i < this.pending.length && this.differences.length < MOST_DIFFERENCES; i++) {
       const pair = this.pending[i]
       if (pair === undefined || this.ledger.valuesLeft <= 0) break
@@ -391,31 +391,31 @@ class SchemaComparison {
     return true
   }
 
-  private *compare({ old: oldSchema, young: youngSchema, at }: SchemaPair): Generator<void> {
+  private *compare({ old: oldSchema, next: nextSchema, at }: SchemaPair): Generator<void> {
     if (
       isObject(oldSchema) &&
-      isObject(youngSchema) &&
+      isObject(nextSchema) &&
       typeof oldSchema.$ref === 'string' &&
-      typeof youngSchema.$ref === 'string'
+      typeof nextSchema.$ref === 'string'
     ) {
-      const pair = `${oldSchema.$ref} ${youngSchema.$ref}`
+      const pair = `${oldSchema.$ref} ${nextSchema.$ref}`
       if (this.compared.has(pair) || this.ledger.equal.has(pair)) return
       this.compared.add(pair)
     }
     const old = this.resolve(oldSchema, this.oldSchemas)
-    const young = this.resolve(youngSchema, this.youngSchemas)
-    if (old === undefined || young === undefined) {
-      if (old === young) return
-      if (young === undefined) this.add('breaking', at, 'nothing is accepted')
+    const next = this.resolve(nextSchema, this.nextSchemas)
+    if (old === undefined || next === undefined) {
+      if (old === next) return
+      if (next === undefined) this.add('breaking', at, 'nothing is accepted')
       else this.add('safe', at, 'something is accepted')
       return
     }
-    this.compareTypes(old, young, at)
-    yield* this.compareValues(old, young, at)
-    yield* this.compareProperties(old, young, at)
-    this.compareAdditional(old.additionalProperties, young.additionalProperties, at)
-    this.compareItems(old, young, at)
-    yield* this.compareRest(old, young, at)
+    this.compareTypes(old, next, at)
+    yield* this.compareValues(old, next, at)
+    yield* this.compareProperties(old, next, at)
+    this.compareAdditional(old.additionalProperties, next.additionalProperties, at)
+    this.compareItems(old, next, at)
+    yield* this.compareRest(old, next, at)
   }
 
   /** The schema with what its references say, as far as a chain of plain references goes; undefined for the schema `false`. */
@@ -433,18 +433,18 @@ class SchemaComparison {
     return merged
   }
 
-  private compareTypes(old: Record<string, unknown>, young: Record<string, unknown>, at: string): void {
-    const [before, now] = [typesOf(old), typesOf(young)]
+  private compareTypes(old: Record<string, unknown>, next: Record<string, unknown>, at: string): void {
+    const [before, now] = [typesOf(old), typesOf(next)]
     const lost = before.filter(type => !now.includes(type))
     const gained = now.filter(type => !before.includes(type))
     if (lost.length === 0 && gained.length === 0) return
-    const msg = `the type is ${wordsOf(young)} instead of ${wordsOf(old)}`
+    const msg = `the type is ${wordsOf(next)} instead of ${wordsOf(old)}`
     this.add(lost.length > 0 ? 'breaking' : 'safe', at, msg, true)
   }
 
-  private *compareValues(old: Record<string, unknown>, young: Record<string, unknown>, at: string): Generator<void> {
+  private *compareValues(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
     const before = yield* this.valuesOf(old)
-    const now = yield* this.valuesOf(young)
+    const now = yield* this.valuesOf(next)
     if (now === undefined) {
       if (before !== undefined) this.add('safe', at, 'the values are no longer a fixed list')
       return
@@ -479,13 +479,9 @@ class SchemaComparison {
     return undefined
   }
 
-  private *compareProperties(
-    old: Record<string, unknown>,
-    young: Record<string, unknown>,
-    at: string,
-  ): Generator<void> {
-    const [before, now] = [mapOf(old.properties), mapOf(young.properties)]
-    const [requiredBefore, requiredNow] = [namesOf(old.required), namesOf(young.required)]
+  private *compareProperties(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
+    const [before, now] = [mapOf(old.properties), mapOf(next.properties)]
+    const [requiredBefore, requiredNow] = [namesOf(old.required), namesOf(next.required)]
     for (const name of Object.keys(before)) {
       if (this.pays(1)) yield
       if (Object.hasOwn(now, name)) this.queue(before[name], now[name], under(at, name))
@@ -507,25 +503,25 @@ class SchemaComparison {
     }
   }
 
-  private compareAdditional(old: unknown, young: unknown, at: string): void {
-    if (isObject(old) && isObject(young)) {
-      this.queue(old, young, under(at, '*'))
-    } else if (isAnything(old) !== isAnything(young) || (old === false) !== (young === false)) {
-      if (old === false || isAnything(young)) this.add('safe', at, 'other properties are accepted more freely')
+  private compareAdditional(old: unknown, next: unknown, at: string): void {
+    if (isObject(old) && isObject(next)) {
+      this.queue(old, next, under(at, '*'))
+    } else if (isAnything(old) !== isAnything(next) || (old === false) !== (next === false)) {
+      if (old === false || isAnything(next)) this.add('safe', at, 'other properties are accepted more freely')
       else this.add('unknown', at, 'other properties are accepted less freely')
     }
   }
 
-  private compareItems(old: Record<string, unknown>, young: Record<string, unknown>, at: string): void {
-    if (isAnything(old.items) && isAnything(young.items)) return
-    this.queue(old.items ?? true, young.items ?? true, `${at}[]`)
+  private compareItems(old: Record<string, unknown>, next: Record<string, unknown>, at: string): void {
+    if (isAnything(old.items) && isAnything(next.items)) return
+    this.queue(old.items ?? true, next.items ?? true, `${at}[]`)
   }
 
-  private *compareRest(old: Record<string, unknown>, young: Record<string, unknown>, at: string): Generator<void> {
-    for (const key of new Set([...Object.keys(old), ...Object.keys(young)])) {
+  private *compareRest(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
+    for (const key of new Set([...Object.keys(old), ...Object.keys(next)])) {
       if (this.pays(1)) yield
       if (COMPARED_KEYWORDS.has(key) || KEYWORDS_WITHOUT_EFFECT.has(key)) continue
-      const [before, now] = [old[key], young[key]]
+      const [before, now] = [old[key], next[key]]
       const isEqual = yield* this.areAlike(before, now)
       if ((yield* this.queueParts(key, before, now, isEqual, at)) || isEqual) continue
       const weight = ALTERNATIVES.has(key) ? yield* this.classOfAlternatives(before, now) : classOf(key, before, now)
@@ -570,9 +566,9 @@ class SchemaComparison {
   /** An alternative more is safe, one less is breaking; `oneOf` is read as people mean it, its alternatives excluding each other. */
   private *classOfAlternatives(before: unknown, now: unknown): Generator<void, ChangeClass> {
     if (!Array.isArray(before) || !Array.isArray(now)) return 'unknown'
-    const [old, young] = [yield* this.numbersOf(before), yield* this.numbersOf(now)]
-    if ([...old].every(each => young.has(each))) return 'safe'
-    return [...young].every(each => old.has(each)) ? 'breaking' : 'unknown'
+    const [old, next] = [yield* this.numbersOf(before), yield* this.numbersOf(now)]
+    if ([...old].every(each => next.has(each))) return 'safe'
+    return [...next].every(each => old.has(each)) ? 'breaking' : 'unknown'
   }
 
   private *numbersOf(values: readonly unknown[]): Generator<void, Set<number>> {
@@ -584,10 +580,10 @@ class SchemaComparison {
     return numbers
   }
 
-  private queue(old: unknown, young: unknown, at: string): void {
+  private queue(old: unknown, next: unknown, at: string): void {
     // What stands at these keywords of a converted schema is a schema; anything else is passed over.
-    if ((isObject(old) || typeof old === 'boolean') && (isObject(young) || typeof young === 'boolean'))
-      this.pending.push({ old, young, at })
+    if ((isObject(old) || typeof old === 'boolean') && (isObject(next) || typeof next === 'boolean'))
+      this.pending.push({ old, next, at })
   }
 
   private add(weight: ChangeClass, at: string, msg: string, isType = false): void {
