@@ -3,7 +3,7 @@ import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
 import { Cluster } from './cluster.js'
 import { findings } from './findings.js'
-import { Load } from './load.js'
+import { Load, type Sent } from './load.js'
 import { Pooler } from './pooler.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
@@ -30,8 +30,13 @@ t.test(
 
     t.test('200: updates, dry runs and validations of sixteen clients share six server connections', async t => {
       const load = new Load(() => service.port, token)
+      const isDryRun = ({ dryRun, kind, status }: Sent) => dryRun && kind !== 'validation' && status === 200
+      const isValidation = ({ kind, status }: Sent) => kind === 'validation' && status === 200
       load.start()
       await sleep(1_500)
+      const deadline = performance.now() + 20_000
+      while (!(load.sent.some(isDryRun) && load.sent.some(isValidation)) && performance.now() < deadline)
+        await sleep(50)
       await load.stop()
       load.close()
       t.strictSame((await findings(cluster, load.sent, false)).faults, [])
@@ -39,8 +44,8 @@ t.test(
         load.sent.filter(({ status }) => status !== 200 && status !== 412),
         [],
       )
-      t.ok(load.sent.some(({ kind, status }) => kind === 'validation' && status === 200))
-      t.ok(load.sent.some(({ dryRun, kind, status }) => dryRun && kind !== 'validation' && status === 200))
+      t.ok(load.sent.some(isValidation))
+      t.ok(load.sent.some(isDryRun))
     })
 
     t.test('503 overloaded, not applied: the lock and statement timeouts hold for single statements too', async t => {
