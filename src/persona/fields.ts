@@ -285,8 +285,8 @@ export const FIELDS = {
 type Fields = typeof FIELDS
 type Columns = ContentColumns<PersonaTable>
 
-/** A column of the table without a row here, or of another type, is an error of the compiler at this line. */
-const columns: ColumnFields<Columns> = FIELDS
+/** A column without a row, a row without its column, another type: each is an error of the compiler at this line. */
+const columns: ColumnFields<Columns, Fields> = FIELDS
 
 export type PersonaColumn = keyof Columns
 export type RequestField = { [F in keyof Fields]: Fields[F] extends { request: unknown } ? F : never }[keyof Fields]

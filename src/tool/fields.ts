@@ -77,8 +77,8 @@ export const FIELDS = {
 
 type Fields = typeof FIELDS
 
-/** A column of the table without a row here, or of another type, is an error of the compiler at this line. */
-const columns: ColumnFields<ToolColumns> = FIELDS
+/** A column without a row, a row without its column, another type: each is an error of the compiler at this line. */
+const columns: ColumnFields<ToolColumns, Fields> = FIELDS
 
 export type RequestField = { [F in keyof Fields]: Fields[F] extends { request: unknown } ? F : never }[keyof Fields]
 

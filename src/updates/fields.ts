@@ -42,8 +42,12 @@ interface ColumnField<Value> extends AnyColumnField {
   readonly canonical?: (value: never) => Value
 }
 
-/** A row for each column of a table. */
-export type ColumnFields<Columns> = { readonly [C in keyof Columns]: ColumnField<Columns[C]> }
+/** Of all rows a row for each column of a table, and none for a column that the table does not have. */
+export type ColumnFields<Columns, Rows> = { readonly [C in keyof Columns]: ColumnField<Columns[C]> } & {
+  readonly [R in Exclude<ColumnRow<Rows>, keyof Columns>]: never
+}
+
+type ColumnRow<Rows> = { [R in keyof Rows]: Rows[R] extends { column: SqlType } ? R : never }[keyof Rows]
 
 /** The entries of a record in this order; those that it does not name follow. */
 export function inOrder<Value>(order: readonly string[], entries: Record<string, Value>): [string, Value][] {
