@@ -15,7 +15,7 @@ function microseconds(run: () => unknown): number {
   return ((performance.now() - started) * 1000) / rounds
 }
 
-t.test(`a body of 26 fields is judged in less than ${boundUs} microseconds`, async t => {
+t.test(`a body of every field is judged in less than ${boundUs} microseconds`, async t => {
   const agent = compileBody(PersonaUpsertRequest)
   const wrong = { ...FULL_AGENT_UPDATE, name: 1, users: ['x'], search_start_date: '' }
   const bytes = Buffer.from(JSON.stringify(FULL_AGENT_UPDATE))
