@@ -15,7 +15,7 @@ const OPERATIONS = [
 
 const TOO_LARGE = `{"name":"${'x'.repeat(6 * 1024 * 1024)}"}`
 
-t.test('one organisation', async t => {
+t.test('the order of the checks', async t => {
   const { app, call, token, database } = await worldApp(t)
   const admin = await token('admin@example.com')
   const alice = await token('alice@example.com')

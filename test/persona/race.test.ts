@@ -43,7 +43,7 @@ function asVariant(stored: Record<string, unknown>) {
   return { ...Object.fromEntries(fields), users: ids(stored.users), groups: ids(stored.groups) }
 }
 
-t.test('one organisation', async t => {
+t.test('updates at once, of what others change', async t => {
   const world = await worldApp(t)
   const admin = await world.token('admin@example.com')
   const { call, database } = world

@@ -233,7 +233,7 @@ t.test('200: the lists of the answer are in the order of ids, users in the order
   )
 })
 
-t.test('Warning: unknown fields are named, at most five; with strict handling they are 422', async t => {
+t.test('200 with Warning: unknown fields are named, at most five; with strict handling they are 422', async t => {
   const world = shared
   const alice = await world.token('alice@example.com')
   const send = async (body: object, headers: Record<string, string> = {}) => {
@@ -289,7 +289,7 @@ t.test('200: ids of files sort by code point, as the database does, so re-sendin
   t.equal((await storedAgent(world, 1)).version, 2)
 })
 
-t.test('an agent without owner: any user can be shared with, Alice too', async t => {
+t.test('200: an agent without owner can be shared with any user, Alice too', async t => {
   const world = shared
   const admin = await world.token('admin@example.com')
   t.match(await patch(world, admin, 6, { users: [ALICE, ALICE] }), { status: 200, body: { owner: null } })

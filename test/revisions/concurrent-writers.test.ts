@@ -5,7 +5,7 @@ import { auditRows, repetitions, storedAgent, versionOf, warningsOf } from './st
 
 const WRITERS = 50
 
-t.test('one 200 and 49 times 412, naming the winner, for 50 writers with one tag', async t => {
+t.test('200 for one and 412 for 49, naming the winner, of 50 writers with one tag', async t => {
   const { call, token, database } = await worldApp(t)
   const tokens = [await token('alice@example.com'), await token('admin@example.com')]
   const read = await call('PATCH', '/persona/1?update_mask=&dry_run=true', { token: tokens[0] as string, body: {} })

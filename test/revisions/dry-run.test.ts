@@ -169,7 +169,7 @@ t.test('200 a dry run of nothing is how the state and its tag are read', async t
   t.same(await hashOfEverything(database.db), before)
 })
 
-t.test('404, 403 and 400 come from a dry run too', async t => {
+t.test('404, 403 and 400 for a dry run too', async t => {
   const { call, token } = await worldApp(t)
   const bob = await token('bob@example.com')
   const carol = await token('carol@example.com')

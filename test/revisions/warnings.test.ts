@@ -12,7 +12,7 @@ async function ageLastChange(db: Kysely<Database>, id: number, seconds: number):
       and version_after = (select version from persona where id = ${id})`.execute(db)
 }
 
-t.test('the overwrite notice', async t => {
+t.test('200 with Warning: the notice of what an update replaced', async t => {
   const { call, token, database } = await worldApp(t)
   const alice = await token('alice@example.com')
   const alsoAlice = await token('alice@example.com')
@@ -89,7 +89,7 @@ t.test('the overwrite notice', async t => {
   })
 })
 
-t.test('fields that are ignored or kept', async t => {
+t.test('200 with Warning, or 422 and 403 under strict handling: fields that are ignored or kept', async t => {
   const { call, token, database } = await worldApp(t)
   const alice = await token('alice@example.com')
   const admin = await token('admin@example.com')

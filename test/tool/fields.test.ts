@@ -136,7 +136,7 @@ t.test('the fields are those of the interface document, in its order', async t =
   t.strictSame(Object.keys(FIELDS), Object.keys(CustomToolUpdate.properties))
 })
 
-t.test('each field does what the decisions say: omitted, null, a value, a wrong type, over the limit', async t => {
+t.test('200 or 422 for each field as the decisions say: omitted, null, a value, a wrong type, over the limit', async t => {
   const world = await worldApp(t)
   const token = await world.token('admin@example.com')
   const put = async (body: object, query = '') => {

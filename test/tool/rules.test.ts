@@ -13,7 +13,7 @@ const typesOf = ({ body }: { body: { detail: { loc: unknown; type: string }[] } 
   return body.detail.map(({ loc, type }) => [loc, type])
 }
 
-t.test('one organisation', async t => {
+t.test('the rules of a tool update', async t => {
   const world = await worldApp(t)
   const admin = await world.token('admin@example.com')
 
@@ -119,7 +119,7 @@ t.test('one organisation', async t => {
     }
   })
 
-  t.test('Warning: unknown fields, also inside headers; with strict handling they are 422', async t => {
+  t.test('200 with Warning: unknown fields, also inside headers; with strict handling they are 422', async t => {
     const body = { nmae: 'x', custom_headers: [{ key: 'X-A', value: '1', secret: true }] }
     const lax = await put(world, admin, 20, body)
     t.equal(lax.status, 200)
