@@ -1,6 +1,6 @@
 import t from 'tap'
 import { docsPage, openOperations, send, skip } from './docs-page.js'
-import { storedAgent } from './persona/stored-agent.js'
+import { storedAgent } from './update-persona/stored-agent.js'
 
 t.test(
   '200: the prefilled requests of /docs succeed on the demo, with a token pasted in either form',

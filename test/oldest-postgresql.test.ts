@@ -11,9 +11,9 @@ const BIN_DIR = '/usr/lib/postgresql/15/bin'
 const FILES = [
   'migrations',
   'upgrade',
-  'revisions/random-updates',
-  'revisions/random-tool-updates',
-  'revisions/concurrent-writers',
+  'update-persona/random-updates',
+  'update-tool/random-updates',
+  'update-persona/concurrent-writers',
   'admin/apply',
   'admin/keys',
   'db/connection',

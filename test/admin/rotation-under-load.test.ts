@@ -19,7 +19,7 @@ import { Cluster } from '../faults/cluster.js'
 import { definition } from '../faults/load.js'
 import { ServiceProcess } from '../faults/service.js'
 import { makeWorld, range } from '../faults/world.js'
-import { only, repetitions } from '../revisions/stored-state.js'
+import { only, repetitions } from '../updates/stored-state.js'
 import { agentctl, startAgentctl } from './agentctl.js'
 import { type Header, type LoadedAgent, type LoadedTool, newSecret, SECRET_MARKER, SecretLoad } from './secret-load.js'
 

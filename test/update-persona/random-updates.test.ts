@@ -4,9 +4,9 @@ import { PersonaUpsertRequest } from '../../src/persona/schema.js'
 import { worldApp } from '../app.js'
 import { AGENT_FIELDS, DATES } from '../fixtures/agent-fields.js'
 import { ALICE } from '../fixtures/users.js'
+import { auditRows, repetitions, storedAgent } from '../updates/stored-state.js'
 import { type ModelState, type ModelUser, modelUpdate } from './agent-model.js'
 import { agentRequest } from './random-requests.js'
-import { auditRows, repetitions, storedAgent } from './stored-state.js'
 
 const AGENT = 11
 const file = (n: number) => `f0000000-0000-4000-8000-00000000000${n}`

@@ -4,7 +4,7 @@ import t from 'tap'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 import { CAROL } from '../fixtures/users.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { storedAgent } from './stored-agent.js'
+import { storedAgent } from '../update-persona/stored-agent.js'
 
 /** The three operations, each at an address that would work. */
 const OPERATIONS = [

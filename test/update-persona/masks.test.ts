@@ -1,8 +1,8 @@
 import t from 'tap'
 import { type WorldApp, worldApp } from '../app.js'
 import { AGENT_FIELD_ROWS, type FieldFixture, REQUIRED_AGENT_FIELDS } from '../fixtures/agent-fields.js'
-import { FULL_AGENT_ID, makeBobEditor, storedAgent } from '../persona/stored-agent.js'
-import { auditRows, difference, type Stored, versionOf, warningsOf } from './stored-state.js'
+import { auditRows, difference, type Stored, versionOf, warningsOf } from '../updates/stored-state.js'
+import { FULL_AGENT_ID, makeBobEditor, storedAgent } from './stored-agent.js'
 
 const PATH = `/persona/${FULL_AGENT_ID}`
 

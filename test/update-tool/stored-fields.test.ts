@@ -1,6 +1,6 @@
 import t from 'tap'
 import { worldApp } from '../app.js'
-import { auditRows, difference, type Stored, storedTool } from './stored-state.js'
+import { auditRows, difference, type Stored, storedTool } from '../updates/stored-state.js'
 
 const TOOL = 16
 const PATH = `/admin/tool/custom/${TOOL}`

@@ -4,7 +4,7 @@ import t from 'tap'
 import type { Database } from '../../src/db/tables.js'
 import { type WorldApp, worldApp } from '../app.js'
 import { ADMIN, BOB, CAROL } from '../fixtures/users.js'
-import { storedAgent } from './stored-agent.js'
+import { storedAgent } from '../update-persona/stored-agent.js'
 
 const WRITERS = 50
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { worldApp } from '../app.js'
-import { agentRequest } from './random-requests.js'
+import { agentRequest } from '../update-persona/random-requests.js'
 import { hashOfEverything } from './stored-state.js'
 
 interface RandomRequest {

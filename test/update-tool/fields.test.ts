@@ -136,68 +136,71 @@ t.test('the fields are those of the interface document, in its order', async t =
   t.strictSame(Object.keys(FIELDS), Object.keys(CustomToolUpdate.properties))
 })
 
-t.test('200 or 422 for each field as the decisions say: omitted, null, a value, a wrong type, over the limit', async t => {
-  const world = await worldApp(t)
-  const token = await world.token('admin@example.com')
-  const put = async (body: object, query = '') => {
-    return await world.call('PUT', `/admin/tool/custom/${FULL}${query}`, { token, body })
-  }
+t.test(
+  '200 or 422 for each field as the decisions say: omitted, null, a value, a wrong type, over the limit',
+  async t => {
+    const world = await worldApp(t)
+    const token = await world.token('admin@example.com')
+    const put = async (body: object, query = '') => {
+      return await world.call('PUT', `/admin/tool/custom/${FULL}${query}`, { token, body })
+    }
 
-  async function stores(title: string, body: { custom_headers?: unknown }, change: object) {
-    const before = await storedTool(world, FULL)
-    const rehearsed = await put(body, '?dry_run=true')
-    t.strictSame(await storedTool(world, FULL), before, `${title}: a dry run stores nothing`)
-    const answer = await put(body)
-    t.equal(answer.statusCode, 200, `${title}: ${answer.body.slice(0, 500)}`)
-    t.equal(rehearsed.body, answer.body, `${title}: the dry run answers like the update`)
-    const after = await storedTool(world, FULL)
-    if (body.custom_headers) {
-      const sent = body.custom_headers as { key: string }[] // an accepted list
-      const names = (list: { name: string }[]) => list.map(({ name }) => name)
+    async function stores(title: string, body: { custom_headers?: unknown }, change: object) {
+      const before = await storedTool(world, FULL)
+      const rehearsed = await put(body, '?dry_run=true')
+      t.strictSame(await storedTool(world, FULL), before, `${title}: a dry run stores nothing`)
+      const answer = await put(body)
+      t.equal(answer.statusCode, 200, `${title}: ${answer.body.slice(0, 500)}`)
+      t.equal(rehearsed.body, answer.body, `${title}: the dry run answers like the update`)
+      const after = await storedTool(world, FULL)
+      if (body.custom_headers) {
+        const sent = body.custom_headers as { key: string }[] // an accepted list
+        const names = (list: { name: string }[]) => list.map(({ name }) => name)
+        t.strictSame(
+          names(after.headers),
+          sent.map(({ key }) => key),
+          title,
+        )
+        Object.assign(change, { headers: after.headers })
+      }
+      const differs = JSON.stringify({ ...before, ...change }) !== JSON.stringify(before)
+      t.strictSame(after, { ...before, ...change, version: before.version + (differs ? 1 : 0) }, title)
+      t.strictSame(await readTool(world, token, FULL), answer.json(), `${title}: the read answers like the update`)
+      const again = await put(body)
+      t.equal(again.headers.etag, `"tool-${FULL}-${after.version}"`, `${title}: again changes nothing`)
+    }
+
+    async function refuses(title: string, body: object, loc: Loc, type: string) {
+      const before = await storedTool(world, FULL)
+      const answer = await put(body)
+      t.equal(answer.statusCode, 422, title)
+      const faults: { loc: Loc; type: string }[] = answer.json().detail ?? []
       t.strictSame(
-        names(after.headers),
-        sent.map(({ key }) => key),
+        faults.map(fault => ({ loc: fault.loc, type: fault.type })),
+        [{ loc: ['body', ...loc], type }],
         title,
       )
-      Object.assign(change, { headers: after.headers })
+      t.strictSame(await storedTool(world, FULL), before, `${title}: nothing is stored`)
     }
-    const differs = JSON.stringify({ ...before, ...change }) !== JSON.stringify(before)
-    t.strictSame(after, { ...before, ...change, version: before.version + (differs ? 1 : 0) }, title)
-    t.strictSame(await readTool(world, token, FULL), answer.json(), `${title}: the read answers like the update`)
-    const again = await put(body)
-    t.equal(again.headers.etag, `"tool-${FULL}-${after.version}"`, `${title}: again changes nothing`)
-  }
 
-  async function refuses(title: string, body: object, loc: Loc, type: string) {
-    const before = await storedTool(world, FULL)
-    const answer = await put(body)
-    t.equal(answer.statusCode, 422, title)
-    const faults: { loc: Loc; type: string }[] = answer.json().detail ?? []
-    t.strictSame(
-      faults.map(fault => ({ loc: fault.loc, type: fault.type })),
-      [{ loc: ['body', ...loc], type }],
-      title,
-    )
-    t.strictSame(await storedTool(world, FULL), before, `${title}: nothing is stored`)
-  }
-
-  await stores('{}', {}, {})
-  await stores('every field null but oauth_config_id', nulls(['oauth_config_id']), {})
-  await put({ custom_headers: [header('X-B')] })
-  for (const [field, row] of Object.entries(FIELDS)) {
-    for (const [sent, stored] of row.accepted)
-      await stores(`${field}: ${shown(sent)}`, { [field]: sent }, { ...stored })
-    for (const [sent, loc, type] of row.refused) {
-      await refuses(`${field}: ${shown(sent)}`, { [field]: sent }, [field, ...loc], type)
+    await stores('{}', {}, {})
+    await stores('every field null but oauth_config_id', nulls(['oauth_config_id']), {})
+    await put({ custom_headers: [header('X-B')] })
+    for (const [field, row] of Object.entries(FIELDS)) {
+      for (const [sent, stored] of row.accepted)
+        await stores(`${field}: ${shown(sent)}`, { [field]: sent }, { ...stored })
+      for (const [sent, loc, type] of row.refused) {
+        await refuses(`${field}: ${shown(sent)}`, { [field]: sent }, [field, ...loc], type)
+      }
+      await stores(`${field}: omitted`, {}, {})
+      await stores(`${field}: null`, { [field]: null }, row.null)
     }
-    await stores(`${field}: omitted`, {}, {})
-    await stores(`${field}: null`, { [field]: null }, row.null)
-  }
-  for (const body of [[], 'text', 1, true, '"x"']) {
-    const answer = await world.call('PUT', `/admin/tool/custom/${FULL}`, { token, body: JSON.stringify(body) })
-    t.match(answer.json(), { detail: [{ loc: ['body'], type: 'model_attributes_type' }] })
-  }
-})
+    for (const body of [[], 'text', 1, true, '"x"']) {
+      const answer = await world.call('PUT', `/admin/tool/custom/${FULL}`, { token, body: JSON.stringify(body) })
+      t.match(answer.json(), { detail: [{ loc: ['body'], type: 'model_attributes_type' }] })
+    }
+  },
+)
 
 t.test('422: an empty definition names all that it lacks', async t => {
   const { call, token } = await worldApp(t)

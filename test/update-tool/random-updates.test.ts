@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { type WorldApp, worldApp } from '../app.js'
-import { auditRows, repetitions, storedTool } from './stored-state.js'
+import { auditRows, repetitions, storedTool } from '../updates/stored-state.js'
 
 const TOOL = 16
 const PATH = `/admin/tool/custom/${TOOL}`

@@ -1,7 +1,7 @@
 import type { LightMyRequestResponse } from 'fastify'
 import t from 'tap'
 import { worldApp } from '../app.js'
-import { auditRows, repetitions, storedAgent, versionOf, warningsOf } from './stored-state.js'
+import { auditRows, repetitions, storedAgent, versionOf, warningsOf } from '../updates/stored-state.js'
 
 const WRITERS = 50
 
