@@ -22,8 +22,9 @@ function strangeMembers(schema: TSchema, value: unknown, place = 'answer'): stri
   return Object.entries(properties).flatMap(([key, inner]) => strangeMembers(inner, record[key], `${place}.${key}`))
 }
 
-/** `impact` and `warnings` come only when they are asked for. */
+/** The other parts come only when they are asked for. */
 const PlainValidation = Type.Pick(ValidateToolResponse, ['methods'])
+const FullReport = Type.Pick(ValidateToolResponse, ['methods', 'warnings', 'impact'])
 
 t.test('200: every answer fits its schema, with all of its fields in order and no others', async t => {
   const { call, token, database } = await worldApp(t)
@@ -61,6 +62,8 @@ t.test('200: every answer fits its schema, with all of its fields in order and n
     const validated = await call('POST', '/admin/tool/custom/validate', { token: admin, body: { definition } })
     fits(PlainValidation, validated, `validation of ${id}`)
     const url = `/admin/tool/custom/validate?report=full&tool_id=${id}`
-    fits(ValidateToolResponse, await call('POST', url, { token: admin, body: { definition } }), `full report of ${id}`)
+    fits(FullReport, await call('POST', url, { token: admin, body: { definition } }), `full report of ${id}`)
+    const all = await call('POST', `${url}&complete=true&target=anthropic`, { token: admin, body: { definition } })
+    fits(ValidateToolResponse, all, `completed and reported, ${id}`)
   }
 })
