@@ -111,7 +111,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await registerDocs(app, options.version, [...toolComponents, ...personaComponents(upsertRequest)])
   registerHealth(app, readiness)
   registerMetrics(app, metrics, { token: server.metricsToken, hasOwnPort: server.metricsPort !== undefined })
-  registerReadPersona(app, database)
+  registerReadPersona(app, database, limits.snapshotBytes)
   registerUpdatePersona(app, {
     database,
     bodyLimitBytes: limits.personaBodyBytes,
@@ -125,7 +125,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     jsonDepthMax: limits.jsonDepthMax,
     definitionLimits: limits,
   }
-  registerReadTool(app, database)
+  registerReadTool(app, database, limits.snapshotBytes)
   registerUpdateTool(app, {
     ...toolBounds,
     database,

@@ -103,7 +103,7 @@ export class PreconditionFailed extends Error {
 /** The server or the token demands `If-Match` and the request has none. */
 export class PreconditionRequired extends Error {
   constructor() {
-    super('This update must carry If-Match. A dry run with an empty update_mask answers the current ETag.')
+    super('This update must carry If-Match. A GET of the agent or tool answers its current ETag.')
   }
 }
 

@@ -42,13 +42,12 @@ export interface ReadAnswer {
  * The 200 of a read, or its 304 where the caller has this very representation. The tag is that of the stored version with a
  * digest of the body behind it: what a snapshot shows beside the resource's own fields changes without a new version.
  */
-export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string {
+export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string | FastifyReply {
   const { kind, id, version, snapshot } = answer
   const tag = representationTag(entityTag(kind, id, version), snapshot)
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
-    reply.code(304)
-    return ''
+    return reply.code(304).send() // nothing: an empty text would have a type and a length of its own
   }
   reply.type('application/json')
   return snapshot

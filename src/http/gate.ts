@@ -10,7 +10,7 @@ export interface ServingState {
 }
 
 /**
- * Refuses requests that cannot be served, before anything else is done for them: while the service starts or drains, and
+ * Refuses requests that cannot be served, before anything else is done for them: while the service starts, and
  * beyond a number of requests in work at once. Pages that need no database go on.
  */
 export function registerGate(

@@ -9,13 +9,13 @@ import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
-import { readSnapshot } from '../updates/read.js'
+import { readResource } from '../updates/read.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
 
 /** `GET /persona/{persona_id}`: the agent as an update answers it, for everybody who sees it. */
-export function registerReadPersona(app: FastifyInstance, database: ServiceDatabase): void {
+export function registerReadPersona(app: FastifyInstance, database: ServiceDatabase, snapshotBytesMax: number): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/persona/:persona_id',
     {
@@ -37,7 +37,7 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: readHeaders },
           304: { description: 'The agent is still what the caller has.', type: 'null', headers: readHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-          ...errorResponses(400, 401, 403, 404, 429, 500, 503),
+          ...errorResponses(400, 401, 403, 404, 409, 429, 500, 503),
         },
       },
     },
@@ -45,7 +45,11 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
       const { persona_id: id } = request.params
       const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
-      const read = await readSnapshot(database, personaResource, prefetched, request.caller)
+      const read = await readResource(database, personaResource, prefetched, {
+        caller: request.caller,
+        snapshotBytesMax,
+        takeRoom: bytes => request.takeRoom(bytes),
+      })
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )

@@ -7,6 +7,7 @@ import { changedValues, fieldVersions } from '../updates/statements.js'
 import { COLUMNS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
 import {
   type Attached,
+  bytesOfStored,
   decidePersona,
   idsOf,
   isVisible,
@@ -44,6 +45,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     Object.keys(attached).length === 0 &&
     content.tool_ids.length <= (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0),
   answerBytes: (_, { toolBytes }) => toolBytes,
+  storedBytes: state => bytesOfStored(state, state),
   reading: ({ id, version, access }, viewer) => readSnapshot.for({ ...viewer, id, version, access }),
   writing: (state, { content, changes, attached, toolBytesLeft }, viewer, entry) => {
     const changed = new Set(changes.map(change => change.field))

@@ -62,7 +62,8 @@ export interface PersonaDecision extends Decision {
  * Decides an update of an agent against one state of it. Pure: the same state, request and references give the same answer.
  *
  * In the order of DECISIONS section 2: seen (`ResourceNotFound`), may edit (`Forbidden`, `BuiltinReadOnly`), cross-field rules
- * and references (`InvalidRequest`), the size of the answer (`InvalidRequest`, `SnapshotTooLarge`). With `references` null, newly attached ids are taken for granted.
+ * and references (`InvalidRequest`), the size of the answer (`InvalidRequest`, `SnapshotTooLarge`). With `references` null,
+ * newly attached ids are taken for granted.
  */
 export function decidePersona(
   state: PersonaState,
@@ -75,9 +76,10 @@ export function decidePersona(
   requirePublicDefault(state, content)
   const attached = attachedIds(state, content)
   if (references !== null) requireReferences(attached, update.fields, references)
-  const toolBytes = bytesOfStored(state, content) + bytesOfAttached(attached, references)
+  const stayingBytes = bytesOfStored(state, content)
+  const toolBytes = stayingBytes + bytesOfAttached(attached, references)
   requireAnswerable(toolBytes, update)
-  const toolBytesLeft = update.snapshotBytesMax - toolBytes
+  const toolBytesLeft = update.snapshotBytesMax - stayingBytes
   return { content, changes: changedFields(state, content), attached, kept, toolBytes, toolBytesLeft }
 }
 
@@ -197,7 +199,7 @@ function toolFaults({ tool_ids }: References): FaultOf {
 }
 
 /** What those of the stored tools take in an answer that the content keeps. */
-function bytesOfStored({ tool_ids, tool_bytes }: PersonaState, content: PersonaContent): number {
+export function bytesOfStored({ tool_ids, tool_bytes }: PersonaState, content: PersonaContent): number {
   const kept = new Set(content.tool_ids)
   return tool_ids.reduce((sum, id, index) => sum + (kept.has(id) ? (tool_bytes[index] ?? 0) : 0), 0)
 }

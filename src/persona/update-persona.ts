@@ -37,7 +37,7 @@ const PURPOSE =
   'without it the body is the whole update with its twelve required fields, and optional fields that are absent stay as ' +
   'they are. The answer is the agent as it is then. `update_mask=` (empty) with the body `{}` reads without changing.'
 
-/** `PATCH /persona/{persona_id}`, the one operation on agents. */
+/** `PATCH /persona/{persona_id}`, the update of an agent. */
 export function registerUpdatePersona(app: FastifyInstance, options: UpdatePersonaOptions): void {
   app.withTypeProvider<SchemaTypes>().patch(
     '/persona/:persona_id',

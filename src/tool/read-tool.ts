@@ -9,13 +9,13 @@ import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
-import { readSnapshot } from '../updates/read.js'
+import { readResource } from '../updates/read.js'
 import { toolResource } from './resource.js'
 import { ToolSnapshot } from './schema.js'
 import { callerAndTool, type ToolState } from './state.js'
 
 /** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for those who may manage it. */
-export function registerReadTool(app: FastifyInstance, database: ServiceDatabase): void {
+export function registerReadTool(app: FastifyInstance, database: ServiceDatabase, snapshotBytesMax: number): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/tool/:tool_id',
     {
@@ -38,7 +38,7 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
           200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: readHeaders },
           304: { description: 'The tool is still what the caller has.', type: 'null', headers: readHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-          ...errorResponses(400, 401, 403, 404, 429, 500, 503),
+          ...errorResponses(400, 401, 403, 404, 409, 429, 500, 503),
         },
       },
     },
@@ -46,7 +46,11 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
       const { tool_id: id } = request.params
       const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
-      const read = await readSnapshot(database, toolResource, prefetched, request.caller)
+      const read = await readResource(database, toolResource, prefetched, {
+        caller: request.caller,
+        snapshotBytesMax,
+        takeRoom: bytes => request.takeRoom(bytes),
+      })
       return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )

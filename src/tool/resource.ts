@@ -43,8 +43,9 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return { oauthConfigExists: isStored }
   },
   isStorable: ({ content: { oauth_config_id: id } }) => id === null || isInt4(id),
-  // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   answerBytes: ({ definition_bytes }, { definition }) => (definition === null ? definition_bytes : 0),
+  storedBytes: ({ definition_bytes }) => definition_bytes,
+  // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && definition === null,
   reading: ({ id, version, manageable }) => (manageable ? readRow : readRowWithoutHeaders).for({ id, version }),
   writing: (state, { content, definition, headers, changes }, viewer, entry) => {

@@ -10,6 +10,7 @@ import type { Database, ResourceKind } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound, Unavailable } from '../errors.js'
+import { BATCHED_BYTES_MAX, runSized, turnsFor } from './answer-size.js'
 import { type Actor, type AuditEntry, auditEntry, type Change } from './audit.js'
 import { changesSince } from './changes.js'
 import type { RecentChange } from './recent.js'
@@ -19,7 +20,7 @@ import { entityTag, type Precondition, preconditionHolds, versionInTags } from '
  * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
  *
  *   1. Decide on the state that came with the authentication, and write with one statement. It checks under the row's lock
- *      that version and rights are still those that were decided on, and answers nothing where they are not. It never
+ *      that version and access (ownership and shares) are still those that were decided on, and answers nothing where they are not. It never
  *      waits for the row.
  *   2. Where it answered nothing, or where only the lock can tell: lock the row, read it again, decide again, write.
  *   3. Where a commit is not confirmed: settle. The audit row of the write says whether it was applied.
@@ -90,6 +91,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   isBatchable(decision: T['Decision'], request: T['Request']): boolean
   /** About how many bytes the database answers beyond the few thousand that every answer has. */
   answerBytes(state: T['State'], decision: T['Decision']): number
+  /** The same of the stored state as it is. */
+  storedBytes(state: T['State']): number
   /** The statement that answers the stored state, if it is still this one. */
   reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
   /** The statement that stores the decision and answers the new state, if the stored one is still this one. */
@@ -119,8 +122,8 @@ interface LastWrite<T extends ResourceTypes> {
 /**
  * Updates a resource as a request asks. `prefetched` is the state that came with the authentication, null when there is none.
  *
- * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` throws, and `Unavailable`, which
- * says what became of the update.
+ * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `takeRoom` throw, and
+ * `Unavailable`, which says what became of the update.
  */
 export async function update<T extends ResourceTypes>(
   database: ServiceDatabase,
@@ -152,13 +155,14 @@ export async function update<T extends ResourceTypes>(
     decision: T['Decision'],
     answerBytes: number,
   ): Promise<Positioned<T['Row']> | undefined> {
-    const turns = answerBytes > LARGE_BYTES ? database.largeTurns : database.singleTurns
     if (request.dryRun && decision.changes.length > 0) {
-      return (await turns.run(callerKey, () => inDryRun(database, query.compiled)))[0]
+      return (await turnsFor(database, answerBytes).run(callerKey, () => inDryRun(database, query.compiled)))[0]
     }
-    if (answerBytes <= BATCHED_BYTES_MAX && resource.isBatchable(decision, request))
-      return await query.batched(database)
-    return await turns.run(callerKey, () => query.single(database.db))
+    return await runSized(database, query, {
+      callerKey,
+      answerBytes,
+      isBatchable: resource.isBatchable(decision, request),
+    })
   }
 
   function underLock(): Promise<Updated<T>> {
@@ -264,12 +268,6 @@ function lost(outcome: 'applied' | 'not_applied' | 'unknown', doubt: CommitUnkno
   const message = `The connection to the database was lost. ${rest[outcome]}`
   return new Unavailable('database_unreachable', message, outcome, { cause: doubt })
 }
-
-/** A larger answer goes by itself, and takes room: see `takeRoom`. */
-const BATCHED_BYTES_MAX = 256 * 1024
-
-/** An answer from which on the next of the same caller waits for it. */
-const LARGE_BYTES = 1024 * 1024
 
 /** Locks a resource's row against other writers and reads its state, which is final until the transaction ends. */
 export async function lockState<T extends ResourceTypes>(

@@ -1,31 +1,58 @@
 import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { ResourceNotFound, Unavailable } from '../errors.js'
+import { unavailableFor } from '../db/unavailable.js'
+import { ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
+import { BATCHED_BYTES_MAX, runSized } from './answer-size.js'
 import type { ResourceTypes, VersionedResource } from './engine.js'
 
 /** Reads that find the resource changed again and again are given up after so many. */
 const READS_MAX = 5
 
+/** Who reads, and what the answer may take. */
+export interface ReadRequest {
+  caller: Caller
+  snapshotBytesMax: number
+  /** Takes memory for a large answer until the request is over; throws where there is none left. */
+  takeRoom(bytes: number): void
+}
+
 /**
  * Answers the stored resource as an update would: its snapshot as JSON text, and its version. `prefetched` is the state that
  * came with the authentication; where somebody wrote since, it is read again.
  *
- * Errors: `ResourceNotFound` where the caller does not see it, `Unavailable` where it never stood still.
+ * Errors: `ResourceNotFound` where the caller does not see it, `SnapshotTooLarge`, what `takeRoom` throws, `Unavailable`.
  */
-export async function readSnapshot<T extends ResourceTypes>(
+export async function readResource<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   prefetched: T['State'],
-  caller: Caller,
+  request: ReadRequest,
 ): Promise<{ snapshot: string; version: number }> {
+  const { caller, snapshotBytesMax } = request
   const viewer = viewerParameters(caller)
+  const callerKey = String(caller.token.id)
   let state: T['State'] | undefined = prefetched
+  let roomBytes = 0
   for (let reads = 0; reads < READS_MAX; reads++) {
     if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
-    const row = await resource.reading(state, viewer).batched(database)
-    if (row !== undefined) return { snapshot: resource.snapshot(row, null), version: row.version }
-    state = await resource.read(database.db, state.id, viewer)
+    const answerBytes = resource.storedBytes(state)
+    if (answerBytes > snapshotBytesMax) throw new SnapshotTooLarge(answerBytes, snapshotBytesMax)
+    if (answerBytes > BATCHED_BYTES_MAX && answerBytes > roomBytes) {
+      request.takeRoom(answerBytes - roomBytes)
+      roomBytes = answerBytes
+    }
+    try {
+      const row = await runSized(database, resource.reading(state, viewer), {
+        callerKey,
+        answerBytes,
+        isBatchable: true,
+      })
+      if (row !== undefined) return { snapshot: resource.snapshot(row, null), version: row.version }
+      state = await resource.read(database.db, state.id, viewer)
+    } catch (error) {
+      throw unavailableFor(error) ?? error
+    }
   }
   throw new Unavailable('overloaded', 'Others change this resource all the time. Try again.', 'not_applied')
 }

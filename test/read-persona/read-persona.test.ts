@@ -37,6 +37,8 @@ t.test('304 while nothing that the answer shows has changed; 200 when only a too
     t.equal(answer.statusCode, 304, sent)
     t.equal(answer.body, '')
     t.equal(answer.headers.etag, tag)
+    t.equal(answer.headers['content-length'], undefined)
+    t.equal(answer.headers['content-type'], undefined)
   }
   const [tool] = first.json().tools
   await database.db.updateTable('tool').set({ description: 'changed beside' }).where('id', '=', tool.id).execute()
