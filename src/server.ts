@@ -109,6 +109,7 @@ function closeOnSignal(app: FastifyInstance, service: Startup, opened: OpenedDat
   const delay = config.server.shutdownTimeoutMs + config.server.drainDelayMs
   const logger = { error: (message: unknown) => log.error(String(message)) }
   closeWithGrace({ delay, logger }, async ({ signal, err }) => {
+    if (signal !== undefined) ignoreEchoes(signal)
     if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
     else log.info({ signal }, 'shutting down')
     service.drain()
@@ -118,6 +119,24 @@ function closeOnSignal(app: FastifyInstance, service: Startup, opened: OpenedDat
     await opened.close()
     log.info('stopped')
   })
+}
+
+/** Signals of one stop arrive within this time. */
+const ECHO_MS = 1_000
+
+/**
+ * Who signals a whole process group reaches this process twice for one stop, as npm hands its own signal on. Only a signal
+ * that comes later forces the end: until then the listener that does so, which is there by now, does not hear it.
+ */
+function ignoreEchoes(signal: NodeJS.Signals): void {
+  const forcing = process.listeners(signal)
+  const ignore = () => undefined
+  process.removeAllListeners(signal)
+  process.on(signal, ignore)
+  setTimeout(() => {
+    for (const listener of forcing) process.on(signal, listener)
+    process.off(signal, ignore)
+  }, ECHO_MS).unref()
 }
 
 /** Says where the service is and how to make the first call. Plain text for the person at the terminal. */

@@ -29,7 +29,7 @@ t.test('npm start: SIGTERM to npm alone ends node and the embedded server, and f
   endWithUs(npm)
   let output = ''
   for (const stream of [npm.stdout, npm.stderr]) stream.on('data', chunk => (output += String(chunk)))
-  while (!output.includes('Another token')) {
+  while (!/npx agentctl (init|token create)/.test(output)) {
     if (npm.exitCode !== null) throw new Error(output)
     await sleep(20)
   }
@@ -45,12 +45,32 @@ t.test('npm start: SIGTERM to npm alone ends node and the embedded server, and f
   t.match(output, '"msg":"stopped"')
 })
 
+t.test('two signals of one stop count as one: the service drains; a later one forces the end', async t => {
+  const settings = { DATA_DIR: join(folder, 'group'), PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '2500' }
+  const stop = async (pauseMs: number) => {
+    const service = new ServiceProcess(0, settings)
+    t.teardown(() => service.stop('SIGKILL'))
+    service.launch()
+    while (!/npx agentctl (init|token create)/.test(service.log) && service.isRunning) await sleep(20)
+    const ending = service.stop()
+    await sleep(pauseMs)
+    void service.stop()
+    await ending
+    return service.log
+  }
+  const twice = await stop(50)
+  t.match(twice, '"msg":"stopped"')
+  t.notMatch(twice, 'second SIGTERM')
+  const forced = await stop(1_500)
+  t.match(forced, 'second SIGTERM')
+})
+
 t.test('two services started at once on a fresh DATA_DIR: both serve, one loads the demo', async t => {
   const settings = { DATA_DIR: join(folder, 'shared'), PG_BIN_DIR, DEMO: 'on' }
   const services = [0, 1].map(() => new ServiceProcess(0, { DRAIN_DELAY_MS: '0', ...settings }))
   t.teardown(() => Promise.all(services.map(service => service.stop('SIGKILL'))))
   for (const service of services) service.launch()
-  while (!services.every(service => service.log.includes('Another token'))) {
+  while (!services.every(service => /npx agentctl (init|token create)/.test(service.log))) {
     if (!services.every(service => service.isRunning)) throw new Error(services.map(service => service.log).join('\n'))
     await sleep(20)
   }

@@ -16,6 +16,8 @@ const READY_LIMIT_MS = 60_000
 /** Characters of the log's end that are kept, to show what happened. */
 const LOG_KEPT = 1_000_000
 
+const OWN_SETTINGS = { HOST: '127.0.0.1', RATE_LIMIT_PER_MINUTE: '0', DEMO: 'off', HISTORY_VERSIONS_MAX: '100000' }
+
 /** The real service in a process of its own, on a free port. */
 export class ServiceProcess {
   readonly port: number
@@ -56,7 +58,8 @@ export class ServiceProcess {
     const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))
     const { PATH = '' } = process.env
     const child = spawn(process.execPath, [...nodeOptionsOfStart(), program], {
-      env: { PATH, HOST: '127.0.0.1', PORT: String(this.port), RATE_LIMIT_PER_MINUTE: '0', DEMO: 'off', ...this.#env },
+      // The checkers read the whole history: what a start prunes is another test's subject.
+      env: { PATH, ...OWN_SETTINGS, PORT: String(this.port), ...this.#env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     child.stdout.on('data', text => this.#keep(String(text)))
