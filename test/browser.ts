@@ -102,8 +102,11 @@ export class Page {
       const evaluated = await this.#send<{ result: { value?: Value } }>('Runtime.evaluate', {
         expression: `(() => { try { return ${expression} } catch { return false } })()`,
         returnByValue: true,
+      }).catch((error: Error) => {
+        if (/navigated or closed|context was destroyed/i.test(error.message)) return undefined // between two pages
+        throw error
       })
-      if (evaluated.result.value) return evaluated.result.value
+      if (evaluated?.result.value) return evaluated.result.value
       await new Promise(resolve => setTimeout(resolve, 50))
     }
     throw new Error(`the page never came to: ${expression}`)
