@@ -7,7 +7,7 @@ const REQUESTS = [
   { method: 'GET', url: '/healthz', status: 200 },
   { method: 'GET', url: '/nowhere', status: 404 },
   { method: 'GET', url: '/persona/%ff', status: 404 },
-  { method: 'GET', url: '/persona/999999', status: 405 },
+  { method: 'DELETE', url: '/persona/999999', status: 405 },
   { method: 'OPTIONS', url: '/persona/999999', status: 405 },
   { method: 'PATCH', url: '/persona/999999', status: 401 },
   { method: 'GET', url: '/docs', status: 200 },
