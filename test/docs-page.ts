@@ -30,7 +30,9 @@ export async function send(page: Page, operation: string): Promise<string> {
   // The library has filled the form: an identifier, and the body where there is one.
   const filled = `[...document.querySelectorAll('${block} textarea')].every(one => one.value.includes('{'))`
   await page.until(`document.querySelector('${block} .btn.execute') !== null && ${filled}`)
-  await page.until(`document.querySelector('${block} tr[data-param-in="path"] input')?.value !== ''`)
+  // The row of the identifier may not be there yet: only where no identifier is asked for is there nothing to wait for.
+  if (operation !== 'validate_tool')
+    await page.until(`document.querySelector('${block} tr[data-param-in="path"] input').value`)
   await page.click(`${block} .btn.execute`)
   return await page.until<string>(
     `document.querySelector('${block} .live-responses-table .response .response-col_status').innerText.trim()`,

@@ -12,7 +12,7 @@ export interface RecentChange {
 const LOOK_BACK = sql.lit('15 minutes')
 
 /**
- * SQL: the fields of a resource row whose last change is young and somebody else's than the user's, as JSON. `offset 0`
+ * SQL: the fields of a resource row that somebody else than the user changed in the last fifteen minutes, as JSON. `offset 0`
  * keeps the look-up of each change by its version: joined freely, the planner reads the resource's whole history.
  */
 export function recentChanges(
