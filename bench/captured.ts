@@ -91,7 +91,7 @@ const UNCONDITIONAL = {
   precondition: { kind: 'none' },
   preconditionRequired: false,
   dryRun: false,
-  takeRoom: () => {},
+  reserveMemory: () => {},
 } as const
 const ACTOR = { id: null, name: 'alice@example.com', tokenId: 1, requestId: 'bench', clientAddress: '127.0.0.1' }
 // The captured update names no header, so nothing is sealed.

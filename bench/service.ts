@@ -9,8 +9,8 @@ import { readConfig } from '../src/config.js'
 import { openConfiguredDatabase } from '../src/db/open.js'
 import { makeLogger } from '../src/http/logging.js'
 import { Metrics } from '../src/http/metrics.js'
+import { Lifecycle } from '../src/lifecycle.js'
 import { configuredKeyRing } from '../src/secrets/configured-ring.js'
-import { Startup } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 
 /** What the service answers to `counts`: since its start, but the delay of its event loop since the last question. */
@@ -35,7 +35,7 @@ async function main(): Promise<void> {
     line => log.info(line),
   )
   const { database } = opened
-  const service = new Startup({
+  const service = new Lifecycle({
     config,
     version: VERSION,
     database,

@@ -5,7 +5,6 @@ import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated } from './errors.js'
 import { type BodySettings, registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHostCheck } from './http/broken-requests.js'
-import type { ByteBudgetLimits } from './http/byte-budget.js'
 import { registerConnectionEnd } from './http/connection-end.js'
 import { limitConnections } from './http/connection-limit.js'
 import { registerCors } from './http/cors.js'
@@ -16,18 +15,19 @@ import { registerHealth } from './http/health.js'
 import { countBytes, registerLimits } from './http/limits.js'
 import { registerRequestLog, requestLogger } from './http/logging.js'
 import { registerMatchedRoute } from './http/matched-route.js'
+import type { MemoryBudgetLimits } from './http/memory-budget.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
 import { requestIdOf } from './http/request-id.js'
-import { registerRoom } from './http/room.js'
+import { registerRequestMemory } from './http/request-memory.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
 import { registerTracing } from './http/tracing.js'
 import { registerRequestValidation } from './http/validation.js'
+import type { Lifecycle } from './lifecycle.js'
 import { registerReadPersona } from './persona/read-persona.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
-import type { Startup } from './startup.js'
 import { registerReadTool } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
 import { registerUpdateTool } from './tool/update-tool.js'
@@ -38,7 +38,7 @@ export interface AppOptions {
   config: Config
   version: string
   database: ServiceDatabase
-  service: Pick<Startup, 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
+  service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
   logger: FastifyBaseLogger | false
   /** Where the process counts what happened before the application was built; without it the application has its own. */
   metrics?: Metrics
@@ -74,7 +74,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerRequestValidation(app, limits.jsonDepthMax)
   app.setSerializerCompiler(() => JSON.stringify)
   registerBodyParser(app, bodySettings(config))
-  registerRoom(app, roomLimits(config))
+  registerRequestMemory(app, memoryLimits(config))
   registerNotFound(app)
   registerMatchedRoute(app)
   registerTracing(app)
@@ -159,8 +159,8 @@ function bodySettings({ limits }: Config): BodySettings {
   }
 }
 
-/** The memory of large bodies and answers. A single request with the largest of both always has room. */
-function roomLimits({ limits }: Config): ByteBudgetLimits {
+/** The memory of large bodies and answers. A single request with the largest of both always gets its memory. */
+function memoryLimits({ limits }: Config): MemoryBudgetLimits {
   const largestAnswer = Math.max(limits.snapshotBytes, limits.toolBodyBytes)
   const largest = Math.max(limits.personaBodyBytes, limits.toolBodyBytes) + largestAnswer
   const perTokenBytes = Math.max(limits.transferPerTokenBytes, largest)

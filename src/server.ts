@@ -17,9 +17,9 @@ import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { traced } from './http/tracing.js'
+import { Lifecycle } from './lifecycle.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
-import { Startup } from './startup.js'
 import { pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
@@ -51,7 +51,7 @@ async function main(): Promise<void> {
     (line, level) => log[level ?? 'info'](line),
   )
   const migrates = opened.embedded !== null || config.database.migrateOnStart
-  const service = new Startup({ config, version: VERSION, database: opened.database, ring, migrates, log })
+  const service = new Lifecycle({ config, version: VERSION, database: opened.database, ring, migrates, log })
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
   const metricsPort = await showMetrics(metrics, config, log)
@@ -105,7 +105,7 @@ async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', op
   }
 }
 
-function closeOnSignal(app: FastifyInstance, service: Startup, opened: OpenedDatabase, config: Config, log: Logger) {
+function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
   const delay = config.server.shutdownTimeoutMs + config.server.drainDelayMs
   const logger = { error: (message: unknown) => log.error(String(message)) }
   closeWithGrace({ delay, logger }, async ({ signal, err }) => {
@@ -140,7 +140,12 @@ function ignoreEchoes(signal: NodeJS.Signals): void {
 }
 
 /** Says where the service is and how to make the first call. Plain text for the person at the terminal. */
-async function welcome(app: FastifyInstance, service: Startup, opened: OpenedDatabase, config: Config): Promise<void> {
+async function welcome(
+  app: FastifyInstance,
+  service: Lifecycle,
+  opened: OpenedDatabase,
+  config: Config,
+): Promise<void> {
   const { port } = app.server.address() as AddressInfo // it listens on TCP
   const { host } = config.server
   const base = `http://${host.includes(':') ? `[${host}]` : host}:${port}`

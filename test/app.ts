@@ -4,8 +4,8 @@ import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { makeLogger } from '../src/http/logging.js'
+import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Startup } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase } from './world.js'
 
@@ -43,7 +43,7 @@ export async function appOver(
   const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', ...env })
   const log = logger || makeLogger('silent')
   const ring = parseKeyRing(TEST_SECRET_KEYS)
-  const service = new Startup({ config, version: VERSION, database, ring, migrates: false, log })
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log })
   const app = await buildApp({ config, version: VERSION, database, service, logger })
   t.teardown(() => app.close())
   if (!(await service.start())) throw new Error('the service did not start')

@@ -68,10 +68,10 @@ const LAYERS: Record<string, readonly string[]> = {
     'tool',
     'persona',
   ],
-  'startup.ts': ['errors.ts', 'config.ts', 'readiness.ts', 'db', 'secrets', 'key-ring'],
-  'app.ts': ['errors.ts', 'version.ts', 'config.ts', 'db', 'http', 'auth', 'tool', 'persona', 'startup.ts'],
+  'lifecycle.ts': ['errors.ts', 'config.ts', 'readiness.ts', 'db', 'secrets', 'key-ring'],
+  'app.ts': ['errors.ts', 'version.ts', 'config.ts', 'db', 'http', 'auth', 'tool', 'persona', 'lifecycle.ts'],
   'cli.ts': ['admin'],
-  'server.ts': ['version.ts', 'config.ts', 'db', 'updates', 'secrets', 'http', 'admin', 'startup.ts', 'app.ts'],
+  'server.ts': ['version.ts', 'config.ts', 'db', 'updates', 'secrets', 'http', 'admin', 'lifecycle.ts', 'app.ts'],
 }
 
 function layerOf(path: string): string {

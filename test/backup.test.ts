@@ -17,10 +17,10 @@ import { startEmbedded } from '../src/db/embedded/embedded.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { makeLogger } from '../src/http/logging.js'
+import { Lifecycle } from '../src/lifecycle.js'
 import { decryptSecret } from '../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
-import { Startup } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { worldFile } from './world.js'
 
@@ -74,7 +74,7 @@ async function serving<T>(url: string, work: (send: Send) => Promise<T>): Promis
   const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
   const database = openUrl(url, config)
   const log = makeLogger('silent')
-  const service = new Startup({
+  const service = new Lifecycle({
     config,
     version: VERSION,
     database,

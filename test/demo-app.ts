@@ -7,8 +7,8 @@ import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { makeLogger } from '../src/http/logging.js'
+import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Startup } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
@@ -45,7 +45,7 @@ export async function serviceOn(t: WithTeardown, url: string, settings: Record<s
   const database = openUrl(url, config)
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   const log = makeLogger('silent')
-  const service = new Startup({ config, version: VERSION, database, ring, migrates: false, log })
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log })
   const app = await buildApp({ config, version: VERSION, database, service, logger: false })
   t.teardown(async () => {
     app.server.closeAllConnections()

@@ -9,8 +9,8 @@ import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate, migrationNames, type SchemaStep, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
+import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Startup } from '../src/startup.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
@@ -103,9 +103,9 @@ t.test('503 with the reason while the schema does not fit, and service once it d
   const log = pino({ level: 'silent' })
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   // The steps are applied one by one: a process that waits could find the moment between the last of ours and the newer one.
-  const waiting = new Startup({ config, version, database, ring, migrates: false, log })
+  const waiting = new Lifecycle({ config, version, database, ring, migrates: false, log })
   const waitingApp = await buildApp({ config, version, database, service: waiting, logger: false })
-  const service = new Startup({ config, version, database, ring, migrates: false, log })
+  const service = new Lifecycle({ config, version, database, ring, migrates: false, log })
   let app = waitingApp
   t.teardown(() => Promise.all([waitingApp.close(), app.close()]))
   const answers = async () => {

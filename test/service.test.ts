@@ -4,8 +4,8 @@ import t, { type Test } from 'tap'
 import { readConfig } from '../src/config.js'
 import type { Database } from '../src/db/tables.js'
 import { makeLogger } from '../src/http/logging.js'
+import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Startup } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { TEST_SECRET_KEYS, worldDatabase } from './world.js'
 
@@ -16,7 +16,7 @@ async function openingItsVault(t: Test) {
   await sql`lock table deployment_key in access exclusive mode`.execute(holding)
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   const log = makeLogger('silent')
-  const service = new Startup({ config: readConfig({}), version: VERSION, database, ring, migrates: false, log })
+  const service = new Lifecycle({ config: readConfig({}), version: VERSION, database, ring, migrates: false, log })
   const started = service.start()
   for (let tries = 0; !(await somebodyWaits(database.db)); tries++) {
     if (tries > 500) throw new Error('the start does not come to the vault')

@@ -10,9 +10,9 @@ import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { makeLogger } from '../src/http/logging.js'
+import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
-import { Startup } from '../src/startup.js'
 import { VERSION } from '../src/version.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
@@ -48,7 +48,7 @@ t.test(
     t.same((await verifyAudit(database.db)).findings, [])
 
     const ring = parseKeyRing(TEST_SECRET_KEYS)
-    const service = new Startup({
+    const service = new Lifecycle({
       config,
       version: VERSION,
       database,

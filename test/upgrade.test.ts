@@ -11,8 +11,8 @@ import { readConfig } from '../src/config.js'
 import { MIGRATIONS, migrate, type SchemaStep, schemaState } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
 import { makeLogger } from '../src/http/logging.js'
+import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
-import { Startup } from '../src/startup.js'
 import { AGENT_COUNT, makeWorld, range } from './faults/world.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
@@ -70,7 +70,7 @@ async function program(t: Parameters<typeof testDatabase>[0], agents: number) {
   const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   const log = makeLogger('silent')
-  const service = new Startup({ config, version: PROGRAM, database, ring, migrates: false, log })
+  const service = new Lifecycle({ config, version: PROGRAM, database, ring, migrates: false, log })
   const app = await buildApp({ config, version: PROGRAM, database, service, logger: false })
   t.teardown(() => app.close())
   await service.start()

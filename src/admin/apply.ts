@@ -19,7 +19,7 @@ import { nameAuthors } from './apply/drift.js'
 import { planPersonas } from './apply/personas.js'
 import { DEFAULT_PREFIX } from './apply/placeholders.js'
 import { planPruning } from './apply/pruning.js'
-import { planRecords, RECORD_SECTIONS } from './apply/records.js'
+import { planReferenceSections, REFERENCE_SECTIONS } from './apply/reference-sections.js'
 import type { ApplyReport } from './apply/report.js'
 import { type Plan, portions, type Step } from './apply/step.js'
 import { planTools } from './apply/tools.js'
@@ -177,7 +177,7 @@ async function planAll(
   await matchDocument(catalogue, document, reserve)
   requireNoFaults(catalogue)
   const records: Plan[] = []
-  for (const section of RECORD_SECTIONS) records.push(await planRecords(trx, section, catalogue))
+  for (const section of REFERENCE_SECTIONS) records.push(await planReferenceSections(trx, section, catalogue))
   const { vault, env, envPrefix = DEFAULT_PREFIX, baseDir, definitionLimits = {} } = options
   const around = { vault, env, envPrefix, baseDir, definitionLimits }
   const tools = await planTools(trx, catalogue, around)

@@ -3,8 +3,8 @@ import { DocumentSource, FederatedConnectorSource } from '../persona/enumeration
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
 import { enumeration, flag, freeForm, INT4_MAX, innerSchema, list, nullable, text, uuid } from '../schema/vocabulary.js'
-import { Header } from '../tool/records.js'
-import type { AnyColumnField } from '../updates/fields.js'
+import { Header } from '../tool/header-schema.js'
+import type { AnyColumnField } from '../updates/field-table.js'
 
 /*
  * The organisation document: what `agentctl apply` takes in and `agentctl export` writes. Limits of texts are those of the

@@ -80,11 +80,11 @@ export async function setUserPermission(
   db: Kysely<Database>,
   email: string,
   permission: Permission,
-  held: boolean,
+  isGranted: boolean,
 ): Promise<void> {
   await keepingAdministrator(db, async trx => {
     const id = await userId(trx, email)
-    const permissions = withPermission(permission, held)
+    const permissions = withPermission(permission, isGranted)
     await trx.updateTable('user_account').set({ permissions }).where('id', '=', id).execute()
   })
 }
@@ -135,11 +135,11 @@ export async function setGroupPermission(
   db: Kysely<Database>,
   group: string,
   permission: Permission,
-  held: boolean,
+  isGranted: boolean,
 ): Promise<void> {
   await keepingAdministrator(db, async trx => {
     const id = await groupId(trx, group)
-    const permissions = withPermission(permission, held)
+    const permissions = withPermission(permission, isGranted)
     await trx.updateTable('user_group').set({ permissions }).where('id', '=', id).execute()
   })
 }
@@ -200,8 +200,8 @@ export async function groupId(db: Kysely<Database>, group: string): Promise<numb
   return row.id
 }
 
-function withPermission(permission: Permission, held: boolean) {
-  return held
+function withPermission(permission: Permission, isGranted: boolean) {
+  return isGranted
     ? sql<Permission[]>`array(select distinct p from unnest(permissions || ${permission}::text) p order by 1)`
     : sql<Permission[]>`array_remove(permissions, ${permission}::text)`
 }

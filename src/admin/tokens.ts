@@ -150,8 +150,8 @@ async function requireResources(
     .select('id')
     .where('id', 'in', [...ids])
     .execute()
-  const known = new Set(rows.map(row => row.id))
-  const missing = ids.filter(id => !known.has(id))
+  const existing = new Set(rows.map(row => row.id))
+  const missing = ids.filter(id => !existing.has(id))
   if (missing.length > 0)
     throw new Refusal(`there is no ${table === 'persona' ? 'agent' : 'tool'} ${missing.join(', ')}`)
 }

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
-import { received } from '../db/clock.js'
+import { markReceived } from '../db/clock.js'
 import { type BatchRunner, type RowStatement, rowStatement } from '../db/statements/row-statement.js'
 import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
@@ -71,7 +71,7 @@ export async function authenticate(
     throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
   return {
     caller: callerOf(row),
-    prefetched: row.state && received(row.state),
+    prefetched: row.state && markReceived(row.state),
     useIsStale: row.use_is_stale,
     schemaSteps: row.schema_steps,
   }

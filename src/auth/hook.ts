@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
-import { repeated } from '../db/connection/repeat.js'
+import { withRetries } from '../db/connection/retry.js'
 import type { Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden } from '../errors.js'
@@ -15,6 +15,8 @@ export interface RoutePolicy {
   permission: Permission | 'public'
   /** The kind of resource that the route works on. */
   resource?: 'persona' | 'tool'
+  /** Whether the route stores something: its 503 then says what became of that. */
+  writes?: true
   /** The path parameter that names one, and the statement that reads it along with the caller. */
   lookup?: { parameter: string; statement: CallerStatement }
 }
@@ -88,7 +90,7 @@ async function admit(
   requireSchema: (steps: number) => Promise<void>,
 ) {
   const lookup = lookupFor(request, policy)
-  const { caller, prefetched, useIsStale, schemaSteps } = await repeated(() => authenticate(database, hash, lookup))
+  const { caller, prefetched, useIsStale, schemaSteps } = await withRetries(() => authenticate(database, hash, lookup))
   await requireSchema(schemaSteps)
   request.caller = caller
   request.prefetched = prefetched

@@ -6,7 +6,7 @@ export function databaseTimeMs(state: { read_at_ms: number; received_ms: number 
   return state.read_at_ms + (performance.now() - state.received_ms)
 }
 
-/** Notes on a state that was just read when it arrived here. It answers the same object: a copy of so many fields costs. */
-export function received<State extends object>(state: State): State & { received_ms: number } {
+/** Marks a state that was just read with the time of its arrival. Answers the same object: a copy of so many fields costs. */
+export function markReceived<State extends object>(state: State): State & { received_ms: number } {
   return Object.assign(state, { received_ms: performance.now() })
 }

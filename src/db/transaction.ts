@@ -3,7 +3,7 @@ import type { OpenDatabase } from './connection/pool.js'
 import { BEGIN, ROLLBACK } from './connection/session.js'
 import type { Database } from './tables.js'
 
-/** The service's database: Kysely for queries, and batches of statements in one round trip. */
+/** The service's database: Kysely for queries, and pipelines: several statements in one round trip. */
 export type ServiceDatabase = OpenDatabase<Database>
 
 class Rollback<T> extends Error {

@@ -31,8 +31,8 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
   app.addContentTypeParser(/^application\/(json|[\w.+-]+\+json)\s*(;|$)/i, (request, stream, done) => {
     const bounds = request.policy?.resource === 'tool' ? settings.tool : settings.persona
     const announced = request.headers['content-length']
-    const takeRoom = (bytes: number) => request.takeRoom(bytes)
-    const reader = new BodyReader(stream, announced, bounds, takeRoom, (error, body) => {
+    const reserveMemory = (bytes: number) => request.reserveMemory(bytes)
+    const reader = new BodyReader(stream, announced, bounds, reserveMemory, (error, body) => {
       settings.onRead(request, reader.receivedBytes)
       if (body === undefined) done(error)
       else done(null, received(request, body))

@@ -7,28 +7,28 @@ export interface BodyBounds extends JsonBounds {
   limitBytes: number
 }
 
-/** Asks for room for more bytes; throws when there is none. */
-export type TakeRoom = (bytes: number) => void
+/** Reserves memory for more bytes; throws when there is none. */
+export type ReserveMemory = (bytes: number) => void
 
 /** The whole body, or the bound that it passed: then the rest was not read. */
 export type ReadBody = { bytes: Buffer } | { beyond: BeyondBounds }
 
-/** So much of a body needs no room of its own: what most requests send whole. */
+/** So much of a body needs no reservation: what most requests send whole. */
 export const FREE_BYTES = 64 * 1024
 
 /**
  * Reads a request's body into one buffer that grows with what arrives, whatever length was announced and however small the
- * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without room, is read no further; the rest is
+ * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is read no further; the rest is
  * dropped by the server within the request timeout, so that the client can read the answer.
  *
  * Calls `done` once. Errors: those of Fastify for a body that is too large, or not as long as was said or cut short, and what
- * `takeRoom` throws.
+ * `reserveMemory` throws.
  */
 export class BodyReader {
   readonly #stream: Readable
   readonly #announcedBytes: number
   readonly #bounds: BodyBounds
-  readonly #takeRoom: TakeRoom
+  readonly #reserveMemory: ReserveMemory
   readonly #done: (error: Error | null, body?: ReadBody) => void
   readonly #scan: JsonScan
   #buffer = NOTHING
@@ -40,13 +40,13 @@ export class BodyReader {
     stream: Readable,
     announced: string | undefined,
     bounds: BodyBounds,
-    takeRoom: TakeRoom,
+    reserveMemory: ReserveMemory,
     done: (error: Error | null, body?: ReadBody) => void,
   ) {
     this.#stream = stream
     this.#announcedBytes = Number(announced ?? Number.NaN)
     this.#bounds = bounds
-    this.#takeRoom = takeRoom
+    this.#reserveMemory = reserveMemory
     this.#done = done
     this.#scan = new JsonScan(bounds)
   }
@@ -92,7 +92,7 @@ export class BodyReader {
     const bytes = this.#bytes + piece.length
     if (bytes > this.#buffer.length) {
       const size = this.#sizeFor(bytes)
-      if (size > FREE_BYTES) this.#takeRoom(size - Math.max(FREE_BYTES, this.#buffer.length))
+      if (size > FREE_BYTES) this.#reserveMemory(size - Math.max(FREE_BYTES, this.#buffer.length))
       const larger = Buffer.allocUnsafe(size)
       this.#buffer.copy(larger, 0, 0, this.#bytes)
       this.#buffer = larger

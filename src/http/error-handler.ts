@@ -138,7 +138,7 @@ function authenticationAnswer(error: NotAuthenticated): ErrorAnswer {
 
 function unavailable(error: Unavailable | undefined, request: FastifyRequest): ErrorAnswer | undefined {
   if (error === undefined) return undefined
-  const outcome = isUpdate(request) ? { outcome: error.outcome } : {}
+  const outcome = request.policy?.writes ? { outcome: error.outcome } : {}
   return {
     status: 503,
     code: 'SERVICE_UNAVAILABLE',
@@ -146,11 +146,6 @@ function unavailable(error: Unavailable | undefined, request: FastifyRequest): E
     extra: { reason: error.reason, ...outcome },
     headers: { 'retry-after': RETRY_AFTER_S },
   }
-}
-
-/** The two updates; validation changes nothing, so it has no outcome to report. */
-function isUpdate(request: FastifyRequest): boolean {
-  return request.method === 'PATCH' || request.method === 'PUT'
 }
 
 function frameworkAnswer(error: unknown): ErrorAnswer | undefined {

@@ -67,7 +67,7 @@ export function registerTracing(app: FastifyInstance): void {
 
 /**
  * A span for each round trip that `exchange` is told of, when it is over, named by the operation and the statements'
- * commands. Requests that share a batch share its span, which stands below the first of them.
+ * commands. Requests that share a round trip share its span, which stands below the first of them.
  */
 export function traced(exchange: (found: DatabaseExchange) => void): (found: DatabaseExchange) => void {
   if (!isTraced()) return exchange

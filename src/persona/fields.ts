@@ -13,9 +13,9 @@ import {
   text,
   uuid,
 } from '../schema/vocabulary.js'
-import type { AnyColumnField, ColumnFields, ContentColumns, RequestLimits } from '../updates/fields.js'
+import type { AnyColumnField, ColumnFields, ContentColumns, RequestLimits } from '../updates/field-table.js'
 import { RecencyBiasSetting } from './enumerations.js'
-import { StarterMessage } from './records.js'
+import { StarterMessage } from './nested-schemas.js'
 
 /*
  * The one table of an agent's fields, in the order of the interface document, which is the order of faults and of audit rows.

@@ -48,7 +48,7 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
       const read = await readResource(database, personaResource, prefetched, {
         caller: request.caller,
         snapshotBytesMax,
-        takeRoom: bytes => request.takeRoom(bytes),
+        reserveMemory: bytes => request.reserveMemory(bytes),
       })
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },

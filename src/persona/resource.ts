@@ -1,6 +1,6 @@
 import { managesActions } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
-import { received } from '../db/clock.js'
+import { markReceived } from '../db/clock.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
@@ -31,7 +31,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   kind: 'persona',
   read: async (executor, id, { user }) => {
     const [row] = await readState.run(executor, { id, user })
-    return row && received(row.state)
+    return row && markReceived(row.state)
   },
   decide: decidePersona,
   references: async (executor, { caller }, { attached }) => {

@@ -9,7 +9,7 @@ import {
 } from '../errors.js'
 import type { Change } from '../updates/audit.js'
 import type { Decision, UpdateRequest } from '../updates/engine.js'
-import { sameValue } from '../updates/fields.js'
+import { sameValue } from '../updates/field-table.js'
 import {
   CONTENT_FIELDS,
   FIELDS,
@@ -182,8 +182,8 @@ function requireReferences(attached: Attached, fields: PersonaUpdateFields, refe
 
 type FaultOf = (id: number | string) => Omit<Fault, 'loc'> | undefined
 
-function missingFaults(relation: Relation, known: (number | string)[]): FaultOf {
-  const ids = new Set(known)
+function missingFaults(relation: Relation, existing: (number | string)[]): FaultOf {
+  const ids = new Set(existing)
   return id => (ids.has(id) ? undefined : { msg: `${linkOf(relation).noun} not found`, type: 'not_found' })
 }
 

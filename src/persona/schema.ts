@@ -1,7 +1,7 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
-import { inOrder, type RequestLimits } from '../updates/fields.js'
+import { inOrder, type RequestLimits } from '../updates/field-table.js'
 import { AccessType, DocumentSource, FederatedConnectorSource, RecencyBiasSetting } from './enumerations.js'
 import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import {
@@ -11,7 +11,7 @@ import {
   MinimalUserSnapshot,
   PersonaLabelSnapshot,
   StarterMessage,
-} from './records.js'
+} from './nested-schemas.js'
 
 type RequestProperties = { [F in RequestField]: ReturnType<(typeof FIELDS)[F]['request']> }
 

@@ -6,7 +6,7 @@ import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 import { storedToolBytes } from './tool-bytes.js'
 
-/** An agent as one statement found it, and what the requester may do with it by ownership and shares. */
+/** An agent as one statement found it, and what the caller may do with it by ownership and shares. */
 export interface PersonaState extends PersonaContent, VersionedState {
   access: PersonaAccess
   /** What each of `tool_ids` takes in an answer. */

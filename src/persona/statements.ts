@@ -88,8 +88,8 @@ const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
  */
 export function writeStatement(changed: readonly Relation[], attached: readonly Relation[]) {
   const key = `${changed.join(',')}+${attached.join(',')}`
-  const known = writeStatements.get(key)
-  if (known) return known
+  const existing = writeStatements.get(key)
+  if (existing) return existing
   const compiled = compileWrite(changed, attached, key)
   writeStatements.set(key, compiled)
   return compiled

@@ -44,7 +44,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
     {
       bodyLimit: options.bodyLimitBytes,
       config: {
-        policy: { permission: 'basic', resource: 'persona', lookup: LOOKUP },
+        policy: { permission: 'basic', resource: 'persona', writes: true, lookup: LOOKUP },
         documentedBodies: [options.upsertRequest, personaFieldsUpdate(options.upsertRequest)],
       },
       schema: {
@@ -79,7 +79,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
         snapshotBytesMax: options.snapshotBytesMax,
-        takeRoom: (bytes: number) => request.takeRoom(bytes),
+        reserveMemory: (bytes: number) => request.reserveMemory(bytes),
       }
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null

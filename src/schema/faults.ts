@@ -75,9 +75,9 @@ export function unknownFields(schema: TSchema, value: unknown): Loc[] {
   const { properties } = schema as TObject // the kind says so
   const unknown: Loc[] = []
   for (const name of Object.keys(value)) {
-    const known = Object.hasOwn(properties, name) ? properties[name] : undefined
-    if (known === undefined) unknown.push([name])
-    else for (const loc of unknownFields(known, value[name])) unknown.push([name, ...loc])
+    const property = Object.hasOwn(properties, name) ? properties[name] : undefined
+    if (property === undefined) unknown.push([name])
+    else for (const loc of unknownFields(property, value[name])) unknown.push([name, ...loc])
   }
   return unknown
 }

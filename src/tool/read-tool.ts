@@ -49,7 +49,7 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
       const read = await readResource(database, toolResource, prefetched, {
         caller: request.caller,
         snapshotBytesMax,
-        takeRoom: bytes => request.takeRoom(bytes),
+        reserveMemory: bytes => request.reserveMemory(bytes),
       })
       return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },

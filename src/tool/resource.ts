@@ -1,4 +1,4 @@
-import { received } from '../db/clock.js'
+import { markReceived } from '../db/clock.js'
 import type { Positioned } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
@@ -35,7 +35,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   kind: 'tool',
   read: async (executor, id, viewer) => {
     const [row] = await readState.run(executor, { ...viewer, id })
-    return row && received(row.state)
+    return row && markReceived(row.state)
   },
   decide: decideTool,
   references: async (executor, _, { content: { oauth_config_id: id } }) => {

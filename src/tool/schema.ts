@@ -1,8 +1,8 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
-import { inOrder } from '../updates/fields.js'
+import { inOrder } from '../updates/field-table.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
-import { Header } from './records.js'
+import { Header } from './header-schema.js'
 
 /*
  * The records of a custom tool. The interface document names neither the update request nor its headers; the public

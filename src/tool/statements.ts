@@ -84,8 +84,8 @@ const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
  */
 export function writeStatement(shape: WriteShape) {
   const key = `${shape.definition ? 'definition' : ''}+${shape.headers ? 'headers' : ''}`
-  const known = writeStatements.get(key)
-  if (known) return known
+  const existing = writeStatements.get(key)
+  if (existing) return existing
   const compiled = compileWrite(shape, key)
   writeStatements.set(key, compiled)
   return compiled

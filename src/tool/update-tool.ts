@@ -43,7 +43,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
     '/admin/tool/custom/:tool_id',
     {
       bodyLimit: options.bodyLimitBytes,
-      config: { policy: { permission: 'manage:actions', resource: 'tool', lookup: LOOKUP } },
+      config: { policy: { permission: 'manage:actions', resource: 'tool', writes: true, lookup: LOOKUP } },
       schema: {
         operationId: 'update_custom_tool',
         summary: 'Update Custom Tool',
@@ -76,7 +76,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         precondition,
         preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
-        takeRoom: (bytes: number) => request.takeRoom(bytes),
+        reserveMemory: (bytes: number) => request.reserveMemory(bytes),
       }
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null

@@ -1,18 +1,18 @@
 import type { Positioned, RowQuery } from '../db/statements/row-statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 
-/** A larger answer runs in a statement of its own, and takes memory: see `takeRoom` of a request. */
+/** A larger answer runs in a statement of its own, and takes memory: see `reserveMemory` of a request. */
 export const BATCHED_BYTES_MAX = 256 * 1024
 
 /** Of an answer that is larger still, each caller gets one at a time. */
 const LARGE_BYTES = 1024 * 1024
 
-/** Where a statement takes its turn whose answer has about so many bytes. */
-export function turnsFor(database: ServiceDatabase, answerBytes: number) {
-  return answerBytes > LARGE_BYTES ? database.largeTurns : database.singleTurns
+/** The queue of a statement whose answer has about so many bytes. */
+export function queueFor(database: ServiceDatabase, answerBytes: number) {
+  return answerBytes > LARGE_BYTES ? database.largeAnswerQueue : database.singleStatementQueue
 }
 
-/** Runs a statement in a batch where its answer is small and it may, else by itself when its caller's turn comes. */
+/** Runs a statement in a batch where its answer is small and it may, else by itself, through the queue of its size. */
 export async function runSized<Row>(
   database: ServiceDatabase,
   query: RowQuery<Row>,
@@ -20,5 +20,5 @@ export async function runSized<Row>(
 ): Promise<Positioned<Row> | undefined> {
   const { callerKey, answerBytes, isBatchable } = asked
   if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) return await query.batched(database)
-  return await turnsFor(database, answerBytes).run(callerKey, () => query.single(database.db))
+  return await queueFor(database, answerBytes).run(callerKey, () => query.single(database.db))
 }

@@ -3,16 +3,16 @@ import type { Caller } from '../auth/caller.js'
 import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import { databaseTimeMs } from '../db/clock.js'
 import { CommitUnknown } from '../db/connection/database-error.js'
-import { repeated } from '../db/connection/repeat.js'
+import { withRetries } from '../db/connection/retry.js'
 import type { Positioned, RowQuery } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound, Unavailable } from '../errors.js'
-import { BATCHED_BYTES_MAX, runSized, turnsFor } from './answer-size.js'
+import { BATCHED_BYTES_MAX, queueFor, runSized } from './answer-size.js'
 import { type Actor, type AuditEntry, auditEntry, type Change } from './audit.js'
-import { changesSince } from './changes.js'
+import { changesSince } from './changes-since.js'
 import type { RecentChange } from './recent.js'
 import { entityTag, type Precondition, preconditionHolds, versionInTags } from './tag.js'
 
@@ -60,7 +60,7 @@ export interface UpdateRequest {
   preconditionRequired: boolean
   dryRun: boolean
   /** Takes memory for an answer of so many bytes until the request is over; throws when there is none. */
-  takeRoom(bytes: number): void
+  reserveMemory(bytes: number): void
 }
 
 /** The types that belong to one kind of resource. */
@@ -122,7 +122,7 @@ interface LastWrite<T extends ResourceTypes> {
 /**
  * Updates a resource as a request asks. `prefetched` is the state that came with the authentication, null when there is none.
  *
- * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `takeRoom` throw, and
+ * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `reserveMemory` throw, and
  * `Unavailable`, which says what became of the update.
  */
 export async function update<T extends ResourceTypes>(
@@ -133,11 +133,11 @@ export async function update<T extends ResourceTypes>(
 ): Promise<Updated<T>> {
   const last: LastWrite<T> = {}
   const viewer = viewerParameters(request.caller)
-  let roomBytes = 0
+  let reservedBytes = 0
   const callerKey = String(request.caller.token.id)
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
   try {
-    return await repeated(async () => (await onPrefetched(prefetched)) ?? (await underLock()))
+    return await withRetries(async () => (await onPrefetched(prefetched)) ?? (await underLock()))
   } catch (error) {
     if (error instanceof CommitUnknown) return await settled(error)
     throw unavailableFor(error) ?? error
@@ -156,7 +156,7 @@ export async function update<T extends ResourceTypes>(
     answerBytes: number,
   ): Promise<Positioned<T['Row']> | undefined> {
     if (request.dryRun && decision.changes.length > 0) {
-      return (await turnsFor(database, answerBytes).run(callerKey, () => inDryRun(database, query.compiled)))[0]
+      return (await queueFor(database, answerBytes).run(callerKey, () => inDryRun(database, query.compiled)))[0]
     }
     return await runSized(database, query, {
       callerKey,
@@ -166,7 +166,7 @@ export async function update<T extends ResourceTypes>(
   }
 
   function underLock(): Promise<Updated<T>> {
-    return database.lockTurns.run(`${resource.kind} ${request.id}`, inLockingTransaction)
+    return database.rowLockQueue.run(`${resource.kind} ${request.id}`, inLockingTransaction)
   }
 
   async function inLockingTransaction(): Promise<Updated<T>> {
@@ -184,9 +184,9 @@ export async function update<T extends ResourceTypes>(
 
   function statementFor(state: T['State'], decision: T['Decision']): RowQuery<T['Row']> {
     const answerBytes = resource.answerBytes(state, decision)
-    if (answerBytes > BATCHED_BYTES_MAX && answerBytes > roomBytes) {
-      request.takeRoom(answerBytes - roomBytes)
-      roomBytes = answerBytes
+    if (answerBytes > BATCHED_BYTES_MAX && answerBytes > reservedBytes) {
+      request.reserveMemory(answerBytes - reservedBytes)
+      reservedBytes = answerBytes
     }
     if (decision.changes.length === 0) return resource.reading(state, viewer)
     const entry = auditOf(resource, state, decision, request.actor)
@@ -244,7 +244,7 @@ export async function update<T extends ResourceTypes>(
     const { entry, decision } = last
     const outcome = entry === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(entry))
     if (outcome !== 'applied' || decision === undefined) throw lost(outcome, doubt)
-    const result = await repeated(() => asStoredNow(decision)).catch(() => undefined)
+    const result = await withRetries(() => asStoredNow(decision)).catch(() => undefined)
     if (result === undefined) throw lost('applied', doubt)
     return result
   }

@@ -14,14 +14,14 @@ export interface ReadRequest {
   caller: Caller
   snapshotBytesMax: number
   /** Takes memory for a large answer until the request is over; throws where there is none left. */
-  takeRoom(bytes: number): void
+  reserveMemory(bytes: number): void
 }
 
 /**
  * Answers the stored resource as an update would: its snapshot as JSON text, and its version. `prefetched` is the state that
  * came with the authentication; where somebody wrote since, it is read again.
  *
- * Errors: `ResourceNotFound` where the caller does not see it, `SnapshotTooLarge`, what `takeRoom` throws, `Unavailable`.
+ * Errors: `ResourceNotFound` where the caller does not see it, `SnapshotTooLarge`, what `reserveMemory` throws, `Unavailable`.
  */
 export async function readResource<T extends ResourceTypes>(
   database: ServiceDatabase,
@@ -33,14 +33,14 @@ export async function readResource<T extends ResourceTypes>(
   const viewer = viewerParameters(caller)
   const callerKey = String(caller.token.id)
   let state: T['State'] | undefined = prefetched
-  let roomBytes = 0
+  let reservedBytes = 0
   for (let reads = 0; reads < READS_MAX; reads++) {
     if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
     const answerBytes = resource.storedBytes(state)
     if (answerBytes > snapshotBytesMax) throw new SnapshotTooLarge(answerBytes, snapshotBytesMax)
-    if (answerBytes > BATCHED_BYTES_MAX && answerBytes > roomBytes) {
-      request.takeRoom(answerBytes - roomBytes)
-      roomBytes = answerBytes
+    if (answerBytes > BATCHED_BYTES_MAX && answerBytes > reservedBytes) {
+      request.reserveMemory(answerBytes - reservedBytes)
+      reservedBytes = answerBytes
     }
     try {
       const row = await runSized(database, resource.reading(state, viewer), {

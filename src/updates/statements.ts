@@ -4,7 +4,7 @@ import type { Param } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
 import type { AuditEntry, Change } from './audit.js'
 import type { VersionedState } from './engine.js'
-import type { AnyColumnField, SqlType } from './fields.js'
+import type { AnyColumnField, SqlType } from './field-table.js'
 import { recentChanges } from './recent.js'
 
 /** The values of an audit row in a row statement. */

@@ -1,8 +1,8 @@
 import { connect, type Socket } from 'node:net'
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
-import { ByteBudget } from '../../src/http/byte-budget.js'
 import { ByteQuota } from '../../src/http/byte-quota.js'
+import { MemoryBudget } from '../../src/http/memory-budget.js'
 import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
 
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
@@ -152,7 +152,7 @@ function openedFrom(port: number, localAddress: string, count: number): Socket[]
 }
 
 t.test('what is given back to a budget can be taken again, by whom ever', async t => {
-  const budget = new ByteBudget({ totalBytes: 100, perTokenBytes: 60 })
+  const budget = new MemoryBudget({ totalBytes: 100, perTokenBytes: 60 })
   t.equal(budget.take('a', 60), undefined)
   t.equal(budget.take('a', 1), 'token')
   t.equal(budget.take('b', 41), 'total')

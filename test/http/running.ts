@@ -8,8 +8,8 @@ import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
 import { traced } from '../../src/http/tracing.js'
+import { Lifecycle } from '../../src/lifecycle.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
-import { Startup } from '../../src/startup.js'
 import { VERSION } from '../../src/version.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 
@@ -17,7 +17,7 @@ import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 export interface Running {
   app: FastifyInstance
   database: ServiceDatabase
-  service: Startup
+  service: Lifecycle
   metrics: Metrics
   /** A token of an administrator. */
   token: string
@@ -50,7 +50,7 @@ export async function running(
     onPoolWait: durationMs => metrics.poolWait(durationMs),
   })
   const ring = parseKeyRing(TEST_SECRET_KEYS)
-  const service = new Startup({ config, version: VERSION, database, ring, migrates: false, log: logger })
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log: logger })
   await service.start()
   const app = await buildApp({ config, version: VERSION, database, service, logger, metrics })
   t.teardown(async () => {

@@ -1,7 +1,7 @@
 import fastify, { type FastifyInstance } from 'fastify'
 import { registerBodyParser } from '../../src/http/body-parser.js'
 import { handleError } from '../../src/http/error-handler.js'
-import { registerRoom } from '../../src/http/room.js'
+import { registerRequestMemory } from '../../src/http/request-memory.js'
 import { registerRequestValidation, type SchemaTypes } from '../../src/http/validation.js'
 
 /** An application that only validates, as the service does it: no caller, no database. It ends with the test. */
@@ -10,7 +10,7 @@ export function validatingApp(t: { teardown(fn: () => Promise<void>): unknown },
   app.decorateRequest('refusal', undefined)
   app.setErrorHandler(handleError)
   const bounds = { limitBytes: 10_000_000, depthMax: 1_000, nodesMax: 1_000_000 }
-  registerRoom(app, { totalBytes: 100_000_000, perTokenBytes: 100_000_000 })
+  registerRequestMemory(app, { totalBytes: 100_000_000, perTokenBytes: 100_000_000 })
   registerBodyParser(app, {
     persona: bounds,
     tool: bounds,

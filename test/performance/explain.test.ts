@@ -8,8 +8,8 @@ import { readConfig } from '../../src/config.js'
 import { migrate } from '../../src/db/migrate.js'
 import { openUrl } from '../../src/db/open.js'
 import { makeLogger } from '../../src/http/logging.js'
+import { Lifecycle } from '../../src/lifecycle.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
-import { Startup } from '../../src/startup.js'
 import { VERSION } from '../../src/version.js'
 import { REQUIRED_FIELDS } from '../app.js'
 import { testDatabase } from '../postgres.js'
@@ -52,7 +52,7 @@ async function statementsOfRequests(t: Test): Promise<string[]> {
   })
   const log = makeLogger('silent')
   const ring = parseKeyRing(TEST_SECRET_KEYS)
-  const service = new Startup({ config, version: VERSION, database, ring, migrates: false, log })
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log })
   const app = await buildApp({ config, version: VERSION, database, service, logger: false })
   t.teardown(async () => {
     await app.close()

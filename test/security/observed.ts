@@ -4,8 +4,8 @@ import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { Metrics } from '../../src/http/metrics.js'
+import { Lifecycle } from '../../src/lifecycle.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
-import { Startup } from '../../src/startup.js'
 import { VERSION } from '../../src/version.js'
 import type { Call } from '../app.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase } from '../world.js'
@@ -13,7 +13,7 @@ import { TEST_SECRET_KEYS, type World, worldDatabase } from '../world.js'
 /** The service over the organisation, with everything that leaves it kept: statements, log lines, answers. */
 export interface Observed extends World {
   app: FastifyInstance
-  service: Startup
+  service: Lifecycle
   /** Texts of the statements sent by the service, in their order; the test's own are not among them. */
   statements: string[]
   /** Everything logged, at level trace. */
@@ -44,7 +44,7 @@ export async function observedWorld(
     },
   })
   const ring = parseKeyRing(options.secretKeys ?? TEST_SECRET_KEYS)
-  const service = new Startup({ config, version: VERSION, database, ring, migrates: false, log: logger })
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log: logger })
   const app = await buildApp({ config, version: VERSION, database, service, logger, metrics })
   t.teardown(async () => {
     app.server.closeAllConnections()

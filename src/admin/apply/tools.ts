@@ -1,7 +1,7 @@
 import { dirname, resolve } from 'node:path'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../../auth/viewer.js'
-import { received } from '../../db/clock.js'
+import { markReceived } from '../../db/clock.js'
 import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import type { Vault } from '../../secrets/vault.js'
@@ -197,7 +197,7 @@ async function readStates(db: Kysely<Database>, ids: readonly number[]): Promise
   for (const some of batches(ids)) {
     const { rows } = await sql<{ state: ToolState }>`
       select ${toolState(viewer)} as state from tool t where t.id = any(${some}::integer[])`.execute(db)
-    for (const { state } of rows) states.set(state.id, received(state))
+    for (const { state } of rows) states.set(state.id, markReceived(state))
   }
   return states
 }

@@ -51,12 +51,12 @@ export class PoolExhausted extends Error {
   }
 }
 
-/** Work that takes turns with others waited too long, or had too many before it. Nothing was sent. */
-export class TurnNotReached extends Error {
-  override readonly name = 'TurnNotReached'
+/** Work waited too long in a `WorkQueue`, or found it full. Nothing was sent. */
+export class QueueExhausted extends Error {
+  override readonly name = 'QueueExhausted'
 
   constructor() {
-    super('its turn for a connection to the database did not come in time')
+    super('no place in the queue for a database connection became free in time')
   }
 }
 

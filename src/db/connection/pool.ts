@@ -8,7 +8,6 @@ import {
   type RowStatement,
   weightOf,
 } from '../statements/row-statement.js'
-import type { StatementResult } from './batch.js'
 import {
   type CommitUnknown,
   ConnectionLost,
@@ -24,13 +23,14 @@ import { clientConfig, hostClient, placeOf, sessionOf } from './host-client.js'
 import { HostList } from './hosts.js'
 import { Leader } from './leader.js'
 import type { DatabaseOptions } from './options.js'
+import type { StatementResult } from './pipeline.js'
 import { PreparedNames } from './prepared-names.js'
 import { readServer } from './read-server.js'
 import { BEGIN, type BoundStatement, COMMIT, type Session, type SessionSettings } from './session.js'
 import { transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
-import { Turns } from './turns.js'
 import { TYPE_PARSERS } from './type-parsers.js'
+import { WorkQueue } from './work-queue.js'
 
 /** How much went to the database since it was opened. */
 export interface StatementCounters {
@@ -43,17 +43,17 @@ export interface OpenDatabase<DB> extends BatchRunner {
   /** One connection of its own, for readiness: it tells a pool that is busy from a server that does not answer. */
   readonly probe: Kysely<DB>
   /**
-   * For transactions that wait for a row's lock, by the row: one of each waits in the database, the others here, in their
-   * order. Those of all rows have at most a quarter of the pool.
+   * For transactions that wait for a row's lock; the key is the row. One of each row waits in the database, the others here,
+   * in their order. Those of all rows have at most a quarter of the pool.
    */
-  readonly lockTurns: Turns
+  readonly rowLockQueue: WorkQueue
   /**
    * For single statements that may wait for others or answer much, by the caller: they have at most half of the pool, those
    * of one caller a quarter.
    */
-  readonly singleTurns: Turns
+  readonly singleStatementQueue: WorkQueue
   /** For statements that answer very much, by the caller: one of each, two at once. */
-  readonly largeTurns: Turns
+  readonly largeAnswerQueue: WorkQueue
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
   readonly counters: Readonly<StatementCounters>
@@ -104,9 +104,9 @@ export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
 class Connections<DB> implements OpenDatabase<DB> {
   readonly db: Kysely<DB>
   readonly probe: Kysely<DB>
-  readonly lockTurns: Turns
-  readonly singleTurns: Turns
-  readonly largeTurns: Turns
+  readonly rowLockQueue: WorkQueue
+  readonly singleStatementQueue: WorkQueue
+  readonly largeAnswerQueue: WorkQueue
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
   readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }
@@ -137,9 +137,9 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.probe = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.#probePool) }) })
     const quarter = Math.max(1, Math.floor(options.poolSize / 4))
     const waiting = { waitingPerKeyMax: WAITING_PER_KEY_MAX, waitMs: options.lockTimeoutMs }
-    this.lockTurns = new Turns({ runningMax: quarter, runningPerKeyMax: 1, ...waiting })
-    this.singleTurns = new Turns({ runningMax: 2 * quarter, runningPerKeyMax: quarter, ...waiting })
-    this.largeTurns = new Turns({ runningMax: Math.min(2, quarter), runningPerKeyMax: 1, ...waiting })
+    this.rowLockQueue = new WorkQueue({ runningMax: quarter, runningPerKeyMax: 1, ...waiting })
+    this.singleStatementQueue = new WorkQueue({ runningMax: 2 * quarter, runningPerKeyMax: quarter, ...waiting })
+    this.largeAnswerQueue = new WorkQueue({ runningMax: Math.min(2, quarter), runningPerKeyMax: 1, ...waiting })
   }
 
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
@@ -150,7 +150,7 @@ class Connections<DB> implements OpenDatabase<DB> {
     if (statements.length === 0) return []
     const session = await this.#acquire(pool)
     try {
-      return await session.batch(statements)
+      return await session.pipeline(statements)
     } finally {
       session.release()
     }

@@ -1,7 +1,7 @@
 import pg from 'pg'
-import { Batch, type Descriptions, type StatementResult, type WireStatement } from './batch.js'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
+import { type Descriptions, Pipeline, type StatementResult, type WireStatement } from './pipeline.js'
 import { prepareValue } from './prepare-value.js'
 import type { PreparedNames } from './prepared-names.js'
 import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
@@ -58,7 +58,7 @@ export const ROLLBACK: BoundStatement = { sql: 'rollback', parameters: [] }
 const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
 
 /**
- * One connection of the pool while it is open. Runs single statements and batches, prepares them by name, bounds the time
+ * One connection of the pool while it is open. Runs single statements and pipelines, prepares them by name, bounds the time
  * of each, and turns the loss of the connection into `ConnectionLost` or `CommitUnknown`.
  */
 export class Session {
@@ -140,18 +140,20 @@ export class Session {
   }
 
   /** Runs several statements in one round trip. When one fails, none of those behind it runs. */
-  async batch(asked: readonly BoundStatement[]): Promise<StatementResult[]> {
+  async pipeline(asked: readonly BoundStatement[]): Promise<StatementResult[]> {
     this.#assertConnected()
     const prelude = this.#settings.transactionPrelude
     const beginAt = asked.findIndex(({ sql }) => IS_BEGIN.test(sql))
     const begin = asked[beginAt]
-    if (prelude === undefined || begin === undefined) return await this.#batch(asked)
-    const results = await this.#batch(asked.toSpliced(beginAt, 1, { ...begin, sql: committedOnly(begin.sql) }, prelude))
+    if (prelude === undefined || begin === undefined) return await this.#pipeline(asked)
+    const results = await this.#pipeline(
+      asked.toSpliced(beginAt, 1, { ...begin, sql: committedOnly(begin.sql) }, prelude),
+    )
     return results.toSpliced(beginAt + 1, 1)
   }
 
-  async #batch(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
-    // Values are converted before anything is sent: one that cannot be is the caller's error and leaves no half of a batch.
+  async #pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
+    // Values are converted before anything is sent: one that cannot be is the caller's error and leaves no half of a pipeline.
     const wire = statements.map(statement => this.#wireStatement(statement))
     const texts = statements.map(({ sql }) => sql)
     const answered: StatementResult[] = []
@@ -159,7 +161,7 @@ export class Session {
       return await this.#timed(texts, () => this.#submit(wire, answered))
     } catch (error) {
       await this.#leaveTransaction(texts)
-      throw this.#translated(error, batchMayBeApplied(texts), answered)
+      throw this.#translated(error, pipelineMayBeApplied(texts), answered)
     }
   }
 
@@ -186,7 +188,7 @@ export class Session {
   }
 
   async #queryInTransaction(statement: BoundStatement): Promise<StatementResult> {
-    const [, result] = await this.batch([BEGIN, statement, COMMIT])
+    const [, result] = await this.pipeline([BEGIN, statement, COMMIT])
     return lastResult(result ?? [])
   }
 
@@ -207,7 +209,7 @@ export class Session {
         if (error === undefined) resolve(results)
         else reject(error)
       }
-      this.#client.query(new Batch(wire, this.#descriptions, this.#settings.types, done))
+      this.#client.query(new Pipeline(wire, this.#descriptions, this.#settings.types, done))
     })
   }
 
@@ -247,7 +249,7 @@ export class Session {
     throw error
   }
 
-  /** After a failed batch the transaction it began is still open, and the connection not yet fit for others. */
+  /** After a failed pipeline the transaction it began is still open, and the connection not yet fit for others. */
   async #leaveTransaction(texts: readonly string[]): Promise<void> {
     if (this.#loss !== undefined || !texts.some(sql => IS_BEGIN.test(sql))) return
     try {
@@ -304,8 +306,8 @@ function mayBeApplied(sql: string, wasInTransaction: boolean): boolean {
   return IS_COMMIT.test(sql) || (!wasInTransaction && !IS_READ.test(sql))
 }
 
-/** The same of a batch: its commit has been sent with the rest. Without BEGIN, the end of the batch commits it. */
-function batchMayBeApplied(texts: readonly string[]): boolean {
+/** The same of a pipeline: its commit has been sent with the rest. Without BEGIN, the end of the pipeline commits it. */
+function pipelineMayBeApplied(texts: readonly string[]): boolean {
   if (texts.every(sql => IS_READ.test(sql) || IS_COMMIT.test(sql))) return false
   return !texts.some(sql => IS_BEGIN.test(sql)) || texts.some(sql => IS_COMMIT.test(sql))
 }

@@ -51,7 +51,7 @@ async function look(acquire: () => Promise<Session>, doubt: CommitUnknown, trace
     const isGone = (await endServerProcess(session, doubt.session)) && speaksFor(session.server, doubt.server)
     const { rows } = await session.query(trace.sql, trace.parameters)
     if (rows.length === 0) return isGone ? 'not_applied' : 'unknown'
-    await session.batch([BEGIN, CONFIRMED_WRITE, COMMIT])
+    await session.pipeline([BEGIN, CONFIRMED_WRITE, COMMIT])
     return 'applied'
   } finally {
     session.release()

@@ -4,10 +4,10 @@ import {
   ConnectionLost,
   DatabaseClosed,
   PoolExhausted,
+  QueueExhausted,
   ServerDeposed,
   ServerReadOnly,
   ServerUnfit,
-  TurnNotReached,
 } from './database-error.js'
 
 /** SQLSTATE codes that the service tells apart. Source: PostgreSQL documentation, appendix A. */
@@ -110,7 +110,7 @@ function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof pg.DatabaseError) return kindByCode(error)
   if (error instanceof ConnectionLost) return 'connection_lost'
   if (error instanceof PoolExhausted) return 'too_many_connections'
-  if (error instanceof TurnNotReached) return 'lock_timeout'
+  if (error instanceof QueueExhausted) return 'lock_timeout'
   if (error instanceof DatabaseClosed) return 'shutting_down'
   if (error instanceof ServerReadOnly || error instanceof ServerDeposed) return 'read_only'
   if (error instanceof ServerUnfit) return 'connection_lost'

@@ -288,8 +288,8 @@ function reason(home: Home, logged: number): string {
   const { bavail, bsize } = statfsSync(home.path)
   if (bavail * bsize < WAL_FILE_BYTES) return `the disk of ${home.path} is full`
   const lines = logTail(home, logged)
-  const told = lines.findLast(line => /(FATAL|PANIC|error): /i.test(line) && !REFUSED_CLIENT.test(line)) ?? lines[0]
-  return told?.replace(LINE_PREFIX, '').trim() ?? 'it wrote nothing'
+  const cause = lines.findLast(line => /(FATAL|PANIC|error): /i.test(line) && !REFUSED_CLIENT.test(line)) ?? lines[0]
+  return cause?.replace(LINE_PREFIX, '').trim() ?? 'it wrote nothing'
 }
 
 /** What a client was told that came too early or too late. */

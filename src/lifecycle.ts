@@ -42,7 +42,7 @@ export interface StartupOptions {
  * Whether this process can serve, from start to end: it waits for the database, checks or migrates the schema, opens the
  * vault, and later answers how things stand. Between two such questions it holds nothing.
  */
-export class Startup {
+export class Lifecycle {
   readonly #options: StartupOptions
   #state: Readiness = STARTING
   #vault: Vault | null = null
@@ -150,9 +150,9 @@ export class Startup {
     const reason = rootCause(error)
     if (reason === this.#waitsFor) return
     this.#waitsFor = reason
-    const told = isAboutConnecting(error) ? { reason } : { err: error }
+    const cause = isAboutConnecting(error) ? { reason } : { err: error }
     const { config, log } = this.#options
-    log.warn(told, `the database cannot be used yet: ${connectAdvice(config.database.url)}; trying again until then`)
+    log.warn(cause, `the database cannot be used yet: ${connectAdvice(config.database.url)}; trying again until then`)
   }
 
   async #migrate(): Promise<void> {

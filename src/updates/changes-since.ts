@@ -7,7 +7,7 @@ import type { Change } from './audit.js'
 export interface Since {
   /** Which fields changed, by whom and when (the last change of each); null when that is no longer known. */
   changed: FieldChange[] | null
-  /** The version in which the asker's own content was stored since; null when it was not, or when that is no longer known. */
+  /** The version in which the caller's own content was stored since; null when it was not, or when that is no longer known. */
   applied: number | null
 }
 
@@ -27,7 +27,7 @@ const UNKNOWN: Since = { changed: null, applied: null }
  * is not one of this resource's past.
  *
  * A request whose first answer was lost is repeated with the same tag. When somebody else wrote in between, it is refused,
- * and whether its content was stored before is told by the row behind `since`: it is the asker's, and the state after it
+ * and whether its content was stored before is told by the row behind `since`: it is the caller's, and the state after it
  * had every value that the request asks for.
  */
 export async function changesSince(

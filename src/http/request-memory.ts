@@ -1,43 +1,43 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { RateLimited, Unavailable } from '../errors.js'
-import { ByteBudget, type ByteBudgetLimits } from './byte-budget.js'
+import { MemoryBudget, type MemoryBudgetLimits } from './memory-budget.js'
 
 /** What is under way comes to an end, or to its timeout, by itself. In seconds. */
 const RETRY_AFTER_S = 1
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** What `takeRoom` took. */
-    room: { owner: string; bytes: number } | undefined
+    /** What `reserveMemory` took. */
+    reservedMemory: { owner: string; bytes: number } | undefined
     /**
-     * Takes memory for a large body or answer, in the name of the request's token; of its address where there is none. It is
+     * Reserves memory for a large body or answer, in the name of the request's token; of its address where there is none. It is
      * given back when the request is over: answered, or its connection gone and no handler still at it.
      * Throws `RateLimited` when the token has its share, `Unavailable` when all tokens together have theirs.
      */
-    takeRoom(bytes: number): void
+    reserveMemory(bytes: number): void
   }
 }
 
-/** Gives each request its `takeRoom`. All of them share one budget. */
-export function registerRoom(app: FastifyInstance, limits: ByteBudgetLimits): void {
-  const budget = new ByteBudget(limits)
-  app.decorateRequest('room', undefined)
-  app.decorateRequest('takeRoom', function (this: FastifyRequest, bytes: number) {
-    const { owner } = this.room ?? { owner: ownerOf(this) }
+/** Gives each request its `reserveMemory`. All of them share one budget. */
+export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudgetLimits): void {
+  const budget = new MemoryBudget(limits)
+  app.decorateRequest('reservedMemory', undefined)
+  app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number) {
+    const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     const exhausted = budget.take(owner, bytes)
     if (exhausted === 'token') throw new RateLimited('token-memory', RETRY_AFTER_S)
     if (exhausted === 'total') {
       const message = 'The large bodies and answers of all requests together take too much memory. Try again.'
       throw new Unavailable('overloaded', message, 'not_applied')
     }
-    if (this.room !== undefined) {
-      this.room.bytes += bytes
+    if (this.reservedMemory !== undefined) {
+      this.reservedMemory.bytes += bytes
       return
     }
-    const room = { owner, bytes }
-    this.room = room
-    const giveBack = () => budget.give(owner, room.bytes)
+    const reserved = { owner, bytes }
+    this.reservedMemory = reserved
+    const giveBack = () => budget.give(owner, reserved.bytes)
     if (this.work === undefined) this.raw.once('close', giveBack)
     else this.work.onOver = giveBack
   })

@@ -71,10 +71,14 @@ const SHAPES: Record<Section, Shape> = {
   },
 }
 
-export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
+export const REFERENCE_SECTIONS = Object.keys(SHAPES) as Section[]
 
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
-export async function planRecords(db: Kysely<Database>, section: Section, catalogue: Catalogue): Promise<Plan> {
+export async function planReferenceSections(
+  db: Kysely<Database>,
+  section: Section,
+  catalogue: Catalogue,
+): Promise<Plan> {
   const shape = SHAPES[section]
   const { table } = TABLES[section]
   const made: Row[] = []

@@ -1,7 +1,7 @@
-import { TurnNotReached } from './database-error.js'
+import { QueueExhausted } from './database-error.js'
 
-/** How much work may run at once, and how long the rest may wait for its turn. */
-export interface TurnLimits {
+/** How much work may run at once, and how much may wait for how long. */
+export interface WorkQueueLimits {
   /** Of all keys together. */
   runningMax: number
   /** Of one key. */
@@ -17,23 +17,23 @@ interface Waiting {
 }
 
 /**
- * Work that may hold a connection for long, waiting inside the database for others or answering much. It takes turns here, in
- * front of the pool, so that it never has more than a share of the connections. In the order in which it came, but past
- * whoever has as much running as one may have.
+ * The queue in front of the pool for work that may keep a connection for long: it waits inside the database for others, or
+ * answers much. So this work never has more than a share of the connections. First in, first out, but a key that has as much
+ * running as one may have is passed over.
  */
-export class Turns {
-  readonly #limits: TurnLimits
+export class WorkQueue {
+  readonly #limits: WorkQueueLimits
   readonly #running = new Map<string, number>()
   readonly #waiting: Waiting[] = []
   #runningCount = 0
 
-  constructor(limits: TurnLimits) {
+  constructor(limits: WorkQueueLimits) {
     this.#limits = limits
   }
 
   /**
-   * Runs the work when its turn comes and answers what it answers. Work of the same key shares what one key may have.
-   * Throws `TurnNotReached` when there are too many before it, or when its turn has not come in time; then it was not begun.
+   * Runs the work when there is a place for it and answers what it answers. Work of the same key shares what one key may have.
+   * Throws `QueueExhausted` when too much of its key waits already, or when no place became free in time; then it was not begun.
    */
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {
     await this.#enter(key)
@@ -50,7 +50,7 @@ export class Turns {
       this.#take(key)
       return undefined
     }
-    if (ahead >= this.#limits.waitingPerKeyMax) throw new TurnNotReached()
+    if (ahead >= this.#limits.waitingPerKeyMax) throw new QueueExhausted()
     return new Promise((resolve, reject) => {
       const waiting = {
         key,
@@ -62,7 +62,7 @@ export class Turns {
       }
       const timer = setTimeout(() => {
         this.#waiting.splice(this.#waiting.indexOf(waiting), 1)
-        reject(new TurnNotReached())
+        reject(new QueueExhausted())
       }, this.#limits.waitMs)
       this.#waiting.push(waiting)
     })

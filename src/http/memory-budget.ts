@@ -1,5 +1,5 @@
 /** What bodies may hold of this process at once, in bytes. */
-export interface ByteBudgetLimits {
+export interface MemoryBudgetLimits {
   totalBytes: number
   perTokenBytes: number
 }
@@ -11,13 +11,13 @@ export type Exhausted = 'token' | 'total'
  * The memory of all request bodies that are under way, shared out: each token has a bound, and all have one together. Whoever
  * takes gives back.
  */
-export class ByteBudget {
-  readonly #limits: ByteBudgetLimits
+export class MemoryBudget {
+  readonly #limits: MemoryBudgetLimits
   /** Only tokens that hold something are listed: ordinary requests hold nothing that counts. */
   readonly #held = new Map<string, number>()
   #total = 0
 
-  constructor(limits: ByteBudgetLimits) {
+  constructor(limits: MemoryBudgetLimits) {
     this.#limits = limits
   }
 

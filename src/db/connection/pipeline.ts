@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import type pg from 'pg'
 
-/** One statement of a batch as it goes over the wire. */
+/** One statement of a pipeline as it goes over the wire. */
 export interface WireStatement {
   sql: string
   /** Prepared under this name; undefined is sent unnamed. */
@@ -26,7 +26,8 @@ export interface Column {
 export type Descriptions = Map<string, readonly Column[]>
 
 /**
- * Sends one or more statements in one write with one Sync at the end, and collects one result for each.
+ * A pipeline as libpq's manual calls it: sends one or more statements in one write with one Sync at the end, and collects one
+ * result for each.
  *
  * pg's own pipeline mode puts a Sync behind every statement. Here there is one for all, for two reasons. After an error the
  * server skips everything up to the Sync, so no statement can run outside its transaction because the BEGIN before it
@@ -37,7 +38,7 @@ export type Descriptions = Map<string, readonly Column[]>
  * with the messages that answer it. `name` and `text` are those of the statement that is being answered: pg notes them as
  * prepared when the server confirms it.
  */
-export class Batch implements pg.Submittable {
+export class Pipeline implements pg.Submittable {
   readonly #statements: readonly WireStatement[]
   readonly #descriptions: Descriptions
   readonly #types: pg.CustomTypesConfig
@@ -132,7 +133,7 @@ export class Batch implements pg.Submittable {
   handlePortalSuspended(): void {}
 
   handleCopyInResponse(connection: { sendCopyFail(reason: string): void }): void {
-    connection.sendCopyFail('COPY is not supported in a batch')
+    connection.sendCopyFail('COPY is not supported in a pipeline')
   }
 
   handleCopyData(): void {}
@@ -164,7 +165,7 @@ function rowOf(columns: readonly Column[], texts: readonly (string | null)[]): R
   return row
 }
 
-/** What the batch uses of pg's connection. */
+/** What the pipeline uses of pg's connection. */
 interface WireConnection {
   readonly stream: Duplex
   /** The texts of the statements that are prepared on this connection, by name. */

@@ -3,11 +3,11 @@ import pg from 'pg'
 import { DatabaseClosed, PoolExhausted } from './database-error.js'
 import { classifyDatabaseError, SQLSTATE } from './sqlstate.js'
 
-const REPEATS_MAX = 2
+const RETRIES_MAX = 2
 const FIRST_PAUSE_MS = 20
 
-/** Work that failed later than this is not repeated: whoever asked has waited long enough. */
-const REPEAT_WITHIN_MS = 2_000
+/** Work that failed later than this is not tried again: the client has waited long enough. */
+const RETRY_WITHIN_MS = 2_000
 
 /**
  * Runs work on the database, and runs it again, at most twice and after a short pause of random length, when it failed
@@ -16,21 +16,21 @@ const REPEAT_WITHIN_MS = 2_000
  *
  * A reference that somebody deleted at the same moment is tried again once: the second look finds it missing.
  */
-export async function repeated<T>(work: () => Promise<T>): Promise<T> {
-  const latest = performance.now() + REPEAT_WITHIN_MS
-  for (let repeats = 0; ; repeats++) {
+export async function withRetries<T>(work: () => Promise<T>): Promise<T> {
+  const latest = performance.now() + RETRY_WITHIN_MS
+  for (let retries = 0; ; retries++) {
     try {
       return await work()
     } catch (error) {
-      if (repeats >= repeatsAllowed(error) || performance.now() > latest) throw error
+      if (retries >= retriesAllowed(error) || performance.now() > latest) throw error
     }
-    await sleep(FIRST_PAUSE_MS * 2 ** repeats * (0.5 + Math.random()))
+    await sleep(FIRST_PAUSE_MS * 2 ** retries * (0.5 + Math.random()))
   }
 }
 
-function repeatsAllowed(error: unknown): number {
+function retriesAllowed(error: unknown): number {
   if (error instanceof pg.DatabaseError && error.code === SQLSTATE.foreignKeyViolation) return 1
   // The wait for a free connection was long enough, and a closed pool stays closed.
   if (error instanceof PoolExhausted || error instanceof DatabaseClosed) return 0
-  return classifyDatabaseError(error).transient ? REPEATS_MAX : 0
+  return classifyDatabaseError(error).transient ? RETRIES_MAX : 0
 }
