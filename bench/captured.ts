@@ -93,7 +93,14 @@ const UNCONDITIONAL = {
   dryRun: false,
   reserveMemory: () => {},
 } as const
-const ACTOR = { id: null, name: 'alice@example.com', tokenId: 1, requestId: 'bench', clientAddress: '127.0.0.1' }
+const ACTOR = {
+  id: null,
+  name: 'alice@example.com',
+  tokenId: 1,
+  requestId: 'bench',
+  clientAddress: '127.0.0.1',
+  command: null,
+}
 // The captured update names no header, so nothing is sealed.
 const UNUSED_KEYS = parseKeyRing(generateKey())
 

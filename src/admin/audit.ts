@@ -1,6 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
-import { auditHash, GENESIS_HASH, sha256 } from '../updates/audit.js'
+import { auditHash, commitment, GENESIS_HASH, sha256 } from '../updates/audit.js'
 import { type Selection, selectRows } from './listing.js'
 
 /** Which rows of the audit trail to list. Times are ISO 8601, `since` inclusive and `until` exclusive. */
@@ -74,10 +74,15 @@ interface Row {
   token_id: number | null
   request_id: string
   client_address: string
+  command: string | null
+  salt: string | null
+  identity_hash: string | null
   fields: string[]
   difference: string | null
+  difference_bytes: number
   difference_hash: string
   definition_before: string | null
+  content_hash: string | null
   previous_hash: string
   hash: string
 }
@@ -168,9 +173,10 @@ async function readResources(
 async function readRows(db: Kysely<Database>, kind: ResourceKind, ids: readonly number[]): Promise<Map<number, Row[]>> {
   const { rows } = await sql<Row>`
     select resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-      client_address, fields, difference::text as difference, encode(difference_hash, 'hex') as difference_hash,
-      encode(definition_before, 'hex') as definition_before, encode(previous_hash, 'hex') as previous_hash,
-      encode(hash, 'hex') as hash
+      client_address, command, salt, encode(identity_hash, 'hex') as identity_hash, fields, difference::text as difference,
+      difference_bytes, encode(difference_hash, 'hex') as difference_hash,
+      encode(definition_before, 'hex') as definition_before, encode(content_hash, 'hex') as content_hash,
+      encode(previous_hash, 'hex') as previous_hash, encode(hash, 'hex') as hash
     from audit where resource_kind = ${kind} and resource_id = any(${ids}::integer[])
     order by resource_id, version_after`.execute(db)
   const chains = new Map<number, Row[]>()
@@ -258,6 +264,7 @@ function endFindings(
 /** Whether a row's hash and that of its difference are those of its content. A pruned difference stands by its hash. */
 function rowIsWhole(row: Row): boolean {
   if (auditHash(row) !== row.hash) return false
+  if (row.salt !== null && commitment(row.salt, row.actor, row.client_address) !== row.identity_hash) return false
   if (row.difference === null) return row.definition_before === null
   if (sha256(row.difference) !== row.difference_hash) return false
   const difference = JSON.parse(row.difference) as Record<string, { from: unknown }> // its hash is right: we wrote it

@@ -221,13 +221,61 @@ export interface AuditTable {
   token_id: number | null
   request_id: string
   client_address: string
+  command: string | null
+  salt: string | null
+  identity_hash: Buffer | null
   fields: string[]
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
   definition_before: Buffer | null
+  content_hash: Buffer | null
   previous_hash: Buffer
   hash: Buffer
+}
+
+/** The end of one chain of access events. */
+export interface AccessChainTable {
+  kind: string
+  subject: string
+  number: number
+  hash: Buffer
+}
+
+export interface AccessEventTable {
+  kind: string
+  subject: string
+  number: number
+  at: Timestamp
+  action: string
+  actor: string
+  request_id: string
+  client_address: string
+  command: string | null
+  salt: string | null
+  identity_hash: Buffer
+  person: string | null
+  person_salt: string | null
+  person_hash: Buffer | null
+  detail: JsonText<unknown>
+  previous_hash: Buffer
+  hash: Buffer
+}
+
+/** The hashes of audit rows and access events in the order in which they were added to the tree. */
+export interface AuditLeafTable {
+  position: number
+  kind: string
+  subject: string
+  number: number
+  hash: Buffer
+}
+
+/** The tree over all leaves, by the roots of its perfect subtrees from left to right. */
+export interface AuditTreeTable {
+  one: GeneratedAlways<boolean>
+  size: number
+  subtrees: Buffer
 }
 
 export interface DeploymentKeyTable {
@@ -264,5 +312,9 @@ export interface Database {
   persona_group: PersonaGroupTable
   token: TokenTable
   audit: AuditTable
+  access_chain: AccessChainTable
+  access_event: AccessEventTable
+  audit_leaf: AuditLeafTable
+  audit_tree: AuditTreeTable
   deployment_key: DeploymentKeyTable
 }

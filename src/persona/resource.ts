@@ -4,7 +4,7 @@ import { markReceived } from '../db/clock.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
-import { COLUMNS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
+import { COLUMNS, CONTENT_FIELDS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
 import {
   type Attached,
   bytesOfStored,
@@ -69,7 +69,13 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
+  audited: (state, decision) => auditedPersona(decision?.content ?? state),
   isVisible,
+}
+
+/** The whole content of an agent, in the order of the table of fields. */
+export function auditedPersona(content: PersonaContent): unknown[] {
+  return CONTENT_FIELDS.map(field => content[field])
 }
 
 /** An agent with more tools goes by itself: its snapshot holds the definition of each. */

@@ -3,7 +3,7 @@ import type { Positioned } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
-import { COLUMNS } from './fields.js'
+import { COLUMNS, type ToolContent } from './fields.js'
 import {
   decideTool,
   type PlannedHeader,
@@ -68,7 +68,17 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   snapshot: (row, decision) => snapshotText(row, decision?.definition?.text ?? row.definition),
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
+  audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
   isVisible: () => true, // tools are no secret to a signed-in caller (DECISIONS section 6)
+}
+
+/** The whole content of a tool, in the order of the table of fields: its definition by the hash, header values by the fingerprints. */
+export function auditedTool(
+  content: ToolContent,
+  headers: readonly { name: string; fingerprint: string }[],
+): unknown[] {
+  const marks = headers.map(({ name, fingerprint }) => [name, fingerprint])
+  return [...COLUMNS.map(([column]) => content[column]), content.definition_hash, marks]
 }
 
 function encoded(sealed: PlannedHeader['sealed']) {

@@ -11,5 +11,6 @@ export function actorOf(request: FastifyRequest): Actor {
     tokenId: caller.token.id,
     requestId: request.id,
     clientAddress: clientAddressOf(request),
+    command: null,
   }
 }

@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto'
+import { hash, randomUUID } from 'node:crypto'
 import type { ResourceKind } from '../db/tables.js'
 
 /** Who makes a change, for the audit trail. `name` is an email, or `agentctl` for a change by the operator. */
@@ -8,6 +8,8 @@ export interface Actor {
   tokenId: number | null
   requestId: string
   clientAddress: string
+  /** The command line of `agentctl` without values that may be secret or personal; null for a request. */
+  command: string | null
 }
 
 /** One field's stored value before and after a change. Secrets appear as masks only. */
@@ -37,12 +39,27 @@ export interface AuditEntry {
   token_id: number | null
   request_id: string
   client_address: string
+  command: string | null
+  /** Makes `identity_hash` unguessable; gone, with the clear text, once the person is erased. */
+  salt: string
+  /** The commitment to actor and client address that `hash` covers in their place. */
+  identity_hash: string
   fields: string[]
   difference: string
+  difference_bytes: number
   difference_hash: string
   definition_before: string | null
+  /** The hash of the whole content after the change; null where nothing is left. */
+  content_hash: string | null
   previous_hash: string
   hash: string
+}
+
+/** What an audit row says of the content beside the changes. */
+export interface AuditedContent {
+  /** The hash of the tool definition that the change replaced, which keeps that text alive. */
+  definitionBefore: string | null
+  contentHash: string | null
 }
 
 export const GENESIS_HASH = '0'.repeat(64)
@@ -51,17 +68,18 @@ export const GENESIS_HASH = '0'.repeat(64)
  * The audit row of one effective change, linked to the row before it.
  *
  * The chain runs per resource, so writers of different resources never wait for each other. The hash covers the
- * difference by its own hash: pruning a stored difference leaves the chain verifiable (DECISIONS section 10).
- * `definitionBefore` is the hash of the tool definition that the change replaced, which keeps that text alive.
+ * difference by its own hash, and who made the change by a salted commitment: a stored difference can be pruned and a
+ * person erased, and the chain still verifies (DECISIONS section 10).
  */
 export function auditEntry(
   end: ChainEnd,
   changes: Change[],
   actor: Actor,
   atMs: number,
-  definitionBefore: string | null = null,
+  { definitionBefore, contentHash }: AuditedContent,
 ): AuditEntry {
   const difference = JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }])))
+  const salt = randomUUID()
   const entry = {
     resource_kind: end.kind,
     resource_id: end.id,
@@ -73,40 +91,76 @@ export function auditEntry(
     token_id: actor.tokenId,
     request_id: actor.requestId,
     client_address: actor.clientAddress,
+    command: actor.command,
+    salt,
+    identity_hash: commitment(salt, actor.name, actor.clientAddress),
     fields: changes.map(change => change.field),
     difference,
+    difference_bytes: Buffer.byteLength(difference),
     difference_hash: sha256(difference),
     definition_before: definitionBefore,
+    content_hash: contentHash,
     previous_hash: end.audit_head,
   }
   return Object.assign(entry, { hash: auditHash(entry) })
 }
 
+/** What the hash of an audit row is made of. Rows of versions before 1.2 have no `identity_hash`, and hash the clear text. */
+export type HashedEntry = Omit<
+  AuditEntry,
+  'salt' | 'identity_hash' | 'difference' | 'definition_before' | 'content_hash' | 'hash'
+> & { identity_hash: string | null; content_hash: string | null }
+
 /**
  * The hash of an audit row: SHA-256 over its fields in a fixed order, the difference by its own hash. Hex.
  * `definition_before` is no part of it: the difference names the same hash, and it goes when the difference is pruned.
  */
-export function auditHash(entry: Omit<AuditEntry, 'difference' | 'definition_before' | 'hash'>): string {
-  return sha256(
-    JSON.stringify([
-      entry.resource_kind,
-      entry.resource_id,
-      entry.version_before,
-      entry.version_after,
-      entry.at,
-      entry.actor_id,
-      entry.actor,
-      entry.token_id,
-      entry.request_id,
-      entry.client_address,
-      entry.fields,
-      entry.difference_hash,
-      entry.previous_hash,
-    ]),
-  )
+export function auditHash(entry: HashedEntry): string {
+  return sha256(auditText(entry))
+}
+
+/** The text whose SHA-256 is the hash of an audit row. */
+export function auditText(entry: HashedEntry): string {
+  const { resource_kind, resource_id, version_before, version_after, at, actor_id } = entry
+  const { token_id, request_id, fields, difference_hash, previous_hash, identity_hash } = entry
+  const start = [resource_kind, resource_id, version_before, version_after, at, actor_id]
+  const end = [fields, difference_hash, previous_hash]
+  if (identity_hash === null) {
+    return JSON.stringify([...start, entry.actor, token_id, request_id, entry.client_address, ...end])
+  }
+  const { command, difference_bytes, content_hash } = entry
+  return JSON.stringify([
+    ...start,
+    identity_hash,
+    token_id,
+    request_id,
+    command,
+    difference_bytes,
+    content_hash,
+    ...end,
+  ])
+}
+
+/** What stands for texts that may have to be erased: to guess them from it takes the salt. Hex. */
+export function commitment(salt: string, ...texts: readonly string[]): string {
+  return sha256(JSON.stringify([salt, ...texts]))
 }
 
 /** SHA-256 of a text's UTF-8 bytes, in hex. */
 export function sha256(text: string): string {
   return hash('sha256', text)
+}
+
+/** The columns of an audit row for an insert without a writing statement. */
+export function auditColumns(entry: AuditEntry) {
+  const bytes = (hex: string) => Buffer.from(hex, 'hex')
+  return {
+    ...entry,
+    identity_hash: bytes(entry.identity_hash),
+    difference_hash: bytes(entry.difference_hash),
+    definition_before: entry.definition_before === null ? null : bytes(entry.definition_before),
+    content_hash: entry.content_hash === null ? null : bytes(entry.content_hash),
+    previous_hash: bytes(entry.previous_hash),
+    hash: bytes(entry.hash),
+  }
 }

@@ -11,7 +11,7 @@ import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction
 import { unavailableFor } from '../db/unavailable.js'
 import { PreconditionFailed, PreconditionRequired, ResourceNotFound, Unavailable } from '../errors.js'
 import { BATCHED_BYTES_MAX, queueFor, runSized } from './answer-size.js'
-import { type Actor, type AuditEntry, auditEntry, type Change } from './audit.js'
+import { type Actor, type AuditEntry, auditEntry, type Change, sha256 } from './audit.js'
 import { changesSince } from './changes-since.js'
 import type { RecentChange } from './recent.js'
 import { entityTag, type Precondition, preconditionHolds, versionInTags } from './tag.js'
@@ -101,6 +101,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   snapshot(row: Positioned<T['Row']>, decision: T['Decision'] | null): string
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
+  /** Everything that the audit trail vouches for, after the decision or, where it is null, as stored: always in one order. */
+  audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[]
   /** Whether the caller may still be shown this state. */
   isVisible(state: T['State'], caller: Caller): boolean
 }
@@ -306,8 +308,9 @@ function auditOf<T extends ResourceTypes>(
 ): AuditEntry {
   const { id, version, audit_head } = state
   const end = { kind: resource.kind, id, version, audit_head }
-  const replaced = resource.replacedDefinition(state, decision)
-  return auditEntry(end, decision.changes, actor, databaseTimeMs(state), replaced)
+  const definitionBefore = resource.replacedDefinition(state, decision)
+  const contentHash = sha256(JSON.stringify(resource.audited(state, decision)))
+  return auditEntry(end, decision.changes, actor, databaseTimeMs(state), { definitionBefore, contentHash })
 }
 
 /** Locks one row against other writers until the transaction ends. */

@@ -19,10 +19,15 @@ export const AUDIT_TYPES: RowTypes<AuditEntry> = {
   token_id: 'integer',
   request_id: 'text',
   client_address: 'text',
+  command: 'text',
+  salt: 'text',
+  identity_hash: 'text',
   fields: 'text[]',
   difference: 'json',
+  difference_bytes: 'integer',
   difference_hash: 'text',
   definition_before: 'text',
+  content_hash: 'text',
   previous_hash: 'text',
   hash: 'text',
 }
@@ -35,13 +40,14 @@ export function insertAudit(source: RawBuilder<unknown>, param: Param<AuditEntry
   return sql`audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
+          definition_before, content_hash, previous_hash, hash)
         select ${param('resource_kind')}, ${param('resource_id')}, ${param('version_before')}, ${param('version_after')},
           ${param('at')}, ${param('actor_id')}, ${param('actor')}, ${param('token_id')}, ${param('request_id')},
-          ${param('client_address')}, ${param('fields')}, ${param('difference')},
-          octet_length(${param('difference')}::text), decode(${param('difference_hash')}, 'hex'),
-          decode(${param('definition_before')}, 'hex'), decode(${param('previous_hash')}, 'hex'),
-          decode(${param('hash')}, 'hex')
+          ${param('client_address')}, ${param('command')}, ${param('salt')}, decode(${param('identity_hash')}, 'hex'),
+          ${param('fields')}, ${param('difference')}, ${param('difference_bytes')},
+          decode(${param('difference_hash')}, 'hex'), decode(${param('definition_before')}, 'hex'),
+          decode(${param('content_hash')}, 'hex'), decode(${param('previous_hash')}, 'hex'), decode(${param('hash')}, 'hex')
         from ${source})`
 }
 

@@ -38,7 +38,7 @@ t.test('what is made stands as the document says, at version 1 with one audit ro
     .where('resource_kind', '=', 'persona')
     .execute()
   t.equal(audit.length, 1)
-  t.match(audit[0], { version_before: 0, version_after: 1, actor: 'agentctl', client_address: 'local' })
+  t.match(audit[0], { version_before: 0, version_after: 1, actor: 'agentctl', client_address: /^.+@.+$/ })
   t.same(audit[0]?.hash, agent.audit_head)
   const header = await db
     .selectFrom('tool_header')

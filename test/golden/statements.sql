@@ -299,8 +299,8 @@ with input as materialized (
 
 -- persona_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -330,13 +330,14 @@ with input as materialized (
       ), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
+          definition_before, content_hash, previous_hash, hash)
         select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
           "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."fields", "input"."difference",
-          octet_length("input"."difference"::text), decode("input"."difference_hash", 'hex'),
-          decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
-          decode("input"."hash", 'hex')
+          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
+          "input"."fields", "input"."difference", "input"."difference_bytes",
+          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex')
         from changed p join locked using (id) join input using (position))
       select input.position, p.version, json_build_object(
     'id', p.id,
@@ -424,8 +425,8 @@ with input as materialized (
 
 -- persona_write(document_set_ids,tool_ids,users,groups,label_ids,user_file_ids+document_set_ids,tool_ids,users,groups,label_ids,user_file_ids)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "tool_bytes_left"::integer, "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[], $50::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "tool_bytes_left", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "tool_bytes_left"::integer, "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[], $50::text[], $51::text[], $52::text[], $53::text[], $54::text[], $55::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "tool_bytes_left", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -490,13 +491,14 @@ with input as materialized (
         select p.id, unnest("input"."user_file_ids_put") from changed p join locked using (id) join input using (position)), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
+          definition_before, content_hash, previous_hash, hash)
         select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
           "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."fields", "input"."difference",
-          octet_length("input"."difference"::text), decode("input"."difference_hash", 'hex'),
-          decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
-          decode("input"."hash", 'hex')
+          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
+          "input"."fields", "input"."difference", "input"."difference_bytes",
+          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex')
         from changed p join locked using (id) join input using (position))
       select input.position, p.version, json_build_object(
     'id', p.id,
@@ -644,8 +646,8 @@ with input as materialized (
 
 -- tool_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "oauth_config_id", "changed_columns", "definition_hash", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "shown_headers"::json
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "oauth_config_id", "changed_columns", "definition_hash", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "shown_headers", position)
         where position = position + 0), locked as materialized (
         select t.id, input.position
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
@@ -673,21 +675,22 @@ with input as materialized (
         returning t.*), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
+          definition_before, content_hash, previous_hash, hash)
         select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
           "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."fields", "input"."difference",
-          octet_length("input"."difference"::text), decode("input"."difference_hash", 'hex'),
-          decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
-          decode("input"."hash", 'hex')
+          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
+          "input"."fields", "input"."difference", "input"."difference_bytes",
+          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex')
         from changed t join locked using (id) join input using (position))
       select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position) left join tool_definition d on d.hash = t.definition_hash;
 
 -- tool_write(definition+headers)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "fields"::text[], "difference"::json, "difference_hash"::text, "definition_before"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "changed_columns", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "fields", "difference", "difference_hash", "definition_before", "previous_hash", "shown_headers", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "shown_headers"::json
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "changed_columns", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "shown_headers", position)
         where position = position + 0), locked as materialized (
         select t.id, input.position
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
@@ -705,7 +708,7 @@ with input as materialized (
         for no key update of t skip locked
       ), stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select decode("input"."definition_hash", 'hex'), $31::json, "input"."definition_bytes"
+        select decode("input"."definition_hash", 'hex'), $36::json, "input"."definition_bytes"
         from locked join input using (position)
         on conflict (hash) do nothing), changed as (
         update tool t set
@@ -733,13 +736,14 @@ with input as materialized (
           nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint), audited as (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, fields, difference, difference_bytes, difference_hash, definition_before, previous_hash, hash)
+          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
+          definition_before, content_hash, previous_hash, hash)
         select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
           "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."fields", "input"."difference",
-          octet_length("input"."difference"::text), decode("input"."difference_hash", 'hex'),
-          decode("input"."definition_before", 'hex'), decode("input"."previous_hash", 'hex'),
-          decode("input"."hash", 'hex')
+          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
+          "input"."fields", "input"."difference", "input"."difference_bytes",
+          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex')
         from changed t join locked using (id) join input using (position))
       select input.position, t.version, t.id as id, t.name as name, t.description as description, null::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position);

@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import t from 'tap'
 import type { Database, ResourceKind } from '../../src/db/tables.js'
-import { auditHash, GENESIS_HASH, sha256 } from '../../src/updates/audit.js'
+import { auditHash, commitment, GENESIS_HASH, sha256 } from '../../src/updates/audit.js'
 import { worldApp } from '../app.js'
 import { auditRows, only, versionOf } from './stored-state.js'
 
@@ -17,11 +17,14 @@ async function firstBrokenLink(db: Kysely<Database>, kind: ResourceKind, id: num
       ...row,
       difference_hash: row.difference_hash.toString('hex'),
       definition_before: row.definition_before?.toString('hex') ?? null,
+      identity_hash: row.identity_hash?.toString('hex') ?? null,
+      content_hash: row.content_hash?.toString('hex') ?? null,
       previous_hash: row.previous_hash.toString('hex'),
     }
     const whole =
       entry.previous_hash === previous &&
       auditHash(entry) === row.hash.toString('hex') &&
+      commitment(row.salt ?? '', row.actor, row.client_address) === entry.identity_hash &&
       sha256(texts.get(row.version_after) ?? '') === entry.difference_hash
     if (!whole) return row.version_after
     previous = row.hash.toString('hex')

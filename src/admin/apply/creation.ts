@@ -1,11 +1,13 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
-import { type Actor, auditEntry, type Change, GENESIS_HASH } from '../../updates/audit.js'
+import { type Actor, auditColumns, auditEntry, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
 
 /** A new agent or tool: its changes are what differs from an empty one. */
 export interface Creation {
   id: number
   changes: Change[]
+  /** Its whole content, as `VersionedResource.audited` has it. */
+  audited: readonly unknown[]
 }
 
 /** What the row of a new agent or tool says of its version and audit trail. */
@@ -46,23 +48,15 @@ export async function auditCreations(
     kind,
     creations.map(({ id }) => id),
   )
-  const made = creations.map(({ id, changes }) => {
+  const made = creations.map(({ id, changes, audited }) => {
     const past = pasts.get(id) ?? NO_PAST
     const end = { kind, id, version: past.last_version, audit_head: past.last_hash }
-    return { past, entry: auditEntry(end, changes, actor, atMs) }
+    const content = { definitionBefore: null, contentHash: sha256(JSON.stringify(audited)) }
+    return { past, entry: auditEntry(end, changes, actor, atMs, content) }
   })
   await db
     .insertInto('audit')
-    .values(
-      made.map(({ entry }) => ({
-        ...entry,
-        difference_bytes: Buffer.byteLength(entry.difference),
-        difference_hash: Buffer.from(entry.difference_hash, 'hex'),
-        definition_before: null,
-        previous_hash: Buffer.from(entry.previous_hash, 'hex'),
-        hash: Buffer.from(entry.hash, 'hex'),
-      })),
-    )
+    .values(made.map(({ entry }) => auditColumns(entry)))
     .execute()
   return made.map(({ past, entry }) => ({
     version: entry.version_after,

@@ -11,7 +11,7 @@ import {
   type Relation,
   type Share,
 } from '../../persona/fields.js'
-import { personaResource } from '../../persona/resource.js'
+import { auditedPersona, personaResource } from '../../persona/resource.js'
 import { changedFields, contentOf, defaultMustBePublic } from '../../persona/rules.js'
 import { type PersonaState, personaState } from '../../persona/state.js'
 import type { Actor, Change } from '../../updates/audit.js'
@@ -143,7 +143,8 @@ function sharesOf(relation: Relation, shares: readonly DocumentShare[], loc: Loc
 
 async function insertPersonas(trx: Transaction<Database>, created: readonly Planned[], actor: Actor): Promise<void> {
   for (const some of batches(created)) {
-    const versions = await auditCreations(trx, 'persona', some, actor)
+    const creations = some.map(one => ({ ...one, audited: auditedPersona(one.content) }))
+    const versions = await auditCreations(trx, 'persona', creations, actor)
     await trx
       .insertInto('persona')
       .values(some.map(({ id, content }, index) => ({ id, ...columnsOf(content), ...versions[index] })))

@@ -4,7 +4,7 @@ import { databaseTimeMs } from '../../db/clock.js'
 import type { Database } from '../../db/tables.js'
 import { BLANK_AGENT } from '../../persona/fields.js'
 import { toolResource } from '../../tool/resource.js'
-import { type Actor, auditEntry } from '../../updates/audit.js'
+import { type Actor, auditColumns, auditEntry } from '../../updates/audit.js'
 import { lockState } from '../../updates/engine.js'
 import { type OrganisationDocument, SECTIONS, type SectionName } from '../document.js'
 import { type Catalogue, type StoredRow, TABLES } from './catalogue.js'
@@ -150,16 +150,7 @@ async function auditRemoval(trx: Transaction<Database>, id: number, actor: Actor
     { field: 'definition', from: state.definition_hash, to: null },
     { field: 'removed', from: false, to: true },
   ]
-  const entry = auditEntry({ kind: 'tool', ...state }, changes, actor, databaseTimeMs(state), state.definition_hash)
-  await trx
-    .insertInto('audit')
-    .values({
-      ...entry,
-      difference_bytes: Buffer.byteLength(entry.difference),
-      difference_hash: Buffer.from(entry.difference_hash, 'hex'),
-      definition_before: entry.definition_before === null ? null : Buffer.from(entry.definition_before, 'hex'),
-      previous_hash: Buffer.from(entry.previous_hash, 'hex'),
-      hash: Buffer.from(entry.hash, 'hex'),
-    })
-    .execute()
+  const content = { definitionBefore: state.definition_hash, contentHash: null }
+  const entry = auditEntry({ kind: 'tool', ...state }, changes, actor, databaseTimeMs(state), content)
+  await trx.insertInto('audit').values(auditColumns(entry)).execute()
 }

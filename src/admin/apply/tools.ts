@@ -7,7 +7,7 @@ import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.
 import type { Vault } from '../../secrets/vault.js'
 import { checkDefinition, type DefinitionLimits } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
-import { toolResource } from '../../tool/resource.js'
+import { auditedTool, toolResource } from '../../tool/resource.js'
 import {
   type CheckedDefinition,
   changedFields,
@@ -138,7 +138,11 @@ async function insertTools(
       trx,
       some.map(({ decision }) => decision.definition),
     )
-    const versions = await auditCreations(trx, 'tool', some, actor)
+    const creations = some.map(one => ({
+      ...one,
+      audited: auditedTool(one.decision.content, one.decision.headers ?? []),
+    }))
+    const versions = await auditCreations(trx, 'tool', creations, actor)
     await trx
       .insertInto('tool')
       .values(
