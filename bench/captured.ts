@@ -76,7 +76,16 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
     })
     const fields = { ...toolFields({}), definition }
     const vault = { ring: UNUSED_KEYS, deploymentKey: null }
-    const request = { id, caller, actor: ACTOR, fields, definitionFaults: [], vault, ...UNCONDITIONAL }
+    const request = {
+      id,
+      caller,
+      actor: ACTOR,
+      fields,
+      origins: new Set<string>(),
+      definitionFaults: [],
+      vault,
+      ...UNCONDITIONAL,
+    }
     await update(recording, toolResource, request, prefetched as ToolState | null)
   })
 }

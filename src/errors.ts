@@ -62,6 +62,17 @@ export class Forbidden extends Error {
   }
 }
 
+/** The tool is beyond a group manager (DECISIONS section 6). `reason` says why, without naming what they may not see. */
+export class ToolOutOfScope extends Forbidden {
+  constructor(reason = '') {
+    super(
+      'A group manager may update a tool that they own, or one that somebody else attached to an agent shared with a ' +
+        `group they manage and that is on no agent outside their groups. ${reason}`.trimEnd(),
+      'manage:actions',
+    )
+  }
+}
+
 /** The resource does not exist, or the caller may not know that it does: the two must not differ. */
 export class ResourceNotFound extends Error {
   constructor(readonly kind: 'persona' | 'tool') {

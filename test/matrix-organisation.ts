@@ -53,6 +53,12 @@ const AGENTS = {
 
 const DELETED_MANAGED = agent(113, 'deleted, for Managed', { groups: [{ name: 'Managed' }], deleted: true })
 
+/** What is attached to it counts as attached by its owner, the manager. */
+const MANAGERS_SHARED = agent(114, "the manager's, for Managed", {
+  owner: email('manager'),
+  groups: [{ name: 'Managed' }],
+})
+
 const inside = AGENTS['for Managed to view']
 const insideToo = AGENTS['for Managed to edit']
 const outside = AGENTS.private
@@ -76,6 +82,8 @@ const TOOLS = {
   'attached inside to a deleted one': tool(209, {}, [DELETED_MANAGED]),
   "attached inside and to the manager's own": tool(210, {}, [inside, AGENTS["the manager's"]]),
   'attached inside, disabled': tool(211, { enabled: false }, [inside]),
+  'attached inside by the manager': tool(215, {}, [MANAGERS_SHARED]),
+  'attached inside by the manager and by another': tool(216, {}, [MANAGERS_SHARED, inside]),
   'built-in': tool(212, { in_code_tool_id: 'CalculatorTool', owner: null }, [inside]),
   'of an MCP server': tool(213, { mcp_server: 'Docs MCP' }, [inside]),
   "the manager's, of an MCP server": tool(214, { owner: email('manager'), mcp_server: 'Docs MCP' }),
@@ -85,7 +93,7 @@ const TOOLS = {
 export function matrixOrganisation(): object {
   const tools = Object.values(TOOLS)
   const attached = (id: number) => tools.filter(({ attachedTo }) => attachedTo.some(to => to.id === id))
-  const agents = [...Object.values(AGENTS), DELETED_MANAGED]
+  const agents = [...Object.values(AGENTS), DELETED_MANAGED, MANAGERS_SHARED]
   return {
     version: 1,
     users: [

@@ -90,7 +90,7 @@ export interface UserDeletion {
   groups: number
   /** Agents that are no longer shared with them. */
   shares: number[]
-  owned: { agents: number[]; tools: number[]; mcp_servers: number[]; user_files: string[] }
+  owned: { agents: number[]; tools: number[]; oauth_configs: number[]; mcp_servers: number[]; user_files: string[] }
 }
 
 /** What would go with a user, named by email or id. Throws `Refusal`, also when they own something and nobody gets it. */
@@ -106,6 +106,7 @@ export async function planUserDeletion(db: Kysely<Database>, user: string, heir?
       json_build_object(
         'agents', array(select id from persona where owner_id = u.id order by 1),
         'tools', array(select id from tool where user_id = u.id order by 1),
+        'oauth_configs', array(select id from oauth_config where owner_id = u.id order by 1),
         'mcp_servers', array(select id from mcp_server where owner_id = u.id order by 1),
         'user_files', array(select id from user_file where owner_id = u.id order by id collate "C")) as owned
     from user_account u where u.id = ${id}::uuid`.execute(db)
@@ -145,6 +146,7 @@ export async function deleteUser(
       await changeTool(trx, tool, state => decideAsOperator(state, given, vault), actor)
     }
     if (heirId !== null) {
+      await trx.updateTable('oauth_config').set({ owner_id: heirId }).where('owner_id', '=', plan.id).execute()
       await trx.updateTable('mcp_server').set({ owner_id: heirId }).where('owner_id', '=', plan.id).execute()
       await trx.updateTable('user_file').set({ owner_id: heirId }).where('owner_id', '=', plan.id).execute()
     }

@@ -45,7 +45,7 @@ const Group = Type.Object({
 
 const Named = Type.Object({ id: id(), name: name() })
 
-const McpServer = Type.Object({ id: id(), name: name(), owner: optional(nullable(reference())) })
+const OwnedConnection = Type.Object({ id: id(), name: name(), owner: optional(nullable(reference())) })
 
 const CcPair = Type.Object({
   id: id(),
@@ -135,8 +135,8 @@ export const OrganisationDocument = Type.Object({
   users: optional(list(User)),
   groups: optional(list(Group)),
   labels: optional(list(Named)),
-  oauth_configs: optional(list(Named)),
-  mcp_servers: optional(list(McpServer)),
+  oauth_configs: optional(list(OwnedConnection)),
+  mcp_servers: optional(list(OwnedConnection)),
   cc_pairs: optional(list(CcPair)),
   federated_connectors: optional(list(FederatedConnector)),
   document_sets: optional(list(DocumentSet)),

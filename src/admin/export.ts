@@ -19,7 +19,11 @@ export async function exportOrganisation(db: Kysely<Database>): Promise<Record<s
       users: await users(trx),
       groups: await groups(trx),
       labels: await trx.selectFrom('label').select(['id', 'name']).orderBy('id').execute(),
-      oauth_configs: await trx.selectFrom('oauth_config').select(['id', 'name']).orderBy('id').execute(),
+      oauth_configs: await trx
+        .selectFrom('oauth_config')
+        .select(['id', 'name', 'owner_id as owner'])
+        .orderBy('id')
+        .execute(),
       mcp_servers: await trx
         .selectFrom('mcp_server')
         .select(['id', 'name', 'owner_id as owner'])

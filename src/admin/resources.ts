@@ -150,7 +150,7 @@ export async function showTool(db: Kysely<Database>, id: number): Promise<Record
   if (state === undefined) throw new Refusal(`there is no tool ${id}`)
   const {
     headers,
-    manageable: _,
+    managed_as: _,
     recent: __,
     read_at_ms: ___,
     received_ms: ____,
@@ -161,8 +161,22 @@ export async function showTool(db: Kysely<Database>, id: number): Promise<Record
   return {
     ...shown,
     custom_headers: shownHeaders(headers),
+    agents: await agentsWithTool(db, id),
     definition: text === null ? null : (JSON.parse(text) as unknown),
   }
+}
+
+/** The agents that have a tool, with what decides on its group managers: whose they are, who attached it, and their groups. */
+async function agentsWithTool(db: Kysely<Database>, id: number): Promise<object[]> {
+  const { rows } = await sql<object>`
+    select p.id, p.name, o.email as owner, coalesce(u.email, l.attached_by::text) as attached_by, p.is_public,
+      array(select g.name from persona_group s join user_group g on g.id = s.user_group_id
+            where s.persona_id = p.id order by g.name) as groups
+    from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
+    left join user_account o on o.id = p.owner_id
+    left join user_account u on u.id = l.attached_by
+    where l.tool_id = ${id}::integer order by p.id`.execute(db)
+  return rows
 }
 
 /** The name of a tool. Throws `Refusal`. */

@@ -39,20 +39,35 @@ export const MANAGED_TOOL_AGENTS_MAX = 1_000
 
 /**
  * SQL: whether the viewer may manage the tool `t` (DECISIONS section 6). A group manager may when they own it, or when
- * it is attached to at least one agent shared with a group they manage and to none outside their groups.
+ * somebody else attached it to at least one agent shared with a group they manage and it is on none outside their groups.
  * Built-in tools and tools of an MCP server are not custom tools: nobody manages them here.
  *
  * The three questions about its agents are asked in this order, each stops at the first agent that answers it, and none
- * reads more than `MANAGED_TOOL_AGENTS_MAX` of them: is one outside, are there more, is one not deleted.
+ * reads more than `MANAGED_TOOL_AGENTS_MAX` of them: is one outside, are there more, was it attached to one by somebody else.
  */
 export function managesTool(viewer: Viewer): RawBuilder<boolean> {
   const most = sql.lit(MANAGED_TOOL_AGENTS_MAX)
-  const used = sql`(select persona_id from persona_tool where tool_id = t.id limit ${most}) used
-      join persona a on a.id = used.persona_id and not a.deleted`
+  const used = usedBy(MANAGED_TOOL_AGENTS_MAX)
   return sql`(t.in_code_tool_id is null and t.mcp_server_id is null and (${viewer.managesAll} or (
     cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or (
-      not exists (select from ${used} where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(${viewer.managedGroups})))
+      not exists (select from ${used} where not ${isInside(viewer)})
       and not exists (select from persona_tool where tool_id = t.id offset ${most})
-      and exists (select from ${used}))))))`
+      and exists (select from ${used} where not ${isAttachedBy(viewer)}))))))`
+}
+
+/** SQL: the agents `a` that have the tool `t`, at most so many, with the link `used`. */
+export function usedBy(most: number): RawBuilder<unknown> {
+  return sql`(select persona_id, attached_by from persona_tool where tool_id = t.id limit ${sql.lit(most)}) used
+      join persona a on a.id = used.persona_id and not a.deleted`
+}
+
+/** SQL: whether the agent `a` is shared with a group that the viewer manages. */
+export function isInside({ managedGroups }: Viewer): RawBuilder<boolean> {
+  return sql`exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(${managedGroups}))`
+}
+
+/** SQL: whether the viewer made the link `used` of the agent `a` themselves; one without a name is its owner's. */
+export function isAttachedBy({ user }: Viewer): RawBuilder<boolean> {
+  return sql`(coalesce(used.attached_by, a.owner_id) is not distinct from ${user})`
 }

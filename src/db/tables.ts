@@ -42,6 +42,11 @@ export interface McpServerTable extends NamedTable {
   owner_id: string | null
 }
 
+/** Without an owner, only who manages all actions may link it. */
+export interface OauthConfigTable extends NamedTable {
+  owner_id: string | null
+}
+
 export interface CcPairTable {
   id: Generated<number>
   name: string | null
@@ -167,6 +172,8 @@ export interface PersonaTable extends VersionedTable {
 export interface PersonaToolTable {
   persona_id: number
   tool_id: number
+  /** Who attached it; null for the operator and for links of before: they count as made by the agent's owner. */
+  attached_by: string | null
 }
 
 export interface PersonaDocumentSetTable {
@@ -290,7 +297,7 @@ export interface Database {
   user_group: UserGroupTable
   user_group_member: UserGroupMemberTable
   label: NamedTable
-  oauth_config: NamedTable
+  oauth_config: OauthConfigTable
   mcp_server: McpServerTable
   cc_pair: CcPairTable
   federated_connector: FederatedConnectorTable

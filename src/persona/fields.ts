@@ -54,6 +54,8 @@ export interface Link {
   readonly idType: 'integer' | 'text' | 'uuid'
   /** Whether each link has a level. */
   readonly isShare: boolean
+  /** The column that remembers who made a link. */
+  readonly attacher?: string
   /** What a fault calls the other end. */
   readonly noun: string
   /** The field of the organisation document, the section that it refers to, and, of a share, the key of the reference. */
@@ -133,6 +135,7 @@ export const FIELDS = {
       column: 'tool_id',
       idType: 'integer',
       isShare: false,
+      attacher: 'attached_by',
       noun: 'Tool',
       document: { field: 'tools', section: 'tools' },
     },

@@ -138,7 +138,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
 
 /** The CTEs that take away and put the links of one relation; a share's level is put again when it changes. */
 function relationWrites(relation: Relation, param: Param<WriteParameters>): RawBuilder<unknown>[] {
-  const { table, column, idType, isShare } = linkOf(relation)
+  const { table, column, idType, isShare, attacher } = linkOf(relation)
   const removed = sql`${sql.ref(`${relation}_removed`)} as (
         delete from ${sql.table(table)} link using ${WRITTEN}
         where link.persona_id = p.id and link.${sql.ref(column)} = any(${param(`${relation}_removed`)}))`
@@ -150,8 +150,8 @@ function relationWrites(relation: Relation, param: Param<WriteParameters>): RawB
         cross join jsonb_to_recordset(${param(`${relation}_put`)}) share (id ${sql.raw(idType)}, level text)
         on conflict (persona_id, ${sql.ref(column)}) do update set level = excluded.level)`
     : sql`${sql.ref(`${relation}_put`)} as (
-        insert into ${sql.table(table)} (persona_id, ${sql.ref(column)})
-        select p.id, unnest(${param(`${relation}_put`)}) from ${WRITTEN})`
+        insert into ${sql.table(table)} (persona_id, ${sql.ref(column)}${sql.raw(attacher === undefined ? '' : `, ${attacher}`)})
+        select p.id, unnest(${param(`${relation}_put`)})${attacher === undefined ? sql`` : sql`, ${param('user')}`} from ${WRITTEN})`
   return [removed, put]
 }
 

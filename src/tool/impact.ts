@@ -8,6 +8,7 @@ import { Forbidden, ResourceNotFound } from '../errors.js'
 import { compareDefinitionsInSlices, type DefinitionChange } from './definition/index.js'
 import { toolResource } from './resource.js'
 import { requireManageable } from './rules.js'
+import { withScopeTold } from './scope.js'
 
 /** What storing a definition in a tool would change, and for whom. */
 export interface Impact {
@@ -35,13 +36,15 @@ const AGENTS_LISTED_MAX = 1000
  */
 export async function readToolUse(database: ServiceDatabase, caller: Caller, id: number | undefined): Promise<ToolUse> {
   requireBinding(caller, id)
-  const state = id === undefined ? undefined : await toolResource.read(database.db, id, viewerParameters(caller))
-  if (state === undefined) throw new ResourceNotFound('tool')
-  requireManageable(state)
-  const parameters = { id: state.id, user: caller.userId, sees_all: isAdmin(caller) }
-  const [use] = await readUse.run(database.db, parameters)
-  if (use === undefined) throw new ResourceNotFound('tool')
-  return use
+  if (id === undefined) throw new ResourceNotFound('tool')
+  return await withScopeTold(database, caller, id, async () => {
+    const state = await toolResource.read(database.db, id, viewerParameters(caller))
+    if (state === undefined) throw new ResourceNotFound('tool')
+    requireManageable(state)
+    const [use] = await readUse.run(database.db, { id, user: caller.userId, sees_all: isAdmin(caller) })
+    if (use === undefined) throw new ResourceNotFound('tool')
+    return use
+  })
 }
 
 /** What a definition that passed the check would change in a tool that is used like this. */

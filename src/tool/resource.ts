@@ -1,8 +1,11 @@
+import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import type { Positioned } from '../db/statements/row-statement.js'
+import type { Executor } from '../db/statements/statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
+import { inSlices, originsOf } from './definition/index.js'
 import { COLUMNS, type ToolContent } from './fields.js'
 import {
   decideTool,
@@ -14,6 +17,7 @@ import {
 } from './rules.js'
 import type { ToolState } from './state.js'
 import {
+  readDefinition,
   readOauthConfig,
   readRow,
   readRowWithoutHeaders,
@@ -38,16 +42,20 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return row && markReceived(row.state)
   },
   decide: decideTool,
-  references: async (executor, _, { content: { oauth_config_id: id } }) => {
-    const isStored = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { id })).length > 0
-    return { oauthConfigExists: isStored }
+  references: async (executor, { caller, origins }, { content: { oauth_config_id: id }, mayMoveSecrets }, state) => {
+    const viewer = viewerParameters(caller)
+    const isLinkable = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { ...viewer, id })).length > 0
+    const addedOrigins = mayMoveSecrets ? await originsBeside(executor, state.definition_hash, origins) : []
+    return { oauthConfigLinkable: isLinkable, addedOrigins }
   },
-  isStorable: ({ content: { oauth_config_id: id } }) => id === null || isInt4(id),
+  // Where secrets stay, the origins of the definition that is replaced are read first, under the lock.
+  isStorable: ({ content: { oauth_config_id: id }, mayMoveSecrets }) => (id === null || isInt4(id)) && !mayMoveSecrets,
   answerBytes: ({ definition_bytes }, { definition }) => (definition === null ? definition_bytes : 0),
   storedBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && definition === null,
-  reading: ({ id, version, manageable }) => (manageable ? readRow : readRowWithoutHeaders).for({ id, version }),
+  reading: ({ id, version, managed_as }) =>
+    (managed_as === null ? readRowWithoutHeaders : readRow).for({ id, version }),
   writing: (state, { content, definition, headers, changes }, viewer, entry) => {
     const shape = { definition: definition !== null, headers: headers !== null }
     const own = {
@@ -79,6 +87,13 @@ export function auditedTool(
 ): unknown[] {
   const marks = headers.map(({ name, fingerprint }) => [name, fingerprint])
   return [...COLUMNS.map(([column]) => content[column]), content.definition_hash, marks]
+}
+
+/** The origins that the definition with this hash does not have. */
+async function originsBeside(executor: Executor, hash: string | null, origins: ReadonlySet<string>): Promise<string[]> {
+  const [row] = hash === null ? [] : await readDefinition.run(executor, { hash })
+  const stored = row === undefined ? new Set() : await inSlices(originsOf(JSON.parse(row.definition)))
+  return [...origins].filter(origin => !stored.has(origin))
 }
 
 function encoded(sealed: PlannedHeader['sealed']) {

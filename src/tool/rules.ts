@@ -1,4 +1,4 @@
-import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest } from '../errors.js'
+import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ToolOutOfScope } from '../errors.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import { fingerprint, looksLikeMask, maskOf } from '../secrets/mask.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
@@ -40,11 +40,16 @@ export interface ToolUpdateContent {
 /** A request to update a tool. */
 export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
   fields: ToolUpdateFields
+  /** Where calls by the definition that was sent go. */
+  origins: ReadonlySet<string>
 }
 
-/** What the database says of what an update links. */
+/** What the database says of what an update links and replaces. */
 export interface References {
-  oauthConfigExists: boolean
+  /** Whether the OAuth configuration exists and the caller may link it. */
+  oauthConfigLinkable: boolean
+  /** Origins of the new definition that the stored one has not. */
+  addedOrigins: readonly string[]
 }
 
 /** A header as it will be stored: taken over from a stored position, or sealed anew. */
@@ -61,6 +66,10 @@ export interface ToolDecision extends Decision {
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
   linksOauthConfig: boolean
+  /** Whether secrets stay while the definition is replaced: then its origins decide. */
+  mayMoveSecrets: boolean
+  /** What the caller should know: where secrets go now. */
+  notes: string[]
 }
 
 /**
@@ -75,11 +84,12 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   requireRules(state, update)
   const content = mergedContent(state, fields)
   const linksOauthConfig = content.oauth_config_id !== null && content.oauth_config_id !== state.oauth_config_id
-  if (linksOauthConfig && references?.oauthConfigExists === false) {
-    throw new InvalidRequest([
-      { loc: ['body', 'oauth_config_id'], msg: 'OAuth configuration not found', type: 'not_found' },
-    ])
+  if (linksOauthConfig && references?.oauthConfigLinkable === false) {
+    const msg = 'OAuth configuration not found, or not yours to link'
+    throw new InvalidRequest([{ loc: ['body', 'oauth_config_id'], msg, type: 'not_found' }])
   }
+  const staying = stayingSecrets(state, fields, content)
+  const notes = movedSecrets(state, content, staying, references?.addedOrigins ?? [])
   const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
   const changes = changedFields(state, content, headers)
   return {
@@ -88,6 +98,8 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
     changes,
     linksOauthConfig,
+    mayMoveSecrets: staying.length > 0 && content.definition_hash !== state.definition_hash,
+    notes,
   }
 }
 
@@ -98,13 +110,7 @@ export function requireManageable(state: ToolState): void {
       'This tool is built in or belongs to an MCP server: only custom tools can be updated here.',
     )
   }
-  if (!state.manageable) {
-    throw new Forbidden(
-      'A group manager may update a tool that they own, or one that is attached to an agent shared with a group they ' +
-        'manage and to no agent outside their groups.',
-      'manage:actions',
-    )
-  }
+  if (state.managed_as === null) throw new ToolOutOfScope()
 }
 
 function requireRules(state: ToolState, update: ToolUpdateContent): void {
@@ -139,6 +145,56 @@ function passthroughFaults(state: ToolState, fields: ToolUpdateFields): Fault[] 
   return [
     { loc, msg: 'passthrough_auth and an Authorization header exclude each other', type: 'passthrough_auth_conflict' },
   ]
+}
+
+/** The secrets that the caller does not give with the request and does not take away, in words. */
+function stayingSecrets(state: ToolState, { custom_headers }: ToolUpdateFields, content: ToolContent): string[] {
+  // A value that is sent in clear text is given for what the request makes of the tool, also where it is the stored one.
+  const headersStay = custom_headers?.some(({ value }) => looksLikeMask(value)) ?? state.headers.length > 0
+  const { oauth_config_id: config, passthrough_auth: passes } = content
+  return [
+    ...(headersStay ? ['stored header values'] : []),
+    ...(config !== null && config === state.oauth_config_id ? ['OAuth configuration'] : []),
+    ...(passes && state.passthrough_auth ? ["callers' own authentication"] : []),
+  ]
+}
+
+/**
+ * A secret stays with the origin that it was given for (DECISIONS section 5): who manages the tool only through groups may
+ * not send it elsewhere, the others are told. Answers what they are told. Throws `Forbidden`.
+ */
+function movedSecrets(
+  state: ToolState,
+  content: ToolContent,
+  staying: readonly string[],
+  addedOrigins: readonly string[],
+): string[] {
+  const secrets = staying.join(' and the ')
+  const origins = shortened(addedOrigins)
+  const moves = addedOrigins.length > 0 && staying.length > 0
+  const passes = content.passthrough_auth && !state.passthrough_auth && staying.length > 0
+  if (state.managed_as === 'group' && (moves || passes)) {
+    const what = moves
+      ? `cannot send the ${secrets} of a tool to ${origins}`
+      : `cannot turn on passthrough_auth beside the ${secrets} of a tool`
+    throw new Forbidden(
+      `Who manages a tool only through groups ${what}. Send new values, or take them away, in the same update.`,
+      'manage:actions',
+    )
+  }
+  return [
+    ...(moves ? [`calls of this tool now also take the ${secrets} to ${origins}`] : []),
+    ...(passes ? ["the callers' own authentication now goes to the servers of this tool too"] : []),
+  ]
+}
+
+const ORIGINS_NAMED_MAX = 3
+const ORIGIN_CHARACTERS_MAX = 100
+
+function shortened(origins: readonly string[]): string {
+  const named = origins.slice(0, ORIGINS_NAMED_MAX).map(origin => origin.slice(0, ORIGIN_CHARACTERS_MAX))
+  const more = origins.length - named.length
+  return `${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`
 }
 
 function mergedContent(state: ToolState, fields: ToolUpdateFields): ToolContent {

@@ -16,7 +16,8 @@ export interface StoredHeader {
 export interface ToolState extends ToolContent, VersionedState {
   secrets_generation: number
   headers: StoredHeader[]
-  manageable: boolean
+  /** By what the viewer manages it; null where they do not. */
+  managed_as: 'all' | 'owner' | 'group' | null
   /** The size of its definition. */
   definition_bytes: number
 }
@@ -33,7 +34,8 @@ export function toolState(viewer: Viewer): RawBuilder<ToolState> {
                       order by h.position)
       from tool_header h where h.tool_id = t.id), '[]'),
     'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
-    'manageable', ${managesTool(viewer)}`,
+    'managed_as', case when ${managesTool(viewer)} then
+      case when ${viewer.managesAll} then 'all' when t.user_id = ${viewer.user} then 'owner' else 'group' end end`,
   ])
 }
 

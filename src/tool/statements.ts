@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
-import { managesTool } from '../auth/access.js'
+import { managesTool, type Viewer } from '../auth/access.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow } from '../auth/viewer.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Param, statement } from '../db/statements/statement.js'
@@ -33,9 +33,19 @@ function storedTool(name: string, customHeaders: RawBuilder<unknown>) {
   }))
 }
 
-/** Whether an OAuth configuration exists. */
-export const readOauthConfig = statement<{ id: number }, { id: number }>('oauth_config', param => {
-  return sql`select id from oauth_config where id = ${param('id')}::integer`
+/** Whether an OAuth configuration exists that the viewer may link. */
+export const readOauthConfig = statement<ViewerParameters & { id: number }, { id: number }>('oauth_config', param => {
+  return sql`select o.id from oauth_config o where o.id = ${param('id')}::integer and ${isLinkable(viewerOf(param))}`
+})
+
+/** SQL: the OAuth configuration `o` is linked by its owner, and by who manages all actions (DECISIONS section 6). */
+function isLinkable({ managesAll, user }: Viewer): RawBuilder<boolean> {
+  return sql`(${managesAll} or o.owner_id = ${user})`
+}
+
+/** A stored definition as JSON text, by its hash in hex. */
+export const readDefinition = statement<{ hash: string }, { definition: string }>('tool_definition', param => {
+  return sql`select content::text as definition from tool_definition where hash = decode(${param('hash')}::text, 'hex')`
 })
 
 type WriteParameters = ViewerParameters &
@@ -103,7 +113,8 @@ function compileWrite(shape: WriteShape, key: string) {
         where t.secrets_generation = ${param('secrets_generation')}
           and (${viewer.user} is null or ${managesTool(viewer)})
           and (${param('oauth_config_id')} is null or exists (
-            select from oauth_config where id = ${param('oauth_config_id')}))
+            select from oauth_config o where o.id = ${param('oauth_config_id')}
+              and (o.id = t.oauth_config_id or ${isLinkable(viewer)})))
         for no key update of t skip locked
       )`
     const parts = [

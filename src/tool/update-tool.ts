@@ -15,11 +15,18 @@ import { actorOf } from '../updates/actor.js'
 import { sha256 } from '../updates/audit.js'
 import { update } from '../updates/engine.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import { checkDefinitionInSlices, type DefinitionLimits, definitionLimitsOf } from './definition/index.js'
+import {
+  checkDefinitionInSlices,
+  type DefinitionLimits,
+  definitionLimitsOf,
+  inSlices,
+  originsOf,
+} from './definition/index.js'
 import { definitionNotes } from './notes.js'
 import { toolResource } from './resource.js'
 import type { ToolUpdateFields } from './rules.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
+import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
 
 export interface UpdateToolOptions extends ToolBodyBounds {
@@ -65,12 +72,13 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { dry_run: dryRun = false } = request.query
       const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
       const { caller, body } = request
-      const { fields, definitionFaults, notes } = await contentOf(body, limits)
+      const { fields, origins, definitionFaults, notes } = await contentOf(body, limits)
       const asked = {
         id,
         caller,
         actor: actorOf(request),
         fields,
+        origins,
         definitionFaults,
         vault: options.vault(),
         precondition,
@@ -80,9 +88,16 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       }
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
-      const { snapshot, version, overwritten } = await update(options.database, toolResource, asked, prefetched)
+      const { snapshot, version, decision, overwritten } = await withScopeTold(options.database, caller, id, () =>
+        update(options.database, toolResource, asked, prefetched),
+      )
       const unknown = unknownFields(CustomToolUpdate, body)
-      const warnings = [...overwritten.map(overwriteWarning), ...unknown.map(unknownFieldWarning), ...notes]
+      const warnings = [
+        ...decision.notes,
+        ...overwritten.map(overwriteWarning),
+        ...unknown.map(unknownFieldWarning),
+        ...notes,
+      ]
       return answerUpdate(reply, { kind: 'tool', id, version, snapshot, dryRun, strict, warnings })
     },
   )
@@ -104,8 +119,10 @@ async function contentOf(body: CustomToolUpdate, limits: Partial<DefinitionLimit
     ...(oauth_config_id !== undefined && { oauth_config_id }),
     ...(checked?.ok && { definition: { text, hash: sha256(text) } }),
   }
+  const origins = checked?.ok ? await inSlices(originsOf(definition)) : new Set<string>()
   return {
     fields,
+    origins,
     definitionFaults: checked === null || checked.ok ? [] : checked.faults,
     notes: definitionNotes(checked),
   }

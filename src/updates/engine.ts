@@ -84,8 +84,13 @@ export interface VersionedResource<T extends ResourceTypes> {
    * is newly attached is taken for granted: the writing statement checks it. Throws domain errors.
    */
   decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
-  references(executor: Executor, request: T['Request'], decision: T['Decision']): Promise<T['References']>
-  /** Whether the writing statement can take the decision as it is; false where it names an id that no column holds. */
+  references(
+    executor: Executor,
+    request: T['Request'],
+    decision: T['Decision'],
+    state: T['State'],
+  ): Promise<T['References']>
+  /** Whether the writing statement can check the rest of the decision itself; else it is made anew under the lock. */
   isStorable(decision: T['Decision']): boolean
   /** Whether the statement may run in a batch: not where it may wait for others or take long. */
   isBatchable(decision: T['Decision'], request: T['Request']): boolean
@@ -175,7 +180,7 @@ export async function update<T extends ResourceTypes>(
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       const state = await lockState(trx, resource, request.id, viewer)
       if (state === undefined) throw new ResourceNotFound(resource.kind)
-      const references = await resource.references(trx, request, resource.decide(state, request, null))
+      const references = await resource.references(trx, request, resource.decide(state, request, null), state)
       const decision = resource.decide(state, request, references)
       await requirePrecondition(trx, state, decision)
       const result = updated(state, decision, await statementFor(state, decision).single(trx))

@@ -106,14 +106,15 @@ with input as materialized (
                       order by h.position)
       from tool_header h where h.tool_id = t.id), '[]'),
     'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
-    'manageable', (t.in_code_tool_id is null and t.mcp_server_id is null and ((caller.permission >= 2) or (
+    'managed_as', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ((caller.permission >= 2) or (
     cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or (
-      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
         select from persona_group s where s.persona_id = a.id and s.user_group_id = any(caller.managed_groups)))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted)))))),
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from caller.user_id))))))) then
+      case when (caller.permission >= 2) then 'all' when t.user_id = caller.user_id then 'owner' else 'group' end end,
     'recent', coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -226,12 +227,12 @@ with input as materialized (
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
         select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted)))))) then coalesce((
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end,
@@ -364,12 +365,12 @@ with input as materialized (
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
         select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted)))))) then coalesce((
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end,
@@ -465,8 +466,8 @@ with input as materialized (
         select p.id, unnest("input"."document_set_ids_put") from changed p join locked using (id) join input using (position)), "tool_ids_removed" as (
         delete from "persona_tool" link using changed p join locked using (id) join input using (position)
         where link.persona_id = p.id and link."tool_id" = any("input"."tool_ids_removed")), "tool_ids_put" as (
-        insert into "persona_tool" (persona_id, "tool_id")
-        select p.id, unnest("input"."tool_ids_put") from changed p join locked using (id) join input using (position)), "users_removed" as (
+        insert into "persona_tool" (persona_id, "tool_id", attached_by)
+        select p.id, unnest("input"."tool_ids_put"), "input"."user" from changed p join locked using (id) join input using (position)), "users_removed" as (
         delete from "persona_user" link using changed p join locked using (id) join input using (position)
         where link.persona_id = p.id and link."user_id" = any("input"."users_removed")), "users_put" as (
         insert into "persona_user" (persona_id, "user_id", level)
@@ -525,12 +526,12 @@ with input as materialized (
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
         select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted)))))) then coalesce((
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end,
@@ -600,14 +601,15 @@ select json_build_object(
                       order by h.position)
       from tool_header h where h.tool_id = t.id), '[]'),
     'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
-    'manageable', (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
+    'managed_as', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
     cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or (
-      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
         select from persona_group s where s.persona_id = a.id and s.user_group_id = any($2::integer[])))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted)))))),
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $3::uuid))))))) then
+      case when $1::boolean then 'all' when t.user_id = $3::uuid then 'owner' else 'group' end end,
     'recent', coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -621,7 +623,7 @@ select json_build_object(
     'read_at_ms', extract(epoch from clock_timestamp()) * 1000) as state from tool t where t.id = $4::integer;
 
 -- oauth_config
-select id from oauth_config where id = $1::integer;
+select o.id from oauth_config o where o.id = $1::integer and ($2::boolean or o.owner_id = $3::uuid);
 
 -- tool_row
 with input as materialized (
@@ -654,14 +656,15 @@ with input as materialized (
         where t.secrets_generation = "input"."secrets_generation"
           and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
         select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted)))))))
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))))
           and ("input"."oauth_config_id" is null or exists (
-            select from oauth_config where id = "input"."oauth_config_id"))
+            select from oauth_config o where o.id = "input"."oauth_config_id"
+              and (o.id = t.oauth_config_id or ("input"."manages_all" or o.owner_id = "input"."user"))))
         for no key update of t skip locked
       ), changed as (
         update tool t set
@@ -697,14 +700,15 @@ with input as materialized (
         where t.secrets_generation = "input"."secrets_generation"
           and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
         select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted)))))))
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))))
           and ("input"."oauth_config_id" is null or exists (
-            select from oauth_config where id = "input"."oauth_config_id"))
+            select from oauth_config o where o.id = "input"."oauth_config_id"
+              and (o.id = t.oauth_config_id or ("input"."manages_all" or o.owner_id = "input"."user"))))
         for no key update of t skip locked
       ), stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)

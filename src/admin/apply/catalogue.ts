@@ -210,7 +210,7 @@ const REFERS: Readonly<Record<SectionName, readonly SectionName[]>> = {
   users: [],
   groups: ['users'],
   labels: [],
-  oauth_configs: [],
+  oauth_configs: ['users'],
   mcp_servers: ['users'],
   cc_pairs: [],
   federated_connectors: [],

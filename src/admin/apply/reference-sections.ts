@@ -41,7 +41,11 @@ const SHAPES: Record<Section, Shape> = {
     links: [{ field: 'members', table: 'user_group_member', owner: 'user_group_id', rows: membership }],
   },
   labels: { defaults: {}, columns: ['name'] },
-  oauth_configs: { defaults: {}, columns: ['name'] },
+  oauth_configs: {
+    defaults: { owner_id: null },
+    columns: ['name'],
+    references: { owner: { column: 'owner_id', section: 'users' } },
+  },
   mcp_servers: {
     defaults: { owner_id: null },
     columns: ['name'],

@@ -102,8 +102,12 @@ export interface GivenTool {
 /** Judges what the operator asks of a tool by the API's own rules, built-in tools included. Throws `InvalidRequest`. */
 export function decideAsOperator(state: ToolState, given: GivenTool, vault: Vault): ToolDecision {
   const { fields, columns, definitionFaults } = given
-  const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, manageable: true }
-  const decision = decideTool(editable, { fields, definitionFaults, vault }, { oauthConfigExists: true })
+  const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, managed_as: 'all' as const }
+  const decision = decideTool(
+    editable,
+    { fields, definitionFaults, vault },
+    { oauthConfigLinkable: true, addedOrigins: [] },
+  )
   const { in_code_tool_id, mcp_server_id } = state
   const content = { ...decision.content, in_code_tool_id, mcp_server_id, ...columns }
   return { ...decision, content, changes: changedFields(state, content, decision.headers) }
@@ -119,7 +123,7 @@ function blankTool(id: number): ToolState {
     field_versions: {},
     secrets_generation: 0,
     headers: [],
-    manageable: true,
+    managed_as: 'all',
     definition_bytes: 0,
     recent: [],
     read_at_ms: 0,

@@ -138,8 +138,14 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
   const database = await call.database()
   const [user, heir] = [call.argument(0), call.text('give-to')]
   const goes = await planUserDeletion(database.db, user, heir)
-  const { agents, tools, mcp_servers, user_files } = goes.owned
-  const owned = Object.entries({ agents, tools, 'MCP servers': mcp_servers, files: user_files })
+  const { agents, tools, oauth_configs, mcp_servers, user_files } = goes.owned
+  const owned = Object.entries({
+    agents,
+    tools,
+    'OAuth configurations': oauth_configs,
+    'MCP servers': mcp_servers,
+    files: user_files,
+  })
   const lines = [
     `${goes.email} would be deleted, with ${goes.tokens} tokens, ${goes.groups} memberships, ${goes.shares.length} shares`,
     ...owned.flatMap(([what, ids]) => (ids.length > 0 ? [`${what} ${ids.join(', ')} would go to ${goes.heir}`] : [])),

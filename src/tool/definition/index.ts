@@ -7,6 +7,8 @@ export {
   definitionLimitsOf,
 } from './check/limits.js'
 export type { MethodRecord } from './check/operations.js'
+export { originsOf } from './check/origins.js'
+export { inSlices } from './check/slices.js'
 export {
   type ChangeClass,
   type ChangeKind,

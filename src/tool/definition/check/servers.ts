@@ -213,6 +213,32 @@ function ipv4Of(high: number, low: number): string {
   return [high >> 8, high & 255, low >> 8, low & 255].join('.')
 }
 
+/**
+ * Where a server's calls may go: the origin by the defaults of its variables, and by each of their listed values, one variable
+ * at a time. A relative address stands for itself.
+ */
+export function originsOfServer(server: unknown): string[] {
+  if (!isObject(server) || typeof server.url !== 'string') return []
+  const url = server.url.slice(0, URL_CHARACTERS)
+  const { variables } = server
+  const texts = [filled(url, variables).text]
+  let characters = 0
+  for (const name of isObject(variables) ? Object.keys(variables) : []) {
+    const variable = (variables as Record<string, unknown>)[name]
+    if (!isObject(variable) || !Array.isArray(variable.enum) || !url.includes(`{${name}}`)) continue
+    for (const listed of variable.enum) {
+      const value = String(listed).slice(0, URL_CHARACTERS)
+      characters += url.length + value.length
+      if (characters > VARIANT_CHARACTERS) break // the check refuses such a definition
+      texts.push(filled(url, variables, { name, value }).text)
+    }
+  }
+  return texts.map(text => {
+    const parsed = parse(text)
+    return parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin
+  })
+}
+
 /** The host that calls go to by a list of servers, if its first one is an absolute address without open questions. */
 export function hostOf(servers: unknown): string | undefined {
   const [server] = Array.isArray(servers) ? servers : []
