@@ -31,8 +31,8 @@ export async function withScopeTold<T>(
   } catch (error) {
     if (!(error instanceof ToolOutOfScope)) throw error
     const parameters = { ...viewerParameters(caller), id }
-    const turn = () => readScope.run(database.db, parameters)
-    const [scope] = await database.singleTurns.run(String(caller.token.id), turn).catch(() => [])
+    const ask = () => readScope.run(database.db, parameters)
+    const [scope] = await database.singleStatementQueue.run(String(caller.token.id), ask).catch(() => [])
     throw scope === undefined ? error : new ToolOutOfScope(reasonOf(scope))
   }
 }
