@@ -6,7 +6,8 @@ import type { Fault } from '../errors.js'
 import { collectFaults, unknownFields } from '../schema/faults.js'
 import type { Vault } from '../secrets/vault.js'
 import type { DefinitionLimits } from '../tool/definition/index.js'
-import type { Actor } from '../updates/audit.js'
+import { recordAccess } from '../updates/access-events.js'
+import { type Actor, sha256 } from '../updates/audit.js'
 import {
   type Catalogue,
   matchDocument,
@@ -20,7 +21,7 @@ import { planPersonas } from './apply/personas.js'
 import { DEFAULT_PREFIX } from './apply/placeholders.js'
 import { planPruning } from './apply/pruning.js'
 import { planReferenceSections, REFERENCE_SECTIONS } from './apply/reference-sections.js'
-import type { ApplyReport } from './apply/report.js'
+import { type ApplyReport, countOutcomes } from './apply/report.js'
 import { type Plan, portions, type Step } from './apply/step.js'
 import { planTools } from './apply/tools.js'
 import { OrganisationDocument } from './document.js'
@@ -45,6 +46,8 @@ export interface ApplyOptions {
   asNew?: boolean
   /** The folder from which `definition_file` starts; without it none can be named. */
   baseDir?: string
+  /** Who applies it, for the audit trail. */
+  actor?: Actor
   /** What a definition may hold; by default the limits of the check. */
   definitionLimits?: Partial<DefinitionLimits>
   /** Hears what is being done. */
@@ -100,12 +103,25 @@ export async function applyOrganisation(
     }
     // Everything is checked: only now are ids taken, which no rollback gives back.
     const { outcomes, steps } = await planAll(trx, wanted, options, reserveInDatabase(trx))
-    const actor = operatorActor()
+    const actor = options.actor ?? operatorActor()
+    const report = { planned: false, outcomes }
     const total = rowsOf(steps)
-    if (total > WHOLE_ROWS_MAX) await storeInPortions(database, trx, steps, actor, options)
-    else await keepingAdministrator(trx, async () => await runAll(trx, steps, actor))
-    return { planned: false, outcomes }
+    const said = (action: string): Step => recordStep(action, wanted, report)
+    if (total > WHOLE_ROWS_MAX) {
+      await storeInPortions(database, trx, [said('begun'), ...steps, said('completed')], actor, options)
+    } else if (total > 0) {
+      await keepingAdministrator(trx, async () => await runAll(trx, [...steps, said('applied')], actor))
+    }
+    return report
   })
+}
+
+/** What the audit trail says of a document: how many rows met which fate, and the SHA-256 of its JSON without header values. */
+function recordStep(action: string, document: unknown, report: ApplyReport): Step {
+  const withoutSecrets = JSON.stringify(document, (key, value) => (key === 'custom_headers' ? undefined : value))
+  const detail = { ...countOutcomes(report), document_sha256: sha256(withoutSecrets) }
+  const run: Step['run'] = (trx, actor) => recordAccess(trx, actor, [{ kind: 'apply', subject: '', action, detail }])
+  return { rows: 0, people: false, run }
 }
 
 /** Stores a large document while `turn`, the transaction with the lock, is kept open. */

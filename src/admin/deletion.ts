@@ -1,8 +1,10 @@
-import { type Kysely, sql } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { contentOf } from '../persona/rules.js'
 import type { Vault } from '../secrets/vault.js'
+import { type AccessChange, recordAccess } from '../updates/access-events.js'
+import type { Actor } from '../updates/audit.js'
 import { changePersona } from './apply/personas.js'
 import { removeRow } from './apply/pruning.js'
 import { changeTool, decideAsOperator } from './apply/tools.js'
@@ -35,10 +37,14 @@ export async function planAgentDeletion(db: Kysely<Database>, id: number): Promi
 }
 
 /** Deletes an agent as the service does: marked, and out of every relation, as one new version. Throws `Refusal`. */
-export async function deleteAgent(database: Pick<ServiceDatabase, 'db'>, id: number): Promise<AgentDeletion> {
+export async function deleteAgent(
+  database: Pick<ServiceDatabase, 'db'>,
+  id: number,
+  actor: Actor = operatorActor(),
+): Promise<AgentDeletion> {
   return await inTransaction(database, { rollback: false }, async trx => {
     const plan = await planAgentDeletion(trx, id)
-    await removeRow(trx, 'agents', { id }, operatorActor())
+    await removeRow(trx, 'agents', { id }, actor)
     return plan
   })
 }
@@ -67,10 +73,13 @@ export async function planToolDeletion(db: Kysely<Database>, id: number): Promis
 }
 
 /** Deletes a tool, its secrets and its place in every agent. Its audit trail stays. Throws `Refusal`. */
-export async function deleteTool(database: Pick<ServiceDatabase, 'db'>, id: number): Promise<ToolDeletion> {
+export async function deleteTool(
+  database: Pick<ServiceDatabase, 'db'>,
+  id: number,
+  actor: Actor = operatorActor(),
+): Promise<ToolDeletion> {
   return await inTransaction(database, { rollback: false }, async trx => {
     const plan = await planToolDeletion(trx, id)
-    const actor = operatorActor()
     for (const agent of plan.agents) {
       const without = (ids: readonly number[]) => ids.filter(tool => tool !== id)
       await changePersona(trx, agent, state => ({ ...contentOf(state), tool_ids: without(state.tool_ids) }), actor)
@@ -126,11 +135,11 @@ export async function deleteUser(
   vault: Vault,
   user: string,
   heir?: string,
+  actor: Actor = operatorActor(),
 ): Promise<UserDeletion> {
   return await keepingAdministrator(database.db, async trx => {
     const plan = await planUserDeletion(trx, user, heir)
     const heirId = heir === undefined ? null : await userId(trx, heir)
-    const actor = operatorActor()
     const agents = [...new Set([...plan.owned.agents, ...plan.shares])].sort((a, b) => a - b)
     for (const agent of agents) {
       const decide = (state: Parameters<typeof contentOf>[0]) => {
@@ -145,6 +154,7 @@ export async function deleteUser(
       const given = { fields: {}, columns: { user_id: heirId }, definitionFaults: [] }
       await changeTool(trx, tool, state => decideAsOperator(state, given, vault), actor)
     }
+    const touched = await accessOf(trx, plan)
     if (heirId !== null) {
       await trx.updateTable('oauth_config').set({ owner_id: heirId }).where('owner_id', '=', plan.id).execute()
       await trx.updateTable('mcp_server').set({ owner_id: heirId }).where('owner_id', '=', plan.id).execute()
@@ -154,6 +164,24 @@ export async function deleteUser(
       await sql`delete from ${sql.table(table)} where user_id = ${plan.id}::uuid`.execute(trx)
     }
     await trx.deleteFrom('user_account').where('id', '=', plan.id).execute()
+    await recordAccess(trx, actor, touched)
     return plan
   })
+}
+
+/** The events of a user's deletion: their own, and those of what they own, belong to and hold. */
+async function accessOf(trx: Transaction<Database>, { id, email, owned }: UserDeletion): Promise<AccessChange[]> {
+  const { rows } = await sql<Pick<AccessChange, 'kind' | 'subject'>>`
+    select 'token' as kind, id::text as subject from token where user_id = ${id}::uuid
+    union all select 'group', user_group_id::text from user_group_member where user_id = ${id}::uuid
+    union all select 'document_set', document_set_id::text from document_set_user where user_id = ${id}::uuid`.execute(
+    trx,
+  )
+  const actions: Partial<Record<AccessChange['kind'], string>> = { token: 'deleted', group: 'member removed' }
+  return [
+    { kind: 'user', subject: id, action: 'deleted', person: email },
+    ...rows.map(row => ({ ...row, action: actions[row.kind] ?? 'changed', person: email })),
+    ...owned.mcp_servers.map(server => ({ kind: 'mcp_server' as const, subject: String(server), action: 'changed' })),
+    ...owned.user_files.map(file => ({ kind: 'user_file' as const, subject: file, action: 'changed' })),
+  ]
 }

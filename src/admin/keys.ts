@@ -1,6 +1,7 @@
 import { appendFileSync, chmodSync, existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
+import { joined } from '../db/transaction.js'
 import {
   decryptSecret,
   encryptSecret,
@@ -11,6 +12,9 @@ import {
   sealDeploymentKey,
 } from '../secrets/cipher.js'
 import { generateKey, type KeyRing, parseKeyRing } from '../secrets/key-ring.js'
+import { recordAccess } from '../updates/access-events.js'
+import type { Actor } from '../updates/audit.js'
+import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
 /** How many stored secrets each key seals, and what cannot be read. */
@@ -184,6 +188,7 @@ export async function rotateKeys(
   db: Kysely<Database>,
   ring: KeyRing,
   progress: (done: number, total: number) => void,
+  actor: Actor = operatorActor(),
 ): Promise<Rotation> {
   const wrong = (await unopenedKeys(db, ring)).find(({ key }) => key === ring.currentId)
   if (wrong) throw new Refusal(unopenedText(wrong))
@@ -191,7 +196,7 @@ export async function rotateKeys(
   const rotation: Rotation = {
     values: 0,
     tools: 0,
-    deployment_key: await rotateDeploymentKey(db, ring),
+    deployment_key: await rotateDeploymentKey(db, ring, total, actor),
     skipped_tools: [],
     unopened_tools: [],
   }
@@ -213,9 +218,14 @@ export async function rotateKeys(
     }
     progress(rotation.values, total)
     const last = rows.at(-1)
-    if (last === undefined) return rotation
+    if (last === undefined) break
     after = last.tool_id
   }
+  if (rotation.tools > 0 || rotation.deployment_key) {
+    const detail = { key: ring.currentId, ...rotation }
+    await joined(db, trx => recordAccess(trx, actor, [{ kind: 'keys', subject: '', action: 'rotated', detail }]))
+  }
+  return rotation
 }
 
 async function countOld(db: Kysely<Database>, ring: KeyRing): Promise<number> {
@@ -261,14 +271,25 @@ async function rotateTool(db: Kysely<Database>, ring: KeyRing, toolId: number): 
   })
 }
 
-async function rotateDeploymentKey(db: Kysely<Database>, ring: KeyRing): Promise<boolean> {
+/** Also notes, before anything is sealed anew, that a rotation of so many values begins: it may be killed before its end. */
+async function rotateDeploymentKey(
+  db: Kysely<Database>,
+  ring: KeyRing,
+  values: number,
+  actor: Actor,
+): Promise<boolean> {
   return await db.transaction().execute(async trx => {
     const stored = await trx
       .selectFrom('deployment_key')
       .select(['key_id as keyId', 'nonce', 'ciphertext'])
       .forUpdate()
       .executeTakeFirst()
-    if (stored === undefined || !isSealedByOldKey(ring, stored)) return false
+    const isOld = stored !== undefined && isSealedByOldKey(ring, stored)
+    if (isOld || values > 0) {
+      const detail = { key: ring.currentId, values, deployment_key: isOld }
+      await recordAccess(trx, actor, [{ kind: 'keys', subject: '', action: 'rotation begun', detail }])
+    }
+    if (!isOld) return false
     const { keyId, nonce, ciphertext } = sealDeploymentKey(ring, openedDeploymentKey(ring, stored))
     await trx.updateTable('deployment_key').set({ key_id: keyId, nonce, ciphertext }).execute()
     return true

@@ -1,7 +1,11 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database, Permission, UserKind } from '../db/tables.js'
+import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
+import { recordAccess } from '../updates/access-events.js'
+import type { Actor } from '../updates/audit.js'
 import { type Selection, selectRows } from './listing.js'
+import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
 export interface ListedUser {
@@ -17,15 +21,19 @@ export interface ListedUser {
 export async function createUser(
   db: Kysely<Database>,
   user: { email: string; kind: UserKind; permissions: Permission[] },
+  actor: Actor = operatorActor(),
 ): Promise<string> {
-  const row = await db
-    .insertInto('user_account')
-    .values({ ...user, permissions: sorted(user.permissions) })
-    .onConflict(conflict => conflict.doNothing())
-    .returning('id')
-    .executeTakeFirst()
-  if (row === undefined) throw new Refusal(`there is a user ${user.email} already`)
-  return row.id
+  return await joined(db, async trx => {
+    const row = await trx
+      .insertInto('user_account')
+      .values({ ...user, permissions: sorted(user.permissions) })
+      .onConflict(conflict => conflict.doNothing())
+      .returning('id')
+      .executeTakeFirst()
+    if (row === undefined) throw new Refusal(`there is a user ${user.email} already`)
+    await recordAccess(trx, actor, [{ kind: 'user', subject: row.id, action: 'created' }])
+    return row.id
+  })
 }
 
 const USERS = sql<ListedUser>`
@@ -72,7 +80,7 @@ export async function keepingAdministrator<T>(
     }
     return result
   }
-  return await (db.isTransaction ? within(db as Transaction<Database>) : db.transaction().execute(within))
+  return await joined(db, within)
 }
 
 /** Grants or takes a permission of a user; the next request sees it. Throws `Refusal`. */
@@ -81,19 +89,28 @@ export async function setUserPermission(
   email: string,
   permission: Permission,
   isGranted: boolean,
+  actor: Actor = operatorActor(),
 ): Promise<void> {
   await keepingAdministrator(db, async trx => {
     const id = await userId(trx, email)
     const permissions = withPermission(permission, isGranted)
     await trx.updateTable('user_account').set({ permissions }).where('id', '=', id).execute()
+    const action = `${isGranted ? 'granted' : 'revoked'} ${permission}`
+    await recordAccess(trx, actor, [{ kind: 'user', subject: id, action }])
   })
 }
 
 /** Lets a user in or shuts them out; the next request sees it. Throws `Refusal`. */
-export async function setUserActive(db: Kysely<Database>, email: string, active: boolean): Promise<void> {
+export async function setUserActive(
+  db: Kysely<Database>,
+  email: string,
+  active: boolean,
+  actor: Actor = operatorActor(),
+): Promise<void> {
   await keepingAdministrator(db, async trx => {
     const id = await userId(trx, email)
     await trx.updateTable('user_account').set({ active }).where('id', '=', id).execute()
+    await recordAccess(trx, actor, [{ kind: 'user', subject: id, action: active ? 'activated' : 'deactivated' }])
   })
 }
 
@@ -106,15 +123,23 @@ export interface ListedGroup {
 }
 
 /** Makes a group and answers the id. Throws `Refusal` when the name is taken. */
-export async function createGroup(db: Kysely<Database>, name: string, permissions: Permission[]): Promise<number> {
-  const row = await db
-    .insertInto('user_group')
-    .values({ name, permissions: sorted(permissions) })
-    .onConflict(conflict => conflict.doNothing())
-    .returning('id')
-    .executeTakeFirst()
-  if (row === undefined) throw new Refusal(`there is a group ${name} already`)
-  return row.id
+export async function createGroup(
+  db: Kysely<Database>,
+  name: string,
+  permissions: Permission[],
+  actor: Actor = operatorActor(),
+): Promise<number> {
+  return await joined(db, async trx => {
+    const row = await trx
+      .insertInto('user_group')
+      .values({ name, permissions: sorted(permissions) })
+      .onConflict(conflict => conflict.doNothing())
+      .returning('id')
+      .executeTakeFirst()
+    if (row === undefined) throw new Refusal(`there is a group ${name} already`)
+    await recordAccess(trx, actor, [{ kind: 'group', subject: String(row.id), action: 'created' }])
+    return row.id
+  })
 }
 
 const GROUPS = sql<ListedGroup>`
@@ -136,25 +161,39 @@ export async function setGroupPermission(
   group: string,
   permission: Permission,
   isGranted: boolean,
+  actor: Actor = operatorActor(),
 ): Promise<void> {
   await keepingAdministrator(db, async trx => {
     const id = await groupId(trx, group)
     const permissions = withPermission(permission, isGranted)
     await trx.updateTable('user_group').set({ permissions }).where('id', '=', id).execute()
+    const action = `${isGranted ? 'granted' : 'revoked'} ${permission}`
+    await recordAccess(trx, actor, [{ kind: 'group', subject: String(id), action }])
   })
 }
 
 /** Makes a user a member, or a manager, of a group; a manager who is made a member stays one. Throws `Refusal`. */
-export async function addMember(db: Kysely<Database>, group: string, email: string, isManager: boolean): Promise<void> {
-  const row = { user_id: await userId(db, email), user_group_id: await groupId(db, group), is_manager: isManager }
-  await db
-    .insertInto('user_group_member')
-    .values(row)
-    .onConflict(conflict => {
-      const same = conflict.columns(['user_id', 'user_group_id'])
-      return isManager ? same.doUpdateSet({ is_manager: true }) : same.doNothing()
-    })
-    .execute()
+export async function addMember(
+  db: Kysely<Database>,
+  group: string,
+  email: string,
+  isManager: boolean,
+  actor: Actor = operatorActor(),
+): Promise<void> {
+  await joined(db, async trx => {
+    const id = await groupId(trx, group)
+    const row = { user_id: await userId(trx, email), user_group_id: id, is_manager: isManager }
+    await trx
+      .insertInto('user_group_member')
+      .values(row)
+      .onConflict(conflict => {
+        const same = conflict.columns(['user_id', 'user_group_id'])
+        return isManager ? same.doUpdateSet({ is_manager: true }) : same.doNothing()
+      })
+      .execute()
+    const action = isManager ? 'manager added' : 'member added'
+    await recordAccess(trx, actor, [{ kind: 'group', subject: String(id), action, person: email }])
+  })
 }
 
 /**
@@ -166,6 +205,7 @@ export async function removeMember(
   group: string,
   email: string,
   onlyManager: boolean,
+  actor: Actor = operatorActor(),
 ): Promise<void> {
   await keepingAdministrator(db, async trx => {
     const [user, id] = [await userId(trx, email), await groupId(trx, group)]
@@ -177,6 +217,8 @@ export async function removeMember(
     if (numAffectedRows === 0n) {
       throw new Refusal(`${email} is not a ${onlyManager ? 'manager' : 'member'} of the group ${group}`)
     }
+    const action = onlyManager ? 'manager removed' : 'member removed'
+    await recordAccess(trx, actor, [{ kind: 'group', subject: String(id), action, person: email }])
   })
 }
 

@@ -6,6 +6,7 @@ import { personaResource } from '../persona/resource.js'
 import { contentOf } from '../persona/rules.js'
 import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
+import type { Actor } from '../updates/audit.js'
 import { changePersona } from './apply/personas.js'
 import { type Selection, selectRows } from './listing.js'
 import { operatorActor } from './operator.js'
@@ -82,6 +83,7 @@ export async function shareAgent(
   id: number,
   shares: Shares,
   level: ShareLevel | null,
+  actor: Actor = operatorActor(),
 ): Promise<{ version: number; changed: boolean }> {
   return await inTransaction(database, { rollback: false }, async trx => {
     const users: string[] = []
@@ -101,7 +103,7 @@ export async function shareAgent(
           groups: withShares(state.groups, groups, level),
         }
       },
-      operatorActor(),
+      actor,
     )
     if (result === undefined) throw new Refusal(`there is no agent ${id}`)
     return { version: result.version, changed: result.changes.length > 0 }

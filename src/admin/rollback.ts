@@ -12,6 +12,7 @@ import type { DefinitionLimits } from '../tool/definition/index.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
 import type { ToolState } from '../tool/state.js'
+import type { Actor } from '../updates/audit.js'
 import { lockState } from '../updates/engine.js'
 import { changePersona } from './apply/personas.js'
 import { changeTool, checkedDefinition, decideAsOperator, type GivenTool } from './apply/tools.js'
@@ -35,6 +36,7 @@ export async function rollbackPersona(
   database: Pick<ServiceDatabase, 'db'>,
   id: number,
   version: number,
+  actor: Actor = operatorActor(),
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: false }, async trx => {
     const state = await lockState(trx, personaResource, id, OPERATOR)
@@ -46,7 +48,7 @@ export async function rollbackPersona(
       ...Object.fromEntries(differences.map(({ field, to }) => [field, to])),
     }
     await requireReferences(trx, state, content)
-    const result = await changePersona(trx, id, () => content, operatorActor())
+    const result = await changePersona(trx, id, () => content, actor)
     if (result === undefined) throw new Refusal(`there is no agent ${id}`)
     return { version: result.version, fields: result.changes.map(change => change.field), left: [] }
   })
@@ -91,6 +93,7 @@ export async function rollbackTool(
   id: number,
   version: number,
   limits: Partial<DefinitionLimits> = {},
+  actor: Actor = operatorActor(),
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: false }, async trx => {
     const state = await lockState(trx, toolResource, id, OPERATOR)
@@ -98,7 +101,7 @@ export async function rollbackTool(
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
     const given = await givenByHistory(trx, state, differences, limits)
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
-    const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), operatorActor())
+    const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), actor)
     if (result === undefined) throw new Refusal(`there is no tool ${id}`)
     return { version: result.version, fields: result.changes.map(change => change.field), left }
   })

@@ -34,12 +34,12 @@ export async function readStatus(db: Kysely<Database>, ring: KeyRing) {
     counts: counts[0] ?? {},
     keys: await keyStatus(db, ring),
     recent_changes: (await listAudit(db, {}, { limit: RECENT_CHANGES })).map(
-      ({ at, resource_kind, resource_id, version_after, actor, fields }) => ({
+      ({ at, kind, subject, number, actor, action, fields }) => ({
         at,
-        resource: `${resource_kind === 'tool' ? 'tool' : 'agent'}:${resource_id}`,
-        version: version_after,
+        resource: subject === '' ? kind : `${kind}:${subject}`,
+        version: number,
         actor,
-        fields,
+        fields: fields ?? [action],
       }),
     ),
   }

@@ -1,7 +1,11 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { mintToken } from '../auth/token.js'
 import type { Database, Permission } from '../db/tables.js'
+import { joined } from '../db/transaction.js'
+import { recordAccess } from '../updates/access-events.js'
+import type { Actor } from '../updates/audit.js'
 import { type Selection, selectRows } from './listing.js'
+import { operatorActor } from './operator.js'
 import { userId } from './people.js'
 import { Refusal } from './refusal.js'
 
@@ -41,22 +45,30 @@ export interface ListedToken {
 }
 
 /** Makes a token for an existing user, by email or id. Throws `Refusal` when the user or a bound resource does not exist. */
-export async function createToken(db: Kysely<Database>, request: TokenRequest): Promise<IssuedToken> {
-  const user = await db
-    .selectFrom('user_account')
-    .select(['id', 'kind'])
-    .where('id', '=', await userId(db, request.email))
-    .executeTakeFirstOrThrow()
-  await requireResources(db, 'persona', request.personaIds ?? [])
-  await requireResources(db, 'tool', request.toolIds ?? [])
-  return await insertToken(db, {
-    user_id: user.id,
-    kind: user.kind,
-    scopes: listOrNull(request.scopes),
-    persona_ids: listOrNull(request.personaIds),
-    tool_ids: listOrNull(request.toolIds),
-    requires_if_match: request.requireIfMatch ?? false,
-    expiresInS: request.expiresInS === undefined ? DEFAULT_TOKEN_LIFE_S : request.expiresInS,
+export async function createToken(
+  db: Kysely<Database>,
+  request: TokenRequest,
+  actor: Actor = operatorActor(),
+): Promise<IssuedToken> {
+  return await joined(db, async trx => {
+    const user = await trx
+      .selectFrom('user_account')
+      .select(['id', 'kind'])
+      .where('id', '=', await userId(trx, request.email))
+      .executeTakeFirstOrThrow()
+    await requireResources(trx, 'persona', request.personaIds ?? [])
+    await requireResources(trx, 'tool', request.toolIds ?? [])
+    const issued = await insertToken(trx, {
+      user_id: user.id,
+      kind: user.kind,
+      scopes: listOrNull(request.scopes),
+      persona_ids: listOrNull(request.personaIds),
+      tool_ids: listOrNull(request.toolIds),
+      requires_if_match: request.requireIfMatch ?? false,
+      expiresInS: request.expiresInS === undefined ? DEFAULT_TOKEN_LIFE_S : request.expiresInS,
+    })
+    await recordAccess(trx, actor, [{ kind: 'token', subject: String(issued.id), action: 'created' }])
+    return issued
   })
 }
 
@@ -75,23 +87,32 @@ export async function listTokens(
 }
 
 /** Revokes a token; works on the next request. Answers false when it was revoked before. Throws `Refusal`. */
-export async function revokeToken(db: Kysely<Database>, id: number): Promise<boolean> {
-  const token = await db.selectFrom('token').select('revoked_at').where('id', '=', id).executeTakeFirst()
-  if (token === undefined) throw new Refusal(`there is no token ${id}`)
-  const revoked = await db
-    .updateTable('token')
-    .set({ revoked_at: sql<string>`clock_timestamp()` })
-    .where('id', '=', id)
-    .where('revoked_at', 'is', null)
-    .executeTakeFirst()
-  return revoked.numUpdatedRows > 0n
+export async function revokeToken(db: Kysely<Database>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
+  return await joined(db, async trx => {
+    const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).executeTakeFirst()
+    if (token === undefined) throw new Refusal(`there is no token ${id}`)
+    const { numUpdatedRows } = await trx
+      .updateTable('token')
+      .set({ revoked_at: sql<string>`clock_timestamp()` })
+      .where('id', '=', id)
+      .where('revoked_at', 'is', null)
+      .executeTakeFirst()
+    if (numUpdatedRows === 0n) return false
+    await recordAccess(trx, actor, [{ kind: 'token', subject: String(id), action: 'revoked' }])
+    return true
+  })
 }
 
 /**
  * Makes a new token with the rights and the length of life of an old one; the old one lives on for `overlapS` seconds, or
  * until it would have expired if that is sooner. Throws `Refusal` for a token that is gone, revoked or expired.
  */
-export async function rotateToken(db: Kysely<Database>, id: number, overlapS: number): Promise<IssuedToken> {
+export async function rotateToken(
+  db: Kysely<Database>,
+  id: number,
+  overlapS: number,
+  actor: Actor = operatorActor(),
+): Promise<IssuedToken> {
   return await db.transaction().execute(async trx => {
     const old = await trx
       .selectFrom('token as t')
@@ -113,7 +134,12 @@ export async function rotateToken(db: Kysely<Database>, id: number, overlapS: nu
       .set({ expires_at: sql<string>`least(expires_at, clock_timestamp() + make_interval(secs => ${overlapS}))` })
       .where('id', '=', id)
       .execute()
-    return await insertToken(trx, { ...old, expiresInS: old.life_s })
+    const issued = await insertToken(trx, { ...old, expiresInS: old.life_s })
+    await recordAccess(trx, actor, [
+      { kind: 'token', subject: String(id), action: `rotated to ${issued.id}` },
+      { kind: 'token', subject: String(issued.id), action: `rotated from ${id}` },
+    ])
+    return issued
   })
 }
 

@@ -1,4 +1,4 @@
-import type { CompiledQuery, Transaction } from 'kysely'
+import type { CompiledQuery, Kysely, Transaction } from 'kysely'
 import type { OpenDatabase } from './connection/pool.js'
 import { BEGIN, ROLLBACK } from './connection/session.js'
 import type { Database } from './tables.js'
@@ -31,6 +31,11 @@ export async function inTransaction<T>(
     if (error instanceof Rollback) return error.result as T // thrown above with what `work` answered
     throw error
   }
+}
+
+/** Runs `work` in the transaction that there is, or in one of its own. */
+export async function joined<T>(db: Kysely<Database>, work: (trx: Transaction<Database>) => Promise<T>): Promise<T> {
+  return await (db.isTransaction ? work(db as Transaction<Database>) : db.transaction().execute(work))
 }
 
 /** Runs one writing statement and rolls it back, in one round trip: what it answers is what the real one would. */

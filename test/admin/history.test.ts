@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import { verifyAudit } from '../../src/admin/audit.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { differenceBetween, readHistory } from '../../src/admin/history.js'
 import { Refusal } from '../../src/admin/refusal.js'
 import { rollbackPersona, rollbackTool } from '../../src/admin/rollback.js'

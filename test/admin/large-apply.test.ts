@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation, countOutcomes, PartlyApplied } from '../../src/admin/apply.js'
-import { verifyAudit } from '../../src/admin/audit.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { worldDatabase } from '../world.js'
 import { startAgentctl } from './agentctl.js'
 

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import t from 'tap'
-import { verifyAudit } from '../../src/admin/audit.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { pruneHistory } from '../../src/updates/prune.js'

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { verifyAudit } from '../../src/admin/audit.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from './agentctl.js'
 

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
-import { verifyAudit } from '../../src/admin/audit.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { type Config, readConfig } from '../../src/config.js'
 import { CommitUnknown, ServerUnfit } from '../../src/db/connection/database-error.js'
 import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'

@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { definitionOf } from '../../bench/definitions.js'
-import { verifyAudit } from '../../src/admin/audit.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { readConfig } from '../../src/config.js'
 import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import { openUrl } from '../../src/db/open.js'

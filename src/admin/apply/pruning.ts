@@ -4,11 +4,13 @@ import { databaseTimeMs } from '../../db/clock.js'
 import type { Database } from '../../db/tables.js'
 import { BLANK_AGENT } from '../../persona/fields.js'
 import { toolResource } from '../../tool/resource.js'
+import { recordAccess } from '../../updates/access-events.js'
 import { type Actor, auditColumns, auditEntry } from '../../updates/audit.js'
 import { lockState } from '../../updates/engine.js'
 import { type OrganisationDocument, SECTIONS, type SectionName } from '../document.js'
 import { type Catalogue, type StoredRow, TABLES } from './catalogue.js'
 import { changePersona } from './personas.js'
+import { ACCESS_KIND } from './reference-sections.js'
 import type { Outcome } from './report.js'
 import type { Plan } from './step.js'
 
@@ -133,6 +135,7 @@ export async function removeRow(
   }
   if (section === 'users') {
     await trx.updateTable('user_account').set({ active: false }).where('id', '=', String(row.id)).execute()
+    await recordAccess(trx, actor, [{ kind: 'user', subject: String(row.id), action: 'deactivated' }])
     return
   }
   if (section === 'tools') await auditRemoval(trx, Number(row.id), actor)
@@ -140,6 +143,8 @@ export async function removeRow(
     await sql`delete from ${sql.table(table)} where ${sql.ref(column)} = ${row.id}`.execute(trx)
   }
   await sql`delete from ${sql.table(TABLES[section].table)} where id = ${row.id}`.execute(trx)
+  const kind = ACCESS_KIND[section]
+  if (kind !== undefined) await recordAccess(trx, actor, [{ kind, subject: String(row.id), action: 'removed' }])
 }
 
 /** The last row of a tool's chain says that it was removed: `audit verify` knows by it why the tool is not there. */

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely'
 import type { Database } from '../../db/tables.js'
+import { type AccessChange, type AccessKind, recordAccess } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
 import { batches } from './batches.js'
 import { ascending, type Catalogue, type Id, type Matched, TABLES } from './catalogue.js'
@@ -103,17 +104,35 @@ export async function planReferenceSections(
       {
         rows: outcomes.filter(({ action }) => action !== 'unchanged').length,
         people: section === 'users' || section === 'groups',
-        run: async executor => {
+        run: async (executor, actor) => {
           const loose = executor as unknown as Loose
           for (const rows of batches(made)) await loose.insertInto(table).values(rows).execute()
           for (const { id, columns } of changed) {
             await loose.updateTable(table).set(columns).where('id', '=', id).execute()
           }
           for (const write of links) await write(loose)
+          await recordAccess(executor, actor, accessChanges(outcomes))
         },
       },
     ],
   }
+}
+
+/** The lists that decide on access, and the kinds of their events. */
+export const ACCESS_KIND: Partial<Record<SectionName, AccessKind>> = {
+  users: 'user',
+  groups: 'group',
+  oauth_configs: 'oauth_config',
+  mcp_servers: 'mcp_server',
+  document_sets: 'document_set',
+  user_files: 'user_file',
+}
+
+function accessChanges(outcomes: readonly Outcome[]): AccessChange[] {
+  return outcomes.flatMap(({ section, id, action }) => {
+    const kind = ACCESS_KIND[section]
+    return kind === undefined || action === 'unchanged' ? [] : [{ kind, subject: String(id), action }]
+  })
 }
 
 function valuesOf({ entry, loc }: Matched, shape: Shape, catalogue: Catalogue): Row {

@@ -189,7 +189,7 @@ async function share(call: Call, level: ShareLevel | null): Promise<undefined> {
     throw new UsageError('name somebody: --user EMAIL or --group GROUP')
   const database = await call.database()
   const id = await resourceId(database.db, 'persona', call.argument(0))
-  const { version, changed } = await shareAgent(database, id, shares, level)
+  const { version, changed } = await shareAgent(database, id, shares, level, call.actor)
   if (call.json) call.printJson({ id, version, changed })
   else call.print(changed ? `agent ${id} is now version ${version}` : `nothing to change, version ${version}`)
   return undefined
@@ -201,7 +201,7 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
   const what = `agent ${goes.id} ${goes.name}`
   const rest = `${goes.tools} tools and shares with ${goes.users} users, ${goes.groups} groups`
   const plan = { goes, lines: [`${what} would be deleted, with its ${rest}`] }
-  return await deleteAsked(call, what, plan, async () => await deleteAgent(database, goes.id))
+  return await deleteAsked(call, what, plan, async () => await deleteAgent(database, goes.id, call.actor))
 }
 
 /** A record for people: one field a line, texts of several lines below their name. */

@@ -5,7 +5,9 @@ import type { ServiceDatabase } from '../../db/transaction.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { openVault, type Vault } from '../../secrets/vault.js'
+import type { Actor } from '../../updates/audit.js'
 import { VERSION } from '../../version.js'
+import { operatorActor } from '../operator.js'
 import { Progress } from '../progress.js'
 import { Refusal } from '../refusal.js'
 import { type Cell, harmlessLines, jsonText, type Piece, rendered, tableLines } from '../terminal.js'
@@ -80,6 +82,7 @@ const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000', IDLE_IN_TRANSACTION_TIMEOUT_M
 /** One call of a subcommand: its arguments, its output, and the way to the database. */
 export class Call {
   readonly progress: Progress
+  #actor: Actor | undefined
   #config: Config | undefined
   #opened: Promise<OpenedDatabase> | undefined
 
@@ -97,6 +100,13 @@ export class Call {
   get config(): Config {
     this.#config ??= readConfig({ ...PATIENCE, ...this.env })
     return this.#config
+  }
+
+  /** Who gives this command, for the audit trail: its name with the options that were given, without their values. */
+  get actor(): Actor {
+    const options = Object.keys(this.values).map(name => ` --${name}`)
+    this.#actor ??= operatorActor(`agentctl ${this.command.name}${options.join('')}`)
+    return this.#actor
   }
 
   get json(): boolean {

@@ -3,7 +3,8 @@ import type { ResourceKind } from '../../db/tables.js'
 import { parseDateTime } from '../../schema/date-time.js'
 import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { pruneHistory } from '../../updates/prune.js'
-import { type AuditFilter, listAudit, verifyAudit } from '../audit.js'
+import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
+import { verifyAudit } from '../audit-verification.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from '../history.js'
 import type { Selection } from '../listing.js'
 import { resourceId } from '../resources.js'
@@ -68,28 +69,46 @@ export const historyCommands: Command[] = [
   },
   listCommand({
     name: 'audit list',
-    summary: 'Lists the audit trail, newest first.',
+    summary: 'Lists changes of agents, tools and access, newest first.',
     columns: [
       { field: 'at', title: 'TIME', whole: true },
       {
-        field: 'resource_id',
-        title: 'RESOURCE',
+        field: 'subject',
+        title: 'WHAT',
         whole: true,
-        show: row => resourceText(row.resource_kind, row.resource_id),
+        show: row => (row.subject ? `${row.kind}:${row.subject}` : row.kind),
       },
-      { field: 'version_after', title: 'VERSION' },
+      { field: 'number', title: 'VERSION' },
+      { field: 'action', title: 'CHANGE', show: row => row.fields?.join(', ') ?? row.action },
+      { field: 'person', title: 'WHOM' },
       { field: 'actor', title: 'BY' },
       { field: 'token_id', title: 'TOKEN' },
       { field: 'client_address', title: 'FROM' },
-      { field: 'fields', title: 'FIELDS' },
+      { field: 'command', title: 'COMMAND' },
+      { field: 'kind' },
+      { field: 'fields' },
+      { field: 'detail' },
       { field: 'resource_kind' },
+      { field: 'resource_id' },
       { field: 'version_before' },
+      { field: 'version_after' },
       { field: 'request_id' },
       { field: 'difference' },
       { field: 'hash' },
     ],
     options: {
       resource: RESOURCE_OPTION,
+      kind: {
+        type: 'string',
+        value: 'KIND',
+        choices: LISTED_KINDS,
+        description: 'Only changes of this kind; share: who has, owns or sees something.',
+      },
+      subject: {
+        type: 'string',
+        value: 'ID',
+        description: 'Only changes of what has this id, or that concern this email.',
+      },
       actor: { type: 'string', value: 'EMAIL', description: 'Only changes by this user (agentctl: the operator).' },
       since: { type: 'string', value: 'DATE', description: 'From this time on (RFC 3339, UTC without an offset).' },
       until: { type: 'string', value: 'DATE', description: 'Before this time.' },
@@ -195,8 +214,8 @@ async function rollbackCommand(call: Call): Promise<undefined> {
   const id = await resourceId(database.db, kind, call.argument(1))
   const result =
     kind === 'persona'
-      ? await rollbackPersona(database, id, target)
-      : await rollbackTool(database, await call.vault(), id, target, definitionLimitsOf(call.config.limits))
+      ? await rollbackPersona(database, id, target, call.actor)
+      : await rollbackTool(database, await call.vault(), id, target, definitionLimitsOf(call.config.limits), call.actor)
   if (call.json) {
     call.printJson(result)
     return undefined
@@ -223,9 +242,12 @@ async function resourceOf(call: Call): Promise<{ kind: ResourceKind; id: number 
 
 async function auditRows(call: Call, selection: Selection) {
   const [actor, since, until] = [call.text('actor'), dateOf(call, 'since'), dateOf(call, 'until')]
+  const [subject, kind] = [call.text('subject'), LISTED_KINDS.find(word => word === call.text('kind'))]
   const resource = await resourceOf(call)
   const filter: AuditFilter = {
     ...(resource && { resource }),
+    ...(kind !== undefined && { kind }),
+    ...(subject !== undefined && { subject }),
     ...(actor !== undefined && { actor }),
     ...(since !== undefined && { since }),
     ...(until !== undefined && { until }),

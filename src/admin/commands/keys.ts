@@ -93,9 +93,14 @@ export function printKeys(call: Call, { keys, tools_without_key, unopened }: Key
 async function rotateCommand(call: Call): Promise<number> {
   const ring = await call.ring()
   const { db } = await call.database()
-  const rotation = await rotateKeys(db, ring, (done, total) => {
-    call.progress.at('sealing secrets anew', done, total, 'values')
-  })
+  const rotation = await rotateKeys(
+    db,
+    ring,
+    (done, total) => {
+      call.progress.at('sealing secrets anew', done, total, 'values')
+    },
+    call.actor,
+  )
   if (call.json) call.printJson(rotation)
   else {
     const deployment = rotation.deployment_key ? ', and the deployment key' : ''

@@ -87,6 +87,7 @@ async function applyCommand(call: Call): Promise<number | undefined> {
 async function applyOptions(call: Call): Promise<ApplyOptions> {
   return {
     vault: await call.vault(),
+    actor: call.actor,
     env: null,
     envPrefix: call.config.secrets.applyEnvPrefix,
     plan: call.flag('plan'),

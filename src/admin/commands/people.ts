@@ -40,17 +40,21 @@ export const peopleCommands: Command[] = [
       const email = emailOf(call.argument(0))
       const kind: UserKind = call.flag('service-account') ? 'service_account' : 'person'
       const { db } = await call.database()
-      const id = await createUser(db, { email, kind, permissions: call.texts('permission').map(permissionOf) })
+      const id = await createUser(
+        db,
+        { email, kind, permissions: call.texts('permission').map(permissionOf) },
+        call.actor,
+      )
       if (call.json) call.printJson({ id, email, kind })
       else call.print(`created ${email} (${id}); a token: agentctl token create --for ${email}`)
       return undefined
     },
   },
   permissionCommand('user grant', 'Grants a permission to a user.', 'EMAIL', async (call, permission) => {
-    await setUserPermission((await call.database()).db, call.argument(0), permission, true)
+    await setUserPermission((await call.database()).db, call.argument(0), permission, true, call.actor)
   }),
   permissionCommand('user revoke', 'Takes a permission from a user.', 'EMAIL', async (call, permission) => {
-    await setUserPermission((await call.database()).db, call.argument(0), permission, false)
+    await setUserPermission((await call.database()).db, call.argument(0), permission, false, call.actor)
   }),
   activityCommand('user activate', 'Lets a user in again.', true),
   activityCommand('user deactivate', 'Shuts a user out: their tokens stop working with the next request.', false),
@@ -85,7 +89,12 @@ export const peopleCommands: Command[] = [
     options: { ...PERMISSION_OPTION, ...JSON_OPTION },
     run: async call => {
       const name = call.argument(0)
-      const id = await createGroup((await call.database()).db, name, call.texts('permission').map(permissionOf))
+      const id = await createGroup(
+        (await call.database()).db,
+        name,
+        call.texts('permission').map(permissionOf),
+        call.actor,
+      )
       if (call.json) call.printJson({ id, name })
       else call.print(`created group ${id} ${name}`)
       return undefined
@@ -96,23 +105,23 @@ export const peopleCommands: Command[] = [
     'Grants a permission to every member of a group.',
     'GROUP',
     async (call, permission) => {
-      await setGroupPermission((await call.database()).db, call.argument(0), permission, true)
+      await setGroupPermission((await call.database()).db, call.argument(0), permission, true, call.actor)
     },
   ),
   permissionCommand('group revoke', 'Takes a permission from a group.', 'GROUP', async (call, permission) => {
-    await setGroupPermission((await call.database()).db, call.argument(0), permission, false)
+    await setGroupPermission((await call.database()).db, call.argument(0), permission, false, call.actor)
   }),
   memberCommand('group member add', 'Makes a user a member of a group.', (call, db) =>
-    addMember(db, call.argument(0), call.argument(1), false),
+    addMember(db, call.argument(0), call.argument(1), false, call.actor),
   ),
   memberCommand('group member remove', 'Takes a user out of a group.', (call, db) =>
-    removeMember(db, call.argument(0), call.argument(1), false),
+    removeMember(db, call.argument(0), call.argument(1), false, call.actor),
   ),
   memberCommand('group manager add', 'Makes a user a manager of a group.', (call, db) =>
-    addMember(db, call.argument(0), call.argument(1), true),
+    addMember(db, call.argument(0), call.argument(1), true, call.actor),
   ),
   memberCommand('group manager remove', 'Makes a manager of a group a plain member.', (call, db) =>
-    removeMember(db, call.argument(0), call.argument(1), true),
+    removeMember(db, call.argument(0), call.argument(1), true, call.actor),
   ),
   listCommand({
     name: 'group list',
@@ -150,7 +159,7 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
     `${goes.email} would be deleted, with ${goes.tokens} tokens, ${goes.groups} memberships, ${goes.shares.length} shares`,
     ...owned.flatMap(([what, ids]) => (ids.length > 0 ? [`${what} ${ids.join(', ')} would go to ${goes.heir}`] : [])),
   ]
-  const remove = async () => await deleteUser(database, await call.vault(), user, heir)
+  const remove = async () => await deleteUser(database, await call.vault(), user, heir, call.actor)
   return await deleteAsked(call, goes.email, { goes, lines }, remove)
 }
 
@@ -188,7 +197,7 @@ function activityCommand(name: string, summary: string, active: boolean): Comman
     positionals: ['EMAIL'],
     options: {},
     run: async call => {
-      await setUserActive((await call.database()).db, call.argument(0), active)
+      await setUserActive((await call.database()).db, call.argument(0), active, call.actor)
       call.print(`${call.argument(0)} is ${active ? 'active' : 'inactive'}`)
       return undefined
     },

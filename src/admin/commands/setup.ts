@@ -101,8 +101,8 @@ async function initCommand(call: Call): Promise<undefined> {
     throw new Refusal(`there is an administrator already, ${there}: agentctl token create --for ${there}`)
   }
   const issued = await database.db.transaction().execute(async trx => {
-    await createUser(trx, { email, kind: 'person', permissions: ['admin'] })
-    return await createToken(trx, { email })
+    await createUser(trx, { email, kind: 'person', permissions: ['admin'] }, call.actor)
+    return await createToken(trx, { email }, call.actor)
   })
   if (call.json) {
     call.printJson({ migrations, email, ...issued })

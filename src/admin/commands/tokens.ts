@@ -68,7 +68,7 @@ export const tokenCommands: Command[] = [
     options: {},
     run: async call => {
       const id = call.id(0)
-      const revoked = await revokeToken((await call.database()).db, id)
+      const revoked = await revokeToken((await call.database()).db, id, call.actor)
       call.print(revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
       return undefined
     },
@@ -88,7 +88,7 @@ export const tokenCommands: Command[] = [
     run: async call => {
       const overlap = call.text('overlap') ?? '24h'
       const overlapS = overlap === '0' ? 0 : durationS(overlap, '--overlap')
-      show(call, await rotateToken((await call.database()).db, call.id(0), overlapS))
+      show(call, await rotateToken((await call.database()).db, call.id(0), overlapS, call.actor))
       return undefined
     },
   },
@@ -109,7 +109,7 @@ async function createCommand(call: Call): Promise<undefined> {
     requireIfMatch: call.flag('require-if-match'),
     ...(expiresInS !== undefined && { expiresInS }),
   }
-  show(call, await createToken(db, request))
+  show(call, await createToken(db, request, call.actor))
   return undefined
 }
 

@@ -268,7 +268,7 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
   if (goes.agents.length > 0) {
     lines.push(`these agents would lose it, each with a new version: ${goes.agents.join(', ')}`)
   }
-  return await deleteAsked(call, what, { goes, lines }, async () => await deleteTool(database, goes.id))
+  return await deleteAsked(call, what, { goes, lines }, async () => await deleteTool(database, goes.id, call.actor))
 }
 
 async function validateCommand(call: Call): Promise<number | undefined> {

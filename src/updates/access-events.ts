@@ -1,0 +1,219 @@
+import { randomUUID } from 'node:crypto'
+import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
+import type { Database } from '../db/tables.js'
+import { type Actor, commitment, GENESIS_HASH, sha256 } from './audit.js'
+
+/**
+ * What decides on access beside agents and tools, and how its state reads as JSON text: an event records the state after the
+ * change, and `audit verify` compares the last one with what is stored.
+ */
+const STATES = {
+  user: sql`select id::text as subject, email as person,
+      json_build_object('kind', kind, 'active', active, 'permissions', permissions) as detail from user_account`,
+  group: sql`select id::text as subject, null as person, json_build_object('name', name, 'permissions', permissions,
+        'members', array(select user_id from user_group_member m where m.user_group_id = g.id and not is_manager order by 1),
+        'managers', array(select user_id from user_group_member m where m.user_group_id = g.id and is_manager order by 1)
+      ) as detail from user_group g`,
+  token: sql`select id::text as subject, (select email from user_account u where u.id = user_id) as person, json_build_object('user', user_id, 'hash', encode(hash, 'hex'),
+        'scopes', scopes, 'persona_ids', persona_ids, 'tool_ids', tool_ids, 'requires_if_match', requires_if_match,
+        'expires_at', ${utc('expires_at')}, 'revoked_at', ${utc('revoked_at')}) as detail from token`,
+  document_set: sql`select id::text as subject, null as person, json_build_object('is_public', is_public,
+        'users', array(select user_id from document_set_user where document_set_id = s.id order by 1),
+        'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1)
+      ) as detail from document_set s`,
+  mcp_server: ownedBy('mcp_server'),
+  oauth_config: ownedBy('oauth_config'),
+  user_file: ownedBy('user_file'),
+} as const satisfies Record<string, RawBuilder<unknown>>
+
+export type StatefulKind = keyof typeof STATES
+/** What an event is about. `keys`, `apply`, `prune` and `erasure` are acts without a state of their own. */
+export type AccessKind = StatefulKind | 'keys' | 'apply' | 'prune' | 'erasure'
+
+export const STATEFUL_KINDS = Object.keys(STATES) as StatefulKind[] // the keys of this very record
+export const ACCESS_KINDS: readonly AccessKind[] = [...STATEFUL_KINDS, 'keys', 'apply', 'prune', 'erasure']
+
+/** A change of access. `subject` is an id, or of a kind without subjects the empty text. */
+export interface AccessChange {
+  kind: AccessKind
+  subject: string
+  /** In the past: `created`, `deactivated`. */
+  action: string
+  /** Whom it concerns, in clear text, where no state says so any more. */
+  person?: string
+  /** What to record where the kind has no state. */
+  detail?: unknown
+}
+
+/** One access event. Hashes are hex, `at` is UTC with microseconds, `detail` is JSON text. */
+export interface AccessEvent {
+  kind: string
+  subject: string
+  number: number
+  at: string
+  action: string
+  actor: string
+  request_id: string
+  client_address: string
+  command: string | null
+  salt: string | null
+  identity_hash: string
+  person: string | null
+  person_salt: string | null
+  person_hash: string | null
+  detail: string
+  previous_hash: string
+  hash: string
+}
+
+/** The state of a subject as JSON text, and its clear text. */
+export interface AccessState {
+  subject: string
+  person: string | null
+  detail: string
+}
+
+const CHANGES_AT_ONCE = 500
+
+/**
+ * Adds an event for each change of access to the chain of its subject, in the transaction that made the changes. The chains
+ * are locked until it ends.
+ */
+export async function recordAccess(
+  trx: Transaction<Database>,
+  actor: Actor,
+  changes: readonly AccessChange[],
+): Promise<void> {
+  for (let from = 0; from < changes.length; from += CHANGES_AT_ONCE) {
+    await recordSome(trx, actor, changes.slice(from, from + CHANGES_AT_ONCE))
+  }
+}
+
+async function recordSome(trx: Transaction<Database>, actor: Actor, changes: readonly AccessChange[]): Promise<void> {
+  const chains = await lockChains(trx, changes)
+  const states = new Map<string, AccessState>()
+  for (const kind of STATEFUL_KINDS) {
+    const subjects = changes.filter(change => change.kind === kind).map(({ subject }) => subject)
+    for (const state of await readStates(trx, kind, subjects)) states.set(nameOf(kind, state.subject), state)
+  }
+  const events: AccessEvent[] = []
+  for (const change of changes) {
+    const name = nameOf(change.kind, change.subject)
+    const chain = chains.get(name)
+    if (chain === undefined) throw new Error(`the chain ${name} is missing`)
+    const event = accessEvent(change, states.get(name), actor, chain)
+    chains.set(name, { ...chain, number: event.number, hash: event.hash })
+    events.push(event)
+  }
+  await store(trx, events, [...chains.values()])
+}
+
+interface ChainHead {
+  kind: string
+  subject: string
+  number: number
+  hash: string
+  at: string
+}
+
+function nameOf(kind: string, subject: string): string {
+  return `${kind} ${subject}`
+}
+
+/** Locks the chains, new ones too, always in one order. */
+async function lockChains(
+  trx: Transaction<Database>,
+  changes: readonly AccessChange[],
+): Promise<Map<string, ChainHead>> {
+  const wanted = sql`json_to_recordset(${JSON.stringify(changes)}::json) wanted (kind text, subject text)`
+  await sql`
+    insert into access_chain (kind, subject, number, hash)
+    select distinct kind, subject, 0, decode(${GENESIS_HASH}, 'hex') from ${wanted} order by 1, 2
+    on conflict do nothing`.execute(trx)
+  const { rows } = await sql<ChainHead>`
+    select kind, subject, number, encode(hash, 'hex') as hash,
+      to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as at
+    from access_chain where (kind, subject) in (select kind, subject from ${wanted})
+    order by 1, 2 for update`.execute(trx)
+  return new Map(rows.map(row => [nameOf(row.kind, row.subject), row]))
+}
+
+/** The states of some subjects of a kind; of all where `subjects` is absent. */
+export async function readStates(
+  db: Kysely<Database>,
+  kind: StatefulKind,
+  subjects?: readonly string[],
+): Promise<AccessState[]> {
+  if (subjects?.length === 0) return []
+  const { rows } = await sql<AccessState>`
+    select subject, person, detail::text as detail from (${STATES[kind]}) state
+    where ${subjects ?? null}::text[] is null or subject = any(${subjects ?? null}::text[])`.execute(db)
+  return rows
+}
+
+function accessEvent(
+  change: AccessChange,
+  state: AccessState | undefined,
+  actor: Actor,
+  { number, hash, at }: ChainHead,
+): AccessEvent {
+  const person = change.person ?? state?.person ?? null
+  const [salt, personSalt] = [randomUUID(), randomUUID()]
+  const event = {
+    kind: change.kind,
+    subject: change.subject,
+    number: number + 1,
+    at,
+    action: change.action,
+    actor: actor.name,
+    request_id: actor.requestId,
+    client_address: actor.clientAddress,
+    command: actor.command,
+    salt,
+    identity_hash: commitment(salt, actor.name, actor.clientAddress),
+    person,
+    person_salt: person === null ? null : personSalt,
+    person_hash: person === null ? null : commitment(personSalt, person),
+    detail: state?.detail ?? JSON.stringify(change.detail ?? null),
+    previous_hash: hash,
+  }
+  return { ...event, hash: sha256(eventText(event)) }
+}
+
+/** The text whose SHA-256 is the hash of an event: its fields in a fixed order, people by their commitments. */
+export function eventText(event: Omit<AccessEvent, 'hash'>): string {
+  const { kind, subject, number, at, action, identity_hash, request_id, command, person_hash, previous_hash } = event
+  const detailHash = sha256(event.detail)
+  return JSON.stringify([
+    ...[kind, subject, number, at, action, identity_hash, request_id, command, person_hash, detailHash, previous_hash],
+  ])
+}
+
+async function store(
+  trx: Transaction<Database>,
+  events: readonly AccessEvent[],
+  chains: readonly ChainHead[],
+): Promise<void> {
+  await sql`
+    insert into access_event (kind, subject, number, at, action, actor, request_id, client_address, command, salt,
+      identity_hash, person, person_salt, person_hash, detail, previous_hash, hash)
+    select kind, subject, number, at, action, actor, request_id, client_address, command, salt,
+      decode(identity_hash, 'hex'), person, person_salt, decode(person_hash, 'hex'), detail::json,
+      decode(previous_hash, 'hex'), decode(hash, 'hex')
+    from json_to_recordset(${JSON.stringify(events)}::json) given (kind text, subject text, number integer, at timestamptz,
+      action text, actor text, request_id text, client_address text, command text, salt text, identity_hash text,
+      person text, person_salt text, person_hash text, detail text, previous_hash text, hash text)`.execute(trx)
+  await sql`
+    update access_chain c set number = given.number, hash = decode(given.hash, 'hex')
+    from json_to_recordset(${JSON.stringify(chains)}::json) given (kind text, subject text, number integer, hash text)
+    where c.kind = given.kind and c.subject = given.subject`.execute(trx)
+}
+
+function utc(column: string): RawBuilder<string> {
+  return sql`to_char(${sql.ref(column)} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
+}
+
+function ownedBy(table: string): RawBuilder<unknown> {
+  return sql`select id::text as subject, null as person, json_build_object('owner', to_jsonb(owned) -> 'owner_id') as detail
+    from ${sql.table(table)} owned`
+}
