@@ -1,7 +1,17 @@
 import t from 'tap'
 import { InvalidRequest } from '../../src/errors.js'
 import { inspection } from '../../src/tool/definition/check/check.js'
-import { checkDefinition, compareDefinitions, toFunctions } from '../../src/tool/definition/index.js'
+import { completion } from '../../src/tool/definition/complete/complete.js'
+import {
+  type AgentTool,
+  checkAgentTools,
+  checkDefinition,
+  checkForTarget,
+  compareDefinitions,
+  completeDefinition,
+  toFunctions,
+} from '../../src/tool/definition/index.js'
+import { targetCheck } from '../../src/tool/definition/targets/report.js'
 import { type Family, families, partsOf } from './growth.js'
 
 const IS_FULL = process.env.TEST_CAMPAIGN === 'full'
@@ -11,6 +21,8 @@ const MOST_EXPONENT = 1.1
 /** A larger document leaves the processor's caches: what a plain reader of it costs beyond the proportion is granted to the check. */
 const SLACK = 0.1
 const MOST_CHECK_MS_PER_MB = 300
+/** A completion converts a document once and checks it at most three times. */
+const MOST_CHECKS_OF_COMPLETION = 4
 /** The function view and the comparison are bounded by what they make and compare, whatever the size of the document. */
 const MOST_OTHER_MS = 3000
 /** What a document may cost at any size: some rules are applied to as many operations as a definition may have. */
@@ -20,6 +32,7 @@ const MOST_STEP_MS = 15
 const LISTING_MS_PER_KEY = 0.0004
 const ROUNDS = 8
 
+type Json = Record<string, unknown>
 type Work = (definition: Record<string, unknown>, text: string) => void
 
 interface Measured {
@@ -91,8 +104,8 @@ function readPlainly(text: string): number {
 }
 
 function growsLinearly(points: readonly Measured[]): boolean {
-  const [, , largest] = points as [Measured, Measured, Measured]
-  if (largest.ms < FLOOR_MS) return true
+  const largest = points.at(-1) as Measured // one for each size
+  if (points.length === 1 || largest.ms < FLOOR_MS) return true
   if (largest.ms === Infinity) return false
   const exponent = exponentOf(
     points,
@@ -111,25 +124,36 @@ function shown(points: readonly Measured[]): string {
   return points.map(({ bytes, ms }) => `${Math.round(bytes / 1000)} kB ${ms.toFixed(1)} ms`).join(', ')
 }
 
-/** The function view of a definition that is accepted and not too large for it. */
-function functionsOf(definition: unknown): void {
+/** What makes functions, of a definition that is accepted and not too large for them. */
+function unlessTooLarge(work: () => void): void {
   try {
-    toFunctions(definition)
+    work()
   } catch (error) {
     if (!(error instanceof InvalidRequest)) throw error
   }
 }
 
+const COMPLETE_OPTIONS = { dropsUnsupported: true, server: 'https://given.example.com' }
+
+/** The same document as it is, and as one that says to be Swagger 2.0. */
+const VERSIONS: readonly [string, (definition: Record<string, unknown>) => Record<string, unknown>][] = [
+  ['', definition => definition],
+  [' as Swagger 2.0', definition => ({ ...definition, openapi: undefined, swagger: '2.0' })],
+]
+
 /** The longest step in ms, the shortest of a few attempts, as other work on the machine and collections only add. */
-function longestStepMs(definition: unknown, fine: number): number {
+function longestStepMs(begin: () => Generator<void, unknown>, fine: number): number {
   let best = Infinity
   for (let round = 0; round < ROUNDS && best > fine; round++) {
-    const steps = inspection(definition, {}, true)
+    const steps = begin()
     let longest = 0
     for (let isDone = false; !isDone; ) {
-      const ms = processorMs(() => {
-        isDone = steps.next().done === true
-      })
+      const ms = processorMs(() =>
+        unlessTooLarge(() => {
+          isDone = true
+          isDone = steps.next().done === true
+        }),
+      )
       longest = Math.max(longest, ms)
     }
     best = Math.min(best, longest)
@@ -166,24 +190,76 @@ t.test('growth: the check takes time in proportion to the document, and little o
   }
 })
 
-t.test('growth: the function view and the comparison are bounded by what they may make', async t => {
+t.test('growth: a completion takes time in proportion to the document, and that of a few checks', async t => {
+  for (const { family, bytes } of definitions) {
+    const isFine = (points: readonly Measured[]) =>
+      growsLinearly(points) &&
+      points.every(
+        point => point.ms <= Math.max(FLOOR_MS, (MOST_CHECKS_OF_COMPLETION * MOST_CHECK_MS_PER_MB * point.bytes) / 1e6),
+      )
+    for (const [name, versionOf] of VERSIONS) {
+      const complete: Work = definition => void completeDefinition(versionOf(definition), COMPLETE_OPTIONS)
+      // It makes of the check what is linear already, so that the full campaign alone looks at three sizes.
+      const points = measure(family, IS_FULL ? [bytes / 2, bytes, bytes * 2] : [bytes], complete, isFine)
+      t.ok(isFine(points), `${family.name}${name}: ${shown(points)}`)
+    }
+  }
+})
+
+t.test('growth: functions, comparison and targets are bounded by what they may make', async t => {
   for (const { family, bytes } of definitions) {
     const isFine = (points: readonly Measured[]) => points.every(point => point.ms <= MOST_OTHER_MS)
-    const functions = measure(family, [bytes], functionsOf, isFine)
+    const functions = measure(family, [bytes], definition => unlessTooLarge(() => toFunctions(definition)), isFine)
     t.ok(isFine(functions), `functions of ${family.name}: ${shown(functions)}`)
     const compare: Work = (definition, text) => {
       compareDefinitions(definition, { ...(JSON.parse(text) as object), 'x-other': 1 })
     }
     const compared = measure(family, [bytes], compare, isFine)
     t.ok(isFine(compared), `comparison of ${family.name}: ${shown(compared)}`)
+    const judge: Work = definition => unlessTooLarge(() => checkForTarget(definition, 'gemini'))
+    const judged = measure(family, [bytes], judge, isFine)
+    t.ok(isFine(judged), `target of ${family.name}: ${shown(judged)}`)
   }
 })
 
-t.test('growth: no step of the check is long, so that it never holds the event loop', async t => {
+t.test(
+  'growth: an agent with hostile tools costs what its tools cost, and one of them does not hide the others',
+  async t => {
+    const bytes = IS_FULL ? 512_000 : 30_000
+    const tools: AgentTool[] = families.map((family, id) => {
+      const definition = JSON.parse(JSON.stringify(family.make(partsOf(family, bytes)))) as unknown
+      return { id, name: family.name, definition }
+    })
+    const started = process.cpuUsage()
+    const report = await checkAgentTools(tools, 'anthropic')
+    const used = process.cpuUsage(started)
+    t.same(
+      report.tools.map(each => each.id),
+      tools.map(each => each.id),
+    )
+    t.ok(report.tools.some(each => each.functions > 0) && report.tools.some(each => each.refused !== undefined))
+    const ms = (used.user + used.system) / 1000
+    t.ok(ms <= tools.length * MOST_OTHER_MS, `${tools.length} tools: ${ms.toFixed(0)} ms`)
+  },
+)
+
+t.test('growth: no step is long, so that nothing here ever holds the event loop', async t => {
   for (const { family, bytes } of definitions) {
-    const definition = JSON.parse(JSON.stringify(family.make(partsOf(family, bytes)))) as unknown
+    const definition = JSON.parse(JSON.stringify(family.make(partsOf(family, bytes)))) as Record<string, unknown>
     const most = MOST_STEP_MS + mostKeys(definition) * LISTING_MS_PER_KEY
-    const longest = longestStepMs(definition, most)
-    t.ok(longest <= most, `${family.name}: ${longest.toFixed(1)} ms`)
+    // The others are made of the check's steps and a few of their own: a smaller document shows these.
+    const smaller = IS_FULL ? definition : (JSON.parse(JSON.stringify(family.make(partsOf(family, 30_000)))) as Json)
+    const works: [string, () => Generator<void, unknown>][] = [
+      ['check', () => inspection(definition, {}, true)],
+      ['target', () => targetCheck(smaller, 'anthropic', {})],
+      ...VERSIONS.map(([name, versionOf]): [string, () => Generator<void, unknown>] => [
+        `completion${name}`,
+        () => completion(versionOf(smaller), COMPLETE_OPTIONS),
+      ]),
+    ]
+    for (const [name, begin] of works) {
+      const longest = longestStepMs(begin, most)
+      t.ok(longest <= most, `${name} of ${family.name}: ${longest.toFixed(1)} ms`)
+    }
   }
 })

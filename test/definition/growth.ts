@@ -286,6 +286,39 @@ export const families: readonly Family[] = [
       ),
   },
   {
+    name: 'operations of one operationId',
+    bytes: 57,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          () => ({ get: operation('x') }),
+        ),
+      ),
+  },
+  {
+    name: 'operations that refer to as many bodies that are forms',
+    bytes: 190,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ post: operation(`o${i}`, { requestBody: { $ref: `#/components/requestBodies/B${i}` } }) }),
+        ),
+        {
+          components: {
+            requestBodies: record(
+              n,
+              i => `B${i}`,
+              () => ({ content: { 'multipart/form-data': {} } }),
+            ),
+          },
+        },
+      ),
+  },
+  {
     name: 'null operations',
     bytes: 20,
     make: n =>

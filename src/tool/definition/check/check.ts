@@ -26,6 +26,8 @@ export type DefinitionCheck =
 /** A check together with what the operations take in, for those who make something of a definition. */
 export interface Inspection {
   check: DefinitionCheck
+  /** All faults that were found, also those that `check` has no room for. */
+  faultCount: number
   /** Every operation that could be read, also when the check has faults elsewhere. */
   operations: OperationInput[]
   references: References | undefined
@@ -104,13 +106,14 @@ export function* inspection(definition: unknown, options: CheckOptions, collect:
     findings.faultCount > 0
       ? refusal(findings, limits).check
       : { ok: true, methods: rules.methods, warnings: findings.boundedWarnings() }
-  return { check, operations: rules.inputs, references, document: definition }
+  return { check, faultCount: findings.faultCount, operations: rules.inputs, references, document: definition }
 }
 
 function refusal(findings: Findings, limits: DefinitionLimits): Inspection {
   const faults = findings.boundedFaults(limits.faultBytes)
   return {
     check: { ok: false, faults, warnings: findings.boundedWarnings() },
+    faultCount: findings.faultCount,
     operations: [],
     references: undefined,
     document: undefined,

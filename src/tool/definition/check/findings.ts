@@ -142,27 +142,32 @@ export class Findings {
     return new Findings(this.faultCap - this.faults.length, warningRoom)
   }
 
-  /** The faults as they are answered: together at most `bytes` as JSON, the last one saying how many are left out. */
+  /** The faults as they are answered: see `boundFaults`. */
   boundedFaults(bytes: number): Fault[] {
-    const kept: Fault[] = []
-    let used = 2
-    for (const fault of this.faults) {
-      let size = sizeOf(fault)
-      let shown = fault
-      if (size > bytes / 2) {
-        shown = { ...fault, loc: fault.loc.map(key => shortKey(key, SHORT_LOC_STRING_CHARACTERS)) }
-        size = sizeOf(shown)
-      }
-      if (used + size > bytes) break
-      used += size
-      kept.push(shown)
-    }
-    return withRest(kept, this.faultCount)
+    return boundFaults(this.faults, this.faultCount, bytes)
   }
 
   boundedWarnings(): Finding[] {
     return withRest(this.warnings, this.warningCount)
   }
+}
+
+/** The first of `total` faults, together at most `bytes` as JSON, the last one saying how many are left out. */
+export function boundFaults(faults: readonly Fault[], total: number, bytes: number): Fault[] {
+  const kept: Fault[] = []
+  let used = 2
+  for (const fault of faults) {
+    let size = sizeOf(fault)
+    let shown = fault
+    if (size > bytes / 2) {
+      shown = { ...fault, loc: fault.loc.map(key => shortKey(key, SHORT_LOC_STRING_CHARACTERS)) }
+      size = sizeOf(shown)
+    }
+    if (used + size > bytes) break
+    used += size
+    kept.push(shown)
+  }
+  return withRest(kept, total)
 }
 
 /** Bytes of one fault as JSON in an answer, with its comma and room for the words about the rest. */

@@ -1,10 +1,11 @@
 import type { Fault, Loc } from '../../../errors.js'
-import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, inspection } from '../check/check.js'
+import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, type Inspection, inspection } from '../check/check.js'
+import { boundFaults, quote } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
 import { isObject } from '../check/references.js'
 import { inOneGo, inSlices } from '../check/slices.js'
 import { type Edit, EditedDocument } from './edits.js'
-import { generatedId, numbered } from './ids.js'
+import { generatedId, TakenNames } from './ids.js'
 import { convertSwagger, movedReference, serversOf, TooLarge } from './swagger.js'
 
 export interface CompletionOptions extends CheckOptions {
@@ -30,12 +31,15 @@ export interface Completion {
   check: DefinitionCheck
 }
 
-/** Faults that one round may repair. */
-const MOST_FAULTS = 20_000
-/** A repair may uncover what another rule says of it; more rounds than this no document was seen to need. */
-const MOST_ROUNDS = 6
+/** A definition that needs more edits is repaired as far as these go: nobody could read them. */
+const MOST_EDITS = 20_000
+/** A repair may uncover what another rule says of it. More rounds than this no real document was seen to need. */
+const MOST_ROUNDS = 2
+/** Characters of all path items together that are copied because several paths share them. */
+const MOST_COPIED_CHARACTERS = 1024 * 1024
 const PATH_FROM_PLACEHOLDER = /^the placeholder (".*") of the path is not declared/
 const REPAIRS_A_STEP = 20
+const MEMBERS_A_STEP = 1000
 const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
 const ANY_JSON = new Set(['*/*', 'application/*', 'text/json', 'application/x-json', 'application/javascript'])
 const TOOL_METHODS = new Set(['get', 'post', 'put', 'patch', 'delete'])
@@ -67,48 +71,59 @@ export async function completeDefinitionInSlices(
   return await inSlices(completion(definition, options), options.sliceMs)
 }
 
+/**
+ * Its time is that of the check: the definition is checked once, and once more after each round of repairs that changed something.
+ * A document that is not OpenAPI 3 costs only the first pass of the check over its values before it is converted.
+ */
 export function* completion(definition: unknown, options: CompletionOptions): Generator<void, Completion> {
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
-  const repair = new Repair(definition, options, limits)
-  const roomy: CheckOptions = {
-    ...options,
-    at: ['definition'],
-    limits: { ...limits, faults: MOST_FAULTS, faultBytes: Infinity },
+  const at = options.at ?? DEFAULT_AT
+  const roomy: CheckOptions = { ...options, at, limits: { ...limits, faults: MOST_EDITS, faultBytes: Infinity } }
+  const repair = new Repair(definition, { ...options, at }, limits)
+  repair.resolveRelativeServer()
+  let inspected = yield* inspection(repair.document.value, roomy, false)
+  if (yield* repair.prepare(inspected.check)) inspected = yield* inspection(repair.document.value, roomy, false)
+  for (let round = 0; round < MOST_ROUNDS && !inspected.check.ok; round++) {
+    if (!(yield* repair.mend(inspected.check.faults))) break
+    inspected = yield* inspection(repair.document.value, roomy, false)
   }
-  for (let round = 0; round < MOST_ROUNDS; round++) {
-    const { check } = yield* inspection(repair.document.value, roomy, false)
-    const before = repair.document.edits.length
-    if (round === 0) yield* repair.prepare(check)
-    if (!check.ok) yield* repair.mend(check.faults)
-    if (repair.document.edits.length === before) break
-  }
-  const { check } = yield* inspection(repair.document.value, { ...options, at: options.at ?? DEFAULT_AT }, false)
-  return { definition: repair.document.value, edits: repair.document.edits, dropped: repair.dropped, check }
+  const { document, dropped } = repair
+  return { definition: document.value, edits: document.edits, dropped, check: boundedCheck(inspected, limits) }
+}
+
+/** The check as it is answered: here more faults were collected than an answer names. */
+function boundedCheck({ check, faultCount }: Inspection, limits: DefinitionLimits): DefinitionCheck {
+  if (check.ok) return check
+  return { ...check, faults: boundFaults(check.faults.slice(0, limits.faults), faultCount, limits.faultBytes) }
 }
 
 /** The repairs of one definition. */
 class Repair {
   readonly document: EditedDocument
   readonly dropped: DroppedOperation[] = []
-  private ids: Set<string> | undefined
+  private ids: TakenNames | undefined
+  private bodyUses: Map<string, Loc[]> | undefined
+  private readonly mergedItems = new Map<string, Record<string, unknown>>()
+  private copiedCharacters = 0
 
   constructor(
     definition: unknown,
-    private readonly options: CompletionOptions,
+    private readonly options: CompletionOptions & { at: Loc },
     private readonly limits: DefinitionLimits,
   ) {
     this.document = new EditedDocument(definition)
   }
 
-  /** What is done whatever the faults are: the version, and a relative server when a better one is given. */
-  *prepare(check: DefinitionCheck): Generator<void> {
+  /** Makes OpenAPI 3 of what can be read as such. True if it did: the faults of that version must be looked for. */
+  *prepare(check: DefinitionCheck): Generator<void, boolean> {
     const { document } = this
+    const before = document.edits.length
     if (
       !check.ok &&
       check.faults.some(each => each.type === 'definition_too_deep' || each.type === 'definition_too_large')
     )
-      return
-    if (!isObject(document.value)) return
+      return false
+    if (!isObject(document.value)) return false
     const { openapi, swagger } = document.value
     if (openapi === undefined && (swagger === '2.0' || swagger === 2 || swagger === '2'))
       yield* this.convert(document.value)
@@ -122,29 +137,36 @@ class Repair {
         'the version is a text',
       )
     else if (openapi === '3') document.set(['openapi'], '3.0.0', 'openapi_completed', 'the version has a minor number')
-    this.resolveRelativeServer()
+    return document.edits.length > before
   }
 
-  *mend(faults: readonly Fault[]): Generator<void> {
+  /** One round of repairs; true if it changed something. */
+  *mend(faults: readonly Fault[]): Generator<void, boolean> {
+    const { edits } = this.document
+    const before = edits.length
     // What may be taken out of a list comes last, and from the end, so that it moves nothing that another repair means.
     const mayRemove = (fault: Fault) => REMOVING.has(fault.type)
     const inOrder = [...faults.filter(each => !mayRemove(each)), ...faults.filter(mayRemove).reverse()]
     for (const [i, fault] of inOrder.entries()) {
+      if (edits.length >= MOST_EDITS) break
       if (i % REPAIRS_A_STEP === 0) yield
-      this.mendOne(fault, fault.loc.slice(1))
+      yield* this.mendOne(fault, fault.loc.slice(this.options.at.length))
     }
+    return edits.length > before
   }
 
   private *convert(document: Record<string, unknown>): Generator<void> {
     try {
       const converted = yield* convertSwagger(document, this.limits.values)
       this.document.replaceAll(converted, 'swagger_converted', 'Swagger 2.0 was converted to OpenAPI 3.0.3')
+      this.resolveRelativeServer()
     } catch (error) {
       if (!(error instanceof TooLarge)) throw error
     }
   }
 
-  private resolveRelativeServer(): void {
+  /** The first server, when it is relative and a better one is given. */
+  resolveRelativeServer(): void {
     const { server } = this.options
     const url = this.document.at(['servers', 0, 'url'])
     if (server === undefined || typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
@@ -153,7 +175,7 @@ class Repair {
     this.document.set(['servers', 0, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
   }
 
-  private mendOne({ type, msg }: Fault, path: Loc): void {
+  private *mendOne({ type, msg }: Fault, path: Loc): Generator<void> {
     const { document } = this
     const last = path.at(-1)
     const value = document.at(path)
@@ -184,10 +206,11 @@ class Repair {
         this.makeExtension(path, value)
         break
       case 'operation_id_missing':
-        this.addId(path, 'the operation had no operationId; it is made of method and path')
+        yield* this.addId(path, 'the operation had no operationId; it is made of method and path')
         break
       case 'operation_id_duplicate':
-        if (last === 'operationId' && typeof value === 'string') this.renumberId(path, value)
+        if (last === 'operationId' && typeof value === 'string') yield* this.renumberId(path, value)
+        else if (last === '$ref') yield* this.mendSharedItem(path.slice(0, -1), msg)
         break
       case 'summary_missing':
         document.set(path, this.summaryFor(path), 'summary_added', 'the operation had neither summary nor description')
@@ -196,7 +219,7 @@ class Repair {
         this.declareParameter(path, msg)
         break
       case 'request_body_media_type_unsupported':
-        this.mendBody(path, value)
+        yield* this.mendBody(path, value)
         break
       case 'ref_unresolved':
       case 'ref_external':
@@ -293,27 +316,66 @@ class Repair {
     this.document.set([...holder, name], value, 'key_renamed', 'extensions begin with "x-"')
   }
 
-  private addId(path: Loc, msg: string): void {
-    const ids = this.takenIds()
+  private *addId(path: Loc, msg: string): Generator<void> {
+    const ids = yield* this.takenIds()
     const id = generatedId(String(path.at(-2)), String(path.at(-3)), ids)
-    ids.add(id)
     this.document.set(path, id, 'operation_id_added', msg)
   }
 
-  private renumberId(path: Loc, value: string): void {
-    const ids = this.takenIds()
-    const id = numbered(`${value}_${String(path.at(-2)).toLowerCase()}`, ids)
-    ids.add(id)
+  private *renumberId(path: Loc, value: string): Generator<void> {
+    const ids = yield* this.takenIds()
+    const id = ids.take(`${value}_${String(path.at(-2)).toLowerCase()}`)
     this.document.set(path, id, 'operation_id_renamed', `${JSON.stringify(value)} is the id of another operation`)
   }
 
+  /** A path that shares its operations with another one gets a copy of them with ids of its own, as long as that is small. */
+  private *mendSharedItem(path: Loc, msg: string): Generator<void> {
+    const { document } = this
+    const item = document.at(path)
+    if (!isObject(item) || this.copiedCharacters > MOST_COPIED_CHARACTERS) return
+    if (item.$ref !== undefined) {
+      const rest = typeof item.$ref === 'string' ? this.mergedItem(item.$ref) : undefined
+      if (rest === undefined) return
+      const { $ref: _, ...own } = item
+      const copy = { ...own, ...rest, ...own }
+      this.copiedCharacters += charactersOf(copy, MOST_COPIED_CHARACTERS - this.copiedCharacters)
+      if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
+      const reason = 'another path has the same operations; each operation has an id of its own'
+      document.set(path, copy, 'path_item_copied', reason)
+    }
+    for (const method of Object.keys(document.at(path) as object)) {
+      const id = document.at([...path, method, 'operationId'])
+      if (TOOL_METHODS.has(method.toLowerCase()) && typeof id === 'string' && msg.startsWith(`${quote(id)} is already`))
+        yield* this.renumberId([...path, method, 'operationId'], id)
+    }
+  }
+
+  /** The path item that a reference leads to with all that it refers to in turn, what stands earlier winning as in the check. */
+  private mergedItem(ref: string): Record<string, unknown> | undefined {
+    const known = this.mergedItems.get(ref)
+    if (known !== undefined) return known
+    const merged: Record<string, unknown> = {}
+    let next: unknown = ref
+    for (let hops = 0; typeof next === 'string' && hops <= this.limits.referenceHops; hops++) {
+      const layer = this.document.at(stepsOf(next))
+      if (!isObject(layer)) return undefined
+      for (const key of Object.keys(layer)) if (key !== '$ref' && !Object.hasOwn(merged, key)) merged[key] = layer[key]
+      next = layer.$ref
+    }
+    if (next !== undefined) return undefined
+    this.mergedItems.set(ref, merged)
+    return merged
+  }
+
   /** All operationIds of the document, also of what is not used, so that a new one is unlike each. */
-  private takenIds(): Set<string> {
+  private *takenIds(): Generator<void, TakenNames> {
     if (this.ids !== undefined) return this.ids
-    const ids = new Set<string>()
+    const ids = new TakenNames()
+    let count = 0
     for (const holder of [this.document.at(['paths']), this.document.at(['components', 'pathItems'])]) {
       for (const item of isObject(holder) ? Object.values(holder) : []) {
         for (const operation of isObject(item) ? Object.values(item) : []) {
+          if (++count % MEMBERS_A_STEP === 0) yield
           if (isObject(operation) && typeof operation.operationId === 'string') ids.add(operation.operationId)
         }
       }
@@ -341,7 +403,7 @@ class Repair {
   }
 
   /** A body of any type is JSON too. Otherwise the operations that send it are left out when that was asked for. */
-  private mendBody(path: Loc, content: unknown): void {
+  private *mendBody(path: Loc, content: unknown): Generator<void> {
     const { document } = this
     if (content === undefined || (isObject(content) && Object.keys(content).length === 0)) {
       document.set(path, { 'application/json': {} }, 'body_type_added', 'the body named no media type')
@@ -353,31 +415,46 @@ class Repair {
       const msg = `${any} takes JSON too`
       document.set([...path, 'application/json'], content[any], 'body_type_added', msg)
     } else if (this.options.dropsUnsupported) {
-      this.dropOperationsOf(path.slice(0, -1), Object.keys(content).slice(0, 3).join(', '))
+      yield* this.dropOperationsOf(path.slice(0, -1), Object.keys(content).slice(0, 3).join(', '))
     }
   }
 
-  private dropOperationsOf(body: Loc, types: string): void {
-    const [section, template, method] = body
-    if (section === 'paths' && body.length === 4 && body[3] === 'requestBody') {
-      this.dropOperation([section, template as string, method as string], types)
+  private *dropOperationsOf(body: Loc, types: string): Generator<void> {
+    if (body.at(-1) === 'requestBody' && TOOL_METHODS.has(String(body.at(-2)).toLowerCase())) {
+      this.dropOperation(body.slice(0, -1), types)
       return
     }
     // A body that stands elsewhere is left out with every operation that refers to it.
-    const pointer = `#/${body.map(step => String(step).replaceAll('~', '~0').replaceAll('/', '~1')).join('/')}`
+    const uses = (yield* this.usesOfBodies()).get(JSON.stringify(body.map(String))) ?? []
+    for (const operation of uses) this.dropOperation(operation, types)
+  }
+
+  /** The operations that refer to a body, by the place that they refer to. */
+  private *usesOfBodies(): Generator<void, Map<string, Loc[]>> {
+    if (this.bodyUses !== undefined) return this.bodyUses
+    const uses = new Map<string, Loc[]>()
     const paths = this.document.at(['paths'])
+    let count = 0
     for (const path of isObject(paths) ? Object.keys(paths) : []) {
       const item = this.document.at(['paths', path])
-      for (const key of isObject(item) ? Object.keys(item) : []) {
-        if (!TOOL_METHODS.has(key.toLowerCase())) continue
-        const used = this.document.at(['paths', path, key, 'requestBody', '$ref'])
-        if (used === pointer) this.dropOperation(['paths', path, key], types)
+      for (const method of isObject(item) ? Object.keys(item) : []) {
+        if (++count % MEMBERS_A_STEP === 0) yield
+        if (!TOOL_METHODS.has(method.toLowerCase())) continue
+        const ref = this.document.at(['paths', path, method, 'requestBody', '$ref'])
+        if (typeof ref !== 'string') continue
+        const place = JSON.stringify(stepsOf(ref))
+        const operations = uses.get(place) ?? []
+        operations.push(['paths', path, method])
+        uses.set(place, operations)
       }
     }
+    this.bodyUses = uses
+    return uses
   }
 
   private dropOperation(path: Loc, types: string): void {
-    const [, template, method] = path
+    if (this.document.at(path) === undefined) return
+    const [template, method] = path.slice(-2)
     const msg = `its body is ${types}: a model sends JSON only`
     this.document.remove(path, 'operation_dropped', msg)
     this.dropped.push({ method: String(method), path: String(template), msg })
@@ -388,11 +465,7 @@ class Repair {
     const named = /^[\w.-]+$/.test(ref) ? `#/components/schemas/${ref}` : undefined
     for (const target of [moved === ref ? undefined : moved, named]) {
       if (target === undefined) continue
-      const steps = target
-        .slice(2)
-        .split('/')
-        .map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
-      if (this.document.at(steps) === undefined) continue
+      if (this.document.at(stepsOf(target)) === undefined) continue
       this.document.set(
         path,
         target,
@@ -402,6 +475,34 @@ class Repair {
       return
     }
   }
+}
+
+/** The keys that a JSON pointer leads through, percent-decoded; those of any other reference lead nowhere. */
+function stepsOf(ref: string): string[] {
+  if (!ref.startsWith('#/')) return [ref]
+  let pointer = ref.slice('#/'.length)
+  try {
+    pointer = decodeURIComponent(pointer)
+  } catch {
+    // Percent signs that encode nothing stand for themselves.
+  }
+  return pointer.split('/').map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
+}
+
+/** Characters of all keys and strings of a value, not counted beyond `most`. Shared values count at every place. */
+function charactersOf(value: unknown, most: number): number {
+  let characters = 0
+  const pending: unknown[] = [value]
+  for (let at = pending.pop(); at !== undefined && characters <= most; at = pending.pop()) {
+    // Numbers, and what separates the members, count a few.
+    characters += typeof at === 'string' ? at.length : 4
+    if (typeof at !== 'object' || at === null) continue
+    for (const key of Object.keys(at)) {
+      characters += Array.isArray(at) ? 1 : key.length
+      pending.push((at as Record<string, unknown>)[key])
+    }
+  }
+  return characters
 }
 
 function firstSentence(text: string): string {

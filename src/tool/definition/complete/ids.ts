@@ -2,13 +2,40 @@ import { createHash } from 'node:crypto'
 
 const NAME_CHARACTERS = 64
 const HASH_CHARACTERS = 8
+/** Room for a number behind a name. */
+const NUMBER_CHARACTERS = 4
+
+/** The names of a document, which finds for each new one a form that none has. */
+export class TakenNames {
+  private readonly names = new Set<string>()
+  /** The last number that was given to a name, so that thousands of equal ones are not counted through each time. */
+  private readonly numbers = new Map<string, number>()
+
+  add(name: string): void {
+    this.names.add(name)
+  }
+
+  /** The name, or else with the first number that makes it unlike every one here; from now on it is one of them. */
+  take(name: string): string {
+    let chosen = name
+    let number = this.numbers.get(name) ?? 1
+    while (this.names.has(chosen)) chosen = `${name}_${++number}`
+    this.numbers.set(name, number)
+    this.names.add(chosen)
+    return chosen
+  }
+
+  has(name: string): boolean {
+    return this.names.has(name)
+  }
+}
 
 /**
- * An operationId of method and path, unlike every one in `taken`: the words of the path, then the method, as FastAPI and the usual
- * generators make it (`/items/{item_id}` and `get` give `items_item_id_get`). Longer than 64 characters it is cut and ends with a
- * hash of both, so that it does not depend on other operations.
+ * An operationId of method and path, unlike every one in `taken`, which has it from now on: the words of the path, then the method, as
+ * FastAPI and the usual generators make it (`/items/{item_id}` and `get` give `items_item_id_get`). Longer than 64 characters it is cut
+ * and ends with a hash of both, so that it does not depend on other operations.
  */
-export function generatedId(method: string, path: string, taken: ReadonlySet<string>): string {
+export function generatedId(method: string, path: string, taken: TakenNames): string {
   const verb = method.toLowerCase()
   const words = path
     .slice(0, 1024)
@@ -17,16 +44,9 @@ export function generatedId(method: string, path: string, taken: ReadonlySet<str
     .replace(/[^A-Za-z0-9]+/g, '_')
     .replace(/^_|_$/g, '')
   const whole = `${words === '' ? 'root' : words}_${verb}`
-  if (whole.length <= NAME_CHARACTERS && !taken.has(whole)) return whole
-  if (whole.length <= NAME_CHARACTERS - 4) return numbered(whole, taken)
+  const most = taken.has(whole) ? NAME_CHARACTERS - NUMBER_CHARACTERS : NAME_CHARACTERS
+  if (whole.length <= most) return taken.take(whole)
   const hash = createHash('sha256').update(`${verb} ${path}`).digest('hex').slice(0, HASH_CHARACTERS)
   const room = NAME_CHARACTERS - verb.length - HASH_CHARACTERS - 2
-  return numbered(`${words.slice(0, room)}_${verb}_${hash}`, taken)
-}
-
-/** The name, or else with the first number that makes it unlike every one in `taken`. */
-export function numbered(name: string, taken: ReadonlySet<string>): string {
-  let chosen = name
-  for (let i = 2; taken.has(chosen); i++) chosen = `${name}_${i}`
-  return chosen
+  return taken.take(`${words.slice(0, room)}_${verb}_${hash}`)
 }

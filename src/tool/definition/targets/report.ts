@@ -43,6 +43,8 @@ interface Facts {
   nestingLevels: number
   /** True if every object names all of its properties as required and takes no others. */
   isClosed: boolean
+  /** True if a definition of the function refers to itself, directly or by way of others. */
+  isRecursive: boolean
   /** What stands in its texts beside what they say. */
   texts: TextFault | undefined
 }
@@ -83,7 +85,8 @@ export async function checkForTargetInSlices(
   return await inSlices(targetCheck(definition, target, options), options.sliceMs)
 }
 
-function* targetCheck(definition: unknown, target: Target, options: CheckOptions): Generator<void, TargetCheck> {
+/** The one implementation: a sequence of short steps. */
+export function* targetCheck(definition: unknown, target: Target, options: CheckOptions): Generator<void, TargetCheck> {
   const inspected = yield* inspection(definition, options, true)
   const { check, operations } = inspected
   if (!check.ok) return { check }
@@ -217,7 +220,7 @@ function reasonsAgainstStrict(facts: Facts, strict: StrictRules): string[] {
     reasons.push(`it nests deeper than ${strict.nestingLevels} levels`)
   if (strict.enumValues !== undefined && facts.enumValues > strict.enumValues)
     reasons.push(`it lists more than ${strict.enumValues} values`)
-  if (!strict.takesRecursion && isRecursive(facts)) reasons.push('it refers to itself')
+  if (!strict.takesRecursion && facts.isRecursive) reasons.push('it refers to itself')
   return reasons
 }
 
@@ -261,16 +264,40 @@ function* factsOf(view: FunctionView, known: Map<unknown, Facts>): Generator<voi
     whole.isClosed &&= facts.isClosed
     whole.texts ??= facts.texts
   }
-  for (const name of Object.keys($defs ?? {})) {
-    if (known.get($defs?.[name])?.uses.has(name)) whole.uses.add(name)
-  }
-  if (Object.keys($defs ?? {}).length > 0) whole.keywords.add('$defs')
+  const names = Object.keys($defs ?? {})
+  whole.isRecursive = yield* leadsInCircles(names, name => known.get($defs?.[name])?.uses ?? new Set())
+  if (names.length > 0) whole.keywords.add('$defs')
   return whole
 }
 
-/** True if a definition of the function refers to itself. */
-function isRecursive({ uses }: Facts): boolean {
-  return uses.size > 0
+/** True if one of the names uses itself, be it by way of others: what remains when those that use nothing more are taken away. */
+function* leadsInCircles(
+  names: readonly string[],
+  usesOf: (name: string) => ReadonlySet<string>,
+): Generator<void, boolean> {
+  const open = new Map<string, number>()
+  const usedBy = new Map<string, string[]>()
+  let steps = 0
+  for (const name of names) {
+    const uses = usesOf(name)
+    open.set(name, uses.size)
+    for (const each of uses) {
+      if (++steps % STEP_MEMBERS === 0) yield
+      const users = usedBy.get(each) ?? []
+      users.push(name)
+      usedBy.set(each, users)
+    }
+  }
+  const done = names.filter(name => open.get(name) === 0)
+  for (const name of done) {
+    for (const user of usedBy.get(name) ?? []) {
+      if (++steps % STEP_MEMBERS === 0) yield
+      const left = (open.get(user) ?? 0) - 1
+      open.set(user, left)
+      if (left === 0) done.push(user)
+    }
+  }
+  return done.length < names.length
 }
 
 function noFacts(): Facts {
@@ -282,6 +309,7 @@ function noFacts(): Facts {
     enumValues: 0,
     nestingLevels: 0,
     isClosed: true,
+    isRecursive: false,
     texts: undefined,
   }
 }
