@@ -30,6 +30,7 @@ import { personaComponents, personaUpsertRequest } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
 import { registerReadTool } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
+import { BodyTasks } from './tool/tasks/body-tasks.js'
 import { registerUpdateTool } from './tool/update-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
 
@@ -120,6 +121,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     upsertRequest,
     requireIfMatch: auth.requireIfMatch,
   })
+  const tasks = new BodyTasks({ bodyLimitBytes: limits.toolBodyBytes, jsonDepthMax: limits.jsonDepthMax })
+  app.addHook('onClose', () => tasks.close())
   const toolBounds = {
     bodyLimitBytes: limits.toolBodyBytes,
     jsonDepthMax: limits.jsonDepthMax,
@@ -129,10 +132,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerUpdateTool(app, {
     ...toolBounds,
     database,
+    tasks,
     vault: () => service.vault(),
     requireIfMatch: auth.requireIfMatch,
   })
-  registerValidateTool(app, { ...toolBounds, database })
+  registerValidateTool(app, { ...toolBounds, database, tasks })
   await app.ready()
   app.server.maxConnections = limits.connectionsMax
   limitConnections(app.server, {

@@ -4,7 +4,7 @@ import type { Fault } from '../errors.js'
 import { fault } from '../schema/faults.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
-import { type BodyBounds, BodyReader, type ReadBody } from './body-reader.js'
+import { type BodyBounds, BodyReader, FREE_BYTES, type ReadBody } from './body-reader.js'
 
 /** What bodies may be, by the kind of resource that they are about. */
 export interface BodySettings {
@@ -14,9 +14,17 @@ export interface BodySettings {
   onRead: (request: FastifyRequest, bytes: number) => void
 }
 
+/**
+ * The bytes of a body that is too large to be parsed between two other requests. Its operation has that done in another thread;
+ * faults of the body are reported where the rest of the request has none.
+ */
+export class UnparsedBody {
+  constructor(readonly bytes: Buffer) {}
+}
+
 /** A body as it came, with what a client may say of it elsewhere: a mask in the query, strict handling in a header. */
 export interface ReceivedBody {
-  parsed: ParsedBody
+  parsed: ParsedBody | UnparsedBody
   query: ParameterTexts
   headers: IncomingHttpHeaders
 }
@@ -29,7 +37,7 @@ export interface ReceivedBody {
 export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
   app.removeAllContentTypeParsers()
   app.addContentTypeParser(/^application\/(json|[\w.+-]+\+json)\s*(;|$)/i, (request, stream, done) => {
-    const bounds = request.policy?.resource === 'tool' ? settings.tool : settings.persona
+    const bounds = isAboutTool(request) ? settings.tool : settings.persona
     const announced = request.headers['content-length']
     const reserveMemory = (bytes: number) => request.reserveMemory(bytes)
     const reader = new BodyReader(stream, announced, bounds, reserveMemory, (error, body) => {
@@ -41,9 +49,19 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
   })
 }
 
-function received({ query, headers }: FastifyRequest, body: ReadBody): ReceivedBody {
-  const parsed = 'bytes' in body ? parseJsonBody(body.bytes) : refused(fault(body.beyond, ['body']))
-  return { parsed, query: query as ParameterTexts, headers } // the parser's own: text, or texts where one is repeated
+function received(request: FastifyRequest, body: ReadBody): ReceivedBody {
+  const query = request.query as ParameterTexts // the parser's own: text, or texts where one is repeated
+  return { parsed: parsedBody(request, body), query, headers: request.headers }
+}
+
+function parsedBody(request: FastifyRequest, body: ReadBody): ParsedBody | UnparsedBody {
+  if ('beyond' in body) return refused(fault(body.beyond, ['body']))
+  const isLarge = isAboutTool(request) && body.bytes.length > FREE_BYTES // an agent's body has few nodes at any size
+  return isLarge ? new UnparsedBody(body.bytes) : parseJsonBody(body.bytes)
+}
+
+function isAboutTool({ policy }: FastifyRequest): boolean {
+  return policy?.resource === 'tool'
 }
 
 function refused(fault: Fault): ParsedBody {

@@ -1,11 +1,10 @@
-import { Kind, type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
+import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyRequest, FastifySchema, FastifyTypeProvider } from 'fastify'
 import { type Fault, InvalidRequest } from '../errors.js'
-import { compileBody, fault, faultsOfMasked, unknownWithin } from '../schema/faults.js'
-import { exceedsDepth, tooDeep } from '../schema/json-body.js'
+import { BodyCheck } from '../schema/body-check.js'
+import { fault } from '../schema/faults.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../schema/parameters.js'
-import { innerSchema } from '../schema/vocabulary.js'
-import type { ReceivedBody } from './body-parser.js'
+import { type ReceivedBody, UnparsedBody } from './body-parser.js'
 import { prefersStrict } from './parameters.js'
 
 /** What the handler of a route with TypeBox schemas gets: `app.withTypeProvider<SchemaTypes>()`. */
@@ -87,28 +86,14 @@ function parameterValidator(schema: TObject, part: keyof typeof PLACE) {
 }
 
 function bodyValidator(schema: TObject, route: FastifySchema, depthMax: number) {
-  const compiled = compileBody(schema)
-  const freeForm = freeFormFields(schema)
+  const check = new BodyCheck(schema, depthMax)
   const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
   const takesPrefer = Object.hasOwn((route.headers as TObject | undefined)?.properties ?? {}, 'prefer')
-  const refuse = (faults: Fault[], standsAlone = false) => ({ error: new InvalidPart('body', faults, standsAlone) })
   return (received: ReceivedBody | null): Verdict => {
-    if (received === null) return refuse([fault('missing', ['body'])])
+    if (received === null) return { error: new InvalidPart('body', [fault('missing', ['body'])]) }
     const { parsed, query, headers } = received
-    if (parsed.kind !== 'value') return refuse(parsed.faults, parsed.kind === 'refused')
-    const { value } = parsed
-    if (exceedsDepth(value, depthMax, ...freeForm)) return refuse([tooDeep()], true)
-    const mask = maskIn(query)
-    const faults = mask === undefined ? compiled.faults(value) : faultsOfMasked(schema, value, mask)
-    const unknown = takesPrefer && prefersStrict(headers.prefer) ? unknownWithin(schema, value, mask) : []
-    const forbidden = unknown.map(loc => fault('extra_forbidden', ['body', ...loc]))
-    return faults.length + forbidden.length === 0 ? { value } : refuse([...faults, ...forbidden])
+    if (parsed instanceof UnparsedBody) return { value: parsed } // its operation has it checked
+    const verdict = check.verdict(parsed, { mask: maskIn(query), strict: takesPrefer && prefersStrict(headers.prefer) })
+    return 'value' in verdict ? verdict : { error: new InvalidPart('body', verdict.faults, verdict.standsAlone) }
   }
-}
-
-function freeFormFields(body: TObject): string[] {
-  return Object.keys(body.properties).filter(name => {
-    const schema = body.properties[name] as TSchema
-    return (schema[Kind] === 'Nullable' ? innerSchema(schema) : schema)[Kind] === 'FreeForm'
-  })
 }

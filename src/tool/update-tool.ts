@@ -7,30 +7,22 @@ import { errorResponses, invalidResponse, updateHeaders } from '../http/openapi.
 import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
-import { unknownFields } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import type { Vault } from '../secrets/vault.js'
 import { actorOf } from '../updates/actor.js'
-import { sha256 } from '../updates/audit.js'
 import { update } from '../updates/engine.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import {
-  checkDefinitionInSlices,
-  type DefinitionLimits,
-  definitionLimitsOf,
-  inSlices,
-  originsOf,
-} from './definition/index.js'
-import { definitionNotes } from './notes.js'
+import { definitionLimitsOf } from './definition/index.js'
 import { toolResource } from './resource.js'
-import type { ToolUpdateFields } from './rules.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
+import type { BodyTasks } from './tasks/body-tasks.js'
 
 export interface UpdateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
+  tasks: BodyTasks
   vault: () => Vault
   requireIfMatch: boolean
 }
@@ -71,8 +63,9 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       if (id === undefined) throw new ResourceNotFound('tool')
       const { dry_run: dryRun = false } = request.query
       const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
-      const { caller, body } = request
-      const { fields, origins, definitionFaults, notes } = await contentOf(body, limits)
+      const { caller } = request
+      const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
+      const { fields, origins, definitionFaults, unknown, notes } = content
       const asked = {
         id,
         caller,
@@ -91,7 +84,6 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { snapshot, version, decision, overwritten } = await withScopeTold(options.database, caller, id, () =>
         update(options.database, toolResource, asked, prefetched),
       )
-      const unknown = unknownFields(CustomToolUpdate, body)
       const warnings = [
         ...decision.notes,
         ...overwritten.map(overwriteWarning),
@@ -101,29 +93,4 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       return answerUpdate(reply, { kind: 'tool', id, version, snapshot, dryRun, strict, warnings })
     },
   )
-}
-
-/** What the body asks for. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
-async function contentOf(body: CustomToolUpdate, limits: Partial<DefinitionLimits>) {
-  const { definition, oauth_config_id, ...others } = body
-  const headerNames = body.custom_headers?.map(header => header.key)
-  const checked = definition
-    ? await checkDefinitionInSlices(definition, { limits, ...(headerNames && { headerNames }) })
-    : null
-  const text = checked?.ok ? JSON.stringify(definition) : ''
-  const given = Object.entries(others).filter(
-    ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
-  )
-  const fields: ToolUpdateFields = {
-    ...Object.fromEntries(given),
-    ...(oauth_config_id !== undefined && { oauth_config_id }),
-    ...(checked?.ok && { definition: { text, hash: sha256(text) } }),
-  }
-  const origins = checked?.ok ? await inSlices(originsOf(definition)) : new Set<string>()
-  return {
-    fields,
-    origins,
-    definitionFaults: checked === null || checked.ok ? [] : checked.faults,
-    notes: definitionNotes(checked),
-  }
 }

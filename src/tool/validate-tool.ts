@@ -5,26 +5,19 @@ import { InvalidRequest, type Loc } from '../errors.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { unknownFieldWarning, warningHeader } from '../http/warnings.js'
-import { unknownFields } from '../schema/faults.js'
+import { warningHeader } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import {
-  type Completion,
-  checkDefinitionInSlices,
-  checkForTargetInSlices,
-  completeDefinitionInSlices,
-  type DefinitionLimits,
-  definitionLimitsOf,
-  TARGETS,
-} from './definition/index.js'
-import { impactOf, readToolUse } from './impact.js'
-import { definitionNotes } from './notes.js'
+import { definitionLimitsOf, TARGETS } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
+import type { BodyTasks } from './tasks/body-tasks.js'
+import type { ValidationQuery } from './tasks/validation.js'
+import { readToolUse } from './tool-use.js'
 
 export interface ValidateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
+  tasks: BodyTasks
 }
 
 const PURPOSE =
@@ -88,33 +81,16 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       },
     },
     async (request, reply) => {
-      const { query, body } = request
+      const { query } = request
       requireCompletion(query)
-      const asksForImpact = Object.hasOwn(query, 'tool_id')
-      const use = asksForImpact ? await readToolUse(database, request.caller, query.tool_id) : null
-      const completion = query.complete ? await completed(body.definition, query, limits) : undefined
-      const definition = completion?.definition ?? body.definition
-      const { check: checked, report: target } =
-        query.target === undefined
-          ? { check: completion?.check ?? (await checkDefinitionInSlices(definition, { limits })), report: undefined }
-          : await checkForTargetInSlices(definition, query.target, { limits })
-      if (!checked.ok) throw new InvalidRequest(checked.faults)
-      const full = query.report === 'full'
-      const warning = warningHeader([
-        ...unknownFields(ValidateToolRequest, body).map(unknownFieldWarning),
-        ...(full ? [] : definitionNotes(checked)),
-      ])
+      const strict = request.headers.prefer?.strict ?? false
+      const use = Object.hasOwn(query, 'tool_id') ? await readToolUse(database, request.caller, query.tool_id) : null
+      const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use })
+      const warning = warningHeader(validation.warnings)
       if (warning !== undefined) reply.header('warning', warning)
-      if (request.headers.prefer?.strict) reply.header('preference-applied', 'handling=strict')
-      const answer = {
-        methods: checked.methods,
-        ...(full && { warnings: checked.warnings }),
-        ...(completion && { completed: shownCompletion(completion) }),
-        ...(target && { target }),
-        ...(use && { impact: await impactOf(use, definition) }),
-      }
+      if (strict) reply.header('preference-applied', 'handling=strict')
       reply.type('application/json')
-      return JSON.stringify(answer)
+      return validation.answer
     },
   )
 }
@@ -126,33 +102,11 @@ function parseServer(text: string, loc: Loc): Parsed<string> {
   return { faults: [{ loc, msg, type: 'url_parsing' }] }
 }
 
-interface CompletionQuery {
-  complete?: boolean
-  server?: string
-  drop?: 'unsupported'
-}
-
 /** What says how to complete is refused where nothing is to be completed: it would be dropped in silence. */
-function requireCompletion(query: CompletionQuery): void {
+function requireCompletion(query: ValidationQuery): void {
   const names = (['server', 'drop'] as const).filter(name => query[name] !== undefined)
   if (query.complete || names.length === 0) return
   throw new InvalidRequest(
     names.map(name => ({ loc: ['query', name], msg: 'Only together with complete=true', type: 'extra_forbidden' })),
   )
-}
-
-async function completed(definition: unknown, { server, drop }: CompletionQuery, limits: Partial<DefinitionLimits>) {
-  return await completeDefinitionInSlices(definition, {
-    limits,
-    ...(server !== undefined && { server }),
-    dropsUnsupported: drop !== undefined,
-  })
-}
-
-function shownCompletion({ definition, edits, dropped }: Completion) {
-  return {
-    definition,
-    edits: edits.map(({ op, path, type, msg }) => ({ op, loc: ['body', 'definition', ...path], type, msg })),
-    dropped,
-  }
 }

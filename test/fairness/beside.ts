@@ -3,7 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { ServiceProcess } from '../faults/service.js'
 import { TEST_SECRET_KEYS } from '../world.js'
-import { Callers, percentile, quietUpdates, type Served } from './callers.js'
+import { Callers, percentile, type Served } from './callers.js'
+import { QuietCallers } from './quiet.js'
 import type { FairnessWorld } from './world.js'
 
 /** In full the slots are longer, and every row of the table has its real size. */
@@ -48,7 +49,7 @@ export async function requireFairness(
   attack: Attack,
   { extraMs = 20, quietFrom = '127.0.0.1' }: { extraMs?: number; quietFrom?: string } = {},
 ): Promise<void> {
-  const quiet = new Callers(service.port, quietFrom)
+  const quiet = new QuietCallers({ port: service.port, from: quietFrom, owners: world.victims })
   const hostile = new Callers(service.port)
   const readiness = watchReadiness(service)
   const comparisons: string[] = []
@@ -57,8 +58,8 @@ export async function requireFairness(
     const control: Served[] = []
     const beside: Served[] = []
     for (let round = 0; round < ROUNDS; round++) {
-      control.push(await quietUpdates(quiet, world.victims, SLOT_MS))
-      beside.push(await besideAttack(attack, hostile, () => quietUpdates(quiet, world.victims, SLOT_MS)))
+      control.push(await quiet.serve(SLOT_MS))
+      beside.push(await besideAttack(attack, hostile, () => quiet.serve(SLOT_MS)))
     }
     requireAllServed(t, beside)
     const [without, during] = [p99Of(control), p99Of(beside)]
@@ -70,7 +71,7 @@ export async function requireFairness(
   t.strictSame(unready, [], 'ready throughout')
   const peak = peakResidentBytes(service.pid)
   t.ok(peak < RESIDENT_BYTES_MAX, `${Math.round(peak / 2 ** 20)} MiB resident at most`)
-  quiet.close()
+  await quiet.close()
   hostile.close()
 }
 

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { fairService, repeatedly, requireFairness } from './beside.js'
+import { FULL, fairService, repeatedly, requireFairness } from './beside.js'
 import { fairnessWorld } from './world.js'
 
 const HEAD = { openapi: '3.1.0', info: { title: 'Hostile' }, servers: [{ url: 'https://h.example.com' }] }
@@ -12,22 +12,50 @@ function longBase(): object {
   return { ...HEAD, paths: { '/x': { post: { operationId: 'x', summary: 'X', requestBody } } } }
 }
 
-t.test('row 7: a definition with an $id of two million characters and 30,000 references', async t => {
+/** Sixty thousand paths of one path item, behind a chain of 63 with null methods. */
+function sharedItems(): object {
+  const methods = { get: null, post: null, put: null, patch: null, delete: null }
+  const items = Array.from({ length: 63 }, (_, i) => [
+    `C${i}`,
+    i === 62 ? {} : { ...methods, $ref: `#/components/pathItems/C${i + 1}` },
+  ])
+  const paths = Array.from({ length: 60_000 }, (_, i) => [`/p${i}`, { $ref: '#/components/pathItems/C0' }])
+  return { ...HEAD, paths: Object.fromEntries(paths), components: { pathItems: Object.fromEntries(items) } }
+}
+
+const accepted = {
+  ...HEAD,
+  paths: { '/x': { get: { operationId: 'x', summary: 'X' } } },
+  'x-lists': Array.from({ length: 320_000 }, () => ({})),
+}
+const manyKeys = { ...accepted, 'x-lists': Object.fromEntries(Array.from({ length: 300_000 }, (_, i) => [`k${i}`, 0])) }
+
+t.test('definitions that are dear to check', async t => {
   const world = await fairnessWorld(t)
   const service = await fairService(t, world)
   const { attacker, client } = world
   await client.query(
     `update user_account set permissions = '{basic,manage:actions}' where email = 'alice+attacker@example.com'`,
   )
-  const body = Buffer.from(JSON.stringify({ definition: longBase() }))
-  const statuses = new Set<number>()
-  await requireFairness(t, world, service, (over, callers) =>
-    repeatedly(over, 1, 900, async () => {
-      statuses.add((await callers.send('POST', '/admin/tool/custom/validate', attacker.token, body)).status)
-    }),
-  )
-  t.strictSame(
-    [...statuses].filter(status => status !== 429),
-    [422],
-  )
+  const [tool = 0] = world.mediumTools
+  const attacks: [string, number, object, string, string][] = [
+    ['row 7: an $id of two million characters and 30,000 references', 422, longBase(), 'POST', 'validate'],
+    ['row 8: sixty thousand paths of one path item', 422, sharedItems(), 'POST', 'validate'],
+    ['a million values, repaired', 200, accepted, 'POST', 'validate?complete=true'],
+    ['a million values, compared', 200, accepted, 'POST', `validate?report=full&tool_id=${tool}`],
+    ['an object of 300,000 keys, stored', 200, manyKeys, 'PUT', `${tool}`],
+  ]
+  for (const [name, status, definition, method, path] of FULL ? attacks : attacks.slice(-1)) {
+    const body = Buffer.from(JSON.stringify({ definition }))
+    t.test(name, async t => {
+      const answers = new Set<string>()
+      await requireFairness(t, world, service, (over, callers) =>
+        repeatedly(over, 2, 900, async () => {
+          const answer = await callers.send(method, `/admin/tool/custom/${path}`, attacker.token, body)
+          if (answer.status !== 429) answers.add(answer.status === status ? `${status}` : answer.body)
+        }),
+      )
+      t.strictSame([...answers], [`${status}`])
+    })
+  }
 })

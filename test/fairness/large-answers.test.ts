@@ -47,6 +47,9 @@ t.test('one caller asks for agents with large tools', async t => {
   }
 
   t.test('row 2: 409 for an agent with eight tools of 4.9 MB, and the update that mends it is served', async t => {
+    const world = await fairnessWorld(t) // the bytes that the attacker may use in a minute are used up in the other
+    const service = await fairService(t, world)
+    const { attacker, largeTools } = world
     await attach(world, attacker, largeTools.slice(0, 8))
     const callers = new Callers(service.port)
     const refused = await callers.update(attacker, { description: 'too large' })

@@ -1,0 +1,48 @@
+import { parentPort, workerData } from 'node:worker_threads'
+import { type Fault, InvalidRequest } from '../../errors.js'
+import { BodyCheck } from '../../schema/body-check.js'
+import { boundFaults } from '../../schema/faults.js'
+import { parseJsonBody } from '../../schema/json-body.js'
+import { TASKS, type TaskName } from './tasks.js'
+
+/* The thread beside the one that serves requests: parses, checks and works on one large body after the other. */
+
+/** What the thread is told when it starts. */
+export interface ThreadSettings {
+  jsonDepthMax: number
+}
+
+/** One body to work on. `strict`: unknown fields are faults. */
+export interface ThreadJob {
+  name: TaskName
+  /** Bytes as they came, or a body that was parsed and checked already. */
+  body: { bytes: Uint8Array } | { value: unknown }
+  strict: boolean
+  input: unknown
+}
+
+/** `failure` is an error of the program, as text. */
+export type ThreadAnswer = { result: unknown } | { faults: Fault[] } | { failure: string }
+
+const { jsonDepthMax } = workerData as ThreadSettings // what `body-tasks.ts` starts the thread with
+const checks = {
+  update_custom_tool: new BodyCheck(TASKS.update_custom_tool.schema, jsonDepthMax),
+  validate_tool: new BodyCheck(TASKS.validate_tool.schema, jsonDepthMax),
+}
+
+parentPort?.on('message', (job: ThreadJob) => {
+  void answerTo(job).then(answer => parentPort?.postMessage(answer))
+})
+
+async function answerTo({ name, body, strict, input }: ThreadJob): Promise<ThreadAnswer> {
+  try {
+    const verdict =
+      'value' in body ? body : checks[name].verdict(parseJsonBody(body.bytes), { mask: undefined, strict })
+    if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
+    const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<unknown> // the body passed this very task's schema
+    return { result: await run(verdict.value, input) }
+  } catch (error) {
+    if (error instanceof InvalidRequest) return { faults: error.faults }
+    return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }
+  }
+}

@@ -1,0 +1,17 @@
+import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
+import { updateContentOf } from './update-content.js'
+import { validationOf } from './validation.js'
+
+/**
+ * What is done with the body of a tool operation, by the operation's id: its schema, and what is made of a body that passed it.
+ * What goes in and comes out is data without behaviour, as another thread may do the work.
+ */
+export const TASKS = {
+  update_custom_tool: { schema: CustomToolUpdate, run: updateContentOf },
+  validate_tool: { schema: ValidateToolRequest, run: validationOf },
+} as const
+
+export type TaskName = keyof typeof TASKS
+export type TaskBody<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[0]
+export type TaskInput<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[1]
+export type TaskResult<Name extends TaskName> = Awaited<ReturnType<(typeof TASKS)[Name]['run']>>

@@ -1,0 +1,50 @@
+import type { Fault, Loc } from '../../errors.js'
+import { unknownFields } from '../../schema/faults.js'
+import { sha256 } from '../../updates/audit.js'
+import { checkDefinitionInSlices, type DefinitionLimits, inSlices, originsOf } from '../definition/index.js'
+import { definitionNotes } from '../notes.js'
+import type { ToolUpdateFields } from '../rules.js'
+import { CustomToolUpdate } from '../schema.js'
+
+/** More unknown fields are not counted: an answer names five. */
+export const UNKNOWN_FIELDS_MAX = 1000
+
+/** What the body of a tool update asks for. */
+export interface UpdateContent {
+  fields: ToolUpdateFields
+  /** The server origins of the definition. */
+  origins: Set<string>
+  definitionFaults: Fault[]
+  /** What the answer says as a `Warning`. */
+  notes: string[]
+  /** The places of unknown fields, at most `UNKNOWN_FIELDS_MAX`. */
+  unknown: Loc[]
+}
+
+/** Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
+export async function updateContentOf(
+  body: CustomToolUpdate,
+  { limits }: { limits: Partial<DefinitionLimits> },
+): Promise<UpdateContent> {
+  const { definition, oauth_config_id, ...others } = body
+  const headerNames = body.custom_headers?.map(header => header.key)
+  const checked = definition
+    ? await checkDefinitionInSlices(definition, { limits, ...(headerNames && { headerNames }) })
+    : null
+  const text = checked?.ok ? JSON.stringify(definition) : ''
+  const given = Object.entries(others).filter(
+    ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
+  )
+  const fields: ToolUpdateFields = {
+    ...Object.fromEntries(given),
+    ...(oauth_config_id !== undefined && { oauth_config_id }),
+    ...(checked?.ok && { definition: { text, hash: sha256(text) } }),
+  }
+  return {
+    fields,
+    origins: checked?.ok ? await inSlices(originsOf(definition)) : new Set(),
+    definitionFaults: checked === null || checked.ok ? [] : checked.faults,
+    notes: definitionNotes(checked),
+    unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
+  }
+}

@@ -1,0 +1,80 @@
+import { InvalidRequest } from '../../errors.js'
+import { unknownFieldWarning } from '../../http/warnings.js'
+import { unknownFields } from '../../schema/faults.js'
+import {
+  type Completion,
+  checkDefinitionInSlices,
+  checkForTargetInSlices,
+  completeDefinitionInSlices,
+  type DefinitionLimits,
+  type Target,
+} from '../definition/index.js'
+import { impactOf, type ToolUse } from '../impact.js'
+import { definitionNotes } from '../notes.js'
+import { ValidateToolRequest } from '../schema.js'
+import { UNKNOWN_FIELDS_MAX } from './update-content.js'
+
+/** What the query asks to be said of a definition. */
+export interface ValidationQuery {
+  report?: 'full'
+  complete?: boolean
+  server?: string
+  drop?: 'unsupported'
+  target?: Target
+}
+
+/** How a definition is validated. `use` is the tool that it would be stored in, if one is asked for. */
+export interface ValidationAsked {
+  limits: Partial<DefinitionLimits>
+  query: ValidationQuery
+  use: ToolUse | null
+}
+
+/** The answer as JSON text, and what its `Warning` says. */
+export interface Validation {
+  answer: string
+  warnings: string[]
+}
+
+/** Validates the definition of a body that passed its schema. Throws `InvalidRequest` for one that is not accepted. */
+export async function validationOf(
+  body: ValidateToolRequest,
+  { limits, query, use }: ValidationAsked,
+): Promise<Validation> {
+  const completion = query.complete ? await completed(body.definition, query, limits) : undefined
+  const definition = completion?.definition ?? body.definition
+  const { check: checked, report: target } =
+    query.target === undefined
+      ? { check: completion?.check ?? (await checkDefinitionInSlices(definition, { limits })), report: undefined }
+      : await checkForTargetInSlices(definition, query.target, { limits })
+  if (!checked.ok) throw new InvalidRequest(checked.faults)
+  const full = query.report === 'full'
+  const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
+  const answer = {
+    methods: checked.methods,
+    ...(full && { warnings: checked.warnings }),
+    ...(completion && { completed: shownCompletion(completion) }),
+    ...(target && { target }),
+    ...(use && { impact: await impactOf(use, definition) }),
+  }
+  return {
+    answer: JSON.stringify(answer),
+    warnings: [...unknown.map(unknownFieldWarning), ...(full ? [] : definitionNotes(checked))],
+  }
+}
+
+async function completed(definition: unknown, { server, drop }: ValidationQuery, limits: Partial<DefinitionLimits>) {
+  return await completeDefinitionInSlices(definition, {
+    limits,
+    ...(server !== undefined && { server }),
+    dropsUnsupported: drop !== undefined,
+  })
+}
+
+function shownCompletion({ definition, edits, dropped }: Completion) {
+  return {
+    definition,
+    edits: edits.map(({ op, path, type, msg }) => ({ op, loc: ['body', 'definition', ...path], type, msg })),
+    dropped,
+  }
+}

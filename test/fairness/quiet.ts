@@ -1,0 +1,31 @@
+import { once } from 'node:events'
+import { Worker } from 'node:worker_threads'
+import type { Served } from './callers.js'
+import type { Owner } from './world.js'
+
+/** Who the quiet callers are, and from which address they send. */
+export interface QuietSettings {
+  port: number
+  from: string
+  owners: Owner[]
+}
+
+/** Quiet callers in a thread of their own. */
+export class QuietCallers {
+  readonly #thread: Worker
+
+  constructor(settings: QuietSettings) {
+    this.#thread = new Worker(new URL('./quiet-thread.js', import.meta.url), { workerData: settings, execArgv: [] })
+  }
+
+  /** Each owner updates their agent again and again until the time is over. */
+  async serve(durationMs: number): Promise<Served> {
+    this.#thread.postMessage(durationMs)
+    const [served] = await once(this.#thread, 'message')
+    return served as Served // the thread answers nothing else
+  }
+
+  async close(): Promise<void> {
+    await this.#thread.terminate()
+  }
+}

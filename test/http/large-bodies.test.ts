@@ -1,0 +1,115 @@
+import t from 'tap'
+import type { Caller } from '../../src/auth/caller.js'
+import { readConfig } from '../../src/config.js'
+import { UnparsedBody } from '../../src/http/body-parser.js'
+import { definitionLimitsOf } from '../../src/tool/definition/index.js'
+import { BodyTasks } from '../../src/tool/tasks/body-tasks.js'
+import { worldApp } from '../app.js'
+import { DEFINITION } from '../matrix-organisation.js'
+
+/** Beyond what is parsed on the thread that serves requests. */
+const LARGE_BYTES = 100_000
+const PUT = '/admin/tool/custom/10'
+const VALIDATE = '/admin/tool/custom/validate'
+const SWAGGER = { swagger: '2.0', info: { title: 'Old', version: '1' }, host: 'h.example.com', paths: DEFINITION.paths }
+
+t.test('a large body is answered as the same body without its spaces is', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const both = async (method: string, url: string, text: string, headers: Record<string, string> = {}) => {
+    const small = await call(method, url, { token: admin, body: text, headers })
+    const large = await call(method, url, { token: admin, body: ' '.repeat(LARGE_BYTES) + text, headers })
+    return [small, large].map(({ statusCode, headers, json }) => {
+      const { etag, warning, 'preference-applied': applied } = headers
+      return { status: statusCode, headers: { etag, warning, applied }, body: { ...json(), request_id: '' } }
+    })
+  }
+  const cases: [number, string, string, string, Record<string, string>?][] = [
+    [200, 'PUT', `${PUT}?dry_run=true`, JSON.stringify({ definition: DEFINITION, name: 'renamed', x: 1 })],
+    [200, 'PUT', PUT, JSON.stringify({ definition: { ...DEFINITION, 'x-note': '\u00e9 2' } })],
+    [200, 'POST', VALIDATE, JSON.stringify({ definition: DEFINITION, unknown: [1] })],
+    [200, 'POST', `${VALIDATE}?report=full`, JSON.stringify({ definition: DEFINITION })],
+    [200, 'POST', `${VALIDATE}?tool_id=10&target=openai`, JSON.stringify({ definition: DEFINITION })],
+    [200, 'POST', `${VALIDATE}?complete=true`, JSON.stringify({ definition: SWAGGER })],
+    [
+      422,
+      'PUT',
+      PUT,
+      JSON.stringify({ definition: { ...DEFINITION, servers: [] }, custom_headers: [{ key: 'Host' }] }),
+    ],
+    [422, 'PUT', PUT, JSON.stringify({ name: 5, definition: [] })],
+    [422, 'PUT', PUT, JSON.stringify({ unknown: 5 }), { prefer: 'handling=strict' }],
+    [422, 'PUT', PUT, '{"definition":{"__proto__":{}}}'],
+    [422, 'POST', VALIDATE, JSON.stringify({ definition: { ...DEFINITION, paths: {} } })],
+    [422, 'POST', VALIDATE, 'null'],
+    [404, 'PUT', '/admin/tool/custom/424242', JSON.stringify({ definition: DEFINITION })],
+  ]
+  for (const [status, method, url, text, headers] of cases) {
+    const [small, large] = await both(method, url, text, headers)
+    t.equal(small?.status, status, `${method} ${url} ${text.slice(0, 40)}`)
+    t.strictSame(large, small)
+  }
+  // The place of a syntax error counts the spaces.
+  const [small, large] = await both('PUT', PUT, '{"name":')
+  t.strictSame(small?.body.detail[0].loc, ['body', 8])
+  t.strictSame(large?.body.detail[0].loc, ['body', LARGE_BYTES + 8])
+})
+
+t.test('422: faults beside a large body are reported without those of the body', async t => {
+  const { call, token } = await worldApp(t)
+  const body = `${' '.repeat(LARGE_BYTES)}{"name":5}`
+  const answer = await call('PUT', `${PUT}?dry_run=maybe`, { token: await token('admin@example.com'), body })
+  t.strictSame(
+    answer.json().detail.map(({ loc }: { loc: unknown }) => loc),
+    [['query', 'dry_run']],
+  )
+})
+
+const limits = definitionLimitsOf(readConfig({}).limits)
+const input = { strict: false, limits, query: {}, use: null }
+const callerOf = (id: number) => ({ token: { id } }) as unknown as Caller // what tells callers apart
+
+function request(id: number, text: string, socket = { destroyed: false }) {
+  return { body: new UnparsedBody(Buffer.from(text)), caller: callerOf(id), raw: { socket } }
+}
+
+function failureOf(work: Promise<unknown>): Promise<unknown> {
+  return work.then(
+    () => undefined,
+    error => error,
+  )
+}
+
+t.test('callers take turns: who sent one body does not wait for all those of another', async t => {
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  t.teardown(() => tasks.close())
+  const order: number[] = []
+  const definition = { ...DEFINITION, 'x-list': Array.from({ length: 20_000 }, () => ({})) }
+  const send = async (id: number) => {
+    await tasks.run('validate_tool', request(id, JSON.stringify({ definition })), input)
+    order.push(id)
+  }
+  await Promise.all([send(1), send(1), send(1), send(1), send(2), send(3)])
+  t.strictSame(order, [1, 1, 2, 3, 1, 1])
+})
+
+t.test('what nobody waits for any more is not worked on', async t => {
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  t.teardown(() => tasks.close())
+  const text = JSON.stringify({ definition: DEFINITION })
+  const first = tasks.run('validate_tool', request(1, text), input)
+  const gone = request(1, text, { destroyed: true })
+  t.match(await failureOf(tasks.run('validate_tool', gone, input)), { reason: 'overloaded' })
+  t.equal(gone.body.bytes.length, text.length, 'its bytes never went to the other thread')
+  await first
+})
+
+t.test('503 for a definition that takes too much memory; the next one is served', async t => {
+  const tasks = new BodyTasks({ bodyLimitBytes: 1, jsonDepthMax: 64 })
+  t.teardown(() => tasks.close())
+  const huge = `{"definition":{"x":[${'{"a":{}},'.repeat(1_500_000)}{}]}}`
+  const failure = await failureOf(tasks.run('validate_tool', request(1, huge), input))
+  t.match(failure, { reason: 'overloaded', outcome: 'not_applied' })
+  const { answer } = await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
+  t.match(JSON.parse(answer), { methods: [{}] })
+})
