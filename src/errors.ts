@@ -52,6 +52,16 @@ export class NotAuthenticated extends Refusal {
   }
 }
 
+/** The body came in a form that is not read. `accept`: the header that says in which form it is. */
+export class UnsupportedBody extends Refusal {
+  constructor(
+    message: string,
+    readonly accept: Readonly<Record<string, string>>,
+  ) {
+    super(message)
+  }
+}
+
 /** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
 export class Forbidden extends Error {
   constructor(

@@ -1,5 +1,6 @@
 import { type Document, isAlias, isMap, isScalar, isSeq, type Node, parseDocument } from 'yaml'
 import type { Loc } from '../errors.js'
+import { stringifyExact } from '../schema/exact-json.js'
 import type { Edit } from '../tool/definition/index.js'
 
 /**
@@ -10,7 +11,7 @@ import type { Edit } from '../tool/definition/index.js'
 export function editedText(text: string, edits: readonly Edit[], completed: unknown): string {
   if (edits.length === 0) return text
   const indent = jsonIndent(text)
-  if (indent !== undefined) return `${JSON.stringify(completed, null, indent)}\n`
+  if (indent !== undefined) return `${stringifyExact(completed, indent)}\n`
   const document = parseDocument(text, { logLevel: 'error' })
   for (const edit of edits) {
     if (edit.path.length === 0) document.contents = document.createNode(completed) as Document.Parsed['contents']

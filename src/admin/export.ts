@@ -2,6 +2,7 @@ import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { COLUMNS, type PersonaContent, RELATIONS } from '../persona/fields.js'
 import { personaState } from '../persona/state.js'
+import { parseExact } from '../schema/exact-json.js'
 import { headerVariables, placeholder } from './apply/placeholders.js'
 
 /**
@@ -91,7 +92,7 @@ async function tools(db: Kysely<Database>) {
   return rows.map(({ definition, headers, ...columns }) => {
     const variables = headerVariables(columns.id, headers)
     const custom_headers = headers.map((key, index) => ({ key, value: placeholder(variables[index] ?? '') }))
-    return { ...columns, ...(definition !== null && { definition: JSON.parse(definition) as unknown }), custom_headers }
+    return { ...columns, ...(definition !== null && { definition: parseExact(definition) }), custom_headers }
   })
 }
 

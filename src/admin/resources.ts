@@ -4,6 +4,7 @@ import type { Database, ResourceKind, ShareLevel } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { personaResource } from '../persona/resource.js'
 import { contentOf } from '../persona/rules.js'
+import { parseExact } from '../schema/exact-json.js'
 import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
 import type { Actor } from '../updates/audit.js'
@@ -164,7 +165,7 @@ export async function showTool(db: Kysely<Database>, id: number): Promise<Record
     ...shown,
     custom_headers: shownHeaders(headers),
     agents: await agentsWithTool(db, id),
-    definition: text === null ? null : (JSON.parse(text) as unknown),
+    definition: text === null ? null : parseExact(text),
   }
 }
 

@@ -7,6 +7,7 @@ import { personaResource } from '../persona/resource.js'
 import { attachedIds, contentOf } from '../persona/rules.js'
 import type { PersonaState } from '../persona/state.js'
 import { readReferences } from '../persona/statements.js'
+import { parseExact } from '../schema/exact-json.js'
 import type { Vault } from '../secrets/vault.js'
 import type { DefinitionLimits } from '../tool/definition/index.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
@@ -136,7 +137,7 @@ async function giveDefinition(
   const text = (await definitionTexts(trx, [hash])).get(String(hash))
   if (text === undefined) throw new Refusal('the definition of that version is no longer kept, or it had none')
   const checked = checkedDefinition(
-    JSON.parse(text),
+    parseExact(text),
     state.headers.map(header => header.name),
     ['body', 'definition'],
     limits,

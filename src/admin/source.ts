@@ -1,6 +1,17 @@
 import { readFileSync } from 'node:fs'
-import { type Document, isCollection, isMap, isScalar, LineCounter, parseDocument, type YAMLError } from 'yaml'
+import {
+  type Document,
+  isCollection,
+  isMap,
+  isScalar,
+  LineCounter,
+  parseDocument,
+  type Scalar,
+  visit,
+  type YAMLError,
+} from 'yaml'
 import type { Loc } from '../errors.js'
+import { markedNumber, numberReviver, parseExact, remembered } from '../schema/exact-json.js'
 import { Refusal } from './refusal.js'
 
 /** A JSON or YAML text with the lines of its parts. */
@@ -47,7 +58,7 @@ export function parseSource(text: string): Source {
 
 function jsonValue(text: string): { value: unknown } | undefined {
   try {
-    return { value: JSON.parse(text) }
+    return { value: parseExact(text) }
   } catch {
     return undefined
   }
@@ -56,13 +67,19 @@ function jsonValue(text: string): { value: unknown } | undefined {
 function plainValue(document: Document): unknown {
   try {
     // A document of a few lines may say "ten times the list before" again and again: the count of what aliases make is bounded.
-    return document.toJS({ maxAliasCount: 100 })
+    visit(document, { Scalar: (_, scalar) => markNumber(scalar) })
+    return remembered(document.toJS({ maxAliasCount: 100, reviver: numberReviver }))
   } catch (error) {
     // The message of an alias without its anchor names it.
     if (error instanceof ReferenceError)
       throw new Refusal('the text has a YAML alias (*name) without its anchor, or too many')
     throw error
   }
+}
+
+/** A number that JavaScript would write in another way is read as JSON reads it there. */
+function markNumber(scalar: Scalar): void {
+  if (typeof scalar.value === 'number') scalar.value = markedNumber(scalar.source ?? '') ?? scalar.value
 }
 
 /** The lines of a JSON text are wanted only when something is to be reported. */

@@ -1,3 +1,5 @@
+import { stringifyExact } from '../schema/exact-json.js'
+
 /*
  * The one place where text meets a terminal. Names, prompts and e-mails are written by other people: a control character
  * in one could forge a row, set the window's title or turn the direction of the text. Here each becomes a visible escape.
@@ -36,7 +38,7 @@ function escaped(code: number): string {
 
 /** JSON with the same value and no control character: inside a string JSON has an escape for each. */
 export function jsonText(value: unknown): string {
-  const text = JSON.stringify(value, null, 2)
+  const text = stringifyExact(value, 2)
   const unicode = (character: string) => `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`
   return text.replace(CONTROL, character => (character === '\n' ? character : unicode(character)))
 }

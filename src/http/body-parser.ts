@@ -1,6 +1,6 @@
-import type { IncomingHttpHeaders } from 'node:http'
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import type { Fault } from '../errors.js'
+import { type Fault, UnsupportedBody } from '../errors.js'
 import { fault } from '../schema/faults.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
@@ -19,7 +19,10 @@ export interface BodySettings {
  * faults of the body are reported where the rest of the request has none.
  */
 export class UnparsedBody {
-  constructor(readonly bytes: Buffer) {}
+  constructor(
+    readonly bytes: Buffer,
+    readonly hasPlainNumbers = false,
+  ) {}
 }
 
 /** A body as it came, with what a client may say of it elsewhere: a mask in the query, strict handling in a header. */
@@ -29,14 +32,32 @@ export interface ReceivedBody {
   headers: IncomingHttpHeaders
 }
 
+const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
+
 /**
- * Bodies are JSON and nothing else; other media types are 415. The parser answers a `ReceivedBody` rather than throwing,
- * because a fault of the body is reported together with those of path and query; the schema of the route makes the value
- * of it that the handler gets.
+ * Bodies are JSON and nothing else, also where no media type is named; other media types and content codings are 415. The
+ * parser answers a `ReceivedBody` rather than throwing, because a fault of the body is reported together with those of path
+ * and query; the schema of the route makes the value of it that the handler gets.
  */
 export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser(/^application\/(json|[\w.+-]+\+json)\s*(;|$)/i, (request, stream, done) => {
+  app.addContentTypeParser(JSON_TYPE, parse)
+  app.addContentTypeParser('*', (request, stream, done) => {
+    if (request.headers['content-type'] === undefined) parse(request, stream, done)
+    else if (request.is404) done(null)
+    else done(new UnsupportedBody('Send the body as application/json.', { accept: 'application/json' }))
+  })
+
+  function parse(
+    request: FastifyRequest,
+    stream: IncomingMessage,
+    done: (error: Error | null, body?: unknown) => void,
+  ): void {
+    const coding = request.headers['content-encoding']
+    if (coding !== undefined && !/^\s*(identity\s*)?$/i.test(coding)) {
+      done(new UnsupportedBody('Send the body without a Content-Encoding.', { 'accept-encoding': 'identity' }))
+      return
+    }
     const bounds = isAboutTool(request) ? settings.tool : settings.persona
     const announced = request.headers['content-length']
     const reserveMemory = (bytes: number) => request.reserveMemory(bytes)
@@ -46,7 +67,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       else done(null, received(request, body))
     })
     reader.start()
-  })
+  }
 }
 
 function received(request: FastifyRequest, body: ReadBody): ReceivedBody {
@@ -57,7 +78,7 @@ function received(request: FastifyRequest, body: ReadBody): ReceivedBody {
 function parsedBody(request: FastifyRequest, body: ReadBody): ParsedBody | UnparsedBody {
   if ('beyond' in body) return refused(fault(body.beyond, ['body']))
   const isLarge = isAboutTool(request) && body.bytes.length > FREE_BYTES // an agent's body has few nodes at any size
-  return isLarge ? new UnparsedBody(body.bytes) : parseJsonBody(body.bytes)
+  return isLarge ? new UnparsedBody(body.bytes, body.hasPlainNumbers) : parseJsonBody(body.bytes, body.hasPlainNumbers)
 }
 
 function isAboutTool({ policy }: FastifyRequest): boolean {

@@ -10,8 +10,8 @@ export interface BodyBounds extends JsonBounds {
 /** Reserves memory for more bytes; throws when there is none. */
 export type ReserveMemory = (bytes: number) => void
 
-/** The whole body, or the bound that it passed: then the rest was not read. */
-export type ReadBody = { bytes: Buffer } | { beyond: BeyondBounds }
+/** The whole body, and what the scan saw of its numbers; or the bound that it passed: then the rest was not read. */
+export type ReadBody = { bytes: Buffer; hasPlainNumbers: boolean } | { beyond: BeyondBounds }
 
 /** So much of a body needs no reservation: what most requests send whole. */
 export const FREE_BYTES = 64 * 1024
@@ -79,8 +79,12 @@ export class BodyReader {
 
   readonly #onEnd = (): void => {
     const isWhole = Number.isNaN(this.#announcedBytes) || this.#bytes === this.#announcedBytes
-    if (isWhole) this.#finish(null, { bytes: this.#buffer.subarray(0, this.#bytes) })
+    if (isWhole) this.#finish(null, this.#wholeBody())
     else this.#finish(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+  }
+
+  #wholeBody(): ReadBody {
+    return { bytes: this.#buffer.subarray(0, this.#bytes), hasPlainNumbers: this.#scan.hasPlainNumbers }
   }
 
   /** The connection is gone: nobody reads the answer, but the log has it. */

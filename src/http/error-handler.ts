@@ -13,6 +13,7 @@ import {
   ResourceNotFound,
   SnapshotTooLarge,
   Unavailable,
+  UnsupportedBody,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
 import type { ErrorCode } from './error-codes.js'
@@ -25,7 +26,7 @@ interface ErrorAnswer {
   code: ErrorCode
   detail: string
   extra?: Record<string, unknown>
-  headers?: Record<string, string>
+  headers?: Readonly<Record<string, string>>
 }
 
 /** Realm of the bearer challenge (DECISIONS section 2). */
@@ -120,6 +121,9 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   if (error instanceof PreconditionFailed) {
     const extra = { current_etag: error.currentTag, changed: error.changed, applied_etag: error.appliedTag }
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
+  }
+  if (error instanceof UnsupportedBody) {
+    return { status: 415, code: 'UNSUPPORTED_MEDIA_TYPE', detail: error.message, headers: error.accept }
   }
   if (error instanceof PreconditionRequired) {
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }

@@ -83,7 +83,7 @@ const MEANING = {
   409: 'The answer would be too large for what is attached to the agent; nothing was changed.',
   412: 'The stored state is not the one that If-Match names.',
   413: 'The body is larger than this operation allows.',
-  415: 'The body is not application/json.',
+  415: 'The body is not application/json, or has a Content-Encoding. A body without a Content-Type is read as JSON.',
   428: 'This server, or this token, demands If-Match.',
   429:
     'Too many requests of this token (600 a minute unless set otherwise), too many bytes, or too many without a valid token from this ' +

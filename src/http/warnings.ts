@@ -26,8 +26,9 @@ export function outsideMaskWarning(name: string): string {
   return `field ${shortened(name)} is outside the update_mask and was ignored`
 }
 
-export function keptFieldWarning(name: string): string {
-  return `field ${name} was kept: changing it takes an administrator`
+/** `byOwner`: the resource's owner may change the field, too. */
+export function keptFieldWarning(name: string, byOwner = false): string {
+  return `field ${name} was kept: changing it takes ${byOwner ? 'the owner or ' : ''}an administrator`
 }
 
 export function overwriteWarning(recent: RecentChange): string {

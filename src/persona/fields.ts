@@ -31,12 +31,16 @@ const shortText = () => text({ maxLength: SHORT_TEXT_MAX_LENGTH })
 const prompt = () => text({ maxLength: PROMPT_MAX_LENGTH })
 const ids = ({ listItemsMax }: RequestLimits) => list(identifier(), { maxItems: listItemsMax })
 const optional = Type.Optional
+/** A UUID is matched in every form, other ids as they are written. */
+const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 /** No `default`: a client that fills it in would reset what is stored. */
 const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }
 
 /** Who may change a field beside the agent's editors. What an owner may change is otherwise refused, the rest is kept. */
 interface Changeable {
   readonly changedBy?: 'owner' | 'admin' | 'admin once it is set'
+  /** An empty list from an editor who is not the owner keeps it, because the product's web form always sends one. */
+  readonly keptIfEmpty?: true
   /** What `null` means without an `update_mask`, which makes it mean null: that the field is as if it were absent. */
   readonly nullWithoutMask?: 'kept'
 }
@@ -182,7 +186,7 @@ export const FIELDS = {
       document: { field: 'users', section: 'users', key: 'email' },
     },
     request: ({ listItemsMax }: RequestLimits) => optional(list(uuid(), { maxItems: listItemsMax })),
-    canonical: (users: string[]) => users.map(id => canonicalUuid(id) ?? id),
+    canonical: canonicalIds,
   },
   groups: {
     link: {
@@ -195,6 +199,7 @@ export const FIELDS = {
     },
     request: (limits: RequestLimits) => optional(ids(limits)),
     changedBy: 'owner',
+    keptIfEmpty: true,
   },
   remove_image: {
     command: '`true` takes the image away, unless `uploaded_image_id` names another.',
@@ -204,7 +209,8 @@ export const FIELDS = {
     column: 'text',
     nullable: true,
     blank: null,
-    request: () => optional(nullable(shortText(), { description: '`null` leaves the image as it is.' })),
+    request: () => optional(nullable(shortText(), { description: '`null` and `""` leave the image as it is.' })),
+    canonical: (id: string) => id || undefined,
     nullWithoutMask: 'kept',
     answer: nullable(text()),
   },
@@ -270,6 +276,7 @@ export const FIELDS = {
           description: '`null` leaves the files as they are, `[]` removes all.',
         }),
       ),
+    canonical: canonicalIds,
     nullWithoutMask: 'kept',
   },
   replace_base_system_prompt: {

@@ -7,6 +7,7 @@ import {
   ResourceNotFound,
   SnapshotTooLarge,
 } from '../errors.js'
+import { canonicalUuid } from '../schema/vocabulary.js'
 import type { Change } from '../updates/audit.js'
 import type { Decision, UpdateRequest } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
@@ -51,7 +52,7 @@ export type References = Record<Exclude<Relation, 'tool_ids'>, (number | string)
 export interface PersonaDecision extends Decision {
   content: PersonaContent
   attached: Attached
-  kept: string[]
+  kept: RequestField[]
   /** What the tools take in the answer: those that stay, and those that are attached once their references are known. */
   toolBytes: number
   /** What newly attached tools may take beside those that stay. */
@@ -99,17 +100,18 @@ export function requireEditable(state: PersonaState, caller: Caller): void {
   if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be updated.')
 }
 
-function mergedContent(state: PersonaState, { fields, masked, caller }: PersonaUpdate) {
+function mergedContent(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate) {
   const content = contentOf(state)
-  const kept: string[] = []
+  const kept: RequestField[] = []
   if (fields.remove_image === true) content.uploaded_image_id = null
-  for (const [name, { changedBy, nullWithoutMask }] of REQUEST_FIELDS) {
+  for (const [name, { changedBy, keptIfEmpty, nullWithoutMask }] of REQUEST_FIELDS) {
     const value = fields[name]
     if (name === 'remove_image' || value === undefined) continue
     if (value === null && nullWithoutMask === 'kept' && !masked) continue
     const stored = storedValue(name, value, state)
     const isAdmins = changedBy === 'admin' || (changedBy === 'admin once it is set' && state[name] !== null)
-    if (isAdmins && !isAdmin(caller) && !sameValue(stored, state[name])) kept.push(name)
+    const isOwners = keptIfEmpty === true && !strict && sameValue(value, []) && state.access !== 'owner'
+    if ((isAdmins || isOwners) && !isAdmin(caller) && !sameValue(stored, state[name])) kept.push(name)
     else Object.assign(content, { [name]: stored })
   }
   return { content, kept }
@@ -120,6 +122,11 @@ function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown
   if (!('link' in FIELDS[name])) return value
   const ids = (value ?? []) as (number | string)[] // it passed its schema
   const relation = name as Relation
+  if (relation === 'user_file_ids') {
+    // An id that was stored in another form of the same UUID is that file.
+    const stored = new Map(state.user_file_ids.map(id => [canonicalUuid(id) ?? id, id]))
+    return sorted(ids.map(id => stored.get(String(id)) ?? id))
+  }
   if (!linkOf(relation).isShare) return sorted(ids)
   const before = new Map((state[relation] as Share<number | string>[]).map(share => [share.id, share.level]))
   // Who is shared with already keeps the level, who is new becomes viewer; the owner needs no share (DECISIONS section 3).
@@ -127,7 +134,12 @@ function storedValue(name: Exclude<RequestField, 'remove_image'>, value: unknown
   return sorted(others).map(id => ({ id, level: before.get(id) ?? 'viewer' }))
 }
 
-function requireRights(state: PersonaState, content: PersonaContent, kept: string[], update: PersonaUpdate): void {
+function requireRights(
+  state: PersonaState,
+  content: PersonaContent,
+  kept: RequestField[],
+  update: PersonaUpdate,
+): void {
   const owns = state.access === 'owner' || isAdmin(update.caller)
   for (const [name, { changedBy }] of owns ? [] : REQUEST_FIELDS) {
     if (changedBy === 'owner' && name !== 'remove_image' && !sameValue(content[name], state[name])) {

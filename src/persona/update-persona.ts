@@ -115,7 +115,7 @@ function warningsOf(
   const isOutside = (name: string) => Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask?.includes(name)
   const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
   return [
-    ...kept.map(keptFieldWarning),
+    ...kept.map(name => keptFieldWarning(name, name === 'groups')),
     ...overwritten.map(overwriteWarning),
     ...outside.map(outsideMaskWarning),
     ...unknownWithin(PersonaUpsertRequest, body, mask).map(unknownFieldWarning),

@@ -1,5 +1,5 @@
 import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
-import type { Fault } from '../errors.js'
+import type { Fault, Loc } from '../errors.js'
 import { type CompiledBody, compileBody, fault, faultsOfMasked, unknownWithin } from './faults.js'
 import { exceedsDepth, type ParsedBody, tooDeep } from './json-body.js'
 import { innerSchema } from './vocabulary.js'
@@ -31,14 +31,33 @@ export class BodyCheck {
 
   verdict(parsed: ParsedBody, { mask, strict }: BodyOptions): BodyVerdict {
     if (parsed.kind !== 'value') return { faults: parsed.faults, standsAlone: parsed.kind === 'refused' }
-    const { value } = parsed
+    const { value, forbidden } = parsed
     if (exceedsDepth(value, this.#depthMax, ...this.#freeForm)) return { faults: [tooDeep()], standsAlone: true }
     const faults = mask === undefined ? this.#compiled.faults(value) : faultsOfMasked(this.#schema, value, mask)
     const unknown = strict ? unknownWithin(this.#schema, value, mask) : []
-    const forbidden = unknown.map(loc => fault('extra_forbidden', ['body', ...loc]))
-    if (faults.length + forbidden.length === 0) return { value }
-    return { faults: [...faults, ...forbidden], standsAlone: false }
+    const extra = unknown.filter(loc => !isForbidden(loc)).map(loc => fault('extra_forbidden', ['body', ...loc]))
+    const found = [...faults, ...extra]
+    if (forbidden.length > 0)
+      return { faults: inPlace(this.#schema, [...found, ...forbidden.map(forbiddenKey)]), standsAlone: false }
+    return found.length === 0 ? { value } : { faults: found, standsAlone: false }
   }
+}
+
+function forbiddenKey(loc: Loc): Fault {
+  return fault('key_forbidden', ['body', ...loc])
+}
+
+/** A key that is refused by its name is not told to be unknown, too. */
+function isForbidden(loc: Loc): boolean {
+  return loc.at(-1) === '__proto__'
+}
+
+/** Faults in the order in which the schema declares the fields that they are in, in a list by index; those of other fields behind. */
+function inPlace(schema: TObject, faults: readonly Fault[]): Fault[] {
+  const fields = Object.keys(schema.properties)
+  const rank = ({ loc }: Fault) => (fields.indexOf(String(loc[1])) + fields.length + 1) % (fields.length + 1)
+  const index = ({ loc }: Fault) => (typeof loc[2] === 'number' ? loc[2] : -1)
+  return faults.toSorted((a, b) => rank(a) - rank(b) || index(a) - index(b))
 }
 
 function freeFormFields(body: TObject): string[] {

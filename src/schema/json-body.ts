@@ -1,30 +1,31 @@
 import type { Fault, Loc } from '../errors.js'
+import { parseExact } from './exact-json.js'
 import { fault } from './faults.js'
 import { offsetOfSyntaxError } from './json-syntax.js'
 
 /** What the bytes of a request body hold. */
 export type ParsedBody =
-  | { kind: 'value'; value: unknown }
+  /** JSON, with the places of keys that reach into prototypes. */
+  | { kind: 'value'; value: unknown; forbidden: Loc[] }
   /** An empty body or `null`: reported together with the faults of path, query and headers. */
   | { kind: 'absent'; faults: Fault[] }
-  /** Not JSON, or JSON with keys that reach into prototypes: reported alone. */
+  /** Not JSON: reported alone. */
   | { kind: 'refused'; faults: Fault[] }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
 /**
- * Reads a JSON body as RFC 8259 writes it: UTF-8, a byte order mark is skipped, duplicate keys give the last. Never
- * throws, whatever the bytes are.
+ * Reads a JSON body as RFC 8259 writes it: UTF-8, a byte order mark is skipped, duplicate keys give the last; how numbers
+ * were written is remembered, unless somebody has seen that all are plain. Never throws, whatever the bytes are.
  */
-export function parseJsonBody(bytes: Uint8Array): ParsedBody {
+export function parseJsonBody(bytes: Uint8Array, hasPlainNumbers = false): ParsedBody {
   if (bytes.length === 0) return absent()
   const text = decode(bytes)
   if (text === undefined) return invalidAt(offsetOfInvalidUtf8(bytes))
-  const value = parse(text)
+  const value = parse(text, hasPlainNumbers)
   if (value === undefined) return invalidAt(offsetOfSyntaxError(text))
   if (value === null) return absent()
-  const faults = mayNameForbiddenKey.test(text) ? firstForbiddenKey(value) : []
-  return faults.length === 0 ? { kind: 'value', value } : { kind: 'refused', faults }
+  return { kind: 'value', value, forbidden: mayNameForbiddenKey.test(text) ? forbiddenKeys(value) : [] }
 }
 
 /**
@@ -64,9 +65,9 @@ function decode(bytes: Uint8Array): string | undefined {
 }
 
 /** `undefined` is not a JSON value, so it can say that the text is none. */
-function parse(text: string): unknown {
+function parse(text: string, hasPlainNumbers: boolean): unknown {
   try {
-    return JSON.parse(text)
+    return parseExact(text, hasPlainNumbers)
   } catch {
     return undefined
   }
@@ -88,15 +89,14 @@ function anyCase(hexadecimal: string): string {
   return hexadecimal.replace(/[a-f]/g, digit => `[${digit}${digit.toUpperCase()}]`)
 }
 
-/** The first place where a value names `__proto__`, or `prototype` inside `constructor`. */
-function firstForbiddenKey(value: unknown): Fault[] {
+/** The places where a value names `__proto__`, or `prototype` inside `constructor`, in the order of its text. */
+function forbiddenKeys(value: unknown): Loc[] {
+  const found: Loc[] = []
   for (const place of walk(value)) {
     const { key, parent } = place
-    if (key === '__proto__' || (key === 'prototype' && parent?.key === 'constructor')) {
-      return [fault('key_forbidden', ['body', ...locOf(place)])]
-    }
+    if (key === '__proto__' || (key === 'prototype' && parent?.key === 'constructor')) found.push(locOf(place))
   }
-  return []
+  return found
 }
 
 /** A value in a JSON document. Its place is kept as a chain, because a copied path for each would cost its square. */

@@ -1,3 +1,4 @@
+import { parseExact, withBigInts } from '../schema/exact-json.js'
 import { compareDefinitionsInSlices, type DefinitionChange } from './definition/index.js'
 
 /** What storing a definition in a tool would change, and for whom. */
@@ -22,7 +23,7 @@ export interface ToolUse {
 export async function impactOf(use: ToolUse, definition: unknown): Promise<Impact> {
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
   const before: unknown =
-    use.definition === null ? { ...(definition as object), paths: {} } : JSON.parse(use.definition)
-  const { changes } = await compareDefinitionsInSlices(before, definition)
+    use.definition === null ? { ...(definition as object), paths: {} } : parseExact(use.definition)
+  const { changes } = await compareDefinitionsInSlices(withBigInts(before), withBigInts(definition))
   return { changes, agents: { ids: use.ids, others: use.others } }
 }

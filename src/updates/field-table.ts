@@ -27,7 +27,7 @@ export interface AnyColumnField {
   readonly blank: unknown
   /** What a request may send, `Optional` where it may be absent. Without it only the operator changes the field. */
   readonly request?: (limits: RequestLimits) => TSchema
-  /** The form in which a value that passed the schema is stored. */
+  /** The form in which a value that passed the schema is stored; undefined for one that is as if it were absent. */
   readonly canonical?: (value: never) => unknown
   /** How the snapshot shows it. Without it the snapshot does not. */
   readonly answer?: TSchema
@@ -39,7 +39,7 @@ export interface AnyColumnField {
 interface ColumnField<Value> extends AnyColumnField {
   readonly nullable: null extends Value ? true : false
   readonly blank: Value
-  readonly canonical?: (value: never) => Value
+  readonly canonical?: (value: never) => Value | undefined
 }
 
 /** Of all rows a row for each column of a table, and none for a column that the table does not have. */

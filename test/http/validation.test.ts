@@ -164,7 +164,6 @@ t.test('422 a body that cannot be read stands alone, whatever else is wrong', as
   const nested = (depth: number) => `{"inner":${'['.repeat(depth)}${']'.repeat(depth)}}`
   for (const [body, wanted] of [
     ['{', 'body.1 json_invalid'],
-    ['{"__proto__":1}', 'body.__proto__ key_forbidden'],
     [nested(64), 'body json_too_deep'],
   ] as const) {
     t.strictSame(await send({ body }), [wanted])

@@ -70,7 +70,9 @@ export function modelUpdate(
       state.users,
       (asked.users as string[]).filter(id => id !== ownerId),
     )
-  if ('groups' in asked) next.groups = shared(state.groups, asked.groups as number[])
+  const mayShare = user.admin || user.owner
+  if ('groups' in asked && (mayShare || (asked.groups as number[]).length > 0))
+    next.groups = shared(state.groups, asked.groups as number[])
   if ('is_default_persona' in asked && user.admin) next.is_default_persona = asked.is_default_persona
   const priority = asked.display_priority
   const namesPriority = 'display_priority' in asked && (priority !== null || mask !== null)
@@ -81,7 +83,7 @@ export function modelUpdate(
 function imageOf(asked: Record<string, unknown>, mask: string[] | null, next: ModelState): void {
   if (asked.remove_image === true) next.uploaded_image_id = null
   if (mask !== null && asked.uploaded_image_id === null) next.uploaded_image_id = null
-  if (typeof asked.uploaded_image_id === 'string') next.uploaded_image_id = asked.uploaded_image_id
+  if (asked.uploaded_image_id) next.uploaded_image_id = asked.uploaded_image_id
 }
 
 function verdict(state: ModelState, next: ModelState, user: ModelUser): { status: number; state: ModelState } {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
-import { type WorldApp, worldApp } from '../app.js'
+import { REQUIRED_FIELDS, type WorldApp, worldApp } from '../app.js'
 import { ALICE, BOB, CAROL } from '../fixtures/users.js'
 import { storedAgent } from './stored-agent.js'
 
@@ -36,7 +36,7 @@ t.test('403: only the owner or an administrator changes is_public and groups; th
   const editor = await world.token('curator@example.com')
   const owner = await world.token('alice@example.com')
   const before = await storedAgent(world, 13)
-  for (const body of [{ is_public: true }, { groups: [] }, { groups: [1, 2] }]) {
+  for (const body of [{ is_public: true }, { groups: [1, 2] }]) {
     const refused = await patch(world, editor, 13, body)
     t.equal(refused.status, 403, JSON.stringify(body))
     t.equal(refused.body.error_code, 'INSUFFICIENT_PERMISSIONS')
@@ -51,6 +51,71 @@ t.test('403: only the owner or an administrator changes is_public and groups; th
     groups: [{ id: 2, level: 'viewer' }],
     users: [{ id: CAROL, level: 'viewer' }],
   })
+})
+
+t.test(
+  '200: `groups: []` of an editor keeps the groups with a warning; 403 in strict mode; the owner removes them',
+  async t => {
+    const world = await worldApp(t)
+    const editor = await world.token('curator@example.com')
+    const { groups } = await storedAgent(world, 13)
+    t.ok(Array.isArray(groups) && groups.length > 0)
+    const whole = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], groups: [] }
+    const kept = await world.call('PATCH', '/persona/13', { token: editor, body: whole })
+    t.equal(kept.statusCode, 200, kept.body)
+    t.match(kept.headers.warning, /^299 - "field groups was kept: changing it takes the owner or an administrator"$/)
+    t.strictSame((await storedAgent(world, 13)).groups, groups)
+    t.match(await patch(world, editor, 13, { groups: [] }), { status: 200, warning: /groups was kept/ })
+    t.match(await patch(world, editor, 13, { groups: [] }, { prefer: 'handling=strict' }), {
+      status: 403,
+      body: { detail: /Changing groups takes the agent's owner or an administrator/ },
+    })
+    t.strictSame((await storedAgent(world, 13)).groups, groups)
+    const owner = await world.token('alice@example.com')
+    const removed = await patch(world, owner, 13, { groups: [] })
+    t.equal(removed.status, 200)
+    t.equal(removed.warning, undefined)
+    t.strictSame((await storedAgent(world, 13)).groups, [])
+  },
+)
+
+t.test('200: a file is matched by every form of its UUID; an id stored in another form stays attached', async t => {
+  const world = await worldApp(t)
+  const alice = await world.token('alice@example.com')
+  const bare = ALICE_FILE.replaceAll('-', '').toUpperCase()
+  for (const id of [`urn:uuid:${ALICE_FILE}`, `{${ALICE_FILE.toUpperCase()}}`, bare, ALICE_FILE]) {
+    await patch(world, alice, 1, { user_file_ids: [] })
+    const attached = await patch(world, alice, 1, { user_file_ids: [id, ALICE_FILE] })
+    t.strictSame(attached.body.user_file_ids, [ALICE_FILE], id)
+  }
+  const odd = 'F0000000-0000-4000-8000-00000000ABCD'
+  const file = { id: odd, name: 'odd', owner_id: ALICE }
+  await world.database.db.insertInto('user_file').values(file).execute()
+  await world.database.db.insertInto('persona_user_file').values({ persona_id: 1, user_file_id: odd }).execute()
+  for (const id of [odd, odd.toLowerCase()]) {
+    t.strictSame((await patch(world, alice, 1, { user_file_ids: [id] })).body.user_file_ids, [odd])
+  }
+  const document = {
+    version: 1,
+    user_files: [{ id: ALICE_FILE.toUpperCase(), name: 'renamed', owner: 'alice@example.com' }],
+    agents: [{ id: 2, name: 'Named by the file', user_files: [bare] }],
+  }
+  await applyOrganisation(world.database, document, { vault: world.vault, env: {} })
+  t.strictSame((await storedAgent(world, 2)).user_file_ids, [ALICE_FILE])
+})
+
+t.test('200: `uploaded_image_id: ""` leaves the image; remove_image beside it takes it away', async t => {
+  const world = await worldApp(t)
+  const alice = await world.token('alice@example.com')
+  await patch(world, alice, 1, { uploaded_image_id: 'image-1' })
+  const image = async () => (await storedAgent(world, 1)).uploaded_image_id
+  t.equal((await patch(world, alice, 1, { uploaded_image_id: '' })).status, 200)
+  t.equal(await image(), 'image-1')
+  const whole = { ...REQUIRED_FIELDS, document_set_ids: [], tool_ids: [], uploaded_image_id: '' }
+  t.equal((await world.call('PATCH', '/persona/1', { token: alice, body: whole })).statusCode, 200)
+  t.equal(await image(), 'image-1')
+  t.equal((await patch(world, alice, 1, { uploaded_image_id: '', remove_image: true })).status, 200)
+  t.equal(await image(), null)
 })
 
 t.test('422: a default agent must be public, judged on the merged state', async t => {

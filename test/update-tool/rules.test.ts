@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { type WorldApp, worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { readTool, storedTool } from './stored-tool.js'
+import { storedTool } from './stored-tool.js'
 
 async function put({ call }: WorldApp, token: string, id: number, body: unknown, headers: Record<string, string> = {}) {
   const answer = await call('PUT', `/admin/tool/custom/${id}`, { token, body, headers })
@@ -83,19 +83,19 @@ t.test('the rules of a tool update', async t => {
       '"summary":"s\\u00e9\\/","operationId":"z"}},"/a":{"post":{"operationId":"a","summary":"s"}}},' +
       '"servers":[{"url":"https://example.com"}],"info":{"title":"first","title":"T"},"openapi":"3.0.0"}'
     const stored =
-      '{"paths":{"/z":{"get":{"x-n":[1,100,-0.5,12345678901234567000],"responses":{"200":{},"404":{"b":1,"a":2}},' +
+      '{"paths":{"/z":{"get":{"x-n":[1.0,1e2,-0.5,12345678901234567890],"responses":{"200":{},"404":{"b":1,"a":2}},' +
       '"summary":"sé/","operationId":"z"}},"/a":{"post":{"operationId":"a","summary":"s"}}},' +
       '"servers":[{"url":"https://example.com"}],"info":{"title":"T"},"openapi":"3.0.0"}'
     const answer = await put(world, admin, 13, `{"definition":${text}}`)
     t.equal(answer.status, 200, answer.text)
     t.equal((await storedTool(world, 13)).definition, stored)
     t.ok(answer.text.includes(`"definition":${stored}`), 'in the answer')
-    t.equal(JSON.stringify((await readTool(world, admin, 13)).definition), stored, 'in the read')
+    t.ok((await world.call('GET', '/tool/13', { token: admin })).body.includes(stored), 'in the read')
     const agent = await world.call('PATCH', '/persona/1?update_mask=tool_ids', {
       token: admin,
       body: { tool_ids: [13] },
     })
-    t.equal(JSON.stringify(agent.json().tools[0].definition), stored, 'in an agent that has the tool')
+    t.ok(agent.body.includes(stored), 'in an agent that has the tool')
     const methods = await world.call('POST', '/admin/tool/custom/validate', {
       token: admin,
       body: `{"definition":${text}}`,

@@ -114,7 +114,9 @@ export class Catalogue {
   ): Omit<Matched, 'id'> & { id: Id | undefined } {
     const { named, ids, uniqueNames } = TABLES[section]
     const given =
-      ids === 'uuid' && typeof entry.id === 'string' ? canonicalUuid(entry.id) : (entry.id as Id | undefined) // checked by the schema
+      ids !== 'sequence' && typeof entry.id === 'string'
+        ? (canonicalUuid(entry.id) ?? entry.id)
+        : (entry.id as Id | undefined) // checked by the schema
     const namesakes = byName.get(folded(named, String(entry[named]))) ?? []
     if (given !== undefined) {
       const stored = byId.get(given)
@@ -259,5 +261,6 @@ export function ascending<T extends Id>(ids: readonly T[]): T[] {
 }
 
 function folded(column: Table['named'], text: string): string {
+  if (column === 'id') return canonicalUuid(text) ?? text
   return column === 'email' ? text.toLowerCase() : text
 }

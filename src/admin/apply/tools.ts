@@ -4,6 +4,7 @@ import { OPERATOR } from '../../auth/viewer.js'
 import { markReceived } from '../../db/clock.js'
 import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
+import { stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
 import { checkDefinition, type DefinitionLimits } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
@@ -195,7 +196,7 @@ export function checkedDefinition(
 ): { definition: CheckedDefinition } | { faults: Fault[] } {
   const checked = checkDefinition(definition, { headerNames, at, limits })
   if (!checked.ok) return { faults: checked.faults }
-  const text = JSON.stringify(definition)
+  const text = stringifyExact(definition)
   return { definition: { text, hash: sha256(text) } }
 }
 

@@ -1,4 +1,5 @@
 import type { ShareLevel } from '../../db/tables.js'
+import { parseExact, stringifyExact } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import { type AgentReport, checkAgentTools, definitionLimitsOf, TARGETS } from '../../tool/definition/index.js'
 import { deleteAgent, planAgentDeletion } from '../deletion.js'
@@ -129,7 +130,7 @@ async function checkCommand(call: Call): Promise<number | undefined> {
     tools.map(({ id, name, definition, header_names }) => ({
       id,
       name,
-      definition: definition === null ? null : (JSON.parse(definition) as unknown),
+      definition: definition === null ? null : parseExact(definition),
       headerNames: header_names,
     })),
     target,
@@ -215,7 +216,7 @@ export function showRecord(call: Call, record: Record<string, unknown>): void {
       typeof value === 'string'
         ? value
         : isJsonObject(value)
-          ? JSON.stringify(value, null, 2)
+          ? stringifyExact(value, 2)
           : shortened(value, Number.POSITIVE_INFINITY)
     if (text.includes('\n')) {
       call.print(`${field}:`)

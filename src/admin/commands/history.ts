@@ -1,6 +1,7 @@
 import { structuredPatch } from 'diff'
 import type { ResourceKind } from '../../db/tables.js'
 import { parseDateTime } from '../../schema/date-time.js'
+import { parseExact, stringifyExact } from '../../schema/exact-json.js'
 import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { pruneHistory } from '../../updates/prune.js'
 import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
@@ -173,7 +174,7 @@ async function diffCommand(call: Call): Promise<undefined> {
 function withTexts(change: FieldDifference, texts: ReadonlyMap<string, string>): FieldDifference {
   const parsed = (hash: unknown): unknown => {
     const text = texts.get(String(hash))
-    return text === undefined ? hash : JSON.parse(text)
+    return text === undefined ? hash : parseExact(text)
   }
   return { field: change.field, from: parsed(change.from), to: parsed(change.to) }
 }
@@ -202,7 +203,7 @@ function printDifference(call: Call, { field, from, to }: FieldDifference): void
 
 function textOf(value: unknown): string {
   if (typeof value === 'string') return value
-  return typeof value === 'object' && value !== null ? JSON.stringify(value, null, 2) : shortened(value)
+  return typeof value === 'object' && value !== null ? stringifyExact(value, 2) : shortened(value)
 }
 
 async function rollbackCommand(call: Call): Promise<undefined> {

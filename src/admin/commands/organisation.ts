@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { stringify } from 'yaml'
 import type { Loc } from '../../errors.js'
+import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
 import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { placeholder } from '../apply/placeholders.js'
 import { folderOf } from '../apply/tools.js'
@@ -206,7 +207,9 @@ export function shortened(value: unknown, characters = 100): string {
 async function exportCommand(call: Call): Promise<number | undefined> {
   call.progress.at('reading the organisation')
   const document = await exportOrganisation((await call.database()).db)
-  const text = call.json ? JSON.stringify(document, null, 2) : stringify(document, { lineWidth: 120 }).trimEnd()
+  const text = call.json
+    ? stringifyExact(document, 2)
+    : withoutMarks(stringify(document, numberReplacer, { lineWidth: 120 })).trimEnd()
   const file = call.positionals[0]
   if (file === undefined) call.printExact(text)
   else writeFileSync(file, `${text}\n`)

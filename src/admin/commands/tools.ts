@@ -1,5 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { Loc } from '../../errors.js'
+import { parseExact, withBigInts } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import {
   type CheckOptions,
@@ -173,7 +174,7 @@ async function showCommand(call: Call): Promise<undefined> {
   }
   const { definition, header_names } = await definitionUse(db, id)
   if (definition === null) throw new Refusal('this tool has no definition')
-  const functions = toFunctions(JSON.parse(definition), { headerNames: header_names })
+  const functions = toFunctions(withBigInts(parseExact(definition)), { headerNames: header_names })
   const target = targetOf(call)
   call.printJson(target === undefined ? functions : functionsFor(functions, target))
   return undefined

@@ -2,6 +2,7 @@ import { Worker } from 'node:worker_threads'
 import type { Caller } from '../../auth/caller.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
+import { writerFor } from '../../schema/exact-json.js'
 import type { ThreadAnswer, ThreadJob, ThreadSettings } from './body-thread.js'
 import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
 
@@ -65,7 +66,12 @@ export class BodyTasks {
       const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<TaskResult<Name>> // validated by this task's schema
       return run(body as TaskBody<Name>, input)
     }
-    const message: ThreadJob = { name, body: isLarge ? { bytes: body.bytes } : { value: body }, strict, input }
+    const message: ThreadJob = {
+      name,
+      body: isLarge ? { ...body } : { text: writerFor(body as object)(body) },
+      strict,
+      input,
+    }
     return this.#inThread(request, message) as Promise<TaskResult<Name>> // the thread answers what the task answers
   }
 

@@ -1,6 +1,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { type Fault, InvalidRequest } from '../../errors.js'
 import { BodyCheck } from '../../schema/body-check.js'
+import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
 import { parseJsonBody } from '../../schema/json-body.js'
 import { TASKS, type TaskName } from './tasks.js'
@@ -15,8 +16,8 @@ export interface ThreadSettings {
 /** One body to work on. `strict`: unknown fields are faults. */
 export interface ThreadJob {
   name: TaskName
-  /** Bytes as they came, or a body that was parsed and checked already. */
-  body: { bytes: Uint8Array } | { value: unknown }
+  /** Bytes as they came, or the text of a body that was checked already. */
+  body: { bytes: Uint8Array; hasPlainNumbers: boolean } | { text: string }
   strict: boolean
   input: unknown
 }
@@ -37,7 +38,9 @@ parentPort?.on('message', (job: ThreadJob) => {
 async function answerTo({ name, body, strict, input }: ThreadJob): Promise<ThreadAnswer> {
   try {
     const verdict =
-      'value' in body ? body : checks[name].verdict(parseJsonBody(body.bytes), { mask: undefined, strict })
+      'text' in body
+        ? { value: parseExact(body.text) }
+        : checks[name].verdict(parseJsonBody(body.bytes, body.hasPlainNumbers), { mask: undefined, strict })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<unknown> // the body passed this very task's schema
     return { result: await run(verdict.value, input) }

@@ -1,4 +1,5 @@
 import type { Fault, Loc } from '../../errors.js'
+import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
 import { sha256 } from '../../updates/audit.js'
 import { checkDefinitionInSlices, type DefinitionLimits, inSlices, originsOf } from '../definition/index.js'
@@ -31,7 +32,7 @@ export async function updateContentOf(
   const checked = definition
     ? await checkDefinitionInSlices(definition, { limits, ...(headerNames && { headerNames }) })
     : null
-  const text = checked?.ok ? JSON.stringify(definition) : ''
+  const text = checked?.ok ? writerFor(body)(definition) : ''
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )

@@ -1,5 +1,6 @@
 import { InvalidRequest } from '../../errors.js'
 import { unknownFieldWarning } from '../../http/warnings.js'
+import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
 import {
   type Completion,
@@ -58,7 +59,7 @@ export async function validationOf(
     ...(use && { impact: await impactOf(use, definition) }),
   }
   return {
-    answer: JSON.stringify(answer),
+    answer: writerFor(body)(answer),
     warnings: [...unknown.map(unknownFieldWarning), ...(full ? [] : definitionNotes(checked))],
   }
 }

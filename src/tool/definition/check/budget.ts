@@ -178,7 +178,7 @@ export class BudgetWalk {
       const place = this.findings.takesFaults ? this.placeOfMember(index) : this.root
       this.findings.faultOf('finite_number', place)
     } else if (Number.isInteger(value)) {
-      const msg = `the integer ${value} is beyond 2^53: it is kept as the nearest double and may not be the number that was sent`
+      const msg = `this integer is beyond 2^53: it is kept as it is written, and a client that reads it as a double has another`
       const place = this.findings.takesWarnings ? this.placeOfMember(index) : this.root
       this.findings.warn('integer_precision', msg, place)
     }

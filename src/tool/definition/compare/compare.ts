@@ -1,4 +1,5 @@
 import type { Loc } from '../../../errors.js'
+import { textWithBigInts } from '../../../schema/exact-json.js'
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../check/check.js'
 import { locOf, type Place, placeUnder, quote } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
@@ -465,7 +466,7 @@ class SchemaComparison {
     if (!Array.isArray(values)) return undefined
     const texts = new Set<string>()
     for (const value of values) {
-      texts.add(JSON.stringify(value))
+      texts.add(textWithBigInts(value))
       if (this.pays(1)) yield
     }
     return texts
@@ -626,13 +627,18 @@ function isAnything(schema: unknown): boolean {
 function classOf(key: string, before: unknown, now: unknown): ChangeClass {
   if (UPPER_BOUNDS.has(key) || LOWER_BOUNDS.has(key)) {
     if (now === undefined) return 'safe'
-    if (typeof before !== 'number' || typeof now !== 'number') return 'breaking'
+    if (!isNumber(before) || !isNumber(now)) return 'breaking'
     return UPPER_BOUNDS.has(key) === now > before ? 'safe' : 'breaking'
   }
   if (key === 'uniqueItems') return now === true ? 'breaking' : 'safe'
   if (now === undefined && (key === 'pattern' || key === 'multipleOf' || key === 'format')) return 'safe'
   if (before === undefined && (key === 'pattern' || key === 'multipleOf')) return 'breaking'
   return 'unknown'
+}
+
+/** An integer that no double holds is a BigInt here. */
+function isNumber(value: unknown): value is number | bigint {
+  return typeof value === 'number' || typeof value === 'bigint'
 }
 
 function shown(value: unknown): string {
@@ -643,7 +649,7 @@ function shown(value: unknown): string {
 
 /** The beginning of a value as JSON, made without writing what nobody will read. */
 function beginningOf(value: unknown, room: number): string {
-  if (typeof value !== 'object' || value === null) return JSON.stringify(value)
+  if (typeof value !== 'object' || value === null) return textWithBigInts(value)
   const isList = Array.isArray(value)
   let text = ''
   for (const key of isList ? value.keys() : Object.keys(value)) {

@@ -1,3 +1,4 @@
+import { textWithBigInts } from '../../../schema/exact-json.js'
 import { isObject } from '../check/references.js'
 
 /** Members looked at between two looks at the clock. */
@@ -44,7 +45,7 @@ export class Structures {
 
   /** The number of a plain value or of an object that has one; undefined if a frame was put on the stack for it. */
   private begin(value: unknown, stack: Frame[]): number | undefined {
-    if (typeof value !== 'object' || value === null) return this.numbered(`=${JSON.stringify(value)}`)
+    if (typeof value !== 'object' || value === null) return this.numbered(`=${textWithBigInts(value)}`)
     const known = this.byObject.get(value)
     if (known !== undefined) return known
     const keys = Array.isArray(value) ? [...value.keys()] : Object.keys(value).sort()

@@ -1,4 +1,5 @@
 import type { Loc } from '../../../errors.js'
+import { rememberNumbers, removeItem } from '../../../schema/exact-json.js'
 
 /** One change that a completion makes. */
 export interface Edit {
@@ -54,7 +55,7 @@ export class EditedDocument {
     if (this.at(path) === undefined) return
     const container = this.own(path.slice(0, -1))
     if (container === undefined) return
-    if (Array.isArray(container)) container.splice(Number(key), 1)
+    if (Array.isArray(container)) removeItem(container, Number(key))
     else delete container[key]
     this.edits.push({ op: 'remove', path, type, msg })
   }
@@ -83,6 +84,7 @@ export class EditedDocument {
     if (typeof value !== 'object' || value === null) return undefined
     if (this.copies.has(value)) return value as Container
     const copy = Array.isArray(value) ? [...value] : { ...value }
+    rememberNumbers(value, copy)
     this.copies.add(copy)
     return copy as Container
   }

@@ -1,3 +1,4 @@
+import { rememberNumbers } from '../../../schema/exact-json.js'
 import { isObject } from '../check/references.js'
 
 type Json = Record<string, unknown>
@@ -71,6 +72,7 @@ class SwaggerConversion {
   *run(): Generator<void, Json> {
     const { document } = this
     const result: Json = { openapi: '3.0.3' }
+    rememberNumbers(document, result)
     for (const key of Object.keys(document)) {
       if (key === 'info' || key === 'tags' || key === 'externalDocs' || key === 'security' || key.startsWith('x-'))
         result[key] = document[key]
@@ -284,6 +286,7 @@ function formBody(forms: readonly Json[], types: readonly string[]): Json {
 function schemaOf(holder: Json): Json {
   const schema: Json = {}
   for (const key of SCHEMA_KEYS) if (holder[key] !== undefined) schema[key] = holder[key]
+  rememberNumbers(holder, schema)
   return schema
 }
 
@@ -326,6 +329,7 @@ function* withModernSchemas(document: Json, mostValues: number): Generator<void,
   const copy = (value: unknown, isMap: boolean): unknown => {
     if (typeof value !== 'object' || value === null) return value
     const to = Array.isArray(value) ? [] : {}
+    rememberNumbers(value, to)
     pending.push({ from: value, to, isMap })
     return to
   }

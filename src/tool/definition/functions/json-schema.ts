@@ -1,3 +1,4 @@
+import { textWithBigInts } from '../../../schema/exact-json.js'
 import type { Place } from '../check/findings.js'
 import { isDangling, isObject, type References, type Target } from '../check/references.js'
 
@@ -55,7 +56,7 @@ const STEP_MEMBERS = 500
 const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
   ...['title', 'description', 'format', 'contentEncoding', 'contentMediaType'].map(key => [key, isText] as const),
   ...['uniqueItems', 'deprecated', 'readOnly', 'writeOnly'].map(key => [key, isFlag] as const),
-  ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'].map(key => [key, Number.isFinite] as const),
+  ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'].map(key => [key, isNumber] as const),
   ...[
     'minLength',
     'maxLength',
@@ -66,7 +67,7 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
     'minContains',
     'maxContains',
   ].map(key => [key, isCount] as const),
-  ['multipleOf', value => typeof value === 'number' && Number.isFinite(value) && value > 0],
+  ['multipleOf', value => isNumber(value) && value > 0],
   ['pattern', isPattern],
   ['examples', Array.isArray],
   ['const', () => true],
@@ -399,7 +400,7 @@ function* withoutRepeats<T>(values: readonly T[]): Generator<void, T[]> {
   let count = 0
   for (const value of values) {
     if (++count % STEP_MEMBERS === 0) yield
-    const text = typeof value === 'string' ? `"${value}` : JSON.stringify(value)
+    const text = typeof value === 'string' ? `"${value}` : textWithBigInts(value)
     if (seen.has(text)) continue
     seen.add(text)
     result.push(value)
@@ -432,6 +433,11 @@ function isText(value: unknown): value is string {
 
 function isFlag(value: unknown): boolean {
   return typeof value === 'boolean'
+}
+
+/** An integer that no double holds may be a BigInt. */
+function isNumber(value: unknown): value is number | bigint {
+  return typeof value === 'bigint' || Number.isFinite(value)
 }
 
 function isCount(value: unknown): boolean {

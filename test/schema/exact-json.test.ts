@@ -1,0 +1,123 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { parseExact, stringifyExact, withBigInts } from '../../src/schema/exact-json.js'
+import { JsonScan } from '../../src/schema/json-scan.js'
+
+const NUMBERS = [
+  '0',
+  '-0',
+  '0.0',
+  '-0.0',
+  '1',
+  '1.0',
+  '-1.50',
+  '1e2',
+  '1E+2',
+  '1e-7',
+  '1e21',
+  '1e400',
+  '-1e400',
+  '1e-400',
+  '0.1',
+  '9007199254740991',
+  '9007199254740993',
+  '12345678901234567',
+  '-12345678901234567890123',
+  '3.14159265358979323846',
+] // prettier-ignore
+
+t.test('a number is written as it was read, and is otherwise what JSON.parse makes of it', t => {
+  for (const number of NUMBERS) {
+    for (const text of [`{"a":${number}}`, `[${number},{"b":[${number}]}]`, `{"1":${number},"x y":[0,${number}]}`]) {
+      const value = parseExact(text)
+      t.strictSame(value, JSON.parse(text), text)
+      t.equal(stringifyExact(value), text)
+    }
+    t.equal(parseExact(number), Number(number), 'a number alone')
+  }
+  t.equal(stringifyExact(parseExact('{"a":[1.0,"\\u0000"]}'), 2), '{\n  "a": [\n    1.0,\n    "\\u0000"\n  ]\n}')
+  t.end()
+})
+
+t.test('what is not JSON is refused, also where a string in the place of a number would make JSON of it', t => {
+  for (const text of [
+    '{12345678901234567:1}',
+    '{1.0 :1}',
+    '[1.0"a"]',
+    '["a"1.0]',
+    '[01.0]',
+    '[1.]',
+    '[-]',
+    '[1.0 2.0]',
+    '[.5]',
+    '{"a":1.0',
+    '1.0.0',
+    '[1e]',
+    '1.0e',
+    '-',
+  ]) {
+    t.throws(() => parseExact(text), SyntaxError, text)
+  }
+  t.end()
+})
+
+t.test('a changed value is written as it is now', t => {
+  const value = parseExact('{"a":1.0,"b":[1.0]}') as { a: number; b: number[] }
+  value.a = 2
+  value.b.push(3)
+  t.equal(stringifyExact(value), '{"a":2,"b":[1.0,3]}')
+  t.end()
+})
+
+t.test('texts that look like numbers stay texts; a BigInt stands for integers that no double holds', t => {
+  const text = '{"a":"12345678901234567","b":12345678901234567,"c":1.0,"d":1e20}'
+  t.equal(stringifyExact(parseExact(text)), text)
+  t.strictSame(withBigInts(parseExact(text)), { a: '12345678901234567', b: 12345678901234567n, c: 1, d: 1e20 })
+  t.end()
+})
+
+const token = fc.oneof(
+  fc.constantFrom(...NUMBERS),
+  fc.bigInt().map(String),
+  fc.double({ noNaN: true, noDefaultInfinity: true }).map(number => JSON.stringify(number)),
+)
+const scalar = fc.oneof(
+  token,
+  fc.string().map(text => JSON.stringify(text)),
+  fc.constantFrom('true', 'false', 'null'),
+)
+const { json } = fc.letrec<{ json: string }>(tie => ({
+  json: fc.oneof(
+    { maxDepth: 4 },
+    scalar,
+    fc.array(tie('json'), { maxLength: 4 }).map(items => `[${items.join(',')}]`),
+    fc
+      .uniqueArray(
+        fc.tuple(
+          fc.string().map(key => `k${key}`),
+          tie('json'),
+        ),
+        { maxLength: 4, selector: ([key]) => key },
+      )
+      .map(members => `{${members.map(([key, value]) => `${JSON.stringify(key)}:${value}`).join(',')}}`),
+  ),
+}))
+
+t.test(
+  'any JSON comes back as it was, in whatever pieces the scan saw it; a scan that saw plain numbers is right',
+  t => {
+    fc.assert(
+      fc.property(json, fc.integer({ min: 1, max: 40 }), (document, piece) => {
+        const text = `[${document}]`
+        const scan = new JsonScan({ depthMax: 100, nodesMax: 100_000 })
+        const bytes = Buffer.from(text)
+        for (let at = 0; at < bytes.length; at += piece) scan.push(bytes.subarray(at, at + piece))
+        const value = parseExact(text, scan.hasPlainNumbers)
+        t.strictSame(value, JSON.parse(text))
+        return stringifyExact(value) === text
+      }),
+      { numRuns: 2_000 },
+    )
+    t.end()
+  },
+)

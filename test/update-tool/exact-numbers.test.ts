@@ -1,0 +1,123 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { agentctl } from '../admin/agentctl.js'
+import { worldApp } from '../app.js'
+
+/** A definition as JSON text whose enum lists the given numbers. */
+function definitionText(...numbers: string[]): string {
+  const schema = `{"type":"integer","enum":[${numbers.join(',')}],"maximum":${numbers[0]}}`
+  return (
+    '{"openapi":"3.0.0","info":{"title":"t","version":"1"},"servers":[{"url":"https://example.com"}],"paths":{"/a":{"get":' +
+    `{"operationId":"getA","summary":"s","parameters":[{"name":"id","in":"query","schema":${schema}}],"x-one":1.0,"x-big":1e30}}}}`
+  )
+}
+
+const NUMBERS = ['12345678901234567', '-12345678901234568', '9007199254740993', '1.0', '3.14159265358979323846', '-0']
+const TEXT = definitionText(...NUMBERS)
+const TOOL = '/admin/tool/custom/10'
+
+t.test('200: numbers of a definition are stored and answered as they were written, everywhere', async t => {
+  const { call, token, database } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const stored = await call('PUT', TOOL, { token: admin, body: `{"definition":${TEXT}}` })
+  t.equal(stored.statusCode, 200, stored.body)
+  t.ok(stored.body.includes(TEXT))
+  t.ok((await call('GET', '/tool/10', { token: admin })).body.includes(TEXT))
+  const shown = await call('PATCH', '/persona/1?update_mask=tool_ids', { token: admin, body: { tool_ids: [10] } })
+  t.ok(shown.body.replaceAll(' ', '').includes(TEXT.replaceAll(' ', '')), 'in the answer of an agent')
+  const again = await call('PUT', TOOL, { token: admin, body: `{"definition":${TEXT}}` })
+  t.equal(again.headers.etag, stored.headers.etag, 'the same text changes nothing')
+  const other = TEXT.replace('12345678901234567', '12345678901234568')
+  const changed = await call('PUT', TOOL, { token: admin, body: `{"definition":${other}}` })
+  t.not(changed.headers.etag, stored.headers.etag, 'another integer is another definition')
+  t.ok(changed.body.includes(other))
+  const row = await database.db.selectFrom('tool').select('definition_hash').where('id', '=', 10).executeTakeFirst()
+  t.ok(row?.definition_hash)
+})
+
+t.test(
+  '200: validation answers the spec as it was written, completed or not, and tells that an integer changed',
+  async t => {
+    const { call, token } = await worldApp(t)
+    const admin = await token('admin@example.com')
+    const validate = (text: string, query = '') =>
+      call('POST', `/admin/tool/custom/validate${query}`, { token: admin, body: `{"definition":${text}}` })
+    const spec = TEXT.slice(TEXT.indexOf('{"operationId"'), -3)
+    t.ok((await validate(TEXT)).body.includes(`"spec":${spec}`))
+    const lacking = TEXT.replace('"operationId":"getA",', '')
+    const completed = await validate(lacking, '?complete=true')
+    t.equal(completed.statusCode, 200, completed.body)
+    for (const number of [...NUMBERS, '"x-one":1.0', '"x-big":1e30']) t.ok(completed.body.includes(number), number)
+    t.equal(JSON.stringify(completed.json().completed.edits).includes('operation_id_added'), true)
+    await call('PUT', TOOL, { token: admin, body: `{"definition":${TEXT}}` })
+    const same = await validate(TEXT, '?tool_id=10')
+    t.strictSame(same.json().impact.changes, [])
+    const impact = await validate(TEXT.replaceAll('12345678901234567', '12345678901234569'), '?tool_id=10')
+    t.match(impact.json().impact.changes, [{ class: 'breaking', msg: /12345678901234567/ }])
+    const swagger = `{"swagger":"2.0","info":{"title":"t","version":"1"},"host":"example.com","paths":{"/a":{"get":{"operationId":"a","summary":"s",
+    "parameters":[{"name":"n","in":"query","type":"integer","maximum":12345678901234567,"enum":[12345678901234567]}]}}}}`
+    const converted = await validate(swagger, '?complete=true')
+    t.equal(converted.statusCode, 200, converted.body)
+    t.equal(converted.body.match(/12345678901234567\b/g)?.length, 4, 'in the definition and in the spec')
+  },
+)
+
+t.test('200: the same of large definitions, which another thread works on', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const large = TEXT.replace('"info"', `"x-filling":"${'x'.repeat(70_000)}","info"`)
+  const stored = await call('PUT', TOOL, { token: admin, body: `{"definition":${large}}` })
+  t.equal(stored.statusCode, 200, stored.body.slice(0, 300))
+  t.ok(stored.body.includes(large))
+  const validate = (text: string) =>
+    call('POST', '/admin/tool/custom/validate?tool_id=10', { token: admin, body: `{"definition":${text}}` })
+  const compared = await validate(TEXT)
+  t.strictSame(compared.json().impact.changes, [], 'a small body beside a large stored definition')
+  const changed = await validate(TEXT.replaceAll('12345678901234567', '12345678901234569'))
+  t.match(changed.json().impact.changes, [{ class: 'breaking', msg: /12345678901234567/ }])
+})
+
+t.test('422 finite_number at a number beyond every double; 200 for one that is nearly nothing', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const put = (number: string) => call('PUT', TOOL, { token: admin, body: `{"definition":${definitionText(number)}}` })
+  const refused = await put('1e400')
+  t.equal(refused.statusCode, 422)
+  t.match(refused.json().detail[0], { type: 'finite_number' })
+  t.ok((await put('1e-400')).body.includes('1e-400'))
+})
+
+t.test('agentctl: what is exported applies with an empty plan, and every command shows the numbers', async t => {
+  const { call, token, url } = await worldApp(t)
+  const folder = mkdtempSync(join(tmpdir(), 'exact-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const admin = await token('admin@example.com')
+  await call('PUT', TOOL, { token: admin, body: `{"definition":${TEXT}}` })
+  const run = async (...args: string[]) => {
+    const answer = await agentctl({ url, args })
+    t.equal(answer.status, 0, `${args.join(' ')}: ${answer.stderr}`)
+    return answer.stdout
+  }
+  const holdsAll = (text: string, of: string) => {
+    for (const number of NUMBERS) t.ok(new RegExp(`[\\s,[-]${number}\\b`).test(text), `${number} in ${of}`)
+    t.notMatch(text, /number-[0-9a-f]{8}-/, of)
+  }
+  for (const format of [[], ['--json']]) {
+    const file = join(folder, `organisation${format.length}`)
+    await run('export', file, ...format)
+    holdsAll(readFileSync(file, 'utf8'), `export ${format}`)
+    t.match(await run('apply', file, '--plan', '--json'), /"unchanged"/)
+    const plan = JSON.parse(await run('apply', file, '--plan', '--json'))
+    t.notMatch(JSON.stringify(plan), /"action":"(changed|created|update|create)"/)
+  }
+  holdsAll(await run('tool', 'show', '10', '--json'), 'tool show')
+  const functions = await run('tool', 'show', '10', '--as-functions')
+  for (const number of ['12345678901234567', '-12345678901234568', '9007199254740993']) t.ok(functions.includes(number))
+  const yaml = join(folder, 'definition.yaml')
+  writeFileSync(yaml, TEXT.replaceAll('12345678901234567', '12345678901234571').replace('{"openapi":', '{openapi: '))
+  await run('tool', 'update', '10', '--definition', yaml)
+  const shown = await call('GET', '/tool/10', { token: admin })
+  t.ok(shown.body.includes('12345678901234571') && shown.body.includes('"x-one":1.0'), 'from YAML')
+})
