@@ -10,7 +10,7 @@ import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
 import { toolResource } from '../src/tool/resource.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
-import { sha256 } from '../src/updates/audit.js'
+import { NO_KEY, sha256 } from '../src/updates/audit.js'
 import { update } from '../src/updates/engine.js'
 import type { CapturedStatement } from './pgbench.js'
 import { agentBody, TOOL_DEFINITIONS, toolFields } from './requests.js'
@@ -59,7 +59,6 @@ async function captureAgent(database: ServiceDatabase, world: World, id: number,
       fields,
       masked: false,
       strict: false,
-      snapshotBytesMax: 2 ** 23,
       ...UNCONDITIONAL,
     }
     await update(recording, personaResource, request, prefetched as PersonaState | null)
@@ -100,6 +99,8 @@ const UNCONDITIONAL = {
   precondition: { kind: 'none' },
   preconditionRequired: false,
   dryRun: false,
+  key: NO_KEY,
+  snapshotBytesMax: 2 ** 23,
   reserveMemory: () => {},
 } as const
 const ACTOR = {

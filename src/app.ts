@@ -134,6 +134,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     database,
     tasks,
     vault: () => service.vault(),
+    snapshotBytesMax: limits.snapshotBytes,
     requireIfMatch: auth.requireIfMatch,
   })
   registerValidateTool(app, { ...toolBounds, database, tasks })

@@ -128,6 +128,26 @@ export class PreconditionRequired extends Error {
   }
 }
 
+/** Another request with the same `Idempotency-Key` is under way. */
+export class IdempotencyKeyInUse extends Refusal {
+  constructor() {
+    super('A request with this Idempotency-Key is under way. Send it again when that one has been answered.')
+  }
+}
+
+/** There is no such version of the resource, or it did not exist at the time asked for. */
+export class VersionNotFound extends Refusal {}
+
+/** The resource had this version, and its content is no longer there. */
+export class VersionGone extends Refusal {
+  constructor(
+    readonly reason: 'pruned' | 'deleted',
+    message: string,
+  ) {
+    super(message)
+  }
+}
+
 /** A caller has used up what one may use. `retryAfterS`: seconds until there is more. */
 export class RateLimited extends Refusal {
   constructor(

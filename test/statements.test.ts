@@ -1,11 +1,14 @@
 import t from 'tap'
 import { callerOnly } from '../src/auth/authenticate.js'
 import { RELATIONS } from '../src/persona/fields.js'
+import { readPastSnapshot } from '../src/persona/past.js'
 import { callerAndPersona } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
+import { readPastTool } from '../src/tool/past.js'
 import { callerAndTool } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
 import { lockStatements } from '../src/updates/engine.js'
+import { pastStatements } from '../src/updates/past.js'
 import { matchesGolden } from './golden.js'
 
 const relations = RELATIONS.map(([name]) => name)
@@ -21,6 +24,9 @@ const STATEMENTS = [
   persona.readSnapshot,
   persona.writeStatement([], []),
   persona.writeStatement(relations, relations),
+  pastStatements.persona,
+  readPastSnapshot,
+  readPastTool,
   lockStatements.tool,
   tool.readState,
   tool.readOauthConfig,

@@ -100,6 +100,7 @@ export interface VersionedTable {
   audit_count: Generated<number>
   audit_anchor: Generated<Buffer>
   audit_anchor_version: Generated<number>
+  audit_anchor_at: Timestamp | null
 }
 
 export interface ToolDefinitionTable {
@@ -239,6 +240,8 @@ export interface AuditTable {
   content_hash: Buffer | null
   previous_hash: Buffer
   hash: Buffer
+  idempotency_key: Buffer | null
+  request_fingerprint: Buffer | null
 }
 
 /** The end of one chain of access events. */

@@ -12,6 +12,8 @@ export interface UpdateAnswer {
   snapshot: string
   dryRun: boolean
   strict: boolean
+  /** Whether it answers the repetition of a request that was stored before. */
+  replayed: boolean
   warnings: string[]
 }
 
@@ -23,6 +25,7 @@ export function answerUpdate(reply: FastifyReply, answer: UpdateAnswer): string 
   const warning = warningHeader(answer.warnings)
   reply.header('etag', entityTag(answer.kind, answer.id, answer.version))
   if (warning !== undefined) reply.header('warning', warning)
+  if (answer.replayed) reply.header('idempotent-replayed', 'true')
   if (answer.dryRun) reply.header('dry-run', 'true')
   if (answer.strict) reply.header('preference-applied', 'handling=strict')
   reply.type('application/json')

@@ -5,6 +5,7 @@ import {
   BuiltinReadOnly,
   type Fault,
   Forbidden,
+  IdempotencyKeyInUse,
   InvalidRequest,
   NotAuthenticated,
   PreconditionFailed,
@@ -14,6 +15,8 @@ import {
   SnapshotTooLarge,
   Unavailable,
   UnsupportedBody,
+  VersionGone,
+  VersionNotFound,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
 import type { ErrorCode } from './error-codes.js'
@@ -118,6 +121,14 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   }
   if (error instanceof BuiltinReadOnly) return { status: 400, code: 'BUILTIN_READ_ONLY', detail: error.message }
   if (error instanceof SnapshotTooLarge) return { status: 409, code: 'SNAPSHOT_TOO_LARGE', detail: error.message }
+  if (error instanceof IdempotencyKeyInUse) {
+    const headers = { 'retry-after': RETRY_AFTER_S }
+    return { status: 409, code: 'IDEMPOTENCY_KEY_IN_USE', detail: error.message, headers }
+  }
+  if (error instanceof VersionNotFound) return { status: 404, code: 'VERSION_NOT_FOUND', detail: error.message }
+  if (error instanceof VersionGone) {
+    return { status: 410, code: 'VERSION_GONE', detail: error.message, extra: { reason: error.reason } }
+  }
   if (error instanceof PreconditionFailed) {
     const extra = { current_etag: error.currentTag, changed: error.changed, applied_etag: error.appliedTag }
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }

@@ -14,6 +14,7 @@ const ERROR_NAMES = {
   403: 'ForbiddenError',
   404: 'NotFoundError',
   409: 'ConflictError',
+  410: 'GoneError',
   412: 'PreconditionFailedError',
   413: 'ContentTooLargeError',
   415: 'UnsupportedMediaTypeError',
@@ -27,6 +28,12 @@ type ErrorStatus = keyof typeof ERROR_NAMES
 
 /** What the body of a status has beside code, sentence and request id. */
 const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
+  410: {
+    reason: Type.String({
+      description: '`pruned` by retention, or `deleted`: a tool that the agent had then is gone.',
+      enum: ['pruned', 'deleted'],
+    }),
+  },
   412: {
     current_etag: Type.String({ description: 'The tag of the stored state.' }),
     changed: Type.Unsafe<unknown>({
@@ -79,8 +86,11 @@ const MEANING = {
   400: 'Built in and therefore not updatable, or a request that HTTP cannot read.',
   401: 'No token, or one that is not valid or has expired.',
   403: 'The caller, or the token, may not do this.',
-  404: 'No such resource, or none that the caller may see.',
-  409: 'The answer would be too large for what is attached to the agent; nothing was changed.',
+  404: 'No such resource, or none that the caller may see; or no such version of it.',
+  409:
+    'The answer would be too large for what is attached to the agent, or a request with the same Idempotency-Key is under ' +
+    'way (with Retry-After); nothing was changed.',
+  410: 'There was such a version, and its content is no longer kept; `reason` says why.',
   412: 'The stored state is not the one that If-Match names.',
   413: 'The body is larger than this operation allows.',
   415: 'The body is not application/json, or has a Content-Encoding. A body without a Content-Type is read as JSON.',
@@ -147,6 +157,9 @@ export const answerHeaders = {
 /** The headers of a 200 of an update. */
 export const updateHeaders = {
   etag: text('The strong entity tag of the stored state.'),
+  'idempotent-replayed': text(
+    '`true` when the same request with this `Idempotency-Key` was stored before: tag and body are those of its version.',
+  ),
   'dry-run': text('`true` when nothing was stored because the request was a dry run.'),
   ...answerHeaders,
 }
@@ -161,6 +174,7 @@ export const readHeaders = {
 const ERROR_HEADERS: { [status in ErrorStatus]?: object } = {
   401: { ...challenge, ...rateLimitHeaders },
   403: challenge,
+  409: retryAfter,
   429: { ...retryAfter, ...rateLimitHeaders },
   503: retryAfter,
 }

@@ -1,6 +1,9 @@
 import { type TObject, Type } from '@sinclair/typebox'
-import type { Loc } from '../errors.js'
-import { type Parsed, parameter, queryFlag, queryMask } from '../schema/parameters.js'
+import { InvalidRequest, type Loc } from '../errors.js'
+import { parseDateTime } from '../schema/date-time.js'
+import { fault } from '../schema/faults.js'
+import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../schema/parameters.js'
+import type { AsOf } from '../updates/past.js'
 import type { Precondition } from '../updates/tag.js'
 
 /*
@@ -40,6 +43,59 @@ export const IfNoneMatch = Type.Optional(
     (header, loc) => parseIfMatch(header.replaceAll(/(^|[\s,])W\/(?=")/g, '$1'), loc), // weak comparison: RFC 9110, 13.1.2
   ),
 )
+
+/**
+ * The header `idempotency-key` of an update: a string as structured fields write it (RFC 8941, section 3.3.3), in quotes, or
+ * the same bare where it has no blank, quote, comma, semicolon or backslash.
+ */
+export const IdempotencyKey = Type.Optional(
+  parameter(
+    {
+      type: 'string',
+      description:
+        'Names this update, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
+        'the first time, and not made again, for as long as its audit row is kept. A dry run ignores it.',
+    },
+    parseIdempotencyKey,
+  ),
+)
+
+const QUOTED_KEY = /^"((?:[ !#-[\]-~]|\\["\\]){1,255})"$/
+const BARE_KEY = /^[!#-+\--:<-[\]-~]{1,255}$/
+
+function parseIdempotencyKey(header: string, loc: Loc): Parsed<string> {
+  const quoted = QUOTED_KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1')
+  const key = quoted ?? (BARE_KEY.test(header) ? header : undefined)
+  if (key !== undefined) return { value: key }
+  const msg = 'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"'
+  return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
+}
+
+/** The query of a read that may ask for an earlier version. */
+export const AsOfQuery = {
+  version: queryId('Answers this version: what the number in an `ETag` such as `"persona-12-7"` names.'),
+  at: Type.Optional(
+    parameter(
+      {
+        type: 'string',
+        format: 'date-time',
+        description: 'Answers what was stored at this time (RFC 3339; without an offset UTC).',
+      },
+      (text, loc): Parsed<string> => {
+        const at = parseDateTime(text)
+        return at === undefined ? { faults: [fault('datetime_from_date_parsing', loc)] } : { value: at }
+      },
+    ),
+  ),
+}
+
+/** Which earlier version a query asks for; undefined where it asks for the present one. Throws `InvalidRequest` for two. */
+export function asOf(query: { version?: number | undefined; at?: string | undefined }): AsOf | undefined {
+  const { version, at } = query
+  if (!Object.hasOwn(query, 'version')) return at === undefined ? undefined : { at }
+  if (at === undefined) return { version }
+  throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'version and at exclude each other', type: 'as_of_conflict' }])
+}
 
 /** What an update without `if-match` asks for. */
 export const NO_PRECONDITION: Precondition = { kind: 'none' }

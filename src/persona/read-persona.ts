@@ -4,12 +4,12 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead } from '../http/answer.js'
 import { errorResponses, readHeaders } from '../http/openapi.js'
-import { IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
+import { AsOfQuery, asOf, IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
-import { readResource } from '../updates/read.js'
+import { readPast, readResource } from '../updates/read.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
@@ -30,14 +30,17 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
       schema: {
         operationId: 'read_persona',
         summary: 'Read Persona',
-        description: 'Answers an agent that the caller sees. Its `ETag` is what an update takes as `If-Match`.',
+        description:
+          'Answers an agent that the caller sees. Its `ETag` is what an update takes as `If-Match`. With `version` or `at` the agent ' +
+          'as it was, with its tools as they were then.',
         params: Type.Object({ persona_id: pathId() }),
+        querystring: Type.Object(AsOfQuery),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: {
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: readHeaders },
           304: { description: 'The agent is still what the caller has.', type: 'null', headers: readHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-          ...errorResponses(400, 401, 403, 404, 409, 429, 500, 503),
+          ...errorResponses(400, 401, 403, 404, 409, 410, 429, 500, 503),
         },
       },
     },
@@ -45,11 +48,16 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
       const { persona_id: id } = request.params
       const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
-      const read = await readResource(database, personaResource, prefetched, {
+      const earlier = asOf(request.query)
+      const reader = {
         caller: request.caller,
         snapshotBytesMax,
-        reserveMemory: bytes => request.reserveMemory(bytes),
-      })
+        reserveMemory: (bytes: number) => request.reserveMemory(bytes),
+      }
+      const read =
+        earlier === undefined
+          ? await readResource(database, personaResource, prefetched, reader)
+          : await readPast(database, personaResource, id, earlier, reader)
       return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )

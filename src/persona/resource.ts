@@ -5,6 +5,7 @@ import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { COLUMNS, CONTENT_FIELDS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
+import { pastPersona } from './past.js'
 import {
   type Attached,
   bytesOfStored,
@@ -14,6 +15,7 @@ import {
   type PersonaDecision,
   type PersonaUpdate,
   type References,
+  requireEditable,
 } from './rules.js'
 import type { PersonaState } from './state.js'
 import { type PersonaRow, readReferences, readSnapshot, readState, writeStatement } from './statements.js'
@@ -71,6 +73,8 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   replacedDefinition: () => null,
   audited: (state, decision) => auditedPersona(decision?.content ?? state),
   isVisible,
+  requireRights: requireEditable,
+  pastSnapshot: pastPersona,
 }
 
 /** The whole content of an agent, in the order of the table of fields. */

@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Viewer } from '../auth/access.js'
-import { toolSnapshots } from '../tool/snapshot.js'
+import { pastToolSnapshots, toolSnapshots } from '../tool/snapshot.js'
 import { RELATIONS, type Relation } from './fields.js'
 import { SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 import { storedIds } from './state.js'
@@ -18,11 +18,15 @@ export const storedRelations = Object.fromEntries(
  * The relations come as arrays of ids, so that a statement which changes them can show what they become: a statement
  * never sees its own writes. What they refer to is read from tables that an update does not write.
  */
-export function personaSnapshot(ids: RelationIds, viewer: Viewer): RawBuilder<unknown> {
+export function personaSnapshot(
+  ids: RelationIds,
+  viewer: Viewer,
+  tools: RawBuilder<unknown> = toolSnapshots(ids.tool_ids, viewer),
+): RawBuilder<unknown> {
   const parts: Record<SnapshotPart, RawBuilder<unknown>> = {
     id: sql`p.id`,
     user_file_ids: ids.user_file_ids,
-    tools: toolSnapshots(ids.tool_ids, viewer),
+    tools,
     labels: sql`coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
       from label l where l.id = any(${ids.label_ids})), '[]')`,
@@ -43,6 +47,15 @@ export function personaSnapshot(ids: RelationIds, viewer: Viewer): RawBuilder<un
       sql`,
     `,
     )})`
+}
+
+/** SQL: the same of an agent as it was; `pastTools` is JSON of what was different of its tools. */
+export function pastPersonaSnapshot(
+  ids: RelationIds,
+  viewer: Viewer,
+  pastTools: RawBuilder<unknown>,
+): RawBuilder<unknown> {
+  return personaSnapshot(ids, viewer, pastToolSnapshots(ids.tool_ids, pastTools, viewer))
 }
 
 function documentSets(ids: RawBuilder<unknown>): RawBuilder<unknown> {

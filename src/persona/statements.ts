@@ -3,7 +3,8 @@ import { type PersonaAccess, personaAccess, type Viewer } from '../auth/access.j
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow } from '../auth/viewer.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Param, statement } from '../db/statements/statement.js'
-import type { AuditEntry } from '../updates/audit.js'
+import type { AuditEntry, RequestKey } from '../updates/audit.js'
+import { keyIsFree } from '../updates/idempotency.js'
 import { AUDIT_TYPES, changedColumns, insertAudit, nextVersion } from '../updates/statements.js'
 import { COLUMNS, linkOf, RELATIONS, type Relation } from './fields.js'
 import type { References } from './rules.js'
@@ -42,7 +43,8 @@ export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
 )
 
 type WriteParameters = ViewerParameters &
-  AuditEntry & {
+  AuditEntry &
+  RequestKey & {
     id: number
     version: number
     access: PersonaAccess
@@ -110,7 +112,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
     const locked = sql`locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
-        where ${personaAccess(viewer.user)} = ${param('access')}
+        where ${personaAccess(viewer.user)} = ${param('access')} and ${keyIsFree(param('idempotency_key'))}
           ${sql.join(checks, sql` `)}
         for no key update of p skip locked
       )`

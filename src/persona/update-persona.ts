@@ -4,18 +4,27 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { bodyBounds, errorResponses, invalidResponse, updateHeaders } from '../http/openapi.js'
-import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer, updateMask } from '../http/parameters.js'
+import {
+  DryRun,
+  IdempotencyKey,
+  IfMatch,
+  NO_PRECONDITION,
+  NO_PREFERENCE,
+  Prefer,
+  updateMask,
+} from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
 import { unknownWithin } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { actorOf } from '../updates/actor.js'
-import { update } from '../updates/engine.js'
+import { requestKey } from '../updates/idempotency.js'
 import type { RecentChange } from '../updates/recent.js'
+import { updateOnce } from '../updates/replay.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
-import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
+import type { PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
 
@@ -53,7 +62,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         description: `${PURPOSE} ${bodyBounds(options.bodyLimitBytes, options.jsonDepthMax)}`,
         params: Type.Object({ persona_id: pathId() }),
         querystring: Type.Object({ update_mask: updateMask(options.upsertRequest), dry_run: DryRun }),
-        headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
+        headers: Type.Object({ 'if-match': IfMatch, 'idempotency-key': IdempotencyKey, prefer: Prefer }),
         body: options.upsertRequest,
         response: {
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: updateHeaders },
@@ -78,19 +87,29 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         precondition,
         preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
+        key: requestKey(caller, request.headers['idempotency-key'], () => ['persona', id, mask, body]),
         snapshotBytesMax: options.snapshotBytesMax,
         reserveMemory: (bytes: number) => request.reserveMemory(bytes),
       }
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null
-      const { snapshot, version, decision, overwritten } = await update(
+      const { snapshot, version, decision, overwritten, notes } = await updateOnce(
         options.database,
         personaResource,
         asked,
         prefetched,
       )
-      const warnings = warningsOf(decision, overwritten, body, mask)
-      return answerUpdate(reply, { kind: 'persona', id, version, snapshot, dryRun, strict, warnings })
+      const warnings = [...notes, ...warningsOf(decision?.kept ?? [], overwritten, body, mask)]
+      return answerUpdate(reply, {
+        kind: 'persona',
+        id,
+        version,
+        snapshot,
+        dryRun,
+        strict,
+        replayed: decision === null,
+        warnings,
+      })
     },
   )
 }
@@ -106,12 +125,7 @@ function fieldsOf(body: Readonly<Record<string, unknown>>, mask: string[] | unde
   return fields
 }
 
-function warningsOf(
-  { kept }: PersonaDecision,
-  overwritten: RecentChange[],
-  body: object,
-  mask: string[] | undefined,
-): string[] {
+function warningsOf(kept: string[], overwritten: RecentChange[], body: object, mask: string[] | undefined): string[] {
   const isOutside = (name: string) => Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask?.includes(name)
   const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
   return [

@@ -4,12 +4,12 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead } from '../http/answer.js'
 import { errorResponses, readHeaders } from '../http/openapi.js'
-import { IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
+import { AsOfQuery, asOf, IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
-import { readResource } from '../updates/read.js'
+import { readPast, readResource } from '../updates/read.js'
 import { toolResource } from './resource.js'
 import { ToolSnapshot } from './schema.js'
 import { callerAndTool, type ToolState } from './state.js'
@@ -31,14 +31,16 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
         operationId: 'read_tool',
         summary: 'Read Tool',
         description:
-          'Answers a tool. Header values are masks for who may manage it, else `null`. Its `ETag` is what an update takes as `If-Match`.',
+          'Answers a tool. Header values are masks for who may manage it, else `null`. Its `ETag` is what an update ' +
+          'takes as `If-Match`. With `version` or `at` the tool as it was.',
         params: Type.Object({ tool_id: pathId() }),
+        querystring: Type.Object(AsOfQuery),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: {
           200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: readHeaders },
           304: { description: 'The tool is still what the caller has.', type: 'null', headers: readHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
-          ...errorResponses(400, 401, 403, 404, 409, 429, 500, 503),
+          ...errorResponses(400, 401, 403, 404, 409, 410, 429, 500, 503),
         },
       },
     },
@@ -46,11 +48,16 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
       const { tool_id: id } = request.params
       const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
-      const read = await readResource(database, toolResource, prefetched, {
+      const earlier = asOf(request.query)
+      const reader = {
         caller: request.caller,
         snapshotBytesMax,
-        reserveMemory: bytes => request.reserveMemory(bytes),
-      })
+        reserveMemory: (bytes: number) => request.reserveMemory(bytes),
+      }
+      const read =
+        earlier === undefined
+          ? await readResource(database, toolResource, prefetched, reader)
+          : await readPast(database, toolResource, id, earlier, reader)
       return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )

@@ -7,10 +7,12 @@ import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { inSlices, originsOf } from './definition/index.js'
 import { COLUMNS, type ToolContent } from './fields.js'
+import { pastRecords, pastToolBytes, readPastTool } from './past.js'
 import {
   decideTool,
   type PlannedHeader,
   type References,
+  requireManageable,
   shownHeaders,
   type ToolDecision,
   type ToolUpdate,
@@ -78,6 +80,13 @@ export const toolResource: VersionedResource<ToolTypes> = {
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
   isVisible: () => true, // tools are no secret to a signed-in caller (DECISIONS section 6)
+  requireRights: requireManageable,
+  pastSnapshot: async (executor, { id }, past, viewer, reserve) => {
+    reserve(await pastToolBytes(executor, [past]))
+    const [row] = await readPastTool.run(executor, { ...viewer, ids: [id], past: pastRecords([past]) })
+    if (row === undefined) throw new Error('the statement of an earlier tool answered no row')
+    return row.snapshot
+  },
 }
 
 /** The whole content of a tool, in the order of the table of fields: its definition by the hash, header values by the fingerprints. */

@@ -38,6 +38,26 @@ function toolSnapshot(parts: Parts): RawBuilder<unknown> {
     )})`
 }
 
+/**
+ * SQL: the same as they were: `past` is JSON of what was different then, of each tool that differs by its id (`pastRecord`).
+ * Who may see masks is a question of now.
+ */
+export function pastToolSnapshots(
+  ids: RawBuilder<unknown>,
+  past: RawBuilder<unknown>,
+  viewer: Viewer,
+): RawBuilder<unknown> {
+  const headers = sql`case when stored.manageable then coalesce(stored.past -> 'custom_headers', ${maskedHeaders}) end`
+  return sql`coalesce((
+    select json_agg(${toolSnapshot({ definition: sql`d.content`, oauth_config_name: sql`o.name`, custom_headers: headers })} order by t.id)
+    from (
+      select t as stored_row, ${managesTool(viewer)} as manageable, ${past} -> t.id::text as past
+      from tool t where t.id = any(${ids})) stored
+    cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
+    left join tool_definition d on d.hash = t.definition_hash
+    left join oauth_config o on o.id = t.oauth_config_id), '[]')`
+}
+
 /** SQL: the snapshots of the tools with these ids as a JSON array in the order of the ids, secrets as masks or null. */
 export function toolSnapshots(ids: RawBuilder<unknown>, viewer: Viewer): RawBuilder<unknown> {
   const headers = sql`case when ${managesTool(viewer)} then ${maskedHeaders} end`

@@ -3,7 +3,8 @@ import { managesTool, type Viewer } from '../auth/access.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow } from '../auth/viewer.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Param, statement } from '../db/statements/statement.js'
-import type { AuditEntry } from '../updates/audit.js'
+import type { AuditEntry, RequestKey } from '../updates/audit.js'
+import { keyIsFree } from '../updates/idempotency.js'
 import { AUDIT_TYPES, changedColumns, insertAudit, nextVersion } from '../updates/statements.js'
 import { COLUMNS } from './fields.js'
 import type { ToolSnapshot } from './schema.js'
@@ -49,7 +50,8 @@ export const readDefinition = statement<{ hash: string }, { definition: string }
 })
 
 type WriteParameters = ViewerParameters &
-  AuditEntry & {
+  AuditEntry &
+  RequestKey & {
     id: number
     version: number
     secrets_generation: number
@@ -110,7 +112,7 @@ function compileWrite(shape: WriteShape, key: string) {
     const locked = sql`locked as materialized (
         select t.id, input.position
         from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
-        where t.secrets_generation = ${param('secrets_generation')}
+        where t.secrets_generation = ${param('secrets_generation')} and ${keyIsFree(param('idempotency_key'))}
           and (${viewer.user} is null or ${managesTool(viewer)})
           and (${param('oauth_config_id')} is null or exists (
             select from oauth_config o where o.id = ${param('oauth_config_id')}

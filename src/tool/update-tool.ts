@@ -4,17 +4,20 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { errorResponses, invalidResponse, updateHeaders } from '../http/openapi.js'
-import { DryRun, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
+import { DryRun, IdempotencyKey, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
+import { fingerprint } from '../secrets/mask.js'
 import type { Vault } from '../secrets/vault.js'
 import { actorOf } from '../updates/actor.js'
-import { update } from '../updates/engine.js'
+import { requestKey } from '../updates/idempotency.js'
+import { updateOnce } from '../updates/replay.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
 import { toolResource } from './resource.js'
+import type { ToolUpdateContent } from './rules.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
@@ -24,6 +27,8 @@ export interface UpdateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
   tasks: BodyTasks
   vault: () => Vault
+  /** The most bytes that a definition may take in an answer. */
+  snapshotBytesMax: number
   requireIfMatch: boolean
 }
 
@@ -49,12 +54,12 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         description: `${PURPOSE} ${boundsOf(options)}`,
         params: Type.Object({ tool_id: pathId() }),
         querystring: Type.Object({ dry_run: DryRun }),
-        headers: Type.Object({ 'if-match': IfMatch, prefer: Prefer }),
+        headers: Type.Object({ 'if-match': IfMatch, 'idempotency-key': IdempotencyKey, prefer: Prefer }),
         body: CustomToolUpdate,
         response: {
           200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
           ...invalidResponse('request'),
-          ...errorResponses(400, 401, 403, 404, 412, 413, 415, 428, 429, 500, 503),
+          ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
         },
       },
     },
@@ -77,20 +82,55 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         precondition,
         preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
+        key: requestKey(caller, request.headers['idempotency-key'], () => askedBy(id, content, options.vault())),
+        snapshotBytesMax: options.snapshotBytesMax,
         reserveMemory: (bytes: number) => request.reserveMemory(bytes),
       }
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
-      const { snapshot, version, decision, overwritten } = await withScopeTold(options.database, caller, id, () =>
-        update(options.database, toolResource, asked, prefetched),
+      const {
+        snapshot,
+        version,
+        decision,
+        overwritten,
+        notes: own,
+      } = await withScopeTold(options.database, caller, id, () =>
+        updateOnce(options.database, toolResource, asked, prefetched),
       )
       const warnings = [
-        ...decision.notes,
+        ...own,
+        ...(decision?.notes ?? []),
         ...overwritten.map(overwriteWarning),
         ...unknown.map(unknownFieldWarning),
         ...notes,
       ]
-      return answerUpdate(reply, { kind: 'tool', id, version, snapshot, dryRun, strict, warnings })
+      return answerUpdate(reply, {
+        kind: 'tool',
+        id,
+        version,
+        snapshot,
+        dryRun,
+        strict,
+        replayed: decision === null,
+        warnings,
+      })
     },
   )
+}
+
+/** What makes a repetition the same request: the definition by its hash, header values by keyed fingerprints, as nobody may guess them. */
+function askedBy(
+  id: number,
+  { fields, definitionFaults }: Pick<ToolUpdateContent, 'fields' | 'definitionFaults'>,
+  { deploymentKey }: Vault,
+): unknown[] {
+  const mark = (name: string, value: string) =>
+    deploymentKey && fingerprint(deploymentKey, id, name, value).toString('hex')
+  const headers = fields.custom_headers?.map(({ key, value }) => [key, mark(key, value)])
+  return [
+    'tool',
+    id,
+    { ...fields, definition: fields.definition?.hash, custom_headers: headers },
+    definitionFaults.length,
+  ]
 }

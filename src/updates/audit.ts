@@ -62,6 +62,17 @@ export interface AuditedContent {
   contentHash: string | null
 }
 
+/**
+ * What a request with an `Idempotency-Key` is found again by: `idempotency_key` is the SHA-256 of the caller's id and the key,
+ * `request_fingerprint` that of what the request asks for, both in hex; null for a request without a key. No part of the chain.
+ */
+export interface RequestKey {
+  idempotency_key: string | null
+  request_fingerprint: string | null
+}
+
+export const NO_KEY: RequestKey = { idempotency_key: null, request_fingerprint: null }
+
 export const GENESIS_HASH = '0'.repeat(64)
 
 /**

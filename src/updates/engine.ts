@@ -9,10 +9,18 @@ import { type Executor, statement } from '../db/statements/statement.js'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
-import { PreconditionFailed, PreconditionRequired, ResourceNotFound, Unavailable } from '../errors.js'
+import {
+  IdempotencyKeyInUse,
+  PreconditionFailed,
+  PreconditionRequired,
+  ResourceNotFound,
+  Unavailable,
+} from '../errors.js'
 import { BATCHED_BYTES_MAX, queueFor, runSized } from './answer-size.js'
-import { type Actor, type AuditEntry, auditEntry, type Change, sha256 } from './audit.js'
+import { type Actor, type AuditEntry, auditEntry, type Change, NO_KEY, type RequestKey, sha256 } from './audit.js'
 import { changesSince } from './changes-since.js'
+import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
+import type { Past } from './past.js'
 import type { RecentChange } from './recent.js'
 import { entityTag, type Precondition, preconditionHolds, versionInTags } from './tag.js'
 
@@ -59,6 +67,10 @@ export interface UpdateRequest {
   precondition: Precondition
   preconditionRequired: boolean
   dryRun: boolean
+  /** What an `Idempotency-Key` makes of the request. */
+  key: RequestKey
+  /** The most bytes that the definitions of an answer may take. */
+  snapshotBytesMax: number
   /** Takes memory for an answer of so many bytes until the request is over; throws when there is none. */
   reserveMemory(bytes: number): void
 }
@@ -101,7 +113,12 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** The statement that answers the stored state, if it is still this one. */
   reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
   /** The statement that stores the decision and answers the new state, if the stored one is still this one. */
-  writing(state: T['State'], decision: T['Decision'], viewer: ViewerParameters, entry: AuditEntry): RowQuery<T['Row']>
+  writing(
+    state: T['State'],
+    decision: T['Decision'],
+    viewer: ViewerParameters,
+    entry: AuditEntry & RequestKey,
+  ): RowQuery<T['Row']>
   /** The snapshot that a row stands for, as JSON text; `decision` is null where the row was read. */
   snapshot(row: Positioned<T['Row']>, decision: T['Decision'] | null): string
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
@@ -110,6 +127,19 @@ export interface VersionedResource<T extends ResourceTypes> {
   audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[]
   /** Whether the caller may still be shown this state. */
   isVisible(state: T['State'], caller: Caller): boolean
+  /** That the caller may update it at all. Throws what `decide` throws for that. */
+  requireRights(state: T['State'], caller: Caller): void
+  /**
+   * The snapshot of an earlier version as JSON text, in a transaction that sees `state`. Calls `reserve` with the size of its
+   * definitions before it is made. Throws `VersionGone`.
+   */
+  pastSnapshot(
+    executor: Executor,
+    state: T['State'],
+    past: Past,
+    viewer: ViewerParameters,
+    reserve: (bytes: number) => void,
+  ): Promise<string>
 }
 
 /** What an update led to: the snapshot as JSON text, the stored version, the decision, and whose changes it replaced. */
@@ -129,8 +159,8 @@ interface LastWrite<T extends ResourceTypes> {
 /**
  * Updates a resource as a request asks. `prefetched` is the state that came with the authentication, null when there is none.
  *
- * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `reserveMemory` throw, and
- * `Unavailable`, which says what became of the update.
+ * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `reserveMemory` throw, for a key
+ * `IdempotencyKeyInUse` and `KeyTaken` (an update with it is stored, maybe this one), and `Unavailable`, which says what became of the update.
  */
 export async function update<T extends ResourceTypes>(
   database: ServiceDatabase,
@@ -142,6 +172,7 @@ export async function update<T extends ResourceTypes>(
   const viewer = viewerParameters(request.caller)
   let reservedBytes = 0
   const callerKey = String(request.caller.token.id)
+  const key = request.dryRun ? NO_KEY : request.key
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
   try {
     return await withRetries(async () => (await onPrefetched(prefetched)) ?? (await underLock()))
@@ -172,14 +203,17 @@ export async function update<T extends ResourceTypes>(
     })
   }
 
-  function underLock(): Promise<Updated<T>> {
-    return database.rowLockQueue.run(`${resource.kind} ${request.id}`, inLockingTransaction)
+  async function underLock(): Promise<Updated<T>> {
+    if (await isKeyInUse(database.db, key)) throw new IdempotencyKeyInUse()
+    return await database.rowLockQueue.run(`${resource.kind} ${request.id}`, inLockingTransaction)
   }
 
   async function inLockingTransaction(): Promise<Updated<T>> {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
+      if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
       const state = await lockState(trx, resource, request.id, viewer)
       if (state === undefined) throw new ResourceNotFound(resource.kind)
+      if ((await firstVersion(trx, key)) !== undefined) throw new KeyTaken()
       const references = await resource.references(trx, request, resource.decide(state, request, null), state)
       const decision = resource.decide(state, request, references)
       await requirePrecondition(trx, state, decision)
@@ -198,7 +232,7 @@ export async function update<T extends ResourceTypes>(
     if (decision.changes.length === 0) return resource.reading(state, viewer)
     const entry = auditOf(resource, state, decision, request.actor)
     Object.assign(last, { entry, decision })
-    return resource.writing(state, decision, viewer, entry)
+    return resource.writing(state, decision, viewer, Object.assign(entry, key))
   }
 
   function updated(
@@ -251,6 +285,7 @@ export async function update<T extends ResourceTypes>(
     const { entry, decision } = last
     const outcome = entry === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(entry))
     if (outcome !== 'applied' || decision === undefined) throw lost(outcome, doubt)
+    if (key.idempotency_key !== null) throw new KeyTaken()
     const result = await withRetries(() => asStoredNow(decision)).catch(() => undefined)
     if (result === undefined) throw lost('applied', doubt)
     return result
@@ -300,7 +335,7 @@ export async function storeDecision<T extends ResourceTypes>(
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
   const entry = auditOf(resource, state, decision, actor)
-  const row = await resource.writing(state, decision, OPERATOR, entry).single(trx)
+  const row = await resource.writing(state, decision, OPERATOR, Object.assign(entry, NO_KEY)).single(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
   return row.version
 }

@@ -127,9 +127,9 @@ async function pruneChain(trx: Transaction<Database>, kind: ResourceKind, id: nu
     .skipLocked()
     .executeTakeFirst()
   if (found !== undefined && locked === undefined) return 0 // somebody writes it: the next run finds it again
-  const { rows } = await sql<{ version_after: number; hash: Buffer }>`
+  const { rows } = await sql<{ version_after: number; hash: Buffer; at: string }>`
     with old as (
-      select version_after, hash from audit
+      select version_after, hash, at from audit
       where resource_kind = ${kind} and resource_id = ${id}
         and version_after < coalesce((
           select min(version_after) from audit
@@ -140,12 +140,12 @@ async function pruneChain(trx: Transaction<Database>, kind: ResourceKind, id: nu
       delete from audit a using old
       where a.resource_kind = ${kind} and a.resource_id = ${id} and a.version_after = old.version_after
     )
-    select version_after, hash from old order by version_after desc`.execute(trx)
+    select version_after, hash, at from old order by version_after desc`.execute(trx)
   const [last] = rows
   if (last === undefined) return 0
   await trx
     .updateTable(kind)
-    .set({ audit_anchor: last.hash, audit_anchor_version: last.version_after })
+    .set({ audit_anchor: last.hash, audit_anchor_version: last.version_after, audit_anchor_at: last.at })
     .where('id', '=', id)
     .execute()
   return rows.length

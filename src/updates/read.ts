@@ -1,10 +1,12 @@
 import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
+import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
 import { BATCHED_BYTES_MAX, runSized } from './answer-size.js'
 import type { ResourceTypes, VersionedResource } from './engine.js'
+import { type AsOf, readPastOf } from './past.js'
 
 /** Reads that find the resource changed again and again are given up after so many. */
 const READS_MAX = 5
@@ -55,4 +57,48 @@ export async function readResource<T extends ResourceTypes>(
     }
   }
   throw new Unavailable('overloaded', 'Others change this resource all the time. Try again.', 'not_applied')
+}
+
+/**
+ * Answers a resource as it was, to whoever sees it now: its snapshot as JSON text, with the tools of an agent as they were
+ * when that version was made, or at the time asked for. Names of labels, people and document sets are those of now.
+ *
+ * Errors: `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `InvalidRequest` for a time in the future, `SnapshotTooLarge`,
+ * what `reserveMemory` throws, `Unavailable`.
+ */
+export async function readPast<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  id: number,
+  asOf: AsOf,
+  { caller, snapshotBytesMax, reserveMemory }: ReadRequest,
+): Promise<{ snapshot: string; version: number }> {
+  const viewer = viewerParameters(caller)
+  const reserve = (bytes: number) => {
+    if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
+    if (bytes > BATCHED_BYTES_MAX) reserveMemory(bytes)
+  }
+  try {
+    return await database.singleStatementQueue.run(String(caller.token.id), () =>
+      inOneSnapshot(database, async trx => {
+        const state = await resource.read(trx, id, viewer)
+        if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
+        const past = await readPastOf(trx, resource.kind, id, asOf)
+        return {
+          version: past.version,
+          snapshot: await resource.pastSnapshot(trx, state, past, viewer, reserve),
+        }
+      }),
+    )
+  } catch (error) {
+    throw unavailableFor(error) ?? error
+  }
+}
+
+/** Runs work on one snapshot of the database: what is stored, and what differs from it, must be of one moment. */
+export async function inOneSnapshot<Result>(
+  { db }: Pick<ServiceDatabase, 'db'>,
+  work: (trx: Executor) => Promise<Result>,
+): Promise<Result> {
+  return await db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute(work)
 }

@@ -50,6 +50,8 @@ create table audit (
   salt text,
   identity_hash bytea,
   content_hash bytea,
+  idempotency_key bytea,
+  request_fingerprint bytea,
   constraint audit_resource_kind_known CHECK ((resource_kind = ANY (ARRAY['persona'::text, 'tool'::text]))),
   constraint audit_definition_before_fk FOREIGN KEY (definition_before) REFERENCES tool_definition(hash),
   constraint audit_pk PRIMARY KEY (resource_kind, resource_id, version_after)
@@ -57,6 +59,7 @@ create table audit (
 CREATE INDEX audit_by_actor ON public.audit USING btree (actor_id, at);
 CREATE INDEX audit_by_definition ON public.audit USING btree (definition_before) WHERE (definition_before IS NOT NULL);
 CREATE INDEX audit_by_time ON public.audit USING brin (at);
+CREATE UNIQUE INDEX audit_idempotency_key_unique ON public.audit USING btree (idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
 create table audit_leaf (
   position bigint not null,
@@ -209,6 +212,7 @@ create table persona (
   audit_count integer not null default 0,
   audit_anchor bytea not null default decode(repeat('00'::text, 32), 'hex'::text),
   audit_anchor_version integer not null default 0,
+  audit_anchor_at timestamp with time zone,
   constraint persona_default_public CHECK (((NOT is_default_persona) OR is_public)),
   constraint persona_recency_bias_known CHECK ((recency_bias = ANY (ARRAY['favor_recent'::text, 'base_decay'::text, 'no_decay'::text, 'auto'::text]))),
   constraint persona_owner_fk FOREIGN KEY (owner_id) REFERENCES user_account(id),
@@ -324,6 +328,7 @@ create table tool (
   audit_count integer not null default 0,
   audit_anchor bytea not null default decode(repeat('00'::text, 32), 'hex'::text),
   audit_anchor_version integer not null default 0,
+  audit_anchor_at timestamp with time zone,
   constraint tool_definition_fk FOREIGN KEY (definition_hash) REFERENCES tool_definition(hash),
   constraint tool_mcp_server_fk FOREIGN KEY (mcp_server_id) REFERENCES mcp_server(id),
   constraint tool_oauth_config_fk FOREIGN KEY (oauth_config_id) REFERENCES oauth_config(id),

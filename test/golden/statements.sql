@@ -300,8 +300,8 @@ with input as materialized (
 
 -- persona_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "idempotency_key", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -316,7 +316,7 @@ with input as materialized (
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end) = "input"."access"
+    end) = "input"."access" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
 
         for no key update of p skip locked
       ), changed as (
@@ -332,13 +332,14 @@ with input as materialized (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash)
+          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
           "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
           "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
           "input"."fields", "input"."difference", "input"."difference_bytes",
           decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex')
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
+          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed p join locked using (id) join input using (position))
       select input.position, p.version, json_build_object(
     'id', p.id,
@@ -426,8 +427,8 @@ with input as materialized (
 
 -- persona_write(document_set_ids,tool_ids,users,groups,label_ids,user_file_ids+document_set_ids,tool_ids,users,groups,label_ids,user_file_ids)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "tool_bytes_left"::integer, "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[], $50::text[], $51::text[], $52::text[], $53::text[], $54::text[], $55::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "tool_bytes_left", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "tool_bytes_left"::integer, "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[], $50::text[], $51::text[], $52::text[], $53::text[], $54::text[], $55::text[], $56::text[], $57::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "tool_bytes_left", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "idempotency_key", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -442,7 +443,7 @@ with input as materialized (
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end) = "input"."access"
+    end) = "input"."access" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
           and (select count(*) from (
         select s.id from document_set s where s.id = any("input"."document_set_ids_attached") and ("input"."is_admin" or s.is_public
           or exists (select from document_set_user m where m.document_set_id = s.id and m.user_id = "input"."user")
@@ -493,13 +494,14 @@ with input as materialized (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash)
+          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
           "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
           "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
           "input"."fields", "input"."difference", "input"."difference_bytes",
           decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex')
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
+          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed p join locked using (id) join input using (position))
       select input.position, p.version, json_build_object(
     'id', p.id,
@@ -585,6 +587,156 @@ with input as materialized (
     'datetime_aware', p.datetime_aware)::text as snapshot
       from changed p join locked using (id) join input using (position);
 
+-- persona_past
+select r.id, r.version as current, r.audit_anchor_version as kept_from,
+      coalesce($1::timestamptz > clock_timestamp(), false) as is_future,
+      coalesce($2::integer > r.version or $2::integer < 1, false) as is_asked_later,
+      made.version, made.at, coalesce(since.values, '{}') as values, coalesce(since.is_pruned, false) as is_pruned
+    from persona r
+    left join lateral (
+      (select a.version_after as version, a.at from audit a where a.resource_kind = 'persona' and a.resource_id = r.id and (a.version_after = $2::integer or a.at <= $1::timestamptz)
+       order by a.version_after desc limit 1)
+      union all
+      select r.audit_anchor_version, r.audit_anchor_at
+      where r.audit_anchor_version > 0 and (r.audit_anchor_version = $2::integer or r.audit_anchor_at <= $1::timestamptz)
+      order by 1 desc limit 1
+    ) made on true
+    left join lateral (
+      select
+        (select json_object_agg(first.field, first.value) from (
+          select distinct on (change.key) change.key as field, change.value -> 'from' as value
+          from audit a cross join lateral json_each(a.difference) change
+          where a.resource_kind = 'persona' and a.resource_id = r.id and a.version_after > made.version
+          order by change.key, a.version_after) first) as values,
+        exists (select from audit a where a.resource_kind = 'persona' and a.resource_id = r.id and a.version_after > made.version and a.difference is null) as is_pruned
+    ) since on made.version is not null
+    where r.id = any($3::integer[])
+    order by r.id;
+
+-- past_persona
+select json_build_object(
+    'id', p.id,
+    'name', p.name,
+    'description', p.description,
+    'is_public', p.is_public,
+    'is_visible', p.is_visible,
+    'uploaded_image_id', p.uploaded_image_id,
+    'icon_name', p.icon_name,
+    'user_file_ids', $1::text[],
+    'display_priority', p.display_priority,
+    'is_default_persona', p.is_default_persona,
+    'builtin_persona', p.builtin_persona,
+    'starter_messages', p.starter_messages,
+    'llm_relevance_filter', p.llm_relevance_filter,
+    'llm_filter_extraction', p.llm_filter_extraction,
+    'tools', coalesce((
+    select json_agg(json_build_object(
+    'id', t.id,
+    'name', t.name,
+    'description', t.description,
+    'definition', d.content,
+    'display_name', coalesce(t.display_name, t.name),
+    'in_code_tool_id', t.in_code_tool_id,
+    'custom_headers', case when stored.manageable then coalesce(stored.past -> 'custom_headers', coalesce((
+  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
+                  order by h.position)
+  from tool_header h where h.tool_id = t.id), '[]')) end,
+    'passthrough_auth', t.passthrough_auth,
+    'mcp_server_id', t.mcp_server_id,
+    'user_id', t.user_id,
+    'oauth_config_id', t.oauth_config_id,
+    'oauth_config_name', o.name,
+    'enabled', t.enabled,
+    'chat_selectable', t.chat_selectable,
+    'agent_creation_selectable', t.agent_creation_selectable,
+    'default_enabled', t.default_enabled) order by t.id)
+    from (
+      select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($2::boolean or (
+    cardinality($3::integer[]) > 0 and (t.user_id = $4::uuid or (
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[])))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $4::uuid))))))) as manageable, $5::json -> t.id::text as past
+      from tool t where t.id = any($6::integer[])) stored
+    cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
+    left join tool_definition d on d.hash = t.definition_hash
+    left join oauth_config o on o.id = t.oauth_config_id), '[]'),
+    'labels', coalesce((
+      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
+      from label l where l.id = any($7::integer[])), '[]'),
+    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+    'users', coalesce((
+      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
+      from user_account u where u.id = any($8::uuid[])), '[]'),
+    'groups', $9::integer[],
+    'document_sets', coalesce((
+    select json_agg(json_build_object(
+      'id', s.id,
+      'name', s.name,
+      'description', s.description,
+      'cc_pair_summaries', coalesce((
+        select json_agg(json_build_object(
+          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
+        where m.document_set_id = s.id), '[]'),
+      'is_up_to_date', s.is_up_to_date,
+      'is_public', s.is_public,
+      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
+      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
+      'federated_connector_summaries', coalesce((
+        select json_agg(json_build_object(
+          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+        from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
+        where m.document_set_id = s.id), '[]')) order by s.id)
+    from document_set s where s.id = any($10::integer[])), '[]'),
+    'llm_model_provider_override', p.llm_model_provider_override,
+    'llm_model_version_override', p.llm_model_version_override,
+    'num_chunks', p.num_chunks,
+    'system_prompt', p.system_prompt,
+    'replace_base_system_prompt', p.replace_base_system_prompt,
+    'task_prompt', p.task_prompt,
+    'datetime_aware', p.datetime_aware)::text as snapshot
+    from persona stored cross join lateral json_populate_record(stored, $11::json) p
+    where stored.id = $12::integer;
+
+-- past_tool
+select (coalesce((
+    select json_agg(json_build_object(
+    'id', t.id,
+    'name', t.name,
+    'description', t.description,
+    'definition', d.content,
+    'display_name', coalesce(t.display_name, t.name),
+    'in_code_tool_id', t.in_code_tool_id,
+    'custom_headers', case when stored.manageable then coalesce(stored.past -> 'custom_headers', coalesce((
+  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
+                  order by h.position)
+  from tool_header h where h.tool_id = t.id), '[]')) end,
+    'passthrough_auth', t.passthrough_auth,
+    'mcp_server_id', t.mcp_server_id,
+    'user_id', t.user_id,
+    'oauth_config_id', t.oauth_config_id,
+    'oauth_config_name', o.name,
+    'enabled', t.enabled,
+    'chat_selectable', t.chat_selectable,
+    'agent_creation_selectable', t.agent_creation_selectable,
+    'default_enabled', t.default_enabled) order by t.id)
+    from (
+      select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
+    cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or (
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($2::integer[])))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $3::uuid))))))) as manageable, $4::json -> t.id::text as past
+      from tool t where t.id = any($5::integer[])) stored
+    cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
+    left join tool_definition d on d.hash = t.definition_hash
+    left join oauth_config o on o.id = t.oauth_config_id), '[]') -> 0)::text as snapshot;
+
 -- tool_lock
 select id from tool where id = $1::integer for no key update;
 
@@ -648,12 +800,12 @@ with input as materialized (
 
 -- tool_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "oauth_config_id", "changed_columns", "definition_hash", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "shown_headers", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "idempotency_key"::text, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "shown_headers"::json
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "idempotency_key", "oauth_config_id", "changed_columns", "definition_hash", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "shown_headers", position)
         where position = position + 0), locked as materialized (
         select t.id, input.position
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-        where t.secrets_generation = "input"."secrets_generation"
+        where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
           and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
       not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
@@ -679,25 +831,26 @@ with input as materialized (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash)
+          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
           "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
           "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
           "input"."fields", "input"."difference", "input"."difference_bytes",
           decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex')
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
+          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed t join locked using (id) join input using (position))
       select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position) left join tool_definition d on d.hash = t.definition_hash;
 
 -- tool_write(definition+headers)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "oauth_config_id", "definition_hash", "definition_bytes", "changed_columns", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "shown_headers", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "idempotency_key"::text, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "shown_headers"::json
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "idempotency_key", "oauth_config_id", "definition_hash", "definition_bytes", "changed_columns", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "shown_headers", position)
         where position = position + 0), locked as materialized (
         select t.id, input.position
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-        where t.secrets_generation = "input"."secrets_generation"
+        where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
           and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
       not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
@@ -712,7 +865,7 @@ with input as materialized (
         for no key update of t skip locked
       ), stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select decode("input"."definition_hash", 'hex'), $36::json, "input"."definition_bytes"
+        select decode("input"."definition_hash", 'hex'), $38::json, "input"."definition_bytes"
         from locked join input using (position)
         on conflict (hash) do nothing), changed as (
         update tool t set
@@ -741,13 +894,14 @@ with input as materialized (
         insert into audit (
           resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
           client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash)
+          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
           "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
           "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
           "input"."fields", "input"."difference", "input"."difference_bytes",
           decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex')
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
+          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed t join locked using (id) join input using (position))
       select input.position, t.version, t.id as id, t.name as name, t.description as description, null::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position);

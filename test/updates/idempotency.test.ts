@@ -1,0 +1,170 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { sql } from 'kysely'
+import t from 'tap'
+import { createUser } from '../../src/admin/people.js'
+import { worldApp } from '../app.js'
+
+const { call, token, database } = await worldApp(t)
+const alice = await token('admin@example.com')
+await database.db
+  .transaction()
+  .execute(trx => createUser(trx, { email: 'second@example.com', kind: 'person', permissions: ['manage:actions'] }))
+const bob = await token('second@example.com')
+
+interface Sent {
+  key?: string
+  by?: string
+  query?: string
+  headers?: Record<string, string>
+}
+
+const PLACES = {
+  agent: { method: 'PATCH', url: '/persona/1', kind: 'persona', id: 1, mask: true },
+  tool: { method: 'PUT', url: '/admin/tool/custom/10', kind: 'tool', id: 10, mask: false },
+} as const
+
+for (const [name, place] of Object.entries(PLACES)) {
+  const send = async (body: object, { key, by = alice, query = '', headers = {} }: Sent = {}) => {
+    const mask = place.mask ? `update_mask=${Object.keys(body).join(',')}` : ''
+    return await call(place.method, `${place.url}?${[mask, query].filter(Boolean).join('&')}`, {
+      token: by,
+      body,
+      headers: { ...headers, ...(key !== undefined && { 'idempotency-key': key }) },
+    })
+  }
+  const tag = async () => String((await send({}, { query: 'dry_run=true' })).headers.etag)
+  const rowsOf = async () => {
+    const { rows } = await sql<{ count: number }>`
+      select count(*)::integer as count from audit where resource_kind = ${place.kind} and resource_id = ${place.id}`.execute(
+      database.db,
+    )
+    return rows[0]?.count
+  }
+
+  t.test(`200 again for a repetition, without a second effect, also after somebody else's edit: ${name}`, async t => {
+    const first = await send({ description: 'once' }, { key: `"first-1-${name}"` })
+    t.equal(first.statusCode, 200)
+    t.equal(first.headers['idempotent-replayed'], undefined)
+    const rows = await rowsOf()
+    t.equal((await send({ description: 'by another', name: 'Other' })).statusCode, 200)
+    const again = await send({ description: 'once' }, { key: `"first-1-${name}"` })
+    t.equal(again.statusCode, 200)
+    t.equal(again.headers['idempotent-replayed'], 'true')
+    t.equal(again.headers.etag, first.headers.etag)
+    t.same(again.json(), first.json(), 'the body is that of the first version')
+    t.equal(await rowsOf(), (rows ?? 0) + 1)
+    const bare = await send({ description: 'once' }, { key: `first-1-${name}` })
+    t.equal(bare.headers.etag, first.headers.etag, 'the bare form is the same key')
+  })
+
+  t.test(`422 for another request with the same key; a dry run has none: ${name}`, async t => {
+    t.equal((await send({ description: 'keyed' }, { key: `"k-2-${name}"` })).statusCode, 200)
+    const other = await send({ description: 'another' }, { key: `"k-2-${name}"` })
+    t.equal(other.statusCode, 422)
+    t.match(other.json(), { detail: [{ loc: ['header', 'idempotency-key'], type: 'idempotency_key_reused' }] })
+    const dry = await send({ description: 'another' }, { key: `"k-2-${name}"`, query: 'dry_run=true' })
+    t.equal(dry.statusCode, 200)
+    t.equal(dry.headers['idempotent-replayed'], undefined)
+    t.equal(
+      (await send({ description: 'of a dry run' }, { key: `"k-3-${name}"`, query: 'dry_run=true' })).statusCode,
+      200,
+    )
+    t.equal((await send({ description: 'not of it' }, { key: `"k-3-${name}"` })).statusCode, 200)
+  })
+
+  t.test(`a refused request keeps no key: ${name}`, async t => {
+    const stale = { key: `"k-4-${name}"`, headers: { 'if-match': `"${place.kind}-${place.id}-1"` } }
+    t.equal((await send({ description: 'refused' }, stale)).statusCode, 412)
+    t.equal((await send({ description: 'something else' }, { key: `"k-4-${name}"` })).statusCode, 200)
+  })
+
+  t.test(`a stale If-Match does not stand in the way of a repetition: ${name}`, async t => {
+    const sent = { key: `"k-5-${name}"`, headers: { 'if-match': await tag() } }
+    const first = await send({ description: 'with a tag' }, sent)
+    t.equal((await send({ description: 'after it' })).statusCode, 200)
+    const again = await send({ description: 'with a tag' }, sent)
+    t.match(again, { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
+  })
+
+  t.test(`of twenty at once one has an effect, the others its answer or 409: ${name}`, async t => {
+    const rows = (await rowsOf()) ?? 0
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => send({ description: 'at once' }, { key: `"storm-${name}"` })),
+    )
+    t.equal(await rowsOf(), rows + 1)
+    const tags = new Set(answers.filter(({ statusCode }) => statusCode === 200).map(({ headers }) => headers.etag))
+    t.equal(tags.size, 1)
+    for (const { statusCode, headers, body } of answers) {
+      if (statusCode === 200) continue
+      t.match(
+        { statusCode, body: JSON.parse(body) },
+        { statusCode: 409, body: { error_code: 'IDEMPOTENCY_KEY_IN_USE' } },
+      )
+      t.equal(headers['retry-after'], '1')
+    }
+  })
+
+  t.test(`409 while the first waits, and its answer afterwards: ${name}`, async t => {
+    const held = await database.db.startTransaction().execute()
+    await sql`select id from ${sql.table(place.kind)} where id = ${place.id} for update`.execute(held)
+    const first = send({ description: 'slow' }, { key: `"slow-${name}"` })
+    await untilKeyIsHeld()
+    const second = await send({ description: 'slow' }, { key: `"slow-${name}"` })
+    t.match(
+      { status: second.statusCode, code: second.json().error_code },
+      { status: 409, code: 'IDEMPOTENCY_KEY_IN_USE' },
+    )
+    t.equal(second.headers['retry-after'], '1')
+    await held.rollback().execute()
+    t.equal((await first).statusCode, 200)
+    const third = await send({ description: 'slow' }, { key: `"slow-${name}"` })
+    t.match(third, { statusCode: 200, headers: { etag: (await first).headers.etag, 'idempotent-replayed': 'true' } })
+  })
+
+  t.test(`the present state with a warning where the first is no longer kept: ${name}`, async t => {
+    const first = await send({ description: 'pruned later' }, { key: `"old-${name}"` })
+    await send({ description: 'newer' })
+    await sql`update audit set difference = null where resource_kind = ${place.kind} and resource_id = ${place.id}`.execute(
+      database.db,
+    )
+    const again = await send({ description: 'pruned later' }, { key: `"old-${name}"` })
+    t.match(again, { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
+    t.match(again.headers.warning, /no longer kept: the body is the present state/)
+    t.equal(again.json().description, 'newer')
+  })
+}
+
+/** Until a transaction holds an advisory lock: that of the key. */
+async function untilKeyIsHeld(): Promise<void> {
+  for (;;) {
+    const { rows } = await sql`
+      select from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock' and granted
+        and database = (select oid from pg_database where datname = current_database())`.execute(database.db)
+    if (rows.length > 0) return
+    await sleep(5)
+  }
+}
+
+t.test('keys of two people are two keys', async t => {
+  const put = async (by: string, name: string) => {
+    const headers = { 'idempotency-key': '"shared"' }
+    return await call('PUT', '/admin/tool/custom/10', { token: by, body: { name }, headers })
+  }
+  const [mine, his] = [await put(alice, 'mine'), await put(bob, 'his')]
+  t.match([mine.statusCode, his.statusCode], [200, 200])
+  t.not(mine.headers.etag, his.headers.etag)
+})
+
+t.test('422 for what is not a key, 403 for a repetition without the right', async t => {
+  for (const key of ['""', '"a', 'a b', '"a", "b"', '"a";b=1', 'ä', `"${'x'.repeat(256)}"`, '"\\x"']) {
+    const headers = { 'idempotency-key': Buffer.from(key).toString('latin1') }
+    const answer = await call('PATCH', '/persona/1?update_mask=name', { token: alice, body: { name: 'n' }, headers })
+    t.match(answer.json(), { detail: [{ loc: ['header', 'idempotency-key'], type: 'string_pattern_mismatch' }] }, key)
+  }
+  const headers = { 'idempotency-key': `"${'\\"'.repeat(255)}"` }
+  const put = async () => await call('PUT', '/admin/tool/custom/10', { token: bob, body: { name: 'kept' }, headers })
+  t.equal((await put()).statusCode, 200)
+  t.equal((await put()).headers['idempotent-replayed'], 'true')
+  await sql`update user_account set permissions = '{basic}' where email = 'second@example.com'`.execute(database.db)
+  t.equal((await put()).statusCode, 403)
+})

@@ -1,0 +1,172 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { sql } from 'kysely'
+import t from 'tap'
+import { createUser } from '../../src/admin/people.js'
+import { pruneHistory } from '../../src/updates/prune.js'
+import { worldApp } from '../app.js'
+
+const { call, token, database } = await worldApp(t)
+const alice = await token('admin@example.com')
+
+const INSTANTS = process.env.TEST_CAMPAIGN === 'full' ? 1_000 : 60
+const AGENT = '/persona/1'
+const TOOL = '/admin/tool/custom/10'
+
+async function get(url: string, headers: Record<string, string> = {}) {
+  return await call('GET', url, { token: alice, headers })
+}
+
+async function patch(body: object) {
+  const answer = await call('PATCH', `${AGENT}?update_mask=${Object.keys(body).join(',')}`, { token: alice, body })
+  if (answer.statusCode !== 200) throw new Error(answer.body)
+  return answer
+}
+
+async function put(body: object) {
+  const answer = await call('PUT', TOOL, { token: alice, body })
+  if (answer.statusCode !== 200) throw new Error(answer.body)
+  return answer
+}
+
+/** The database's clock, with audit rows before and after it in other milliseconds. */
+async function instant(): Promise<string> {
+  await sleep(2)
+  const { rows } = await sql<{ at: string }>`select clock_timestamp() as at`.execute(database.db)
+  await sleep(2)
+  return String(rows[0]?.at)
+}
+
+function definition(title: string) {
+  const operation = { operationId: title.replaceAll(' ', '_'), summary: title, responses: {} }
+  return {
+    openapi: '3.1.0',
+    info: { title },
+    servers: [{ url: 'https://x.example' }],
+    paths: { '/a': { get: operation } },
+  }
+}
+
+/** A number below `n` that follows from the one before: the same sequence in every run. */
+function sequence(seed: number): (n: number) => number {
+  let state = seed
+  return n => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return Math.floor((state / 2 ** 32) * n)
+  }
+}
+
+t.test(`at any of ${INSTANTS} instants the answer is what was answered then, and so by version`, async t => {
+  const pick = sequence(17)
+  const seen: { at: string; agent: unknown; tool: unknown; tags: string[] }[] = []
+  const edits = [
+    (i: number) => patch({ name: `agent ${i}` }),
+    (i: number) => patch({ starter_messages: pick(3) === 0 ? null : [{ name: `n${i}`, message: `m "${i}" \u00e4` }] }),
+    (i: number) => patch({ num_chunks: pick(1_000) / 8, search_start_date: `2026-01-01T00:00:00.${i}Z` }),
+    () => patch({ tool_ids: [10, 11, 12].filter(() => pick(2) === 0) }),
+    () => patch({ document_set_ids: [1, 2].filter(() => pick(2) === 0), label_ids: [1].filter(() => pick(2) === 0) }),
+    (i: number) => put({ name: `tool ${i}`, description: `of ${i}` }),
+    (i: number) => put({ definition: definition(`op ${i % 7}`) }),
+    (i: number) => put({ custom_headers: pick(3) === 0 ? [] : [{ key: `X-${pick(2)}`, value: `secret ${i}` }] }),
+    () => put({ passthrough_auth: pick(2) === 0, oauth_config_id: null }),
+  ]
+  for (let i = 0; i < INSTANTS; i++) {
+    await edits[pick(edits.length)]?.(i)
+    const [agent, tool] = [await get(AGENT), await get('/tool/10')]
+    seen.push({
+      at: await instant(),
+      agent: agent.json(),
+      tool: tool.json(),
+      tags: [agent, tool].map(({ headers }) => String(headers.etag).split('.')[0] ?? ''),
+    })
+  }
+  const asked = seen.map(one => ({ one, place: pick(seen.length) })).sort((a, b) => a.place - b.place)
+  for (const { one } of asked) {
+    const [agent, tool] = [await get(`${AGENT}?at=${one.at}`), await get(`/tool/10?at=${one.at}`)]
+    t.match([agent.statusCode, tool.statusCode], [200, 200], agent.body)
+    t.strictSame(agent.json(), one.agent)
+    t.strictSame(tool.json(), one.tool)
+    t.same(
+      [agent, tool].map(({ headers }) => String(headers.etag).split('.')[0]),
+      one.tags,
+    )
+    const version = /-(\d+)$/.exec(one.tags[1] ?? '')?.[1]
+    t.strictSame((await get(`/tool/10?version=${version}`)).json(), one.tool)
+  }
+})
+
+t.test('an answer of an update is the answer of a read of its version', async t => {
+  const [first] = [await patch({ tool_ids: [10], name: 'with ten' }), await sleep(2), await put({ name: 'changed' })]
+  const version = /-(\d+)"$/.exec(String(first.headers.etag))?.[1]
+  await patch({ name: 'later', tool_ids: [] })
+  const read = await get(`${AGENT}?version=${version}`)
+  t.strictSame(read.json(), first.json())
+  t.equal((await get(`${AGENT}?version=${version}`, { 'if-none-match': String(read.headers.etag) })).statusCode, 304)
+  const head = await call('HEAD', `${AGENT}?version=${version}`, { token: alice })
+  t.match(head, { statusCode: 200, body: '', headers: { etag: read.headers.etag } })
+})
+
+t.test('404 for a version that is not there, 422 for nonsense and the future', async t => {
+  for (const version of ['99999', '0', '99999999999']) {
+    t.match((await get(`${AGENT}?version=${version}`)).json(), { error_code: 'VERSION_NOT_FOUND' }, version)
+  }
+  const before = await get(`${AGENT}?at=2001-01-01T00:00:00Z`)
+  t.match(before, { statusCode: 404 })
+  t.match(before.json(), { error_code: 'VERSION_NOT_FOUND', detail: 'There was no agent 1 at that time.' })
+  const refused = {
+    'version=x': 'int_parsing',
+    'at=x': 'datetime_from_date_parsing',
+    'at=2999-01-01': 'datetime_past',
+    'at=2026-01-01&version=1': 'as_of_conflict',
+  }
+  for (const [query, type] of Object.entries(refused)) {
+    t.match(await get(`${AGENT}?${query}`), { statusCode: 422 }, query)
+    t.match((await get(`${AGENT}?${query}`)).json(), { detail: [{ type }] }, query)
+  }
+  t.match((await get('/persona/4711?version=1')).json(), { error_code: 'PERSONA_NOT_FOUND' })
+})
+
+t.test('who does not see the agent now does not see it as it was', async t => {
+  await patch({ is_public: true })
+  const tag = String((await patch({ is_public: false, users: [], groups: [] })).headers.etag)
+  const version = Number(/-(\d+)"$/.exec(tag)?.[1]) - 1
+  const person = { email: 'stranger@example.com', kind: 'person' } as const
+  await database.db.transaction().execute(trx => createUser(trx, { ...person, permissions: [] }))
+  const stranger = await token(person.email)
+  const answer = await call('GET', `${AGENT}?version=${version}`, { token: stranger })
+  t.equal(answer.statusCode, 404)
+  t.match(answer.json(), { error_code: 'PERSONA_NOT_FOUND' })
+})
+
+t.test('410 with the reason: a deleted tool, pruned contents, pruned rows', async t => {
+  const tag = String((await patch({ tool_ids: [12], name: 'had twelve' })).headers.etag)
+  const version = /-(\d+)"$/.exec(tag)?.[1]
+  await patch({ tool_ids: [], name: 'has none' })
+  const url = `${AGENT}?version=${version}`
+  await sql`delete from persona_tool where tool_id = 12`.execute(database.db)
+  await sql`delete from tool_header where tool_id = 12`.execute(database.db)
+  await sql`delete from tool where id = 12`.execute(database.db)
+  const deleted = await get(url)
+  t.match(deleted, { statusCode: 410 })
+  t.match(deleted.json(), { error_code: 'VERSION_GONE', reason: 'deleted', detail: /Tool 12/ })
+
+  await patch({ tool_ids: [10], name: 'kept', description: 'kept' })
+  const kept = await patch({ name: 'newest' })
+  await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 1, bytesMax: 2 ** 26 })
+  const gone = await get(url)
+  t.match(gone, { statusCode: 410 })
+  t.match(gone.json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
+  const current = Number(/-(\d+)"$/.exec(String(kept.headers.etag))?.[1])
+  t.match((await get(`${AGENT}?version=${current - 1}`)).json(), { name: 'kept' })
+
+  await sql`update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id = 1`.execute(
+    database.db,
+  )
+  await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 100, bytesMax: 2 ** 26 })
+  t.match((await get(`${AGENT}?version=${current - 1}`)).json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
+  t.match((await get(`${AGENT}?at=2001-01-01T00:00:00Z`)).json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
+  t.match(
+    (await get(`${AGENT}?at=${await instant()}`)).json(),
+    { name: 'newest' },
+    'the last one is known by its anchor',
+  )
+})
