@@ -11,7 +11,7 @@ import type { FairnessWorld } from './world.js'
 export const FULL = process.env.TEST_CAMPAIGN === 'full'
 
 const SLOT_MS = FULL ? 10_000 : 2_500
-const ROUNDS = FULL ? 3 : 2
+const ROUNDS = FULL ? 3 : 1
 /** A busy machine can spoil one comparison, but not each of these unless the attack itself does. */
 const ATTEMPTS = 4
 const RESIDENT_BYTES_MAX = 400 * 2 ** 20
