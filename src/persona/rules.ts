@@ -90,7 +90,7 @@ export function isVisible(state: PersonaState, caller: Caller): boolean {
 }
 
 /** That the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`. */
-export function requireEditable(state: PersonaState, caller: Caller): void {
+function requireEditable(state: PersonaState, caller: Caller): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (state.access !== 'owner' && state.access !== 'editor' && !isAdmin(caller)) {
     throw new Forbidden(
@@ -248,7 +248,7 @@ function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
 }
 
 /** Numbers by size, texts by their UTF-8 bytes as the database does: JavaScript's own order is that of UTF-16. */
-export function compareIds(a: string | number, b: string | number): number {
+function compareIds(a: string | number, b: string | number): number {
   if (typeof a === 'number' && typeof b === 'number') return a - b
   return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))
 }

@@ -30,7 +30,7 @@ export type StatefulKind = keyof typeof STATES
 /** What an event is about. `keys`, `apply`, `prune` and `erasure` are acts without a state of their own. */
 export type AccessKind = StatefulKind | 'keys' | 'apply' | 'prune' | 'erasure'
 
-export const STATEFUL_KINDS = Object.keys(STATES) as StatefulKind[] // the keys of this very record
+const STATEFUL_KINDS = Object.keys(STATES) as StatefulKind[] // the keys of this very record
 export const ACCESS_KINDS: readonly AccessKind[] = [...STATEFUL_KINDS, 'keys', 'apply', 'prune', 'erasure']
 
 /** A change of access. `subject` is an id, or of a kind without subjects the empty text. */
@@ -181,7 +181,7 @@ function accessEvent(
 }
 
 /** The text whose SHA-256 is the hash of an event: its fields in a fixed order, people by their commitments. */
-export function eventText(event: Omit<AccessEvent, 'hash'>): string {
+function eventText(event: Omit<AccessEvent, 'hash'>): string {
   const { kind, subject, number, at, action, identity_hash, request_id, command, person_hash, previous_hash } = event
   const detailHash = sha256(event.detail)
   return JSON.stringify([

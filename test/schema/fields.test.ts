@@ -6,14 +6,14 @@ import { CustomToolUpdate, ValidateToolRequest } from '../../src/tool/schema.js'
 import {
   AGENT_FIELD_ROWS,
   expectedFaults,
+  type FieldFixture,
   FULL_AGENT_UPDATE,
-  notFlag,
-  notText,
   REQUIRED_AGENT_FIELDS,
   type Refused,
-  unstorable,
-  WIDEST,
 } from '../fixtures/agent-fields.js'
+import { TOOL_FIELD_ROWS, TOOL_FIELDS } from '../fixtures/tool-fields.js'
+
+type Known = Pick<FieldFixture, 'required' | 'null' | 'accepted' | 'fits' | 'refused' | 'dangling'>
 
 /** What one field answers: the faults as `expectedFaults` reads them, '' for none. */
 interface Row {
@@ -23,68 +23,19 @@ interface Row {
   bad: Refused[]
 }
 
-/** The rows of an agent's fields, from what the tests know of each. */
-const agentFields = Object.fromEntries(
-  AGENT_FIELD_ROWS.map(([name, { required, null: ofNull, accepted, fits = [], refused, dangling = [] }]) => {
-    const row: Row = {
-      omitted: required ? 'missing' : '',
-      null: typeof ofNull === 'string' && ofNull !== 'kept' ? ofNull : '',
-      good: [...accepted, ...dangling].map(([sent]): unknown => sent).concat(fits),
-      bad: refused,
-    }
-    return [name, row]
-  }),
-)
-
-const longer = (length: number) => 'x'.repeat(length + 1)
-
-const optionalText: Row = {
-  omitted: '',
-  null: '',
-  good: ['', 'text', WIDEST],
-  bad: [...notText, ...unstorable, [longer(255), 'string_too_long'], [`${WIDEST}😀`, 'string_too_long']],
-}
-
-const toolFields: Record<keyof typeof CustomToolUpdate.properties, Row> = {
-  name: { ...optionalText, good: ['a', ' ', WIDEST], bad: [...optionalText.bad, ['', 'string_too_short']] },
-  description: {
-    omitted: '',
-    null: '',
-    good: ['', 'text', ' ', 'x'.repeat(10_000)],
-    bad: [...notText, ...unstorable, [longer(10_000), 'string_too_long']],
-  },
-  definition: {
-    omitted: '',
-    null: '',
-    good: [{}, { openapi: 1, deep: [null, {}] }],
-    bad: ['{}', 1, true, [], [{}]].map(value => [value, 'dict_type']),
-  },
-  custom_headers: {
-    omitted: '',
-    null: '',
-    good: [[], [{ key: '', value: longer(9000), extra: 1 }], new Array(50).fill({ key: 'a', value: 'b' })],
-    bad: [
-      ['x', 'list_type'],
-      [{}, 'list_type'],
-      [[null, []], '0:model_attributes_type 1:model_attributes_type'],
-      [[{ key: null }, {}], '0.key:string_type 0.value:missing 1.key:missing 1.value:missing'],
-      [[{ key: '\0', value: '\ud800' }], '0.key:string_nul 0.value:string_unicode'],
-      [new Array(51).fill({ key: 'a', value: 'b' }), 'too_long'],
-    ],
-  },
-  passthrough_auth: { omitted: '', null: '', good: [true, false], bad: notFlag },
-  oauth_config_id: {
-    omitted: '',
-    null: '',
-    good: [1, 0, 1e30],
-    bad: [
-      ['1', 'int_parsing'],
-      [true, 'int_type'],
-      [[], 'int_type'],
-      [1.5, 'int_from_float'],
-      [Number.POSITIVE_INFINITY, 'finite_number'],
-    ],
-  },
+/** The rows of the fields, from what the tests know of each. */
+function rowsOf(fixtures: readonly (readonly [string, Known])[]): Record<string, Row> {
+  return Object.fromEntries(
+    fixtures.map(([name, { required, null: ofNull, accepted, fits = [], refused, dangling = [] }]) => {
+      const row: Row = {
+        omitted: required ? 'missing' : '',
+        null: typeof ofNull === 'string' && ofNull !== 'kept' ? ofNull : '',
+        good: [...accepted, ...dangling].map(([sent]): unknown => sent).concat(fits),
+        bad: refused,
+      }
+      return [name, row]
+    }),
+  )
 }
 
 function holds(t: Test, schema: TObject, base: Record<string, unknown>, fields: Record<string, Row>) {
@@ -120,21 +71,15 @@ const smallestAgent = Object.fromEntries(
 t.test(
   '422 or none for each field of the agent update: omitted, null, values, wrong types, over the limit',
   async t => {
-    holds(t, PersonaUpsertRequest, smallestAgent, agentFields)
+    holds(t, PersonaUpsertRequest, smallestAgent, rowsOf(AGENT_FIELD_ROWS))
   },
 )
 
 t.test('422 or none for each field of the tool update: omitted, null, values, wrong types, over the limit', async t => {
-  holds(t, CustomToolUpdate, {}, toolFields)
+  holds(t, CustomToolUpdate, {}, rowsOf(TOOL_FIELD_ROWS))
 })
 
 t.test('422 or none for the definition to validate', async t => {
-  holds(
-    t,
-    ValidateToolRequest,
-    { definition: {} },
-    {
-      definition: { ...toolFields.definition, omitted: 'missing', null: 'dict_type' },
-    },
-  )
+  const definition = { ...TOOL_FIELDS.definition, required: true, null: 'dict_type' } as const
+  holds(t, ValidateToolRequest, { definition: {} }, rowsOf([['definition', definition]]))
 })

@@ -2,7 +2,7 @@ import t from 'tap'
 import type { Loc } from '../../src/errors.js'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
 import { worldApp } from '../app.js'
-import { AGENT_FIELD_ROWS, AGENT_FIELDS, expectedFaults, type FieldFixture } from '../fixtures/agent-fields.js'
+import { AGENT_FIELD_ROWS, AGENT_FIELDS, expectedFaults, type FieldFixture, isJson } from '../fixtures/agent-fields.js'
 import { FULL_AGENT_ID, makeBobEditor, readAgent, storedAgent, unchanged } from './stored-agent.js'
 
 t.test('the fields are those of the interface document, in its order', async t => {
@@ -85,14 +85,6 @@ t.test(
     }
   },
 )
-
-/** Whether JSON can say the value: it has no infinite numbers. */
-function isJson([value]: [sent: unknown, faults: string]): boolean {
-  return (
-    JSON.stringify(value, (_, inner) => (Math.abs(inner) === Number.POSITIVE_INFINITY ? '∞' : inner)) ===
-    JSON.stringify(value)
-  )
-}
 
 function shown(value: unknown): string {
   const text = JSON.stringify(value)

@@ -445,7 +445,7 @@ function isCount(value: unknown): boolean {
 }
 
 /** True if this is an ECMAScript pattern, with the Unicode flag that JSON Schema wants or, as people write them, without. It is parsed, not run. */
-export function isPattern(value: unknown): value is string {
+function isPattern(value: unknown): value is string {
   return (
     typeof value === 'string' && value.length <= LONGEST_PATTERN_CHARACTERS && (parses(value, 'u') || parses(value, ''))
   )
