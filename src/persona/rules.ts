@@ -90,7 +90,7 @@ export function isVisible(state: PersonaState, caller: Caller): boolean {
 }
 
 /** That the caller sees the agent and may edit it. Throws `ResourceNotFound`, `Forbidden`, `BuiltinReadOnly`. */
-function requireEditable(state: PersonaState, caller: Caller): void {
+export function requireEditable(state: PersonaState, caller: Caller): void {
   if (!isVisible(state, caller)) throw new ResourceNotFound('persona')
   if (state.access !== 'owner' && state.access !== 'editor' && !isAdmin(caller)) {
     throw new Forbidden(

@@ -2,9 +2,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { RawConnection, type Running, running } from './running.js'
 
-// Each test waits for timeouts of a service of its own: they wait at the same time.
-t.jobs = 6
-
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 
 /** Only for what waits for them: on a busy machine an honest request may take a second. */
