@@ -1,15 +1,13 @@
-import type { CompiledQuery } from 'kysely'
-import { authenticate, callerOnly } from '../src/auth/authenticate.js'
+import { sql } from 'kysely'
+import { authenticate } from '../src/auth/authenticate.js'
 import { bearerTokenHash } from '../src/auth/token.js'
-import type { BatchRunner } from '../src/db/statements/row-statement.js'
+import type { BatchRunner, RowStatement } from '../src/db/statements/row-statement.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { personaResource } from '../src/persona/resource.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
-import * as persona from '../src/persona/statements.js'
 import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
 import { toolResource } from '../src/tool/resource.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
-import * as tool from '../src/tool/statements.js'
 import { NO_KEY, sha256 } from '../src/updates/audit.js'
 import { update } from '../src/updates/engine.js'
 import type { CapturedStatement } from './pgbench.js'
@@ -19,29 +17,45 @@ import { agentFields, type World } from './world.js'
 /** The statements that one request of each case sends, in their order, with the values of a real request. */
 export interface Captured {
   agentUpdate: CapturedStatement[]
+  /** The same for `BATCH_ROWS` agents at once. */
+  agentUpdates: CapturedStatement[]
   agentUnchanged: CapturedStatement[]
   toolUpdate: CapturedStatement[][]
   caller: CapturedStatement[]
 }
+
+/** How many rows a statement of the controls in batches carries. */
+export const BATCH_ROWS = 8
 
 /**
  * Runs one request of each case here, over the service's own functions, and keeps what they send to the database. Ids and
  * versions become the variables `id`, `version` and `next`, so that pgbench can repeat them on other rows.
  */
 export async function captureStatements(database: ServiceDatabase, world: World): Promise<Captured> {
+  const { rows: definitions } = await sql<{ hash: string }>`select hash::text from tool_definition`.execute(database.db)
+  const hashes = definitions.map(({ hash }) => hash)
   const [agentId = 0] = world.agentIds
   const [toolId = 0] = world.toolIds
   const description = agentFields(agentId).description
   await captureAgent(database, world, agentId, description)
   return {
-    agentUnchanged: await captureAgent(database, world, agentId, description),
-    agentUpdate: await captureAgent(database, world, agentId, 'captured 000000000001'),
+    agentUnchanged: bound([await captureAgent(database, world, agentId, description)], hashes),
+    agentUpdate: bound([await captureAgent(database, world, agentId, 'captured 000000000001')], hashes),
+    agentUpdates: bound(
+      await Promise.all(
+        world.agentIds.slice(1, 1 + BATCH_ROWS).map(id => captureAgent(database, world, id, 'captured 1')),
+      ),
+      hashes,
+    ),
     toolUpdate: [
       await captureTool(database, world, toolId, 0),
       await captureTool(database, world, toolId, 1),
       await captureTool(database, world, toolId, 0),
-    ].slice(1),
-    caller: await captureCaller(database, world),
+      await captureTool(database, world, toolId, 1),
+    ]
+      .slice(2) // as those are stored that were stored before
+      .map(asked => bound([asked], hashes)),
+    caller: bound([await captureCaller(database, world)], hashes),
   }
 }
 
@@ -115,24 +129,37 @@ const ACTOR = {
 const UNUSED_KEYS = parseKeyRing(generateKey())
 
 async function capture(database: ServiceDatabase, work: (recording: ServiceDatabase) => Promise<void>) {
-  const sent: CapturedStatement[] = []
-  const executeQuery = async <R>(query: CompiledQuery<R>) => {
-    sent.push({ sql: query.sql, values: [...query.parameters], variables: variablesOf(query.sql) })
-    return await database.db.executeQuery(query)
-  }
+  const asked: Asked[] = []
   const batched: BatchRunner['batched'] = async (statement, row) => {
-    const { rows } = await executeQuery(statement.bind([row]))
-    return rows[0]
+    // What belongs together is put together by `RowStatement`; here any row goes with its own statement.
+    asked.push({ statement: statement as unknown as Asked['statement'], row })
+    return await statement.for(row).single(database.db)
   }
-  // The functions under capture use nothing else of a database when nobody else is at work on the row.
-  await work({ db: { executeQuery }, batched } as unknown as ServiceDatabase)
-  return sent
+  await work(Object.assign(Object.create(database) as ServiceDatabase, { batched }))
+  return asked
+}
+
+/** A statement and the row that it was asked for. */
+interface Asked {
+  statement: RowStatement<object, unknown>
+  row: object
+}
+
+/** The statements of some requests of one kind, each with the rows of all. */
+function bound(requests: readonly (readonly Asked[])[], definitions: readonly string[]): CapturedStatement[] {
+  return (requests[0] ?? []).map(({ statement }, i) => {
+    // Which definitions the service holds depends on what it answered before; here it holds all.
+    const rows = requests.map(asked => ({ ...asked[i]?.row, held_definitions: definitions }))
+    const { sql: text, parameters } = statement.bind(rows)
+    return { sql: text, values: [...parameters], variables: variablesOf(statement) }
+  })
 }
 
 /** Which positions of one of the service's statements hold the resource's id and versions. */
-function variablesOf(sql: string): Record<number, string> {
-  const names = known().find(statement => statement.sql === sql)?.parameterNames ?? []
-  const entries = names.flatMap((name, position) => (name in VARIABLES ? [[position, VARIABLES[name]] as const] : []))
+function variablesOf({ parameterNames }: { parameterNames: readonly string[] }): Record<number, string> {
+  const entries = parameterNames.flatMap((name, position) => {
+    return name in VARIABLES ? [[position, VARIABLES[name]] as const] : []
+  })
   return Object.fromEntries(entries) as Record<number, string>
 }
 
@@ -143,16 +170,4 @@ const VARIABLES: Record<string, string> = {
   version: 'version',
   version_before: 'version',
   version_after: 'next',
-}
-
-function known(): { sql: string; parameterNames: readonly string[] }[] {
-  return [
-    callerOnly,
-    callerAndPersona,
-    callerAndTool,
-    persona.readSnapshot,
-    persona.writeStatement([], []),
-    tool.readRow,
-    tool.writeStatement({ definition: true, headers: false }),
-  ]
 }

@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { TextArray } from '../src/db/statements/text-array.js'
-import type { Captured } from './captured.js'
+import { BATCH_ROWS, type Captured } from './captured.js'
 import type { BenchDatabase } from './database.js'
 import type { RequestSource } from './load.js'
 import type { CapturedStatement, ScriptPart } from './pgbench.js'
@@ -27,6 +27,8 @@ export interface HttpControl {
 export interface DatabaseControl {
   key: string
   script: ScriptPart[]
+  /** How many updates one run of the script makes; absent for one. */
+  rows?: number
   /** Makes the rows ready for the script and answers the numbers that it starts with. */
   prepare(connections: number): Promise<Record<string, number>>
 }
@@ -40,12 +42,14 @@ export interface Case {
   lookup?: HttpControl
   eleven?: HttpControl
   database?: DatabaseControl
+  /** The same with several rows a statement. */
+  batches?: DatabaseControl
 }
 
 /** All cases in the order of the table. */
 export function casesOf(bench: BenchDatabase, captured: Captured): Case[] {
   const { world } = bench
-  const { agentUpdate, agentUnchanged, toolUpdate, caller } = captured
+  const { agentUpdate, agentUpdates: agentBatch, agentUnchanged, toolUpdate, caller } = captured
   const agents = agentUpdates(world)
   // Bodies of agent updates are alike: one measurement of echo and look-up serves all cases that send them.
   const beside = httpControls('agent', agents)
@@ -66,6 +70,7 @@ export function casesOf(bench: BenchDatabase, captured: Captured): Case[] {
       ...beside,
       eleven: { key: 'eleven', requests: agents, status: 200 },
       database: agentScript(bench, agentUpdate, 'changed'),
+      batches: agentScript(bench, agentBatch, 'changed', BATCH_ROWS),
     },
     {
       name: 'agent update, nothing changes',
@@ -125,8 +130,13 @@ function httpControls(key: string, requests: RequestSource) {
 }
 
 /** Each client of pgbench takes its own agents in turn; versions begin beyond all that were ever stored. */
-function agentScript(bench: BenchDatabase, statements: CapturedStatement[], part: 'changed' | 'same'): DatabaseControl {
-  return cyclingScript(bench, 'persona', agentsFor(bench.world, part), part === 'changed', statements)
+function agentScript(
+  bench: BenchDatabase,
+  statements: CapturedStatement[],
+  part: 'changed' | 'same',
+  rows = 1,
+): DatabaseControl {
+  return cyclingScript(bench, 'persona', agentsFor(bench.world, part), part === 'changed', statements, rows)
 }
 
 function dryRunScript(bench: BenchDatabase, [read = NONE, write = NONE]: CapturedStatement[]): DatabaseControl {
@@ -162,20 +172,24 @@ function cyclingScript(
   allIds: readonly number[],
   writes: boolean,
   statements: readonly ScriptPart[],
+  rows = 1,
 ): DatabaseControl {
   const ids = allIds.slice(0, SCRIPT_ROWS_MAX)
   const [first = 1, second = 2] = ids
   const moves = [
-    '\\set id :first + :step * (:client_id + :clients * (:n % :each))',
+    '\\set at :client_id + :clients * (:n % :each)',
+    '\\set id :first + :step * :at',
+    ...Array.from({ length: rows }, (_, row) => `\\set id_${row} :first + :step * (:at * ${rows} + ${row})`),
     `\\set version :base${writes ? ' + :n / :each' : ''}`,
     '\\set next :version + 1',
     '\\set n :n + 1',
   ]
   return {
-    key: `${table} ${writes} ${statements.length} ${ids[0]}`,
+    key: `${table} ${writes} ${statements.length} ${ids[0]} ${rows}`,
+    rows,
     script: [...moves, ...statements],
     prepare: async clients => {
-      const each = Math.max(1, Math.floor(ids.length / clients))
+      const each = Math.max(1, Math.floor(ids.length / clients / rows))
       return { first, step: second - first, clients, each, n: 0, base: await sameVersion(client, table, ids) }
     },
   }

@@ -3,6 +3,7 @@ import { sql } from 'kysely'
 import type pg from 'pg'
 import { statement } from '../src/db/statements/statement.js'
 import { personaSnapshot, storedRelations } from '../src/persona/snapshot.js'
+import { withDefinitions } from '../src/tool/definition-texts.js'
 
 /** The fields of an agent update that the control stores. */
 interface AgentBody {
@@ -64,7 +65,7 @@ export async function elevenStatementUpdate(
     })
     const snapshot = await run('e10', text, [...parameters])
     await run('e11', 'commit')
-    return String(snapshot?.snapshot)
+    return withDefinitions(String(snapshot?.snapshot), new Map())
   } catch (error) {
     await client.query('rollback')
     throw error
@@ -122,7 +123,7 @@ const SNAPSHOT = statement<SnapshotParameters, { snapshot: string }>('eleven_sna
     managesAll: sql`${param('manages_all')}::boolean`,
     managedGroups: sql`${param('managed_groups')}::integer[]`,
   }
-  return sql`select ${personaSnapshot(storedRelations, viewer)}::text as snapshot
+  return sql`select ${personaSnapshot(storedRelations, viewer, sql`'{}'::bytea[]`)} as snapshot
     from persona p where p.id = ${param('id')}::integer`
 })
 

@@ -79,9 +79,15 @@ function withVariables(part: CapturedStatement, index: number, definitions: [str
   return withoutColons(part.sql).replaceAll(/\$(\d+)/g, (_, position: string) => {
     const variable = part.variables[Number(position) - 1]
     if (variable === undefined) return `:s${index}_${position}`
-    // A list of one: pgbench has numbers and texts, no lists.
-    return part.values[Number(position) - 1] instanceof TextArray ? `array[:${variable}::text]` : `:${variable}`
+    const value = part.values[Number(position) - 1]
+    return value instanceof TextArray ? listOf(variable, value.values.length) : `:${variable}`
   })
+}
+
+/** pgbench has numbers and texts, no lists. Of several rows each has its own id, and all have the same version. */
+function listOf(variable: string, rows: number): string {
+  const name = (row: number) => (rows > 1 && variable === 'id' ? `id_${row}` : variable)
+  return `array[${Array.from({ length: rows }, (_, row) => `:${name(row)}::text`).join(', ')}]`
 }
 
 /** pgbench takes a colon inside a literal for a variable; written as an escape it is the same literal. */

@@ -25,6 +25,7 @@ export function startService(url: string, keys: string, poolSize?: number): Prom
     LOG_LEVEL: 'warn',
     RATE_LIMIT_PER_MINUTE: '0',
     FAILED_AUTH_LIMIT_PER_MINUTE: '0',
+    RATE_LIMIT_BYTES_PER_MINUTE: '0',
     ...(poolSize === undefined ? {} : { DATABASE_POOL_SIZE: String(poolSize) }),
   })
 }

@@ -51,7 +51,7 @@ export interface ControlFigures {
   processorRatio: number | null
 }
 
-export type ControlName = 'pgbench' | 'echo' | 'lookup' | 'eleven'
+export type ControlName = 'pgbench' | 'batches' | 'echo' | 'lookup' | 'eleven'
 
 export interface SweepFigures {
   connections: number
@@ -136,9 +136,9 @@ export class Bench {
         if (control === undefined || round.controls.has(control.key)) continue
         round.controls.set(control.key, await this.#overHttp(name, control, durationMs))
       }
-      const { database } = found
-      if (withDatabase && database !== undefined && !round.controls.has(database.key)) {
-        round.controls.set(database.key, await this.#databaseAlone(database))
+      for (const control of [found.database, this.#pgbench ? found.batches : undefined]) {
+        if (!withDatabase || control === undefined || round.controls.has(control.key)) continue
+        round.controls.set(control.key, await this.#databaseAlone(control))
       }
     }
     return round
@@ -183,7 +183,7 @@ export class Bench {
     return { perSecond: result.requests / result.seconds, allMs: each(before, used(), result.answered) }
   }
 
-  async #databaseAlone({ script, prepare }: DatabaseControl): Promise<ControlSlot> {
+  async #databaseAlone({ script, prepare, rows = 1 }: DatabaseControl): Promise<ControlSlot> {
     const options = {
       connections: CONNECTIONS,
       seconds: this.durations.pgbenchSeconds,
@@ -195,7 +195,7 @@ export class Bench {
     const { perSecond, done } = this.#pgbench
       ? await pgbench(BENCH_FOLDER, this.database.url, script, options)
       : await rawLoop(this.database.url, script, options)
-    return { perSecond, allMs: each(before, used(), done) }
+    return { perSecond: perSecond * rows, allMs: each(before, used(), done * rows) }
   }
 }
 
@@ -237,7 +237,13 @@ function figuresOf(found: Case, rounds: readonly Round[]): CaseFigures {
 }
 
 function controlsOf(found: Case, rounds: readonly Round[]): CaseFigures['controls'] {
-  const given = { pgbench: found.database, echo: found.echo, lookup: found.lookup, eleven: found.eleven }
+  const given = {
+    pgbench: found.database,
+    batches: found.batches,
+    echo: found.echo,
+    lookup: found.lookup,
+    eleven: found.eleven,
+  }
   return Object.entries(given).flatMap(([name, control]) => {
     if (control === undefined) return []
     const pairs = rounds.map(round => [round.cases.get(found.name), round.controls.get(control.key)] as const)

@@ -33,7 +33,7 @@ const STATEMENTS = [
   tool.readRow,
   tool.readRowWithoutHeaders,
   tool.writeStatement({ definition: false, headers: false }),
-  tool.writeStatement({ definition: true, headers: true }),
+  tool.writeStatement({ definition: 'single', headers: true }),
 ]
 
 t.test('the SQL of the request paths is the checked-in one', async t => {

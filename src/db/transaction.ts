@@ -1,6 +1,5 @@
-import type { CompiledQuery, Kysely, Transaction } from 'kysely'
+import type { Kysely, Transaction } from 'kysely'
 import type { OpenDatabase } from './connection/pool.js'
-import { BEGIN, ROLLBACK } from './connection/session.js'
 import type { Database } from './tables.js'
 
 /** The service's database: Kysely for queries, and pipelines: several statements in one round trip. */
@@ -36,10 +35,4 @@ export async function inTransaction<T>(
 /** Runs `work` in the transaction that there is, or in one of its own. */
 export async function joined<T>(db: Kysely<Database>, work: (trx: Transaction<Database>) => Promise<T>): Promise<T> {
   return await (db.isTransaction ? work(db as Transaction<Database>) : db.transaction().execute(work))
-}
-
-/** Runs one writing statement and rolls it back, in one round trip: what it answers is what the real one would. */
-export async function inDryRun<R>(database: ServiceDatabase, query: CompiledQuery<R>): Promise<R[]> {
-  const [, answered] = await database.pipeline([BEGIN, query, ROLLBACK])
-  return (answered?.rows ?? []) as R[] // the statement's own rows: the compiled query says of what shape
 }

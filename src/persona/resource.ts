@@ -1,7 +1,9 @@
 import { managesActions } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
+import { heldTexts, withDefinitions } from '../tool/definition-texts.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { COLUMNS, CONTENT_FIELDS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
@@ -48,7 +50,10 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     content.tool_ids.length <= (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0),
   answerBytes: (_, { toolBytes }) => toolBytes,
   storedBytes: state => bytesOfStored(state, state),
-  reading: ({ id, version, access }, viewer) => readSnapshot.for({ ...viewer, id, version, access }),
+  reading: (state, viewer) => {
+    const { id, version, access } = state
+    return withHeld(state, held => readSnapshot.for({ ...viewer, ...held, id, version, access }))
+  },
   writing: (state, { content, changes, attached, toolBytesLeft }, viewer, entry) => {
     const changed = new Set(changes.map(change => change.field))
     const changedRelations = RELATIONS.map(([name]) => name).filter(name => changed.has(name))
@@ -67,7 +72,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       Object.assign(parameters, { [`${relation}_attached`]: attached[relation] })
     }
     if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
-    return writeStatement(changedRelations, attachedRelations).for(parameters)
+    return withHeld(state, held => {
+      return writeStatement(changedRelations, attachedRelations).for(Object.assign(parameters, held))
+    })
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
@@ -80,6 +87,16 @@ export const personaResource: VersionedResource<PersonaTypes> = {
 /** The whole content of an agent, in the order of the table of fields. */
 export function auditedPersona(content: PersonaContent): unknown[] {
   return CONTENT_FIELDS.map(field => content[field])
+}
+
+/** The query that leaves out the definitions whose texts are held here, and puts them into its answer. */
+function withHeld(
+  { tool_sizes }: PersonaState,
+  query: (parameters: { held_definitions: string[] }) => RowQuery<PersonaRow>,
+): RowQuery<PersonaRow> {
+  const held = heldTexts(tool_sizes.map(({ definition }) => definition))
+  const held_definitions = [...held.keys()].map(hash => `\\x${hash}`)
+  return query({ held_definitions }).map(row => ({ ...row, snapshot: withDefinitions(row.snapshot, held) }))
 }
 
 /** An agent with more tools goes by itself: its snapshot holds the definition of each. */

@@ -211,9 +211,9 @@ function toolFaults({ tool_ids }: References): FaultOf {
 }
 
 /** What those of the stored tools take in an answer that the content keeps. */
-export function bytesOfStored({ tool_ids, tool_bytes }: PersonaState, content: PersonaContent): number {
+export function bytesOfStored({ tool_ids, tool_sizes }: PersonaState, content: PersonaContent): number {
   const kept = new Set(content.tool_ids)
-  return tool_ids.reduce((sum, id, index) => sum + (kept.has(id) ? (tool_bytes[index] ?? 0) : 0), 0)
+  return tool_ids.reduce((sum, id, index) => sum + (kept.has(id) ? (tool_sizes[index]?.bytes ?? 0) : 0), 0)
 }
 
 function bytesOfAttached({ tool_ids = [] }: Attached, references: References | null): number {

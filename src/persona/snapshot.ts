@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Viewer } from '../auth/access.js'
-import { pastToolSnapshots, toolSnapshots } from '../tool/snapshot.js'
+import { jsonWithText, pastToolSnapshots, toolSnapshots } from '../tool/snapshot.js'
 import { RELATIONS, type Relation } from './fields.js'
 import { SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 import { storedIds } from './state.js'
@@ -14,15 +14,15 @@ export const storedRelations = Object.fromEntries(
 ) as RelationIds
 
 /**
- * SQL: the wire's PersonaSnapshot of the agent `p`, fields in the order of the interface document.
+ * SQL: the wire's PersonaSnapshot of the agent `p` as text for `withDefinitions`, fields in the order of the interface document.
  * The relations come as arrays of ids, so that a statement which changes them can show what they become: a statement
  * never sees its own writes. What they refer to is read from tables that an update does not write.
  */
-export function personaSnapshot(
-  ids: RelationIds,
-  viewer: Viewer,
-  tools: RawBuilder<unknown> = toolSnapshots(ids.tool_ids, viewer),
-): RawBuilder<unknown> {
+export function personaSnapshot(ids: RelationIds, viewer: Viewer, held: RawBuilder<unknown>): RawBuilder<unknown> {
+  return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, held))
+}
+
+function snapshotWith(ids: RelationIds, tools: RawBuilder<unknown>): RawBuilder<unknown> {
   const parts: Record<SnapshotPart, RawBuilder<unknown>> = {
     id: sql`p.id`,
     user_file_ids: ids.user_file_ids,
@@ -37,16 +37,10 @@ export function personaSnapshot(
     groups: ids.groups,
     document_sets: documentSets(ids.document_set_ids),
   }
-  const fields = SNAPSHOT_FIELDS.map(([name]) => {
-    const value = Object.hasOwn(parts, name) ? parts[name as SnapshotPart] : sql.raw(`p.${name}`)
-    return sql`${sql.lit(name)}, ${value}`
+  const fields = SNAPSHOT_FIELDS.map(([name]): [string, RawBuilder<unknown>] => {
+    return [name, Object.hasOwn(parts, name) ? parts[name as SnapshotPart] : sql.raw(`p.${name}`)]
   })
-  return sql`json_build_object(
-    ${sql.join(
-      fields,
-      sql`,
-    `,
-    )})`
+  return jsonWithText(fields, 'tools')
 }
 
 /** SQL: the same of an agent as it was; `pastTools` is JSON of what was different of its tools. */
@@ -55,7 +49,7 @@ export function pastPersonaSnapshot(
   viewer: Viewer,
   pastTools: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
-  return personaSnapshot(ids, viewer, pastToolSnapshots(ids.tool_ids, pastTools, viewer))
+  return snapshotWith(ids, pastToolSnapshots(ids.tool_ids, pastTools, viewer))
 }
 
 function documentSets(ids: RawBuilder<unknown>): RawBuilder<unknown> {

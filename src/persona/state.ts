@@ -4,13 +4,13 @@ import { callerStatement, userOfCaller } from '../auth/authenticate.js'
 import type { VersionedState } from '../updates/engine.js'
 import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
-import { storedToolBytes } from './tool-bytes.js'
+import { storedToolSizes, type ToolSize } from './tool-bytes.js'
 
 /** An agent as one statement found it, and what the caller may do with it by ownership and shares. */
 export interface PersonaState extends PersonaContent, VersionedState {
   access: PersonaAccess
-  /** What each of `tool_ids` takes in an answer. */
-  tool_bytes: number[]
+  /** Of each of `tool_ids`. */
+  tool_sizes: ToolSize[]
 }
 
 /**
@@ -26,7 +26,7 @@ export function personaState(user: RawBuilder<unknown>): RawBuilder<PersonaState
     ...columns,
     ...relations,
     sql`'access', ${personaAccess(user)}`,
-    sql`'tool_bytes', ${storedToolBytes}`,
+    sql`'tool_sizes', ${storedToolSizes}`,
   ])
 }
 

@@ -12,7 +12,7 @@ import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.j
 import { type PersonaState, personaState } from './state.js'
 import { takeAtMost, toolsWithBytes } from './tool-bytes.js'
 
-/** What a statement answers when it found the agent as expected: the version and the snapshot as JSON text. */
+/** What a statement answers when it found the agent as expected: the version, and the snapshot for `withDefinitions`. */
 export interface PersonaRow {
   version: number
   snapshot: string
@@ -25,24 +25,30 @@ export const readState = statement<StateParameters, { state: PersonaState }>('pe
   return sql`select ${personaState(sql`${param('user')}::uuid`)} as state from persona p where p.id = ${param('id')}::integer`
 })
 
-type SnapshotParameters = ViewerParameters & { id: number; version: number; access: PersonaAccess }
+type SnapshotParameters = ViewerParameters & HeldDefinitions & { id: number; version: number; access: PersonaAccess }
 
 /** Answers each stored agent, if it is still the version and the access that the request was decided on. */
 export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
   'persona_snapshot',
-  { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text' },
+  { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text', held_definitions: 'bytea[]' },
   param => {
     const viewer = viewerOfRow(param)
     return {
       query: sql`
-      select input.position, p.version, ${personaSnapshot(storedRelations, viewer)}::text as snapshot
+      select input.position, p.version, ${personaSnapshot(storedRelations, viewer, param('held_definitions'))} as snapshot
       from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
       where ${personaAccess(viewer.user)} = ${param('access')}`,
     }
   },
 )
 
+/** The hashes of definitions that the answer may leave out, as `\\x` and hex. */
+interface HeldDefinitions {
+  held_definitions: string[]
+}
+
 type WriteParameters = ViewerParameters &
+  HeldDefinitions &
   AuditEntry &
   RequestKey & {
     id: number
@@ -63,6 +69,7 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   changed_columns: 'jsonb',
   field_versions: 'jsonb',
   tool_bytes_left: 'integer',
+  held_definitions: 'bytea[]',
   ...relationTypes(),
 }
 
@@ -131,7 +138,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
         insertAudit(WRITTEN, param),
       ],
       query: sql`
-      select input.position, p.version, ${personaSnapshot(relations, viewer)}::text as snapshot
+      select input.position, p.version, ${personaSnapshot(relations, viewer, param('held_definitions'))} as snapshot
       from ${WRITTEN}`,
     }
   }

@@ -5,10 +5,17 @@ import { snapshotBytes } from '../tool/snapshot.js'
 
 const TOOLS = sql`tool t left join tool_definition d on d.hash = t.definition_hash`
 
+/** What a tool of an agent takes in its answer, and the hash of its definition in hex. */
+export interface ToolSize {
+  bytes: number
+  definition: string | null
+}
+
 /** SQL: the sizes of the tools of the agent `p`, in the order of their ids. */
-export const storedToolBytes: RawBuilder<number[]> = sql`array(
-      select ${snapshotBytes} from persona_tool l join (${TOOLS}) on t.id = l.tool_id
-      where l.persona_id = p.id order by l.tool_id)`
+export const storedToolSizes: RawBuilder<ToolSize[]> = sql`coalesce((
+      select json_agg(json_build_object('bytes', ${snapshotBytes}, 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
+      from persona_tool l join (${TOOLS}) on t.id = l.tool_id
+      where l.persona_id = p.id), '[]')`
 
 /** SQL: whether these tools take no more bytes. */
 export function takeAtMost(ids: RawBuilder<unknown>, bytes: RawBuilder<unknown>): RawBuilder<boolean> {

@@ -6,6 +6,7 @@ import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { inSlices, originsOf } from './definition/index.js'
+import { heldOrigins, heldTexts, keepOrigins, keepText } from './definition-texts.js'
 import { COLUMNS, type ToolContent } from './fields.js'
 import { pastRecords, pastToolBytes, readPastTool } from './past.js'
 import {
@@ -25,6 +26,7 @@ import {
   readRowWithoutHeaders,
   readState,
   type ToolRow,
+  type WriteShape,
   writeStatement,
 } from './statements.js'
 
@@ -33,7 +35,7 @@ interface ToolTypes extends ResourceTypes {
   Request: ToolUpdate
   Decision: ToolDecision
   References: References
-  Row: ToolRow
+  Row: Positioned<ToolRow>
 }
 
 /** Custom tools, as the engine of updates knows them. */
@@ -43,23 +45,30 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const [row] = await readState.run(executor, { ...viewer, id })
     return row && markReceived(row.state)
   },
-  decide: decideTool,
-  references: async (executor, { caller, origins }, { content: { oauth_config_id: id }, mayMoveSecrets }, state) => {
-    const viewer = viewerParameters(caller)
+  decide: (state, request, references) => {
+    const stored = heldOrigins(state.definition_hash)
+    // Where the origins of the stored definition are known, only an OAuth configuration is taken for granted.
+    const known = stored && { oauthConfigLinkable: true, addedOrigins: additions(request, stored) }
+    return decideTool(state, request, references ?? known ?? null)
+  },
+  references: async (executor, request, { content: { oauth_config_id: id }, mayMoveSecrets }, state) => {
+    const viewer = viewerParameters(request.caller)
     const isLinkable = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { ...viewer, id })).length > 0
-    const addedOrigins = mayMoveSecrets ? await originsBeside(executor, state.definition_hash, origins) : []
-    return { oauthConfigLinkable: isLinkable, addedOrigins }
+    const held = heldOrigins(state.definition_hash)
+    const stored = held ?? (mayMoveSecrets ? await readOrigins(executor, state.definition_hash) : undefined)
+    return { oauthConfigLinkable: isLinkable, addedOrigins: stored ? additions(request, stored) : [] }
   },
   // Where secrets stay, the origins of the definition that is replaced are read first, under the lock.
   isStorable: ({ content: { oauth_config_id: id }, mayMoveSecrets }) => (id === null || isInt4(id)) && !mayMoveSecrets,
   answerBytes: ({ definition_bytes }, { definition }) => (definition === null ? definition_bytes : 0),
   storedBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
-  isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && definition === null,
+  isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),
   reading: ({ id, version, managed_as }) =>
     (managed_as === null ? readRowWithoutHeaders : readRow).for({ id, version }),
   writing: (state, { content, definition, headers, changes }, viewer, entry) => {
-    const shape = { definition: definition !== null, headers: headers !== null }
+    const stored: WriteShape['definition'] = definition !== null && (isHeld(definition) ? 'shared' : 'single')
+    const shape = { definition: stored, headers: headers !== null }
     const own = {
       id: state.id,
       version: state.version,
@@ -74,7 +83,11 @@ export const toolResource: VersionedResource<ToolTypes> = {
       shown_headers: JSON.stringify(shownHeaders(headers ?? state.headers)),
     }
     // Not spread into a literal: for so many properties V8 makes new hidden classes each time, a tenth of an update.
-    return writeStatement(shape).for(Object.assign({}, viewer, entry, own))
+    const query = writeStatement(shape).for(Object.assign({}, viewer, entry, own))
+    return query.map(row => {
+      if (definition !== null) keepText(definition.hash, definition.text)
+      return row
+    })
   },
   snapshot: (row, decision) => snapshotText(row, decision?.definition?.text ?? row.definition),
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
@@ -98,11 +111,21 @@ export function auditedTool(
   return [...COLUMNS.map(([column]) => content[column]), content.definition_hash, marks]
 }
 
-/** The origins that the definition with this hash does not have. */
-async function originsBeside(executor: Executor, hash: string | null, origins: ReadonlySet<string>): Promise<string[]> {
-  const [row] = hash === null ? [] : await readDefinition.run(executor, { hash })
-  const stored = row === undefined ? new Set() : await inSlices(originsOf(JSON.parse(row.definition)))
+/** The origins of the request's definition that another does not have. */
+function additions({ origins }: ToolUpdate, stored: ReadonlySet<string>): string[] {
   return [...origins].filter(origin => !stored.has(origin))
+}
+
+async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
+  const [row] = hash === null ? [] : await readDefinition.run(executor, { hash })
+  const stored = row === undefined ? new Set<string>() : await inSlices(originsOf(JSON.parse(row.definition)))
+  if (hash !== null) keepOrigins(hash, stored)
+  return stored
+}
+
+/** Whether the definition was stored lately, so that storing it again waits for nobody. */
+function isHeld({ hash }: NonNullable<ToolDecision['definition']>): boolean {
+  return heldTexts([hash]).size > 0
 }
 
 function encoded(sealed: PlannedHeader['sealed']) {

@@ -66,7 +66,7 @@ export interface ToolDecision extends Decision {
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
   linksOauthConfig: boolean
-  /** Whether secrets stay while the definition is replaced: then its origins decide. */
+  /** Whether secrets stay while the definition is replaced, and the origins that decide are yet to be read. */
   mayMoveSecrets: boolean
   /** What the caller should know: where secrets go now. */
   notes: string[]
@@ -98,7 +98,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
     changes,
     linksOauthConfig,
-    mayMoveSecrets: staying.length > 0 && content.definition_hash !== state.definition_hash,
+    mayMoveSecrets: references === null && staying.length > 0 && content.definition_hash !== state.definition_hash,
     notes,
   }
 }

@@ -28,14 +28,25 @@ export function snapshotFields(parts: Parts): [string, RawBuilder<unknown>][] {
   return SNAPSHOT_FIELDS.map(([name]) => [name, expressions[name] ?? sql.raw(`t.${name}`)])
 }
 
-function toolSnapshot(parts: Parts): RawBuilder<unknown> {
-  const pairs = snapshotFields(parts).map(([name, expression]) => sql`${sql.lit(name)}, ${expression}`)
-  return sql`json_build_object(
-    ${sql.join(
-      pairs,
-      sql`,
-    `,
-    )})`
+/** SQL: a character that no JSON text holds. It stands on each side of what is said of a definition. */
+const MARK = sql`chr(1)`
+
+/**
+ * SQL: the snapshots of the tools with these ids as a JSON array in the order of the ids, secrets as masks or null. As text for
+ * `withDefinitions`: in place of a definition stand its hash and, unless the hash is among those `held`, its text. Reading and
+ * copying these texts would be a third of what an agent's snapshot costs.
+ */
+export function toolSnapshots(
+  ids: RawBuilder<unknown>,
+  viewer: Viewer,
+  held: RawBuilder<unknown>,
+): RawBuilder<unknown> {
+  const headers = sql`case when ${managesTool(viewer)} then ${maskedHeaders} end`
+  return sql`'[' || coalesce((
+    select string_agg(${markedSnapshot(headers, held)}, ', ' order by t.id)
+    from tool t
+    left join oauth_config o on o.id = t.oauth_config_id
+    where t.id = any(${ids})), '') || ']'`
 }
 
 /**
@@ -48,8 +59,9 @@ export function pastToolSnapshots(
   viewer: Viewer,
 ): RawBuilder<unknown> {
   const headers = sql`case when stored.manageable then coalesce(stored.past -> 'custom_headers', ${maskedHeaders}) end`
+  const fields = snapshotFields({ definition: sql`d.content`, oauth_config_name: sql`o.name`, custom_headers: headers })
   return sql`coalesce((
-    select json_agg(${toolSnapshot({ definition: sql`d.content`, oauth_config_name: sql`o.name`, custom_headers: headers })} order by t.id)
+    select json_agg(${jsonObject(fields)} order by t.id)
     from (
       select t as stored_row, ${managesTool(viewer)} as manageable, ${past} -> t.id::text as past
       from tool t where t.id = any(${ids})) stored
@@ -58,13 +70,27 @@ export function pastToolSnapshots(
     left join oauth_config o on o.id = t.oauth_config_id), '[]')`
 }
 
-/** SQL: the snapshots of the tools with these ids as a JSON array in the order of the ids, secrets as masks or null. */
-export function toolSnapshots(ids: RawBuilder<unknown>, viewer: Viewer): RawBuilder<unknown> {
-  const headers = sql`case when ${managesTool(viewer)} then ${maskedHeaders} end`
-  return sql`coalesce((
-    select json_agg(${toolSnapshot({ definition: sql`d.content`, oauth_config_name: sql`o.name`, custom_headers: headers })} order by t.id)
-    from tool t
-    left join tool_definition d on d.hash = t.definition_hash
-    left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any(${ids})), '[]')`
+function markedSnapshot(customHeaders: RawBuilder<unknown>, held: RawBuilder<unknown>): RawBuilder<unknown> {
+  const definition = sql`${MARK} || coalesce(encode(t.definition_hash, 'hex'), '') || ${MARK} ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any(${held}) then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || ${MARK}`
+  const fields = snapshotFields({ definition, oauth_config_name: sql`o.name`, custom_headers: customHeaders })
+  return jsonWithText(fields, 'definition')
+}
+
+/** SQL: the text of a JSON object with these fields, one of which is given as JSON text. */
+export function jsonWithText(fields: readonly [string, RawBuilder<unknown>][], textField: string): RawBuilder<unknown> {
+  const at = fields.findIndex(([name]) => name === textField)
+  const [before, after] = [jsonObject(fields.slice(0, at)), jsonObject(fields.slice(at + 1))]
+  return sql`left(${before}::text, -1) || ${sql.lit(`, "${textField}" : `)} || ${fields[at]?.[1]}
+    || ', ' || substr(${after}::text, 2)`
+}
+
+function jsonObject(fields: readonly [string, RawBuilder<unknown>][]): RawBuilder<unknown> {
+  return sql`json_build_object(
+    ${sql.join(
+      fields.map(([name, expression]) => sql`${sql.lit(name)}, ${expression}`),
+      sql`,
+    `,
+    )})`
 }

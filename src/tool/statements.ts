@@ -75,15 +75,15 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   definition_hash: 'text',
   oauth_config_id: 'integer',
   field_versions: 'jsonb',
-  definition_text: { single: 'json' },
+  definition_text: 'text',
   definition_bytes: 'integer',
   headers: 'json',
   shown_headers: 'json',
 }
 
-/** Which parts of a tool a write touches besides its row. */
+/** Which parts of a tool a write touches besides its row. A `shared` definition is sent in a batch. */
 export interface WriteShape {
-  definition: boolean
+  definition: false | 'single' | 'shared'
   headers: boolean
 }
 
@@ -95,7 +95,7 @@ const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
  * encrypted again meanwhile, or whose linked OAuth configuration does not exist.
  */
 export function writeStatement(shape: WriteShape) {
-  const key = `${shape.definition ? 'definition' : ''}+${shape.headers ? 'headers' : ''}`
+  const key = `${shape.definition ? `${shape.definition} definition` : ''}+${shape.headers ? 'headers' : ''}`
   const existing = writeStatements.get(key)
   if (existing) return existing
   const compiled = compileWrite(shape, key)
@@ -133,15 +133,22 @@ function compileWrite(shape: WriteShape, key: string) {
       from ${WRITTEN} ${stored}`
     return { parts, query }
   }
-  return rowStatement<WriteParameters, ToolRow>(`tool_write(${key})`, WRITE_TYPES, build, 'id')
+  // One that may be large travels by itself, without the copies that a list costs.
+  const types = shape.definition === 'single' ? { ...WRITE_TYPES, definition_text: { single: 'text' } } : WRITE_TYPES
+  return rowStatement<WriteParameters, ToolRow>(`tool_write(${key})`, types, build, 'id')
 }
 
-/** A definition is stored once for each hash; the json type keeps its text, and so the order of its keys. */
+/**
+ * A definition is stored once for each hash; the json type keeps its text, and so the order of its keys. One that is there is
+ * not read as JSON again. In one order, so that two statements which store the same do not wait for each other.
+ */
 function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}, ${param('definition_bytes')}
+        select decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}::json, ${param('definition_bytes')}
         from locked join input using (position)
+        where not exists (select from tool_definition where hash = decode(${param('definition_hash')}, 'hex'))
+        order by 1
         on conflict (hash) do nothing)`
 }
 

@@ -16,6 +16,7 @@ import { requestKey } from '../updates/idempotency.js'
 import { updateOnce } from '../updates/replay.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
+import { keepOrigins } from './definition-texts.js'
 import { toolResource } from './resource.js'
 import type { ToolUpdateContent } from './rules.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
@@ -71,6 +72,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { caller } = request
       const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
       const { fields, origins, definitionFaults, unknown, notes } = content
+      if (fields.definition) keepOrigins(fields.definition.hash, origins)
       const asked = {
         id,
         caller,

@@ -1,4 +1,5 @@
-import type { Positioned, RowQuery } from '../db/statements/row-statement.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
+import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 
 /** A larger answer runs in a statement of its own, and takes memory: see `reserveMemory` of a request. */
@@ -7,18 +8,14 @@ export const BATCHED_BYTES_MAX = 256 * 1024
 /** Of an answer that is larger still, each caller gets one at a time. */
 const LARGE_BYTES = 1024 * 1024
 
-/** The queue of a statement whose answer has about so many bytes. */
-export function queueFor(database: ServiceDatabase, answerBytes: number) {
-  return answerBytes > LARGE_BYTES ? database.largeAnswerQueue : database.singleStatementQueue
-}
-
 /** Runs a statement in a batch where its answer is small and it may, else by itself, through the queue of its size. */
 export async function runSized<Row>(
   database: ServiceDatabase,
   query: RowQuery<Row>,
-  asked: { callerKey: string; answerBytes: number; isBatchable: boolean },
-): Promise<Positioned<Row> | undefined> {
-  const { callerKey, answerBytes, isBatchable } = asked
-  if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) return await query.batched(database)
-  return await queueFor(database, answerBytes).run(callerKey, () => query.single(database.db))
+  asked: { callerKey: string; answerBytes: number; isBatchable: boolean; executor: Executor },
+): Promise<Row | undefined> {
+  const { callerKey, answerBytes, isBatchable, executor } = asked
+  if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) return await query.batched(database, executor)
+  const queue = answerBytes > LARGE_BYTES ? database.largeAnswerQueue : database.singleStatementQueue
+  return await queue.run(callerKey, () => query.single(executor))
 }

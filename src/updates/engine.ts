@@ -4,10 +4,10 @@ import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewe
 import { databaseTimeMs } from '../db/clock.js'
 import { CommitUnknown } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
-import type { Positioned, RowQuery } from '../db/statements/row-statement.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import type { Database, ResourceKind } from '../db/tables.js'
-import { inDryRun, inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import {
   IdempotencyKeyInUse,
@@ -16,7 +16,7 @@ import {
   ResourceNotFound,
   Unavailable,
 } from '../errors.js'
-import { BATCHED_BYTES_MAX, queueFor, runSized } from './answer-size.js'
+import { BATCHED_BYTES_MAX, runSized } from './answer-size.js'
 import { type Actor, type AuditEntry, auditEntry, type Change, NO_KEY, type RequestKey, sha256 } from './audit.js'
 import { changesSince } from './changes-since.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
@@ -120,7 +120,7 @@ export interface VersionedResource<T extends ResourceTypes> {
     entry: AuditEntry & RequestKey,
   ): RowQuery<T['Row']>
   /** The snapshot that a row stands for, as JSON text; `decision` is null where the row was read. */
-  snapshot(row: Positioned<T['Row']>, decision: T['Decision'] | null): string
+  snapshot(row: T['Row'], decision: T['Decision'] | null): string
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
   /** Everything that the audit trail vouches for, after the decision or, where it is null, as stored: always in one order. */
@@ -192,14 +192,12 @@ export async function update<T extends ResourceTypes>(
     query: RowQuery<T['Row']>,
     decision: T['Decision'],
     answerBytes: number,
-  ): Promise<Positioned<T['Row']> | undefined> {
-    if (request.dryRun && decision.changes.length > 0) {
-      return (await queueFor(database, answerBytes).run(callerKey, () => inDryRun(database, query.compiled)))[0]
-    }
+  ): Promise<T['Row'] | undefined> {
     return await runSized(database, query, {
       callerKey,
       answerBytes,
       isBatchable: resource.isBatchable(decision, request),
+      executor: request.dryRun && decision.changes.length > 0 ? database.rollingBack : database.db,
     })
   }
 
@@ -235,11 +233,7 @@ export async function update<T extends ResourceTypes>(
     return resource.writing(state, decision, viewer, Object.assign(entry, key))
   }
 
-  function updated(
-    state: T['State'],
-    decision: T['Decision'],
-    row: Positioned<T['Row']> | undefined,
-  ): Updated<T> | undefined {
+  function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
     if (row === undefined) return undefined
     return {
       snapshot: resource.snapshot(row, decision),

@@ -49,6 +49,7 @@ export async function readResource<T extends ResourceTypes>(
         callerKey,
         answerBytes,
         isBatchable: true,
+        executor: database.db,
       })
       if (row !== undefined) return { snapshot: resource.snapshot(row, null), version: row.version }
       state = await resource.read(database.db, state.id, viewer)

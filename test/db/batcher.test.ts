@@ -44,9 +44,53 @@ t.test('a question that comes while others are under way does not wait for them'
   t.equal(await slow, 'slow')
 })
 
-t.test('more than eight go in several groups', async t => {
+t.test('while two batches are under way, what comes waits for one of them and goes together', async t => {
+  const { groups, release, batcher } = held()
+  const first = ask(batcher, 0)
+  await new Promise(setImmediate)
+  const second = ask(batcher, 1)
+  await new Promise(setImmediate)
+  const others = [2, 3, 4].map(question => ask(batcher, question))
+  await new Promise(setImmediate)
+  t.strictSame(groups, [[0], [1]])
+  release(0)
+  await first
+  await new Promise(setImmediate)
+  t.strictSame(groups, [[0], [1], [2, 3, 4]])
+  release(1, 2)
+  t.strictSame(await Promise.all([second, ...others]), [1, 2, 3, 4])
+})
+
+t.test('nobody waits for batches that hang', async t => {
+  const { groups, release, batcher } = held()
+  const hung: Promise<number>[] = []
+  for (const question of [0, 1]) {
+    hung.push(ask(batcher, question))
+    await new Promise(setImmediate)
+  }
+  const other = ask(batcher, 2)
+  while (groups.length < 3) await new Promise(setImmediate)
+  release(2)
+  t.equal(await other, 2)
+  release(0, 1)
+  await Promise.all(hung)
+})
+
+/** Answers each question with itself when its batch is released. */
+function held() {
+  const groups: number[][] = []
+  const releases: (() => void)[] = []
+  const batcher = new Batcher<number, number>(async questions => {
+    groups.push([...questions])
+    await new Promise<void>(resolve => releases.push(resolve))
+    return questions
+  })
+  return { groups, batcher, release: (...which: number[]) => which.forEach(index => void releases[index]?.()) }
+}
+
+t.test('more than thirty-two go in several groups', async t => {
   const { groups, batcher } = doubling()
-  const questions = Array.from({ length: 19 }, (_, i) => i)
+  const questions = Array.from({ length: 71 }, (_, i) => i)
   const answers = await Promise.all(questions.map(question => ask(batcher, question)))
   t.strictSame(
     answers,
@@ -54,7 +98,7 @@ t.test('more than eight go in several groups', async t => {
   )
   t.strictSame(
     groups.map(group => group.length),
-    [8, 8, 3],
+    [32, 32, 7],
   )
 })
 

@@ -51,9 +51,10 @@ with input as materialized (
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end), 'tool_bytes', array(
-      select coalesce(d.size_bytes, 0) + octet_length(t.description) from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
-      where l.persona_id = p.id order by l.tool_id),
+    end), 'tool_sizes', coalesce((
+      select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
+      from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
+      where l.persona_id = p.id), '[]'),
     'recent', coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -172,9 +173,10 @@ select json_build_object(
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end), 'tool_bytes', array(
-      select coalesce(d.size_bytes, 0) + octet_length(t.description) from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
-      where l.persona_id = p.id order by l.tool_id),
+    end), 'tool_sizes', coalesce((
+      select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
+      from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
+      where l.persona_id = p.id), '[]'),
     'recent', coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -199,10 +201,10 @@ select json_build_object('document_set_ids', array(
 
 -- persona_snapshot
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "access"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "access", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "held_definitions"::bytea[], "id"::integer, "version"::integer, "access"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "held_definitions", "id", "version", "access", position)
         where position = position + 0)
-      select input.position, p.version, json_build_object(
+      select input.position, p.version, left(json_build_object(
     'id', p.id,
     'name', p.name,
     'description', p.description,
@@ -216,13 +218,14 @@ with input as materialized (
     'builtin_persona', p.builtin_persona,
     'starter_messages', p.starter_messages,
     'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction,
-    'tools', coalesce((
-    select json_agg(json_build_object(
+    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
+    select string_agg(left(json_build_object(
     'id', t.id,
     'name', t.name,
-    'description', t.description,
-    'definition', d.content,
+    'description', t.description)::text, -1) || ', "definition" : ' || chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."held_definitions") then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1)
+    || ', ' || substr(json_build_object(
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
@@ -244,11 +247,11 @@ with input as materialized (
     'enabled', t.enabled,
     'chat_selectable', t.chat_selectable,
     'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled) order by t.id)
+    'default_enabled', t.default_enabled)::text, 2), ', ' order by t.id)
     from tool t
-    left join tool_definition d on d.hash = t.definition_hash
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))), '[]'),
+    where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))), '') || ']'
+    || ', ' || substr(json_build_object(
     'labels', coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
       from label l where l.id = any(array(select label_id from persona_label where persona_id = p.id order by label_id))), '[]'),
@@ -283,7 +286,7 @@ with input as materialized (
     'system_prompt', p.system_prompt,
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)::text as snapshot
+    'datetime_aware', p.datetime_aware)::text, 2) as snapshot
       from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -300,8 +303,8 @@ with input as materialized (
 
 -- persona_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "idempotency_key", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "held_definitions"::bytea[]
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "idempotency_key", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "held_definitions", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -341,7 +344,7 @@ with input as materialized (
           decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
           decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed p join locked using (id) join input using (position))
-      select input.position, p.version, json_build_object(
+      select input.position, p.version, left(json_build_object(
     'id', p.id,
     'name', p.name,
     'description', p.description,
@@ -355,13 +358,14 @@ with input as materialized (
     'builtin_persona', p.builtin_persona,
     'starter_messages', p.starter_messages,
     'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction,
-    'tools', coalesce((
-    select json_agg(json_build_object(
+    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
+    select string_agg(left(json_build_object(
     'id', t.id,
     'name', t.name,
-    'description', t.description,
-    'definition', d.content,
+    'description', t.description)::text, -1) || ', "definition" : ' || chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."held_definitions") then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1)
+    || ', ' || substr(json_build_object(
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
@@ -383,11 +387,11 @@ with input as materialized (
     'enabled', t.enabled,
     'chat_selectable', t.chat_selectable,
     'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled) order by t.id)
+    'default_enabled', t.default_enabled)::text, 2), ', ' order by t.id)
     from tool t
-    left join tool_definition d on d.hash = t.definition_hash
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any("input"."tool_ids")), '[]'),
+    where t.id = any("input"."tool_ids")), '') || ']'
+    || ', ' || substr(json_build_object(
     'labels', coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
       from label l where l.id = any("input"."label_ids")), '[]'),
@@ -422,13 +426,13 @@ with input as materialized (
     'system_prompt', p.system_prompt,
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)::text as snapshot
+    'datetime_aware', p.datetime_aware)::text, 2) as snapshot
       from changed p join locked using (id) join input using (position);
 
 -- persona_write(document_set_ids,tool_ids,users,groups,label_ids,user_file_ids+document_set_ids,tool_ids,users,groups,label_ids,user_file_ids)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "tool_bytes_left"::integer, "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[], $50::text[], $51::text[], $52::text[], $53::text[], $54::text[], $55::text[], $56::text[], $57::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "tool_bytes_left", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "idempotency_key", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", position)
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "tool_bytes_left"::integer, "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "held_definitions"::bytea[]
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[], $50::text[], $51::text[], $52::text[], $53::text[], $54::text[], $55::text[], $56::text[], $57::text[], $58::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "tool_bytes_left", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "idempotency_key", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "held_definitions", position)
         where position = position + 0), locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
@@ -503,7 +507,7 @@ with input as materialized (
           decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
           decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed p join locked using (id) join input using (position))
-      select input.position, p.version, json_build_object(
+      select input.position, p.version, left(json_build_object(
     'id', p.id,
     'name', p.name,
     'description', p.description,
@@ -517,13 +521,14 @@ with input as materialized (
     'builtin_persona', p.builtin_persona,
     'starter_messages', p.starter_messages,
     'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction,
-    'tools', coalesce((
-    select json_agg(json_build_object(
+    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
+    select string_agg(left(json_build_object(
     'id', t.id,
     'name', t.name,
-    'description', t.description,
-    'definition', d.content,
+    'description', t.description)::text, -1) || ', "definition" : ' || chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."held_definitions") then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1)
+    || ', ' || substr(json_build_object(
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
     'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
@@ -545,11 +550,11 @@ with input as materialized (
     'enabled', t.enabled,
     'chat_selectable', t.chat_selectable,
     'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled) order by t.id)
+    'default_enabled', t.default_enabled)::text, 2), ', ' order by t.id)
     from tool t
-    left join tool_definition d on d.hash = t.definition_hash
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any("input"."tool_ids")), '[]'),
+    where t.id = any("input"."tool_ids")), '') || ']'
+    || ', ' || substr(json_build_object(
     'labels', coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
       from label l where l.id = any("input"."label_ids")), '[]'),
@@ -584,7 +589,7 @@ with input as materialized (
     'system_prompt', p.system_prompt,
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)::text as snapshot
+    'datetime_aware', p.datetime_aware)::text, 2) as snapshot
       from changed p join locked using (id) join input using (position);
 
 -- persona_past
@@ -614,7 +619,7 @@ select r.id, r.version as current, r.audit_anchor_version as kept_from,
     order by r.id;
 
 -- past_persona
-select json_build_object(
+select left(json_build_object(
     'id', p.id,
     'name', p.name,
     'description', p.description,
@@ -628,8 +633,7 @@ select json_build_object(
     'builtin_persona', p.builtin_persona,
     'starter_messages', p.starter_messages,
     'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction,
-    'tools', coalesce((
+    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || coalesce((
     select json_agg(json_build_object(
     'id', t.id,
     'name', t.name,
@@ -662,7 +666,8 @@ select json_build_object(
       from tool t where t.id = any($6::integer[])) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
     left join tool_definition d on d.hash = t.definition_hash
-    left join oauth_config o on o.id = t.oauth_config_id), '[]'),
+    left join oauth_config o on o.id = t.oauth_config_id), '[]')
+    || ', ' || substr(json_build_object(
     'labels', coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
       from label l where l.id = any($7::integer[])), '[]'),
@@ -697,7 +702,7 @@ select json_build_object(
     'system_prompt', p.system_prompt,
     'replace_base_system_prompt', p.replace_base_system_prompt,
     'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)::text as snapshot
+    'datetime_aware', p.datetime_aware)::text, 2)::text as snapshot
     from persona stored cross join lateral json_populate_record(stored, $11::json) p
     where stored.id = $12::integer;
 
@@ -843,7 +848,7 @@ with input as materialized (
       select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position) left join tool_definition d on d.hash = t.definition_hash;
 
--- tool_write(definition+headers)
+-- tool_write(single definition+headers)
 with input as materialized (
         select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "idempotency_key"::text, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "shown_headers"::json
         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "idempotency_key", "oauth_config_id", "definition_hash", "definition_bytes", "changed_columns", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "shown_headers", position)
@@ -865,8 +870,10 @@ with input as materialized (
         for no key update of t skip locked
       ), stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select decode("input"."definition_hash", 'hex'), $38::json, "input"."definition_bytes"
+        select decode("input"."definition_hash", 'hex'), $38::text::json, "input"."definition_bytes"
         from locked join input using (position)
+        where not exists (select from tool_definition where hash = decode("input"."definition_hash", 'hex'))
+        order by 1
         on conflict (hash) do nothing), changed as (
         update tool t set
           "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else t."name" end, "display_name" = case when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text else t."display_name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else t."description" end, "in_code_tool_id" = case when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text else t."in_code_tool_id" end, "passthrough_auth" = case when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean else t."passthrough_auth" end, "mcp_server_id" = case when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer else t."mcp_server_id" end, "user_id" = case when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid else t."user_id" end, "oauth_config_id" = case when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer else t."oauth_config_id" end, "enabled" = case when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean else t."enabled" end, "chat_selectable" = case when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean else t."chat_selectable" end, "agent_creation_selectable" = case when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean else t."agent_creation_selectable" end, "default_enabled" = case when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean else t."default_enabled" end,

@@ -8,6 +8,7 @@ import {
   type RowStatement,
   weightOf,
 } from '../statements/row-statement.js'
+import type { Executor } from '../statements/statement.js'
 import {
   type CommitUnknown,
   ConnectionLost,
@@ -26,7 +27,7 @@ import type { DatabaseOptions } from './options.js'
 import type { StatementResult } from './pipeline.js'
 import { PreparedNames } from './prepared-names.js'
 import { readServer } from './read-server.js'
-import { BEGIN, type BoundStatement, COMMIT, type Session, type SessionSettings } from './session.js'
+import { BEGIN, type BoundStatement, COMMIT, ROLLBACK, type Session, type SessionSettings } from './session.js'
 import { transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
 import { TYPE_PARSERS } from './type-parsers.js'
@@ -42,6 +43,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
   readonly db: Kysely<DB>
   /** One connection of its own, for readiness: it tells a pool that is busy from a server that does not answer. */
   readonly probe: Kysely<DB>
+  /** Runs each statement in a transaction that is rolled back, in one round trip: what it answers is what the real one would. */
+  readonly rollingBack: Executor
   /**
    * For transactions that wait for a row's lock; the key is the row. One of each row waits in the database, the others here,
    * in their order. Those of all rows have at most a quarter of the pool.
@@ -70,7 +73,11 @@ export interface OpenDatabase<DB> extends BatchRunner {
    * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
    * which somebody may hold for long. Throws as `pipeline` does.
    */
-  batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined>
+  batched<P extends object, R>(
+    statement: RowStatement<P, R>,
+    row: P,
+    executor?: Executor,
+  ): Promise<Positioned<R> | undefined>
   /**
    * Finds out what became of a transaction whose commit was not confirmed. `trace` answers a row if, and only if, the
    * transaction was applied. `unknown` when that cannot be known within `withinMs` (default 2.5 seconds). Never throws.
@@ -104,6 +111,12 @@ export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
 class Connections<DB> implements OpenDatabase<DB> {
   readonly db: Kysely<DB>
   readonly probe: Kysely<DB>
+  readonly rollingBack: Executor = {
+    executeQuery: async query => {
+      const [, answered] = await this.pipeline([BEGIN, query, ROLLBACK])
+      return answered as StatementResult<never> // its own rows: the query says of what shape
+    },
+  }
   readonly rowLockQueue: WorkQueue
   readonly singleStatementQueue: WorkQueue
   readonly largeAnswerQueue: WorkQueue
@@ -114,8 +127,8 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #hosts: HostList<DatabaseHost>
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
-  /** One for each statement that ever ran in batches: the program has a fixed set of them. */
-  readonly #batchers = new Map<unknown, unknown>()
+  /** One for each statement that ever ran in batches, by what runs it: the program has a fixed set of them. */
+  readonly #batchers = new Map<Executor, Map<unknown, unknown>>()
   readonly #leader: Leader
   #renewedAt = Number.NEGATIVE_INFINITY
   #isOutOfSpace = false
@@ -156,21 +169,30 @@ class Connections<DB> implements OpenDatabase<DB> {
     }
   }
 
-  batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined> {
-    if (statement.isSingle) return statement.for(row).single(this.db)
+  batched<P extends object, R>(
+    statement: RowStatement<P, R>,
+    row: P,
+    executor: Executor = this.db,
+  ): Promise<Positioned<R> | undefined> {
+    if (statement.isSingle) return statement.for(row).single(executor)
     const key = statement.distinct && row[statement.distinct]
-    return this.#batcherOf(statement).add({ row, key, sizeBytes: weightOf(row) })
+    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row) })
   }
 
-  #batcherOf<P extends object, R>(statement: RowStatement<P, R>): Batcher<P, Positioned<R> | undefined> {
+  #batcherOf<P extends object, R>(
+    statement: RowStatement<P, R>,
+    executor: Executor,
+  ): Batcher<P, Positioned<R> | undefined> {
+    const batchers = this.#batchers.get(executor) ?? new Map<unknown, unknown>()
+    this.#batchers.set(executor, batchers)
     // The map's types cannot say that a statement and its batcher belong together: this is where they are put in.
-    let batcher = this.#batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
+    let batcher = batchers.get(statement) as Batcher<P, Positioned<R> | undefined> | undefined
     if (batcher === undefined) {
       batcher = new Batcher(async rows => {
-        const answers = await this.db.executeQuery(statement.bind(rows))
+        const answers = await executor.executeQuery(statement.bind(rows))
         return byPosition(answers.rows, rows.length)
       })
-      this.#batchers.set(statement, batcher)
+      batchers.set(statement, batcher)
     }
     return batcher
   }

@@ -18,22 +18,27 @@ interface Waiting<Row, Result> extends Entry<Row> {
   reject(error: unknown): void
 }
 
-/**
- * Rows of one batch. Eight save most of what can be saved, and what arrives at the same time is spread over several
- * connections and processors.
- */
-const BATCH_ROWS_MAX = 8
+/** Rows of one batch: beyond so many, little is saved. */
+const BATCH_ROWS_MAX = 32
 /** A batch sends no more than this: beyond it, sending costs more than sharing saves. */
 const BATCH_BYTES_MAX = 256 * 1024
+/** So many batches of one statement keep the server busy. What comes while they are under way waits for one of them, */
+const BATCHES_MAX = 2
+/** but no longer than this: they may hang. */
+const WAIT_MS = 5
 
 /**
- * Runs a statement once for the rows that are added in the same turn of the event loop. Sending a statement, starting it,
- * committing it and waking those who wait cost more than most statements themselves. No row waits for others: what one turn
- * brought is sent at its end. Every result is as fresh as that of a statement of its own, which would begin no earlier.
+ * Runs a statement once for the rows that are added in the same turn of the event loop, or while earlier batches are under
+ * way. Sending a statement, starting it, committing it and waking those who wait cost more than most statements themselves:
+ * the more there is to do, the more share one. Every result is as fresh as that of a statement of its own, which would begin
+ * no earlier.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
   #waiting: Waiting<Row, Result>[] = []
+  #batches = 0
+  #turn: NodeJS.Immediate | undefined
+  #waitLimit: NodeJS.Timeout | undefined
 
   constructor(run: RunBatch<Row, Result>) {
     this.#run = run
@@ -42,15 +47,32 @@ export class Batcher<Row, Result> {
   /** Answers the result for a row, or rejects with the error of the statement that should have given it. */
   add({ row, key, sizeBytes }: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
-      if (this.#waiting.length === 0) setImmediate(() => this.#flush())
       this.#waiting.push({ row, key, sizeBytes, resolve, reject })
+      this.#turn ??= setImmediate(() => {
+        this.#turn = undefined
+        this.#offer()
+      })
     })
   }
 
+  #offer(): void {
+    if (this.#waiting.length === 0) return
+    if (this.#batches < BATCHES_MAX || this.#waiting.length >= BATCH_ROWS_MAX) this.#flush()
+    else this.#waitLimit ??= setTimeout(() => this.#flush(), WAIT_MS)
+  }
+
   #flush(): void {
+    clearTimeout(this.#waitLimit)
+    this.#waitLimit = undefined
     const waiting = this.#waiting
     this.#waiting = []
-    for (const batch of batchesOf(waiting)) void this.#send(batch)
+    for (const batch of batchesOf(waiting)) {
+      this.#batches++
+      void this.#send(batch).finally(() => {
+        this.#batches--
+        this.#offer()
+      })
+    }
   }
 
   async #send(batch: readonly Waiting<Row, Result>[]): Promise<void> {

@@ -28,21 +28,26 @@ export interface RowStatement<P, R> {
   /** The statement with these rows. Throws when a value is undefined, or when it takes one row and gets several. */
   bind(rows: readonly P[]): CompiledQuery<Positioned<R>>
   /** The statement with one row, to be run in one way or another. */
-  for(row: P): RowQuery<R>
+  for(row: P): RowQuery<Positioned<R>>
 }
 
 /** A statement with the one row that somebody asks it for. Each way answers undefined where the statement answers nothing. */
-export interface RowQuery<R> {
-  readonly compiled: CompiledQuery<Positioned<R>>
+export interface RowQuery<Answer> {
   /** Runs it by itself, in a transaction for instance. */
-  single(executor: Executor): Promise<Positioned<R> | undefined>
+  single(executor: Executor): Promise<Answer | undefined>
   /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.batched`. */
-  batched(database: BatchRunner): Promise<Positioned<R> | undefined>
+  batched(database: BatchRunner, executor?: Executor): Promise<Answer | undefined>
+  /** The same with what `then` makes of its answer. */
+  map<Next>(then: (answer: Answer) => Next): RowQuery<Next>
 }
 
 /** What of a database runs rows in batches. */
 export interface BatchRunner {
-  batched<P extends object, R>(statement: RowStatement<P, R>, row: P): Promise<Positioned<R> | undefined>
+  batched<P extends object, R>(
+    statement: RowStatement<P, R>,
+    row: P,
+    executor?: Executor,
+  ): Promise<Positioned<R> | undefined>
 }
 
 /** An answer, and which of the rows it belongs to, from 1. */
@@ -98,15 +103,30 @@ export function rowStatement<P extends object, R>(
     isSingle,
     distinct,
     bind,
-    for: row => ({
-      get compiled() {
-        return own.bind([row])
-      },
-      single: async executor => (await executor.executeQuery(own.bind([row]))).rows[0],
-      batched: database => database.batched(own, row),
-    }),
+    for: row =>
+      rowQuery(
+        async executor => (await executor.executeQuery(own.bind([row]))).rows[0],
+        (database, executor) => database.batched(own, row, executor),
+      ),
   }
   return own
+}
+
+function rowQuery<Answer>(single: RowQuery<Answer>['single'], batched: RowQuery<Answer>['batched']): RowQuery<Answer> {
+  return {
+    single,
+    batched,
+    map: then => {
+      const mapped = async (answer: Promise<Answer | undefined>) => {
+        const found = await answer
+        return found === undefined ? undefined : then(found)
+      }
+      return rowQuery(
+        executor => mapped(single(executor)),
+        (database, executor) => mapped(batched(database, executor)),
+      )
+    },
+  }
 }
 
 /** What a statement answered, by the place of the row that it belongs to; undefined where it answered nothing. */

@@ -1,0 +1,98 @@
+import { sha256 } from '../updates/audit.js'
+
+/**
+ * Values that belong to definitions, by the hash of the definition in hex; those used lately. A definition never changes and its
+ * hash is that of its text, so what is kept here cannot be stale: which definition a resource has is said by the database.
+ *
+ * Two generations: what is used moves to the young one, and when that is full the old one is dropped whole. Nothing is taken
+ * out of a map by a request (DECISIONS section 19).
+ */
+export class KeptByHash<Value> {
+  readonly #bytesMax: number
+  readonly #valueBytesMax: number
+  #young = new Map<string, { value: Value; bytes: number }>()
+  #old = new Map<string, { value: Value; bytes: number }>()
+  #youngBytes = 0
+
+  /** Keeps values of at most so many bytes, and no single one of more than `valueBytesMax`. */
+  constructor(bytesMax: number, valueBytesMax: number) {
+    this.#bytesMax = bytesMax
+    this.#valueBytesMax = valueBytesMax
+  }
+
+  get(hash: string): Value | undefined {
+    const young = this.#young.get(hash)
+    if (young !== undefined) return young.value
+    const old = this.#old.get(hash)
+    if (old !== undefined) this.keep(hash, old.value, old.bytes)
+    return old?.value
+  }
+
+  keep(hash: string, value: Value, bytes: number): void {
+    if (bytes > this.#valueBytesMax || this.#young.has(hash)) return
+    if (this.#youngBytes + bytes > this.#bytesMax / 2) {
+      this.#old = this.#young
+      this.#young = new Map()
+      this.#youngBytes = 0
+    }
+    this.#young.set(hash, { value, bytes })
+    this.#youngBytes += bytes
+  }
+}
+
+/** V8 takes at most so many bytes for a character. */
+const CHARACTER_BYTES = 2
+
+const texts = new KeptByHash<string>(8 * 1024 * 1024, 64 * 1024)
+
+/** Those of these definitions whose texts are held here. The map stays as it is, whatever is dropped meanwhile. */
+export function heldTexts(hashes: readonly (string | null)[]): ReadonlyMap<string, string> {
+  const held = new Map<string, string>()
+  for (const hash of hashes) {
+    const text = hash === null ? undefined : texts.get(hash)
+    if (hash !== null && text !== undefined) held.set(hash, text)
+  }
+  return held
+}
+
+/** Keeps the text of a stored definition, if its hash is the right one. */
+export function keepText(hash: string, text: string): void {
+  const bytes = text.length * CHARACTER_BYTES
+  if (texts.get(hash) !== undefined || sha256(text) !== hash) return
+  texts.keep(hash, Buffer.from(text).toString(), bytes) // a copy: a part of an answer would keep the whole answer alive
+}
+
+const origins = new KeptByHash<ReadonlySet<string>>(1024 * 1024, 16 * 1024)
+const HASH_BYTES = 128
+
+/** The server origins of a definition, where they are held here; of none, none. */
+export function heldOrigins(hash: string | null): ReadonlySet<string> | undefined {
+  return hash === null ? new Set() : origins.get(hash)
+}
+
+export function keepOrigins(hash: string, found: ReadonlySet<string>): void {
+  const characters = [...found].reduce((sum, origin) => sum + origin.length, 0)
+  origins.keep(hash, found, HASH_BYTES + characters * CHARACTER_BYTES)
+}
+
+/** Stands on each side of what a statement says of a definition. JSON text never holds it: in texts it is escaped. */
+const MARK = '\u0001'
+
+/** A snapshot with marks (`toolSnapshots`) as JSON text: the definitions that the statement left out are those held. */
+export function withDefinitions(marked: string, held: ReadonlyMap<string, string>): string {
+  const parts = marked.split(MARK)
+  for (let i = 1; i < parts.length; i += 3) {
+    const [hash = '', given = ''] = parts.slice(i, i + 2)
+    if (given !== '') keepText(hash, given)
+    parts[i] = given === '' ? heldText(held, hash) : given
+    parts[i + 1] = ''
+  }
+  return parts.join('')
+}
+
+/** The text of a definition that a statement left out because it was told that it is held here. */
+export function heldText(held: ReadonlyMap<string, string>, hash: string): string {
+  const text = held.get(hash)
+  if (text === undefined) throw new Error(`a statement left out the definition ${hash}, which is not held`)
+  return text
+}
