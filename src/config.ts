@@ -238,6 +238,23 @@ const SETTINGS = {
       'How the names of the variables begin that `agentctl apply` may put into header values.',
     ),
   },
+  audit: {
+    signingKey: secret(
+      checked('AUDIT_SIGNING_KEY', 'Key that signs checkpoints: `agentctl audit keygen` makes one.', key =>
+        /^PRIVATE\+KEY\+[^+\s]+\+[0-9a-f]{8}\+\S+$/.test(key) ? [] : ['must be PRIVATE+KEY+name+hash+key'],
+      ),
+    ),
+    checkpointDir: optional(
+      text('AUDIT_CHECKPOINT_DIR', '', 'Folder into which the server puts a signed checkpoint of the audit trail.'),
+    ),
+    checkpointIntervalS: count(
+      'AUDIT_CHECKPOINT_INTERVAL_S',
+      3_600,
+      10,
+      604_800,
+      'How often it does so, where something has changed.',
+    ),
+  },
   history: {
     auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),
     versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Old contents kept of one agent or tool.'),
@@ -310,10 +327,13 @@ function givenText(
 }
 
 /** What no setting shows by itself. A setting that was refused is undefined here and contradicts nothing. */
-function contradictions({ server, secrets }: Config): string[] {
+function contradictions({ server, secrets, audit }: Config): string[] {
   const faults: string[] = []
   if (secrets.keys !== undefined && secrets.keysFile !== undefined) {
     faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
+  }
+  if (audit.checkpointDir !== undefined && audit.signingKey === undefined) {
+    faults.push('AUDIT_CHECKPOINT_DIR needs AUDIT_SIGNING_KEY or AUDIT_SIGNING_KEY_FILE')
   }
   if (server.headersTimeoutMs > server.requestTimeoutMs) {
     faults.push('HEADERS_TIMEOUT_MS: must not be more than REQUEST_TIMEOUT_MS')

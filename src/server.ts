@@ -4,6 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
+import { storeCheckpoint } from './admin/audit-proof.js'
+import { parseSigningKey } from './admin/checkpoint.js'
 import { loadDemo } from './admin/demo.js'
 import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
@@ -61,6 +63,7 @@ async function main(): Promise<void> {
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
+  checkpointRegularly(opened, config, log)
   await welcome(app, service, opened, config)
 }
 
@@ -76,6 +79,23 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
   }
   void prune() // whoever runs for less than an hour at a time has a history as well
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // holds up no shutdown
+}
+
+/** Puts a signed checkpoint of the audit trail into the configured folder whenever something has changed, outside of requests. */
+function checkpointRegularly({ database }: OpenedDatabase, { audit }: Config, log: Logger): void {
+  const { checkpointDir: folder, checkpointIntervalS, signingKey } = audit
+  if (folder === undefined || signingKey === undefined) return
+  const key = parseSigningKey(signingKey)
+  const store = async () => {
+    try {
+      const path = await storeCheckpoint(database.db, key, folder)
+      if (path !== undefined) log.info({ path }, 'a checkpoint of the audit trail was stored')
+    } catch (error) {
+      log.warn({ err: error }, 'no checkpoint of the audit trail could be stored; trying again later')
+    }
+  }
+  void store()
+  setInterval(store, checkpointIntervalS * 1000).unref() // holds up no shutdown
 }
 
 /** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */

@@ -1,10 +1,13 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { sql } from 'kysely'
 import pg from 'pg'
 import t from 'tap'
 import { verifyAudit } from '../src/admin/audit-verification.js'
+import { eraseUser } from '../src/admin/erasure.js'
 import { readHistory } from '../src/admin/history.js'
 import { verifyKeys } from '../src/admin/keys.js'
+import { createUser } from '../src/admin/people.js'
 import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'
@@ -77,5 +80,18 @@ t.test(
     t.same((await verifyAudit(database.db)).findings, [])
     t.equal((await trail()).length, before.length + 2)
     t.ok((await readHistory(database.db, 'persona', 2)).versions.length >= 4, 'the past of the agent goes on')
+
+    const old = sql`update audit set request_id = 'other' where identity_hash is null and actor = 'erased'`
+    await t.rejects(eraseUser(database.db, 'admin@example.com'), /no active administrator/)
+    await createUser(database.db, { email: 'next@example.com', kind: 'person', permissions: ['admin'] })
+    const { audit_rows } = await eraseUser(database.db, 'admin@example.com')
+    t.equal(audit_rows, 9 + 2, 'rows that hash the clear text, and new ones')
+    t.same((await verifyAudit(database.db)).findings, [], 'every chain verifies without the person')
+    const text = await sql<{ found: number }>`
+      select count(*)::integer as found from audit a where a::text ~ 'admin@example.com'`.execute(database.db)
+    t.same(text.rows, [{ found: 0 }])
+    await old.execute(database.db)
+    const { findings } = await verifyAudit(database.db)
+    t.equal(findings.filter(({ problem }) => problem === 'edited').length, 9, 'what is left of an old row is held')
   },
 )

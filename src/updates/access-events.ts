@@ -30,7 +30,7 @@ export type StatefulKind = keyof typeof STATES
 /** What an event is about. `keys`, `apply`, `prune` and `erasure` are acts without a state of their own. */
 export type AccessKind = StatefulKind | 'keys' | 'apply' | 'prune' | 'erasure'
 
-const STATEFUL_KINDS = Object.keys(STATES) as StatefulKind[] // the keys of this very record
+export const STATEFUL_KINDS = Object.keys(STATES) as StatefulKind[] // the keys of this very record
 export const ACCESS_KINDS: readonly AccessKind[] = [...STATEFUL_KINDS, 'keys', 'apply', 'prune', 'erasure']
 
 /** A change of access. `subject` is an id, or of a kind without subjects the empty text. */
@@ -90,7 +90,16 @@ export async function recordAccess(
 }
 
 async function recordSome(trx: Transaction<Database>, actor: Actor, changes: readonly AccessChange[]): Promise<void> {
-  const chains = await lockChains(trx, changes)
+  await appendEvents(trx, actor, changes, await lockChains(trx, changes))
+}
+
+/** Adds the events to chains that `lockChains` locked. */
+export async function appendEvents(
+  trx: Transaction<Database>,
+  actor: Actor,
+  changes: readonly AccessChange[],
+  chains: Map<string, ChainHead>,
+): Promise<void> {
   const states = new Map<string, AccessState>()
   for (const kind of STATEFUL_KINDS) {
     const subjects = changes.filter(change => change.kind === kind).map(({ subject }) => subject)
@@ -108,6 +117,7 @@ async function recordSome(trx: Transaction<Database>, actor: Actor, changes: rea
   await store(trx, events, [...chains.values()])
 }
 
+/** The end of a chain, and the time now. */
 interface ChainHead {
   kind: string
   subject: string
@@ -121,9 +131,9 @@ function nameOf(kind: string, subject: string): string {
 }
 
 /** Locks the chains, new ones too, always in one order. */
-async function lockChains(
+export async function lockChains(
   trx: Transaction<Database>,
-  changes: readonly AccessChange[],
+  changes: readonly Pick<AccessChange, 'kind' | 'subject'>[],
 ): Promise<Map<string, ChainHead>> {
   const wanted = sql`json_to_recordset(${JSON.stringify(changes)}::json) wanted (kind text, subject text)`
   await sql`
@@ -181,7 +191,7 @@ function accessEvent(
 }
 
 /** The text whose SHA-256 is the hash of an event: its fields in a fixed order, people by their commitments. */
-function eventText(event: Omit<AccessEvent, 'hash'>): string {
+export function eventText(event: Omit<AccessEvent, 'hash'>): string {
   const { kind, subject, number, at, action, identity_hash, request_id, command, person_hash, previous_hash } = event
   const detailHash = sha256(event.detail)
   return JSON.stringify([

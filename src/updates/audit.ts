@@ -131,7 +131,7 @@ export function auditHash(entry: HashedEntry): string {
 }
 
 /** The text whose SHA-256 is the hash of an audit row. */
-function auditText(entry: HashedEntry): string {
+export function auditText(entry: HashedEntry): string {
   const { resource_kind, resource_id, version_before, version_after, at, actor_id } = entry
   const { token_id, request_id, fields, difference_hash, previous_hash, identity_hash } = entry
   const start = [resource_kind, resource_id, version_before, version_after, at, actor_id]

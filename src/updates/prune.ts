@@ -1,8 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Config } from '../config.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import type { Database, ResourceKind } from '../db/tables.js'
+import { appendEvents, lockChains } from './access-events.js'
+import { type Actor, GENESIS_HASH } from './audit.js'
+import { addRowLeaves } from './audit-leaves.js'
+import { beLong, patiently, RESOURCE_KINDS, resourcePages } from './resource-pages.js'
 
 /** How many rows were removed or emptied. */
 export interface Pruned {
@@ -16,15 +20,10 @@ export interface Pruned {
 
 export type Retention = Config['history']
 
-const KINDS = ['persona', 'tool'] as const satisfies readonly ResourceKind[]
-const RESOURCES_AT_ONCE = 500
 const ROWS_AT_ONCE = 500
 const DEFINITIONS_AT_ONCE = 100
 /** Removing a large text takes its time, in which writers of definitions wait. */
 const DEFINITION_BYTES_AT_ONCE = 8 * 2 ** 20
-
-/** Nobody waits for pruning as for a request: a page has its own time, whatever a request may take. */
-const STATEMENT_TIMEOUT_MS = 60_000
 
 /** A writer of a definition is done in milliseconds. */
 const LOCK_TRIES = 20
@@ -44,8 +43,9 @@ export async function pruneHistory(
 ): Promise<Pruned> {
   const pruned: Pruned = { auditRows: 0, differences: 0, definitions: 0 }
   let resources = 0
-  for (const kind of KINDS) {
-    for await (const ids of pagesOf(db, kind)) {
+  for (const kind of RESOURCE_KINDS) {
+    for await (const ids of resourcePages(db, kind)) {
+      await addRowLeaves(db, kind, ids) // a pruned row stays in the tree by its hash
       pruned.auditRows += await pruneRows(db, kind, ids, retention.auditRetentionDays)
       pruned.differences += await pruneDifferences(db, kind, ids, retention)
       resources += ids.length
@@ -54,41 +54,6 @@ export async function pruneHistory(
   }
   pruned.definitions = await pruneDefinitions(db)
   return pruned
-}
-
-/** Runs one statement with the time of pruning. */
-async function patiently<Row>(db: Kysely<Database>, query: RawBuilder<Row>): Promise<Row[]> {
-  return await db.transaction().execute(async trx => {
-    await beLong(trx)
-    return (await query.execute(trx)).rows
-  })
-}
-
-async function beLong(trx: Transaction<Database>): Promise<void> {
-  await sql`select set_config('statement_timeout', ${String(STATEMENT_TIMEOUT_MS)}, true)`.execute(trx)
-}
-
-/** The resources that have audit rows, in pages: from one to the next by the index, without reading the rows between. */
-async function* pagesOf(db: Kysely<Database>, kind: ResourceKind): AsyncGenerator<number[]> {
-  for (let after = 0; ; ) {
-    const next = (than: RawBuilder<unknown>) => sql`
-      select a.resource_id from audit a where a.resource_kind = ${kind} and a.resource_id > ${than}
-      order by a.resource_id limit 1`
-    const rows = await patiently(
-      db,
-      sql<{ resource_id: number }>`
-        with recursive ids (resource_id) as (
-          (${next(sql`${after}::integer`)})
-          union all
-          select (${next(sql`ids.resource_id`)}) from ids where ids.resource_id is not null
-        )
-        select resource_id from ids where resource_id is not null limit ${RESOURCES_AT_ONCE}::integer`,
-    )
-    const last = rows.at(-1)
-    if (last === undefined) return
-    yield rows.map(row => row.resource_id)
-    after = last.resource_id
-  }
 }
 
 async function pruneRows(
@@ -127,9 +92,9 @@ async function pruneChain(trx: Transaction<Database>, kind: ResourceKind, id: nu
     .skipLocked()
     .executeTakeFirst()
   if (found !== undefined && locked === undefined) return 0 // somebody writes it: the next run finds it again
-  const { rows } = await sql<{ version_after: number; hash: Buffer; at: string }>`
+  const { rows } = await sql<{ version_after: number; hash: Buffer; content_hash: Buffer | null; at: string }>`
     with old as (
-      select version_after, hash, at from audit
+      select version_after, hash, content_hash, at from audit
       where resource_kind = ${kind} and resource_id = ${id}
         and version_after < coalesce((
           select min(version_after) from audit
@@ -140,7 +105,7 @@ async function pruneChain(trx: Transaction<Database>, kind: ResourceKind, id: nu
       delete from audit a using old
       where a.resource_kind = ${kind} and a.resource_id = ${id} and a.version_after = old.version_after
     )
-    select version_after, hash, at from old order by version_after desc`.execute(trx)
+    select version_after, hash, content_hash, at from old order by version_after desc`.execute(trx)
   const [last] = rows
   if (last === undefined) return 0
   await trx
@@ -148,6 +113,12 @@ async function pruneChain(trx: Transaction<Database>, kind: ResourceKind, id: nu
     .set({ audit_anchor: last.hash, audit_anchor_version: last.version_after, audit_anchor_at: last.at })
     .where('id', '=', id)
     .execute()
+  const anchor = {
+    anchor_version: last.version_after,
+    anchor_hash: last.hash.toString('hex'),
+    content_hash: last.content_hash?.toString('hex') ?? null,
+  }
+  await recordPruning(trx, new Map([[`${kind}:${id}`, anchor]]))
   return rows.length
 }
 
@@ -172,16 +143,69 @@ async function pruneDifferences(
       order by 1, 2`,
   )
   for (let from = 0; from < rows.length; from += ROWS_AT_ONCE) {
-    const some = JSON.stringify(rows.slice(from, from + ROWS_AT_ONCE))
-    await patiently(
-      db,
-      sql`
+    const page = rows.slice(from, from + ROWS_AT_ONCE)
+    const some = JSON.stringify(page)
+    await db.transaction().execute(async trx => {
+      await beLong(trx)
+      await sql`
         update audit a set difference = null, definition_before = null
         from jsonb_to_recordset(${some}::jsonb) gone (resource_id integer, version_after integer)
-        where a.resource_kind = ${kind} and a.resource_id = gone.resource_id and a.version_after = gone.version_after`,
-    )
+        where a.resource_kind = ${kind} and a.resource_id = gone.resource_id
+          and a.version_after = gone.version_after`.execute(trx)
+      // In the order of versions: the last of a resource counts.
+      const marks = page.map(row => [`${kind}:${row.resource_id}`, { emptied_to: row.version_after }] as const)
+      await recordPruning(trx, new Map(marks))
+    })
   }
   return rows.length
+}
+
+/** What was taken away of a resource's audit rows, by pruning: `audit verify` believes no other gap. */
+export interface PruningMark {
+  /** The rows up to this version were removed; the last of them had these hashes. */
+  anchor_version: number
+  anchor_hash: string
+  content_hash: string | null
+  /** The differences up to this version were dropped. */
+  emptied_to: number
+}
+
+const PRUNER: Actor = {
+  id: null,
+  name: 'pruning',
+  tokenId: null,
+  requestId: 'pruning',
+  clientAddress: 'local',
+  command: null,
+}
+
+const UNPRUNED: PruningMark = { anchor_version: 0, anchor_hash: GENESIS_HASH, content_hash: null, emptied_to: 0 }
+
+/** The last mark of each resource, by `persona:12`. */
+export async function readMarks(db: Kysely<Database>, subjects: readonly string[]): Promise<Map<string, PruningMark>> {
+  const { rows } = await sql<{ subject: string; detail: PruningMark }>`
+    select e.subject, e.detail from access_chain c join access_event e using (kind, subject, number)
+    where c.kind = 'prune' and c.subject = any(${subjects}::text[])`.execute(db)
+  return new Map(rows.map(({ subject, detail }) => [subject, detail]))
+}
+
+/** Notes what was pruned in events of the resources. The last event says everything: those before it go. */
+async function recordPruning(
+  trx: Transaction<Database>,
+  pruned: ReadonlyMap<string, Partial<PruningMark>>,
+): Promise<void> {
+  const chains = [...pruned.keys()].map(subject => ({ kind: 'prune' as const, subject, action: 'pruned' }))
+  const heads = await lockChains(trx, chains)
+  const before = await readMarks(trx, [...pruned.keys()])
+  const changes = chains.map(change => {
+    const mark = { ...(before.get(change.subject) ?? UNPRUNED), ...pruned.get(change.subject) }
+    return { ...change, detail: mark }
+  })
+  await appendEvents(trx, PRUNER, changes, heads)
+  await sql`
+    delete from access_event e using access_chain c
+    where c.kind = 'prune' and c.subject = any(${[...pruned.keys()]}::text[])
+      and e.kind = c.kind and e.subject = c.subject and e.number < c.number`.execute(trx)
 }
 
 const NO_HASH = Buffer.alloc(0)

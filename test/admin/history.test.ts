@@ -144,7 +144,7 @@ t.test('old contents are pruned by number and size, rows by age; the chains stil
   t.same(agent, { audit_anchor_version: 2, audit_count: 3 })
   t.same((await verifyAudit(db)).findings, [])
   await changeAgent(4, { description: 'after' })
-  t.same((await verifyAudit(db, { kind: 'persona', id: 4 })).findings, [])
+  t.same((await verifyAudit(db, { only: { kind: 'persona', id: 4 } })).findings, [])
 })
 
 t.test('verification says which row was edited, deleted or moved', async t => {
@@ -157,10 +157,10 @@ t.test('verification says which row was edited, deleted or moved', async t => {
     await sql`create temporary table kept_audit as select * from audit; create temporary table kept_persona as
       select id, audit_head from persona where id = 2`.execute(one)
     await change.execute(one)
-    const { findings } = await verifyAudit(one, { kind: 'persona', id: 2 })
+    const { findings } = await verifyAudit(one, { only: { kind: 'persona', id: 2 } })
     await sql`delete from audit; insert into audit select * from kept_audit; update persona p set audit_head = k.audit_head
       from kept_persona k where k.id = p.id; drop table kept_audit; drop table kept_persona`.execute(one)
-    return findings.map(({ problem, version }) => [problem, version])
+    return findings.map(({ problem, number }) => [problem, number])
   }
   const row = (version: number) => sql`resource_kind = 'persona' and resource_id = 2 and version_after = ${version}`
   t.same(await found(sql`update audit set actor = 'bob@example.com' where ${row(2)}`), [['edited', 2]])
@@ -182,8 +182,8 @@ t.test('verification says which row was edited, deleted or moved', async t => {
 })
 
 t.test('the head of a chain stays until the resource changes', async t => {
-  const before = await verifyAudit(db, { kind: 'tool', id: 17 })
-  t.equal((await verifyAudit(db, { kind: 'tool', id: 17 })).head, before.head)
+  const before = await verifyAudit(db, { only: { kind: 'tool', id: 17 } })
+  t.equal((await verifyAudit(db, { only: { kind: 'tool', id: 17 } })).head, before.head)
   await changeTool(17, { description: 'other' })
-  t.not((await verifyAudit(db, { kind: 'tool', id: 17 })).head, before.head)
+  t.not((await verifyAudit(db, { only: { kind: 'tool', id: 17 } })).head, before.head)
 })

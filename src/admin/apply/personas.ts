@@ -32,7 +32,7 @@ interface Planned {
 /** Decides what becomes of the agents of a document. Notes faults in the catalogue. */
 export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): Promise<Plan> {
   const matches = catalogue.entries('agents')
-  const states = await readStates(
+  const states = await readPersonaStates(
     db,
     matches.filter(match => match.stored !== undefined).map(match => Number(match.id)),
   )
@@ -83,7 +83,11 @@ export async function changePersona(
   return { version: await storeDecision(trx, personaResource, state, decision, actor), changes }
 }
 
-async function readStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, PersonaState>> {
+/** The states of some agents, by id. */
+export async function readPersonaStates(
+  db: Kysely<Database>,
+  ids: readonly number[],
+): Promise<Map<number, PersonaState>> {
   const states = new Map<number, PersonaState>()
   for (const some of batches(ids)) {
     const { rows } = await sql<{ state: PersonaState }>`

@@ -42,7 +42,7 @@ export interface ToolSurroundings {
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
 export async function planTools(db: Kysely<Database>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
-  const states = await readStates(
+  const states = await readToolStates(
     db,
     matches.filter(match => match.stored !== undefined).map(match => Number(match.id)),
   )
@@ -200,7 +200,8 @@ export function checkedDefinition(
   return { definition: { text, hash: sha256(text) } }
 }
 
-async function readStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, ToolState>> {
+/** The states of some tools, by id, as the operator sees them. */
+export async function readToolStates(db: Kysely<Database>, ids: readonly number[]): Promise<Map<number, ToolState>> {
   const viewer = { user: sql`null::uuid`, managesAll: sql`true`, managedGroups: sql`'{}'::integer[]` }
   const states = new Map<number, ToolState>()
   for (const some of batches(ids)) {

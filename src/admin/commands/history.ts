@@ -1,25 +1,14 @@
 import { structuredPatch } from 'diff'
 import type { ResourceKind } from '../../db/tables.js'
-import { parseDateTime } from '../../schema/date-time.js'
 import { parseExact, stringifyExact } from '../../schema/exact-json.js'
 import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { pruneHistory } from '../../updates/prune.js'
-import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
-import { verifyAudit } from '../audit-verification.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from '../history.js'
-import type { Selection } from '../listing.js'
 import { resourceId } from '../resources.js'
 import { rollbackPersona, rollbackTool } from '../rollback.js'
 import type { Coloured } from '../terminal.js'
-import { type Call, type Command, EXIT, JSON_OPTION, UsageError, wholeNumber } from './command.js'
-import { listCommand } from './list.js'
+import { type Call, type Command, JSON_OPTION, UsageError, wholeNumber } from './command.js'
 import { shortened } from './organisation.js'
-
-const RESOURCE_OPTION = {
-  type: 'string',
-  value: 'agent:12',
-  description: 'Only this agent or tool, by id or name.',
-} as const
 
 const NAMES = 'ID may be a name that only one agent or tool has.'
 
@@ -67,70 +56,6 @@ export const historyCommands: Command[] = [
       }
       return undefined
     },
-  },
-  listCommand({
-    name: 'audit list',
-    summary: 'Lists changes of agents, tools and access, newest first.',
-    columns: [
-      { field: 'at', title: 'TIME', whole: true },
-      {
-        field: 'subject',
-        title: 'WHAT',
-        whole: true,
-        show: row => (row.subject ? `${row.kind}:${row.subject}` : row.kind),
-      },
-      { field: 'number', title: 'VERSION' },
-      { field: 'action', title: 'CHANGE', show: row => row.fields?.join(', ') ?? row.action },
-      { field: 'person', title: 'WHOM' },
-      { field: 'actor', title: 'BY' },
-      { field: 'token_id', title: 'TOKEN' },
-      { field: 'client_address', title: 'FROM' },
-      { field: 'command', title: 'COMMAND' },
-      { field: 'kind' },
-      { field: 'fields' },
-      { field: 'detail' },
-      { field: 'resource_kind' },
-      { field: 'resource_id' },
-      { field: 'version_before' },
-      { field: 'version_after' },
-      { field: 'request_id' },
-      { field: 'difference' },
-      { field: 'hash' },
-    ],
-    options: {
-      resource: RESOURCE_OPTION,
-      kind: {
-        type: 'string',
-        value: 'KIND',
-        choices: LISTED_KINDS,
-        description: 'Only changes of this kind; share: who has, owns or sees something.',
-      },
-      subject: {
-        type: 'string',
-        value: 'ID',
-        description: 'Only changes of what has this id, or that concern this email.',
-      },
-      actor: { type: 'string', value: 'EMAIL', description: 'Only changes by this user (agentctl: the operator).' },
-      since: { type: 'string', value: 'DATE', description: 'From this time on (RFC 3339, UTC without an offset).' },
-      until: { type: 'string', value: 'DATE', description: 'Before this time.' },
-    },
-    limit: 100,
-    rows: auditRows,
-  }),
-  {
-    name: 'audit verify',
-    summary: 'Recomputes the audit trail; finds edited, deleted and reordered rows.',
-    positionals: [],
-    options: {
-      resource: RESOURCE_OPTION,
-      'expect-head': { type: 'string', value: 'HASH', description: 'Compare with a head that was printed before.' },
-      ...JSON_OPTION,
-    },
-    details: [
-      'Exit status 1 when something is wrong. The head changes with every change of an agent or tool: export it with --resource for one',
-      'that should not have changed, or compare it in quiet times.',
-    ].join('\n'),
-    run: verifyCommand,
   },
 ]
 
@@ -226,59 +151,4 @@ async function rollbackCommand(call: Call): Promise<undefined> {
   if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
   if (result.left.length > 0) call.remark(`left as now: ${result.left.join(', ')}`)
   return undefined
-}
-
-function resourceText(kind: ResourceKind, id: number): string {
-  return `${kind === 'tool' ? 'tool' : 'agent'}:${id}`
-}
-
-async function resourceOf(call: Call): Promise<{ kind: ResourceKind; id: number } | undefined> {
-  const text = call.text('resource')
-  if (text === undefined) return undefined
-  const [, word, name = ''] = /^(agent|persona|tool):(.+)$/s.exec(text) ?? []
-  if (word === undefined) throw new UsageError(`--resource has the form agent:12 or tool:7, not ${text}`)
-  const kind = word === 'tool' ? 'tool' : 'persona'
-  return { kind, id: await resourceId((await call.database()).db, kind, name) }
-}
-
-async function auditRows(call: Call, selection: Selection) {
-  const [actor, since, until] = [call.text('actor'), dateOf(call, 'since'), dateOf(call, 'until')]
-  const [subject, kind] = [call.text('subject'), LISTED_KINDS.find(word => word === call.text('kind'))]
-  const resource = await resourceOf(call)
-  const filter: AuditFilter = {
-    ...(resource && { resource }),
-    ...(kind !== undefined && { kind }),
-    ...(subject !== undefined && { subject }),
-    ...(actor !== undefined && { actor }),
-    ...(since !== undefined && { since }),
-    ...(until !== undefined && { until }),
-  }
-  return await listAudit((await call.database()).db, filter, selection)
-}
-
-function dateOf(call: Call, option: 'since' | 'until'): string | undefined {
-  const text = call.text(option)
-  if (text === undefined) return undefined
-  const date = parseDateTime(text)
-  if (date === undefined) throw new UsageError(`--${option} must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z`)
-  return date
-}
-
-async function verifyCommand(call: Call): Promise<number | undefined> {
-  const expected = call.text('expect-head')
-  const result = await verifyAudit((await call.database()).db, await resourceOf(call), rows =>
-    call.progress.at('recomputing the audit trail', rows, undefined, 'rows'),
-  )
-  const headDiffers = expected !== undefined && expected.toLowerCase() !== result.head
-  if (call.json) call.printJson({ ...result, ...(expected !== undefined && { head_as_expected: !headDiffers }) })
-  else {
-    for (const { resource_kind, resource_id, version, problem, msg } of result.findings) {
-      const place = resourceText(resource_kind, resource_id)
-      call.print({ text: problem, colour: 'red' }, `  ${place} version ${version}: ${msg}`)
-    }
-    if (headDiffers) call.print({ text: 'the head is not the expected one', colour: 'red' })
-    call.print(`${result.resources} chains, ${result.rows} rows, ${result.findings.length} findings`)
-    call.print(`head ${result.head}`)
-  }
-  return result.findings.length > 0 || headDiffers ? EXIT.refused : EXIT.ok
 }

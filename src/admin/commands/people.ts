@@ -1,6 +1,7 @@
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission, UserKind } from '../../db/tables.js'
 import { deleteUser, planUserDeletion } from '../deletion.js'
+import { eraseUser, planErasure } from '../erasure.js'
 import {
   addMember,
   createGroup,
@@ -68,6 +69,17 @@ export const peopleCommands: Command[] = [
     },
     details: 'Refused while the user owns something and nobody gets it. The audit trail keeps what they did.',
     run: deleteCommand,
+  },
+  {
+    name: 'user erase',
+    summary: 'Erases a person: their account is shut, and their name, email and addresses go from the audit trail.',
+    positionals: ['EMAIL'],
+    options: DELETE_OPTIONS,
+    details: [
+      'What they own stays, with their id, which leads to nobody any more. Every chain, proof and checkpoint still verifies.',
+      'Not erased: log files, backups, proofs that were handed out, request ids that clients chose, and what people wrote into agents.',
+    ].join('\n'),
+    run: eraseCommand,
   },
   listCommand({
     name: 'user list',
@@ -161,6 +173,18 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
   ]
   const remove = async () => await deleteUser(database, await call.vault(), user, heir, call.actor)
   return await deleteAsked(call, goes.email, { goes, lines }, remove)
+}
+
+async function eraseCommand(call: Call): Promise<number | undefined> {
+  const { db } = await call.database()
+  const goes = await planErasure(db, call.argument(0))
+  const account = goes.has_account ? 'the account would be shut and lose its email, and ' : ''
+  const lines = [
+    `${account}${goes.audit_rows} audit rows and ${goes.events} events would lose name and addresses, for good`,
+  ]
+  const erase = async () =>
+    await eraseUser(db, goes.email, call.actor, rows => call.progress.at('erasing', rows, undefined, 'rows'))
+  return await deleteAsked(call, goes.email, { goes, lines }, erase, { ask: 'Erase', done: 'erased' })
 }
 
 /** A permission by its name. Throws `UsageError`. */

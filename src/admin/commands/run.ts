@@ -16,6 +16,7 @@ import { PartlyApplied } from '../apply.js'
 import { placeText, Refusal } from '../refusal.js'
 import { harmlessLines } from '../terminal.js'
 import { agentCommands } from './agents.js'
+import { auditCommands } from './audit.js'
 import { Call, type Command, EXIT, NotConfigured, type Output, UsageError } from './command.js'
 import { completionCommand } from './completion.js'
 import { historyCommands } from './history.js'
@@ -35,6 +36,7 @@ export const COMMANDS: readonly Command[] = [
   ...agentCommands,
   ...toolCommands,
   ...historyCommands,
+  ...auditCommands,
   ...keyCommands,
   completionCommand(() => COMMANDS),
 ]

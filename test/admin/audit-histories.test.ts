@@ -1,0 +1,328 @@
+import { type Kysely, sql, type Transaction } from 'kysely'
+import t from 'tap'
+import { changePersona } from '../../src/admin/apply/personas.js'
+import { readEvents, readRows, verifyAudit } from '../../src/admin/audit-verification.js'
+import type { Checkpoint } from '../../src/admin/checkpoint.js'
+import { eraseUser } from '../../src/admin/erasure.js'
+import { operatorActor } from '../../src/admin/operator.js'
+import { addMember, createGroup, createUser, setUserActive, setUserPermission } from '../../src/admin/people.js'
+import { createToken, revokeToken } from '../../src/admin/tokens.js'
+import { readConfig } from '../../src/config.js'
+import type { Database } from '../../src/db/tables.js'
+import { contentOf } from '../../src/persona/rules.js'
+import { auditHash, commitment } from '../../src/updates/audit.js'
+import { growTree, readTree } from '../../src/updates/audit-leaves.js'
+import { HashTree } from '../../src/updates/hash-tree.js'
+import { pruneHistory } from '../../src/updates/prune.js'
+import { worldApp } from '../app.js'
+
+/** `TEST_CAMPAIGN=full` plays 1,000 histories and 100 rewrites. */
+const [HISTORIES, REWRITES] = process.env.TEST_CAMPAIGN === 'full' ? [1_000, 100] : [12, 6]
+
+const { call, token, database } = await worldApp(t)
+const { db } = database
+const { history: retention } = readConfig({})
+
+/** Numbers that look random and are the same in every run. */
+function randomOf(seed: number): (below: number) => number {
+  let state = seed
+  return below => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return Math.floor((state / 2 ** 32) * below)
+  }
+}
+
+type Pick = <Item>(items: readonly Item[]) => Item
+
+/** What happens by rights. Each goes through the program. */
+interface Life {
+  people: { email: string; token: string; tokenId: number }[]
+  serial: number
+}
+
+const AGENTS = [1, 2, 4]
+
+async function live(life: Life, pick: Pick): Promise<void> {
+  const person = life.people.length > 0 ? pick(life.people) : await newPerson(life)
+  const acts: (() => Promise<unknown>)[] = [
+    () => edit(person.token, pick(AGENTS)),
+    () => edit(person.token, pick(AGENTS)),
+    () => edit(person.token, pick(AGENTS)),
+    () => share(pick(AGENTS), person.email),
+    () => newPerson(life),
+    () => setUserPermission(db, person.email, 'manage:actions', pick([true, false])),
+    () => setUserActive(db, person.email, true),
+    () => revokeToken(db, person.tokenId),
+    async () =>
+      addMember(db, String(await createGroup(db, `Group ${life.serial++}`, [])), person.email, pick([true, false])),
+    () => pruneHistory(db, { ...retention, versionsMax: 1 + pick([1, 2, 4]) }),
+    () => growTree(db),
+  ]
+  await pick(acts)()
+
+  async function edit(secret: string, id: number) {
+    const body = {
+      description: `by ${life.serial++}`,
+      ...pick([{}, { icon_name: `${life.serial}` }, { is_public: true }]),
+    }
+    await call('PATCH', `/persona/${id}?update_mask=${Object.keys(body).join(',')}`, { token: secret, body })
+  }
+}
+
+async function newPerson(life: Life) {
+  const email = `person-${life.serial++}@example.com`
+  await createUser(db, { email, kind: 'person', permissions: ['admin'] })
+  const issued = await createToken(db, { email })
+  const person = { email, token: issued.token, tokenId: issued.id }
+  life.people.push(person)
+  return person
+}
+
+async function share(id: number, email: string): Promise<void> {
+  const user = await db.selectFrom('user_account').select('id').where('email', '=', email).executeTakeFirstOrThrow()
+  await db.transaction().execute(async trx => {
+    const decide = (state: Parameters<typeof contentOf>[0]) => {
+      const others = state.users.filter(held => held.id !== user.id)
+      const users = [...others, { id: user.id, level: 'editor' as const }].sort((a, b) => (a.id < b.id ? -1 : 1))
+      return { ...contentOf(state), users }
+    }
+    await changePersona(trx, id, decide, operatorActor())
+  })
+}
+
+/** Tampering by SQL: answers what it did to what, such as `persona:4`, or undefined where there is nothing to do it to. */
+type Tampering = (trx: Transaction<Database>, pick: Pick) => Promise<string | undefined>
+
+async function aRow(trx: Kysely<Database>, pick: Pick, condition = sql`true`) {
+  const rows = await readRows(trx, sql`resource_kind = 'persona' and ${condition}`)
+  return rows.length === 0 ? undefined : pick(rows)
+}
+
+function inRow(set: ReturnType<typeof sql>, condition = sql`true`): Tampering {
+  return async (trx, pick) => {
+    const row = await aRow(trx, pick, condition)
+    if (row === undefined) return undefined
+    await sql`update audit set ${set} where resource_kind = 'persona' and resource_id = ${row.resource_id}
+      and version_after = ${row.version_after}`.execute(trx)
+    return `persona:${row.resource_id}`
+  }
+}
+
+function inEvent(change: (place: ReturnType<typeof sql>) => ReturnType<typeof sql>, condition = sql`true`): Tampering {
+  return async (trx, pick) => {
+    const events = await readEvents(trx, condition)
+    if (events.length === 0) return undefined
+    const { kind, subject, number } = pick(events)
+    await change(sql`kind = ${kind} and subject = ${subject} and number = ${number}::integer`).execute(trx)
+    return `${kind}:${subject}`
+  }
+}
+
+function inTable(
+  table: 'persona' | 'user_account' | 'token' | 'user_group',
+  kind: string,
+  set: ReturnType<typeof sql>,
+): Tampering {
+  return async (trx, pick) => {
+    const { rows } = await sql<{ id: number | string }>`
+      select t.id from ${sql.table(table)} t where exists (select from access_event where kind = ${kind} and subject = t.id::text)
+        or ${kind} = 'persona' order by t.id`.execute(trx)
+    if (rows.length === 0) return undefined
+    const { id } = pick(rows)
+    await sql`update ${sql.table(table)} set ${set} where id::text = ${String(id)}`.execute(trx)
+    return `${kind}:${id}`
+  }
+}
+
+const TAMPERINGS: Record<string, Tampering> = {
+  'another actor': inRow(sql`actor = 'mallory@example.com'`),
+  'another address': inRow(sql`client_address = '203.0.113.9'`),
+  'another time': inRow(sql`at = at - interval '1 second'`),
+  'another request': inRow(sql`request_id = 'other'`),
+  'another token': inRow(sql`token_id = coalesce(token_id, 0) + 1`),
+  'another command': inRow(sql`command = 'agentctl apply'`),
+  'other fields': inRow(sql`fields = '{name}'`),
+  'another difference': inRow(sql`difference = '{"name":{"from":"a","to":"b"}}'`, sql`difference is not null`),
+  'no difference': inRow(sql`difference = null, definition_before = null`, sql`difference is not null`),
+  'other difference bytes': inRow(sql`difference_bytes = difference_bytes + 1`),
+  'another content hash': inRow(sql`content_hash = sha256('x')`),
+  'no salt': inRow(sql`salt = null`, sql`salt is not null`),
+  'erased by hand': inRow(sql`actor = 'erased', client_address = 'erased', salt = null`, sql`actor <> 'erased'`),
+  'an erased row edited': inRow(sql`request_id = 'other'`, sql`actor = 'erased'`),
+  'a name for an erased row': inRow(sql`actor = 'bob@example.com'`, sql`actor = 'erased'`),
+  'a row removed': async (trx, pick) => {
+    const row = await aRow(trx, pick)
+    if (row === undefined) return undefined
+    await sql`delete from audit where resource_kind = 'persona' and resource_id = ${row.resource_id}
+      and version_after = ${row.version_after}`.execute(trx)
+    return `persona:${row.resource_id}`
+  },
+  'young rows removed with a forged anchor': async (trx, pick) => {
+    const row = await aRow(trx, pick)
+    if (row === undefined) return undefined
+    const { resource_id: id, version_after: version, hash } = row
+    await sql`delete from audit where resource_kind = 'persona' and resource_id = ${id} and version_after <= ${version}`.execute(
+      trx,
+    )
+    await sql`update persona set audit_anchor = decode(${hash}, 'hex'), audit_anchor_version = ${version} where id = ${id}`.execute(
+      trx,
+    )
+    return `persona:${id}`
+  },
+  'version and count lowered': async (trx, pick) => {
+    const row = await aRow(trx, pick)
+    if (row === undefined) return undefined
+    await sql`update persona set version = version - 1, audit_count = audit_count - 1 where id = ${row.resource_id}`.execute(
+      trx,
+    )
+    return `persona:${row.resource_id}`
+  },
+  'version and count raised': inTable('persona', 'persona', sql`version = version + 1, audit_count = audit_count + 1`),
+  'another head': inTable('persona', 'persona', sql`audit_head = sha256('x')`),
+  'other content': inTable('persona', 'persona', sql`description = description || '.'`),
+  'another owner': inTable(
+    'persona',
+    'persona',
+    sql`owner_id = (select id from user_account where id is distinct from owner_id limit 1)`,
+  ),
+  'seen or not': inTable('persona', 'persona', sql`is_visible = not is_visible`),
+  'an editor share': async (trx, pick) => {
+    const id = pick(AGENTS)
+    await sql`insert into persona_user (persona_id, user_id, level) select ${id}, u.id, 'editor' from user_account u
+      where not exists (select from persona_user where persona_id = ${id} and user_id = u.id) limit 1`.execute(trx)
+    return `persona:${id}`
+  },
+  'an administrator': inTable('user_account', 'user', sql`permissions = permissions || '{basic}'::text[]`),
+  'somebody let in or shut out': inTable('user_account', 'user', sql`active = not active`),
+  'another email': inTable('user_account', 'user', sql`email = 'x' || email`),
+  'a group that may more': inTable('user_group', 'group', sql`permissions = permissions || '{admin}'::text[]`),
+  'a token that lives longer': inTable('token', 'token', sql`expires_at = expires_at + interval '1 day'`),
+  'a token that is another': inTable('token', 'token', sql`hash = sha256(hash)`),
+  'an event edited': inEvent(place => sql`update access_event set action = 'other' where ${place}`),
+  'the operator of an event': inEvent(place => sql`update access_event set client_address = 'other' where ${place}`),
+  'the person of an event': inEvent(place => sql`update access_event set person = 'x@example.com' where ${place}`),
+  'an event erased by hand': inEvent(
+    place => sql`update access_event set person = null, person_salt = null where ${place}`,
+    sql`person is not null`,
+  ),
+  'an event removed': inEvent(place => sql`delete from access_event where ${place}`),
+  'a pruning that says more': inEvent(
+    place =>
+      sql`update access_event set detail = '{"anchor_version":0,"anchor_hash":"00","content_hash":null,"emptied_to":99}' where ${place}`,
+    sql`kind = 'prune'`,
+  ),
+  'another leaf': async (trx, pick) => {
+    const leaves = await trx.selectFrom('audit_leaf').select('position').execute()
+    if (leaves.length === 0) return undefined
+    await sql`update audit_leaf set hash = sha256('x') where position = ${pick(leaves).position}`.execute(trx)
+    return 'tree:'
+  },
+  'a smaller tree': async trx => {
+    const { numAffectedRows } =
+      await sql`delete from audit_leaf where position = (select max(position) from audit_leaf)`.execute(trx)
+    return numAffectedRows === 0n ? undefined : 'tree:'
+  },
+}
+
+async function inVain<T>(work: (trx: Transaction<Database>) => Promise<T>): Promise<T> {
+  const trx = await db.startTransaction().execute()
+  try {
+    return await work(trx)
+  } finally {
+    await trx.rollback().execute()
+  }
+}
+
+t.test(
+  `${HISTORIES} random histories: every tampering is found and named, no erasure or pruning is taken for one`,
+  async t => {
+    const life: Life = { people: [], serial: 0 }
+    const names = Object.keys(TAMPERINGS)
+    const tried = new Map<string, number>()
+    for (let history = 1; history <= HISTORIES; history++) {
+      const random = randomOf(history)
+      const pick: Pick = items => items[random(items.length)] as (typeof items)[number] // an index of the list
+      for (let step = 0; step < 6; step++) await live(life, pick)
+      const person = pick([undefined, undefined, life.people[0]])
+      if (person) {
+        await eraseUser(db, person.email)
+        life.people.shift()
+      }
+      if (history % 50 === 0) await pruneHistory(db, { ...retention, auditRetentionDays: 0 })
+      const { findings } = await verifyAudit(db)
+      if (findings.length > 0) return t.same(findings, [], `history ${history} by rights`)
+      for (let tries = 0; tries < 3; tries++) {
+        const name = names[(history * 3 + tries) % names.length] ?? ''
+        const place = await inVain(async trx => {
+          const target = await TAMPERINGS[name]?.(trx, pick)
+          if (target === undefined) return undefined
+          const found = (await verifyAudit(trx)).findings.map(({ kind, subject }) => `${kind}:${subject}`)
+          if (!found.includes(target)) t.fail(`history ${history}: ${name} of ${target}`, { found })
+          return target
+        })
+        if (place !== undefined) tried.set(name, (tried.get(name) ?? 0) + 1)
+      }
+    }
+    t.comment(`${[...tried.values()].reduce((sum, count) => sum + count, 0)} tamperings of ${tried.size} kinds`)
+    t.ok(tried.size >= Math.min(25, HISTORIES), `${tried.size} kinds`)
+  },
+)
+
+/** Makes a database whole again after one row was changed: every later hash of its chain, the head, the leaves and the tree. */
+async function rewrite(trx: Transaction<Database>, kind: 'persona' | 'tool', id: number): Promise<void> {
+  const rows = await readRows(trx, sql`resource_kind = ${kind} and resource_id = ${id}`)
+  let previous = rows[0]?.previous_hash ?? ''
+  for (const row of rows) {
+    const identity_hash = row.salt === null ? row.identity_hash : commitment(row.salt, row.actor, row.client_address)
+    const hash = auditHash({ ...row, identity_hash, previous_hash: previous })
+    await sql`update audit set identity_hash = decode(${identity_hash}, 'hex'), previous_hash = decode(${previous}, 'hex'),
+      hash = decode(${hash}, 'hex') where resource_kind = ${kind} and resource_id = ${id}
+      and version_after = ${row.version_after}`.execute(trx)
+    await sql`update audit_leaf set hash = decode(${hash}, 'hex') where kind = ${kind} and subject = ${String(id)}
+      and number = ${row.version_after}`.execute(trx)
+    previous = hash
+  }
+  await sql`update ${sql.table(kind)} set audit_head = decode(${previous}, 'hex') where id = ${id}`.execute(trx)
+  await rewriteTree(trx)
+}
+
+async function rewriteTree(trx: Transaction<Database>): Promise<void> {
+  const tree = new HashTree()
+  const leaves = await trx.selectFrom('audit_leaf').select('hash').orderBy('position').execute()
+  for (const { hash } of leaves) tree.add(hash)
+  await trx
+    .updateTable('audit_tree')
+    .set({ size: tree.size, subtrees: Buffer.concat(tree.subtrees) })
+    .execute()
+}
+
+t.test(`${REWRITES} rewrites of the whole database: whole by itself, refused by an older checkpoint`, async t => {
+  const admin = await token('admin@example.com')
+  for (let count = 0; count < REWRITES; count++) {
+    const body = { description: `edition ${count}` }
+    await call('PATCH', '/persona/11?update_mask=description', { token: admin, body })
+    const size = await growTree(db)
+    const checkpoint: Checkpoint = { origin: 'agents.example.com', size, root: (await readTree(db)).root() }
+    await call('PATCH', '/persona/11?update_mask=description', {
+      token: admin,
+      body: { description: `later ${count}` },
+    })
+    await growTree(db)
+    t.same((await verifyAudit(db, { checkpoint })).findings, [])
+    await inVain(async trx => {
+      const rows = await readRows(trx, sql`resource_kind = 'persona' and resource_id = 11 and salt is not null`)
+      const target = rows[count % (rows.length - 1)]
+      await sql`update audit set actor = 'mallory@example.com' where resource_kind = 'persona' and resource_id = 11
+        and version_after = ${target?.version_after}`.execute(trx)
+      await rewrite(trx, 'persona', 11)
+      t.same((await verifyAudit(trx)).findings, [], 'nothing shows without a checkpoint')
+      t.match((await verifyAudit(trx, { checkpoint })).findings, [{ kind: 'tree', problem: 'checkpoint_mismatch' }])
+    })
+    await inVain(async trx => {
+      await sql`delete from audit_leaf where position >= ${size - 1}`.execute(trx)
+      await rewriteTree(trx)
+      const problems = (await verifyAudit(trx, { checkpoint })).findings.map(finding => finding.problem)
+      t.ok(problems.includes('checkpoint_mismatch'), 'a tree that is cut off')
+    })
+  }
+})

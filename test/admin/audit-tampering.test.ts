@@ -1,0 +1,183 @@
+import { type Kysely, sql, type Transaction } from 'kysely'
+import t from 'tap'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { eraseUser } from '../../src/admin/erasure.js'
+import { createUser } from '../../src/admin/people.js'
+import { readConfig } from '../../src/config.js'
+import type { Database } from '../../src/db/tables.js'
+import { growTree } from '../../src/updates/audit-leaves.js'
+import { pruneHistory } from '../../src/updates/prune.js'
+import { worldApp } from '../app.js'
+
+const { call, token, database } = await worldApp(t)
+const { db } = database
+const alice = await token('alice@example.com')
+const edit = async (id: number, body: object) => {
+  const mask = Object.keys(body).join(',')
+  const answer = await call('PATCH', `/persona/${id}?update_mask=${mask}`, { token: alice, body })
+  if (answer.statusCode !== 200) throw new Error(answer.body)
+}
+for (const description of ['one', 'two', 'three', 'four']) await edit(1, { description })
+await edit(11, { description: 'other' })
+
+/** What verification finds after SQL that nobody is told of; the database is as before afterwards. */
+async function found(...statements: ReturnType<typeof sql>[]): Promise<string[]> {
+  return await inVain(async trx => {
+    for (const statement of statements) await statement.execute(trx)
+    const { findings } = await verifyAudit(trx)
+    return findings.map(({ kind, subject, number, problem }) => `${problem} ${kind}:${subject} ${number}`)
+  })
+}
+
+async function inVain<T>(work: (trx: Transaction<Database>) => Promise<T>): Promise<T> {
+  const trx = await db.startTransaction().execute()
+  try {
+    return await work(trx)
+  } finally {
+    await trx.rollback().execute()
+  }
+}
+
+const agent = (id: number, ...more: ReturnType<typeof sql>[]) =>
+  sql.join([sql`resource_kind = 'persona' and resource_id = ${id}`, ...more], sql` and `)
+
+t.test('nothing is wrong before', async t => {
+  t.same(await found(), [])
+})
+
+t.test('version and count lowered together below the rows', async t => {
+  const lowered = sql`update persona set version = version - 2, audit_count = audit_count - 2 where id = 1`
+  t.match(await found(lowered), ['head_mismatch persona:1 4'])
+  const withHead = sql`update persona p set audit_head = a.hash from audit a
+    where p.id = 1 and a.resource_kind = 'persona' and a.resource_id = 1 and a.version_after = p.version`
+  t.match(await found(lowered, withHead), ['head_mismatch persona:1 4'])
+})
+
+t.test('differences set to null, the newest too', async t => {
+  for (const version of [2, 3, 5]) {
+    const emptied = sql`update audit set difference = null where ${agent(1, sql`version_after = ${version}`)}`
+    t.same(await found(emptied), [`emptied persona:1 ${version}`])
+  }
+})
+
+t.test('difference_bytes edited, of a kept difference and of a pruned one', async t => {
+  const edited = sql`update audit set difference_bytes = 1 where ${agent(1, sql`version_after = 3`)}`
+  t.same(await found(edited), ['edited persona:1 3'])
+})
+
+t.test('young rows removed with a forged anchor', async t => {
+  const removed = sql`delete from audit where ${agent(1, sql`version_after < 4`)}`
+  const anchored = sql`update persona p set audit_anchor = a.previous_hash, audit_anchor_version = 3 from audit a
+    where p.id = 1 and a.resource_kind = 'persona' and a.resource_id = 1 and a.version_after = 4`
+  t.same(await found(removed, anchored), ['deleted persona:1 1', 'anchor_mismatch persona:1 3'])
+})
+
+t.test('content changed by SQL without a row: columns, relations, share levels, header values', async t => {
+  const named = async (statement: ReturnType<typeof sql>) =>
+    await inVain(async trx => {
+      await statement.execute(trx)
+      return (await verifyAudit(trx)).findings.map(({ problem, msg }) => `${problem} ${msg.split(': ')[1]}`)
+    })
+  t.same(await named(sql`update persona set description = 'other' where id = 1`), ['content_mismatch description'])
+  t.same(await named(sql`update persona set is_public = not is_public where id = 1`), ['content_mismatch is_public'])
+  t.same(await named(sql`update persona_user set level = 'editor' where persona_id = 11`), ['content_mismatch users'])
+  t.same(
+    await named(sql`insert into persona_user (persona_id, user_id, level)
+      select 1, id, 'editor' from user_account where email = 'bob@example.com'`),
+    ['content_mismatch users'],
+    'of a field that no row names',
+  )
+  t.same(await named(sql`delete from persona_tool where persona_id = 11`), ['content_mismatch tool_ids'])
+  t.same(await named(sql`update tool set description = 'other' where id = 16`), ['content_mismatch description'])
+  t.same(await named(sql`update tool_header set fingerprint = decode(repeat('00', 32), 'hex') where tool_id = 16`), [
+    'content_mismatch custom_headers',
+  ])
+})
+
+t.test('access changed by SQL without an event', async t => {
+  const id = await createUser(db, { email: 'nora@example.com', kind: 'person', permissions: [] })
+  const mine = `content_mismatch user:${id} 1`
+  t.same(await found(sql`update user_account set permissions = '{admin}' where id = ${id}`), [mine])
+  t.same(await found(sql`update user_account set email = 'n@example.com' where id = ${id}`), [mine])
+  const [group] = await db.selectFrom('user_group').select('id').orderBy('id').execute()
+  t.match(await found(sql`insert into user_group_member (user_id, user_group_id) values (${id}, ${group?.id})`), [
+    /^content_mismatch group:\d+ 1$/,
+  ])
+  t.match(await found(sql`update token set expires_at = expires_at + interval '1 year'`), [/^content_mismatch token:/])
+  t.match(await found(sql`update token set scopes = null, hash = sha256('x')`), [/^content_mismatch token:/])
+})
+
+t.test('events edited, deleted, moved, cut off', async t => {
+  const [chain] = await db.selectFrom('access_chain').selectAll().where('kind', '=', 'token').execute()
+  const own = sql`kind = 'token' and subject = ${chain?.subject}`
+  const place = `token:${chain?.subject}`
+  t.same(await found(sql`update access_event set command = 'x' where ${own}`), [`edited ${place} 1`])
+  t.same(await found(sql`update access_event set person = 'x@example.com' where ${own}`), [`edited ${place} 1`])
+  t.same(await found(sql`update access_event set client_address = 'elsewhere' where ${own}`), [`edited ${place} 1`])
+  t.same(await found(sql`delete from access_event where ${own}`), [`deleted ${place} 1`])
+  t.same(await found(sql`update access_chain set number = 2 where ${own}`), [`deleted ${place} 2`])
+  await growTree(db)
+  t.same(
+    await found(sql`delete from access_event where ${own}`, sql`delete from access_chain where ${own}`),
+    [`deleted ${place} 1`],
+    'a whole chain, which the tree remembers',
+  )
+})
+
+t.test('what the tree remembers: a whole agent, its leaves, the tree itself', async t => {
+  const gone = [
+    'persona_tool',
+    'persona_document_set',
+    'persona_label',
+    'persona_user_file',
+    'persona_user',
+    'persona_group',
+  ]
+  const removed = gone.map(table => sql`delete from ${sql.table(table)} where persona_id = 11`)
+  const wiped = [...removed, sql`delete from persona where id = 11`, sql`delete from audit where ${agent(11)}`]
+  t.same(await found(...wiped), ['resource_missing persona:11 0', 'deleted persona:11 1'])
+  t.match(await found(...wiped, sql`delete from audit_leaf where kind = 'persona' and subject = '11'`), [
+    /^leaf_mismatch tree:/,
+  ])
+  t.match(
+    await found(sql`update audit_leaf set hash = sha256('x') where kind = 'persona' and subject = '1' and number = 2`),
+    ['leaf_mismatch persona:1 2', /^leaf_mismatch tree:/],
+  )
+  t.match(await found(sql`update audit_tree set size = size - 1`), [/^leaf_mismatch tree:/])
+})
+
+t.test('erasing by hand is found, erasing is not; of a pruned history too', async t => {
+  const byHand = sql`update audit set actor = 'erased', client_address = 'erased', salt = null where ${agent(1, sql`version_after = 3`)}`
+  t.same(await found(byHand), ['erased persona:1 3'])
+  t.same(await found(sql`update audit set salt = null where ${agent(1, sql`version_after = 3`)}`), [
+    'edited persona:1 3',
+  ])
+  await inVain(async trx => {
+    const plan = await eraseUser(trx as Kysely<Database>, 'Alice@example.com')
+    t.match(plan, { has_account: true, audit_rows: 5 })
+    t.same((await verifyAudit(trx)).findings, [])
+    const kept = await sql<{ text: string }>`
+      select concat((select string_agg(a::text, '') from audit a), (select string_agg(e::text, '') from access_event e),
+        (select string_agg(u::text, '') from user_account u)) as text`.execute(trx)
+    t.notMatch(kept.rows[0]?.text, /alice@example\.com/i)
+    await sql`update audit set request_id = 'x' where ${agent(1, sql`version_after = 3`)}`.execute(trx)
+    t.match((await verifyAudit(trx)).findings, [{ problem: 'edited', number: 3 }], 'what is left is still held')
+  })
+})
+
+t.test('pruning says what it took, and nothing more is believed', async t => {
+  await pruneHistory(db, { ...readConfig({}).history, versionsMax: 2 })
+  t.same(await found(), [])
+  const emptied = sql`update audit set difference = null where ${agent(1, sql`version_after = 4`)}`
+  t.same(await found(emptied), ['emptied persona:1 4'])
+  t.same(await found(sql`update audit set difference_bytes = 1 where ${agent(1, sql`version_after = 2`)}`), [
+    'edited persona:1 2',
+  ])
+  const forged = sql`update access_event set detail = '{"emptied_to":9}' where kind = 'prune' and subject = 'persona:1'`
+  t.ok((await found(emptied, forged)).includes('edited prune:persona:1 1'))
+  await pruneHistory(db, { ...readConfig({}).history, auditRetentionDays: 0 })
+  t.same(await found(), [])
+  t.same(await found(sql`update persona set name = 'other' where id = 1`), ['content_mismatch persona:1 5'])
+  await edit(1, { description: 'five' })
+  t.same(await found(), [])
+})
