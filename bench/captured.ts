@@ -113,6 +113,7 @@ const UNCONDITIONAL = {
   precondition: { kind: 'none' },
   preconditionRequired: false,
   dryRun: false,
+  merges: false,
   key: NO_KEY,
   snapshotBytesMax: 2 ** 23,
   reserveMemory: () => {},

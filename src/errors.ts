@@ -112,13 +112,21 @@ export class PreconditionFailed extends Error {
     readonly currentTag: string,
     readonly changed: FieldChange[] | null,
     readonly appliedTag: string | null,
+    /** Where a merge was asked for: the fields that both sides changed; null where the history does not reach back so far. */
+    readonly merge?: { conflicts: string[] | null } | undefined,
   ) {
-    super(
-      appliedTag === null
-        ? 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.'
-        : 'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.',
-    )
+    super(`${STALE[appliedTag === null ? 'changed' : 'applied']}${merge === undefined ? '' : ` ${notMerged(merge)}`}`)
   }
+}
+
+const STALE = {
+  changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
+  applied: 'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.',
+}
+
+function notMerged({ conflicts }: { conflicts: string[] | null }): string {
+  if (conflicts === null) return 'It cannot be merged: what changed since that tag is no longer known.'
+  return `It cannot be merged: both sides changed ${conflicts.join(', ')}.`
 }
 
 /** The server or the token demands `If-Match` and the request has none. */

@@ -240,6 +240,50 @@ const EXAMPLES: Example[] = [
     body: { definition: DEFINITION },
   },
   {
+    file: 'update_persona-merge',
+    about: 'A stale precondition that may merge: others changed other fields.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=description,tool_ids',
+    headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields', 'idempotency-key': '"8f9c7b1e"' },
+    body: { description: 'Plans trips, trains only.', tool_ids: [] },
+  },
+  {
+    file: 'update_persona-merge_conflict',
+    about: 'A merge that is refused: both sides changed the description.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=description',
+    headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields' },
+    body: { description: 'Plans trips of every kind.' },
+  },
+  {
+    file: 'update_persona-repeated',
+    about: 'The same request with the same key: its first answer, without a second effect.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=description,tool_ids',
+    headers: { 'if-match': '"persona-1-2"', prefer: 'merge=fields', 'idempotency-key': '"8f9c7b1e"' },
+    body: { description: 'Plans trips, trains only.', tool_ids: [] },
+  },
+  {
+    file: 'update_persona-key_reused',
+    about: 'Another request with the key of an earlier one.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=name',
+    headers: { 'idempotency-key': '"8f9c7b1e"' },
+    body: { name: 'Help desk' },
+  },
+  {
+    file: 'read_persona-version',
+    about: 'An earlier version, with its tools as they were then.',
+    method: 'GET',
+    path: '/persona/1?version=2',
+  },
+  {
+    file: 'read_persona-no_version',
+    about: 'A version that the agent does not have.',
+    method: 'GET',
+    path: '/persona/1?version=99',
+  },
+  {
     file: 'any_operation-unreadable',
     about: 'A body that is not as long as its header says.',
     method: 'POST',
@@ -368,7 +412,16 @@ async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'a
   matchesGolden(t, `openapi/examples/${file}.json`, `${steady(JSON.stringify(played, null, 2))}\n`)
 }
 
-const SHOWN_HEADERS = ['etag', 'warning', 'dry-run', 'www-authenticate', 'retry-after', 'x-request-id']
+const SHOWN_HEADERS = [
+  'etag',
+  'warning',
+  'preference-applied',
+  'idempotent-replayed',
+  'dry-run',
+  'www-authenticate',
+  'retry-after',
+  'x-request-id',
+]
 
 /** Masks and tags of a read depend on the deployment's own key and times on the day: the files show the same of each. */
 function steady(text: string): string {

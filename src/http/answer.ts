@@ -14,6 +14,8 @@ export interface UpdateAnswer {
   strict: boolean
   /** Whether it answers the repetition of a request that was stored before. */
   replayed: boolean
+  /** Whether it was merged into what others made since. */
+  merged: boolean
   warnings: string[]
 }
 
@@ -27,7 +29,8 @@ export function answerUpdate(reply: FastifyReply, answer: UpdateAnswer): string 
   if (warning !== undefined) reply.header('warning', warning)
   if (answer.replayed) reply.header('idempotent-replayed', 'true')
   if (answer.dryRun) reply.header('dry-run', 'true')
-  if (answer.strict) reply.header('preference-applied', 'handling=strict')
+  const preferences = [answer.strict && 'handling=strict', answer.merged && 'merge=fields'].filter(Boolean)
+  if (preferences.length > 0) reply.header('preference-applied', preferences.join(', '))
   reply.type('application/json')
   return answer.snapshot
 }

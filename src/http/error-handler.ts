@@ -130,7 +130,12 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 410, code: 'VERSION_GONE', detail: error.message, extra: { reason: error.reason } }
   }
   if (error instanceof PreconditionFailed) {
-    const extra = { current_etag: error.currentTag, changed: error.changed, applied_etag: error.appliedTag }
+    const extra = {
+      current_etag: error.currentTag,
+      changed: error.changed,
+      applied_etag: error.appliedTag,
+      ...error.merge,
+    }
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
   }
   if (error instanceof UnsupportedBody) {

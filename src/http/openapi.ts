@@ -55,6 +55,14 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
         'The tag under which this very update of yours was stored since, as when its answer was lost; null when it was not, ' +
         'or when that is no longer known.',
     }),
+    conflicts: Type.Optional(
+      Type.Unsafe<string[] | null>({
+        type: ['array', 'null'],
+        description:
+          'With `Prefer: merge=fields`: the fields that both sides changed; null when what changed is no longer known.',
+        items: { type: 'string' },
+      }),
+    ),
   },
   503: {
     reason: Type.String({ description: 'Why it is not possible now.', enum: [...UNAVAILABLE_REASONS] }),
@@ -148,7 +156,9 @@ const challenge = { 'www-authenticate': text('The bearer challenge, with what is
 /** The headers of a 200 of the validation. */
 export const answerHeaders = {
   warning: text('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
-  'preference-applied': text('`handling=strict` when it was asked for.'),
+  'preference-applied': text(
+    'Which preferences made a difference: `handling=strict` when it was asked for, `merge=fields` after a merge.',
+  ),
   'token-expires-at': text('When the token expires, if it does.'),
   ...rateLimitHeaders,
   ...everyAnswer,

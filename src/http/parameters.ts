@@ -105,14 +105,16 @@ export const Prefer = Type.Optional(
   parameter(
     {
       type: 'string',
-      description: '`handling=strict`: unknown fields are 422, fields that would be kept are 403.',
+      description:
+        '`handling=strict`: unknown fields are 422, fields that would be kept are 403. `merge=fields`, on an update with a stale ' +
+        '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since.',
     },
-    header => ({ value: { strict: prefersStrict(header) } }),
+    header => ({ value: { strict: prefersStrict(header), merges: prefers(header, 'merge', 'fields') } }),
   ),
 )
 
 /** What a request without `prefer` asks for. */
-export const NO_PREFERENCE = { strict: false }
+export const NO_PREFERENCE = { strict: false, merges: false }
 
 const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 /** Elements of a list may be empty (RFC 9110, section 5.6.1), but between two tags there is a comma. */
@@ -134,5 +136,9 @@ function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
 
 /** Whether a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */
 export function prefersStrict(header: string | string[] | undefined): boolean {
-  return /(^|[,;])\s*handling\s*=\s*"?strict"?\s*($|[,;])/i.test(String(header ?? ''))
+  return prefers(header, 'handling', 'strict')
+}
+
+function prefers(header: string | string[] | undefined, name: string, value: string): boolean {
+  return new RegExp(`(^|[,;])\\s*${name}\\s*=\\s*"?${value}"?\\s*($|[,;])`, 'i').test(String(header ?? ''))
 }

@@ -7,12 +7,12 @@ import { heldTexts, withDefinitions } from '../tool/definition-texts.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { COLUMNS, CONTENT_FIELDS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
+import { idsOf } from './links.js'
 import { pastPersona } from './past.js'
 import {
   type Attached,
   bytesOfStored,
   decidePersona,
-  idsOf,
   isVisible,
   type PersonaDecision,
   type PersonaUpdate,

@@ -22,6 +22,8 @@ import {
   type RequestField,
   type Share,
 } from './fields.js'
+import { compareIds, idsOf } from './links.js'
+import { type Merged, mergeContent } from './merge.js'
 import type { PersonaUpsertRequest } from './schema.js'
 import type { PersonaState } from './state.js'
 
@@ -72,7 +74,7 @@ export function decidePersona(
   references: References | null,
 ): PersonaDecision {
   requireEditable(state, update.caller)
-  const { content, kept } = mergedContent(state, update)
+  const { content, kept, conflicts } = requestedContent(state, update)
   requireRights(state, content, kept, update)
   requirePublicDefault(state, content)
   const attached = attachedIds(state, content)
@@ -81,7 +83,8 @@ export function decidePersona(
   const toolBytes = stayingBytes + bytesOfAttached(attached, references)
   requireAnswerable(toolBytes, update)
   const toolBytesLeft = update.snapshotBytesMax - stayingBytes
-  return { content, changes: changedFields(state, content), attached, kept, toolBytes, toolBytesLeft }
+  const changes = changedFields(state, content)
+  return { content, changes, conflicts, attached, kept, toolBytes, toolBytesLeft }
 }
 
 /** Whether the caller sees the agent at all. An invisible one answers like one that is not there. */
@@ -100,7 +103,15 @@ export function requireEditable(state: PersonaState, caller: Caller): void {
   if (state.builtin_persona) throw new BuiltinReadOnly('This agent is built in and cannot be updated.')
 }
 
-function mergedContent(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate) {
+/** What the agent becomes: of a merge, what the update makes of the version that it names, with what others made since. */
+function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & { kept: RequestField[] } {
+  if (update.base === undefined) return { ...appliedTo(state, update), conflicts: [] }
+  const before = { ...state, ...update.base }
+  const { content: mine, kept } = appliedTo(before, update)
+  return { ...mergeContent(before, mine, contentOf(state)), kept }
+}
+
+function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate) {
   const content = contentOf(state)
   const kept: RequestField[] = []
   if (fields.remove_image === true) content.uploaded_image_id = null
@@ -173,12 +184,6 @@ export function attachedIds(before: PersonaContent, after: PersonaContent): Atta
   return attached
 }
 
-/** The ids of one relation, whatever the shape in which the content holds them. */
-export function idsOf(content: PersonaContent, relation: Relation): (number | string)[] {
-  const links: (number | string | Share<number | string>)[] = content[relation]
-  return links.map(link => (typeof link === 'object' ? link.id : link))
-}
-
 function requireReferences(attached: Attached, fields: PersonaUpdateFields, references: References): void {
   const faults = RELATIONS.flatMap(([relation]) => {
     const added = new Set(attached[relation] ?? [])
@@ -245,10 +250,4 @@ export function contentOf(state: PersonaContent): PersonaContent {
 
 function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
   return [...new Set(ids)].sort(compareIds)
-}
-
-/** Numbers by size, texts by their UTF-8 bytes as the database does: JavaScript's own order is that of UTF-16. */
-function compareIds(a: string | number, b: string | number): number {
-  if (typeof a === 'number' && typeof b === 'number') return a - b
-  return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))
 }

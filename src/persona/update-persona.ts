@@ -75,7 +75,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
       const { persona_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('persona')
       const { update_mask: mask, dry_run: dryRun = false } = request.query
-      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
+      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict, merges } = NO_PREFERENCE } = request.headers
       const { caller, body } = request
       const asked = {
         id,
@@ -87,13 +87,14 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         precondition,
         preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
+        merges,
         key: requestKey(caller, request.headers['idempotency-key'], () => ['persona', id, mask, body]),
         snapshotBytesMax: options.snapshotBytesMax,
         reserveMemory: (bytes: number) => request.reserveMemory(bytes),
       }
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null
-      const { snapshot, version, decision, overwritten, notes } = await updateOnce(
+      const { snapshot, version, decision, overwritten, merged, notes } = await updateOnce(
         options.database,
         personaResource,
         asked,
@@ -108,6 +109,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         dryRun,
         strict,
         replayed: decision === null,
+        merged,
         warnings,
       })
     },

@@ -4,8 +4,10 @@ import { fingerprint, looksLikeMask, maskOf } from '../secrets/mask.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
 import type { Change } from '../updates/audit.js'
 import type { Decision, UpdateRequest } from '../updates/engine.js'
+import type { Past } from '../updates/past.js'
 import { COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { headerFaults } from './headers.js'
+import { type Merged, mergeFields } from './merge.js'
 import type { StoredHeader, ToolState } from './state.js'
 
 export interface CustomHeaderInput {
@@ -35,6 +37,8 @@ export interface ToolUpdateContent {
   /** What the check of the definition found; reported with the other faults of its stage. */
   definitionFaults: Fault[]
   vault: Vault
+  /** Of a merge, what the fields that others changed since the version that it names were then. */
+  base?: Past['values'] | undefined
 }
 
 /** A request to update a tool. */
@@ -80,8 +84,9 @@ export interface ToolDecision extends Decision {
  */
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
   requireManageable(state)
-  const { fields, vault } = update
-  requireRules(state, update)
+  const { vault } = update
+  const { fields, conflicts } = requestedFields(state, update)
+  requireRules(state, { ...update, fields })
   const content = mergedContent(state, fields)
   const linksOauthConfig = content.oauth_config_id !== null && content.oauth_config_id !== state.oauth_config_id
   if (linksOauthConfig && references?.oauthConfigLinkable === false) {
@@ -97,10 +102,25 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     definition: content.definition_hash === state.definition_hash ? null : (fields.definition ?? null),
     headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
     changes,
+    conflicts,
     linksOauthConfig,
     mayMoveSecrets: references === null && staying.length > 0 && content.definition_hash !== state.definition_hash,
     notes,
   }
+}
+
+/** The fields to change: of a merge, those that the update changes of the version that it names. */
+function requestedFields(state: ToolState, { fields, base, vault }: ToolUpdateContent): Merged<ToolUpdateFields> {
+  if (base === undefined) return { fields, conflicts: [] }
+  const { definition, custom_headers: headers, ...columns } = fields
+  const marks = headers?.map(({ key, value }) => ({ key, value: shownValue(state.id, key, value, vault) }))
+  const wanted = { ...columns, definition: definition?.hash, custom_headers: marks }
+  const stored = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
+  return mergeFields(fields, base, wanted, stored)
+}
+
+function shownValue(id: number, name: string, value: string, vault: Vault): string {
+  return looksLikeMask(value) ? value : maskOf(fingerprint(requireDeploymentKey(vault), id, name, value))
 }
 
 /** Built-in tools and tools of an MCP server are not custom tools; of the others, the caller manages some or all. */

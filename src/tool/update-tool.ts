@@ -68,7 +68,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
       const { dry_run: dryRun = false } = request.query
-      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict } = NO_PREFERENCE } = request.headers
+      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict, merges } = NO_PREFERENCE } = request.headers
       const { caller } = request
       const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
       const { fields, origins, definitionFaults, unknown, notes } = content
@@ -84,6 +84,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         precondition,
         preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
         dryRun,
+        merges,
         key: requestKey(caller, request.headers['idempotency-key'], () => askedBy(id, content, options.vault())),
         snapshotBytesMax: options.snapshotBytesMax,
         reserveMemory: (bytes: number) => request.reserveMemory(bytes),
@@ -95,6 +96,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         version,
         decision,
         overwritten,
+        merged,
         notes: own,
       } = await withScopeTold(options.database, caller, id, () =>
         updateOnce(options.database, toolResource, asked, prefetched),
@@ -114,6 +116,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         dryRun,
         strict,
         replayed: decision === null,
+        merged,
         warnings,
       })
     },

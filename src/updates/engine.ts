@@ -20,6 +20,7 @@ import { BATCHED_BYTES_MAX, runSized } from './answer-size.js'
 import { type Actor, type AuditEntry, auditEntry, type Change, NO_KEY, type RequestKey, sha256 } from './audit.js'
 import { changesSince } from './changes-since.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
+import { type MergeBase, mergeNotes, readMergeBase } from './merge.js'
 import type { Past } from './past.js'
 import type { RecentChange } from './recent.js'
 import { entityTag, type Precondition, preconditionHolds, versionInTags } from './tag.js'
@@ -55,6 +56,8 @@ export interface VersionedState {
 /** What an update would change. Each kind of resource adds what its statements need. */
 export interface Decision {
   changes: Change[]
+  /** Of a merge the fields that both sides changed, each to something else: such a decision is not made. */
+  conflicts?: readonly string[]
 }
 
 /** One authenticated request to update a resource. Each kind adds what its decision needs. */
@@ -67,6 +70,10 @@ export interface UpdateRequest {
   precondition: Precondition
   preconditionRequired: boolean
   dryRun: boolean
+  /** Whether a stale precondition asks for a merge. */
+  merges: boolean
+  /** Of a merge, what the fields that others changed since the version that the precondition names were then. */
+  base?: Past['values'] | undefined
   /** What an `Idempotency-Key` makes of the request. */
   key: RequestKey
   /** The most bytes that the definitions of an answer may take. */
@@ -148,6 +155,10 @@ export interface Updated<T extends ResourceTypes> {
   version: number
   decision: T['Decision']
   overwritten: RecentChange[]
+  /** Whether it was merged into what others made since the version that the precondition names. */
+  merged: boolean
+  /** What the caller should know of the answer. */
+  notes: string[]
 }
 
 /** The last write that was tried: by its audit row it is found again. */
@@ -182,6 +193,10 @@ export async function update<T extends ResourceTypes>(
   }
 
   async function onPrefetched(state: T['State']): Promise<Updated<T> | undefined> {
+    if (isStaleMerge(state)) {
+      resource.requireRights(state, request.caller) // before a lock is taken for it
+      return undefined
+    }
     const decision = resource.decide(state, request, null)
     if (preconditionOf(state, decision) !== 'holds' || !resource.isStorable(decision)) return undefined
     const query = statementFor(state, decision)
@@ -212,12 +227,14 @@ export async function update<T extends ResourceTypes>(
       const state = await lockState(trx, resource, request.id, viewer)
       if (state === undefined) throw new ResourceNotFound(resource.kind)
       if ((await firstVersion(trx, key)) !== undefined) throw new KeyTaken()
-      const references = await resource.references(trx, request, resource.decide(state, request, null), state)
-      const decision = resource.decide(state, request, references)
-      await requirePrecondition(trx, state, decision)
+      const base = await mergeBaseOf(trx, state)
+      const asked = base === undefined ? request : { ...request, base: base.values }
+      const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
+      const decision = resource.decide(state, asked, references)
+      await requirePrecondition(trx, state, decision, base)
       const result = updated(state, decision, await statementFor(state, decision).single(trx))
       if (result === undefined) throw new Error(`${resource.kind} ${request.id} changed under its lock`)
-      return result
+      return base === undefined ? result : { ...result, merged: true, notes: mergeNotes(base) }
     })
   }
 
@@ -240,6 +257,8 @@ export async function update<T extends ResourceTypes>(
       version: request.dryRun ? state.version : row.version,
       decision,
       overwritten: overwrittenBy(state, decision),
+      merged: false,
+      notes: [],
     }
   }
 
@@ -247,6 +266,17 @@ export async function update<T extends ResourceTypes>(
     if (request.precondition.kind !== 'none' || recent.length === 0) return []
     const changed = new Set(changes.map(change => change.field))
     return recent.filter(({ field }) => changed.has(field))
+  }
+
+  function isStaleMerge({ id, version }: T['State']): boolean {
+    return request.merges && !preconditionHolds(request.precondition, entityTag(resource.kind, id, version))
+  }
+
+  /** What a merge starts from; undefined where none is asked for or needed, and where the past is not known that far. */
+  async function mergeBaseOf(trx: Transaction<Database>, state: T['State']): Promise<MergeBase | undefined> {
+    if (!isStaleMerge(state)) return undefined
+    const since = versionInTags(request.precondition, resource.kind, state.id, state.version)
+    return since === undefined ? undefined : await readMergeBase(trx, resource.kind, state.id, since)
   }
 
   function preconditionOf(state: T['State'], { changes }: T['Decision']): 'holds' | 'failed' | 'required' {
@@ -263,15 +293,18 @@ export async function update<T extends ResourceTypes>(
     trx: Transaction<Database>,
     state: T['State'],
     decision: T['Decision'],
+    base: MergeBase | undefined,
   ): Promise<void> {
+    const { conflicts = [] } = decision
     const found = preconditionOf(state, decision)
     if (found === 'required') throw new PreconditionRequired()
-    if (found === 'holds') return
+    if (conflicts.length === 0 && (base !== undefined || found === 'holds')) return
     const since = versionInTags(request.precondition, resource.kind, state.id, state.version)
     const refused = { actorId: request.actor.id, fields: Object.keys(request.fields), changes: decision.changes }
     const { changed, applied } = await changesSince(trx, resource.kind, state.id, since, state.version, refused)
     const tagOf = (version: number) => entityTag(resource.kind, state.id, version)
-    throw new PreconditionFailed(tagOf(state.version), changed, applied === null ? null : tagOf(applied))
+    const merge = request.merges ? { conflicts: base === undefined ? null : [...conflicts] } : undefined
+    throw new PreconditionFailed(tagOf(state.version), changed, applied === null ? null : tagOf(applied), merge)
   }
 
   /** What became of a write whose commit was not confirmed, and the answer if it was applied. */

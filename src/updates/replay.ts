@@ -10,8 +10,6 @@ import { readPast, readResource } from './read.js'
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
   /** Null where the same request was answered before: then the answer is that of the version which it made. */
   decision: T['Decision'] | null
-  /** What the caller should know of the answer. */
-  notes: string[]
 }
 
 /**
@@ -32,7 +30,7 @@ export async function updateOnce<T extends ResourceTypes>(
   const before = hasKey ? await replayed() : undefined
   if (before !== undefined) return before
   try {
-    return { ...(await update(database, resource, request, state)), notes: [] }
+    return await update(database, resource, request, state)
   } catch (error) {
     const after = isKeyTaken(error) ? await replayed() : undefined // whoever took it has stored its audit row
     if (after === undefined) throw error
@@ -43,7 +41,7 @@ export async function updateOnce<T extends ResourceTypes>(
     try {
       const version = await withRetries(() => firstVersion(database.db, key))
       if (version === undefined) return undefined
-      return { ...(await asAnswered(version)), version, decision: null, overwritten: [] }
+      return { ...(await asAnswered(version)), version, decision: null, overwritten: [], merged: false }
     } catch (error) {
       throw unavailableFor(error) ?? error
     }

@@ -8,7 +8,7 @@ import { worldApp } from '../app.js'
 const { call, token, database } = await worldApp(t)
 const alice = await token('admin@example.com')
 
-const INSTANTS = process.env.TEST_CAMPAIGN === 'full' ? 1_000 : 60
+const INSTANTS = process.env.TEST_CAMPAIGN === 'full' ? 1_000 : 30
 const AGENT = '/persona/1'
 const TOOL = '/admin/tool/custom/10'
 

@@ -1,0 +1,282 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { createUser } from '../../src/admin/people.js'
+import type { Caller } from '../../src/auth/caller.js'
+import { BLANK_AGENT, type PersonaContent } from '../../src/persona/fields.js'
+import { changedFields, decidePersona, type PersonaUpdate } from '../../src/persona/rules.js'
+import type { PersonaState } from '../../src/persona/state.js'
+import { NO_KEY } from '../../src/updates/audit.js'
+import { worldApp } from '../app.js'
+
+const { call, token, database } = await worldApp(t)
+await database.db
+  .transaction()
+  .execute(trx => createUser(trx, { email: 'second@example.com', kind: 'person', permissions: ['admin'] }))
+const alice = await token('admin@example.com')
+const bob = await token('second@example.com')
+
+const IS_FULL = process.env.TEST_CAMPAIGN === 'full'
+const PAIRS_IN_MEMORY = IS_FULL ? 100_000 : 3_000
+const PAIRS_THROUGH_HTTP = IS_FULL ? 2_000 : 30
+
+const AGENT = { method: 'PATCH', url: '/persona/1', kind: 'persona' } as const
+const TOOL = { method: 'PUT', url: '/admin/tool/custom/10', kind: 'tool' } as const
+type Place = typeof AGENT | typeof TOOL
+
+interface Sent {
+  by?: string
+  tag?: string
+  merge?: boolean
+}
+
+async function send(place: Place, body: object, { by = alice, tag, merge = false }: Sent = {}) {
+  const mask = place === AGENT ? `?update_mask=${Object.keys(body).join(',')}` : ''
+  const headers = { ...(tag !== undefined && { 'if-match': tag }), ...(merge && { prefer: 'merge=fields' }) }
+  return await call(place.method, `${place.url}${mask}`, { token: by, body, headers })
+}
+
+async function set(place: Place, body: object, by?: string): Promise<string> {
+  const answer = await send(place, body, by === undefined ? {} : { by })
+  if (answer.statusCode !== 200) throw new Error(answer.body)
+  return String(answer.headers.etag)
+}
+
+for (const place of [AGENT, TOOL]) {
+  t.test(`200 for a change of other fields since, with what came in between: ${place.kind}`, async t => {
+    const tag = await set(place, { name: 'base', description: 'base' })
+    const between = await set(place, { description: 'by bob' }, bob)
+    const refused = await send(place, { name: 'mine' }, { tag })
+    t.equal(refused.statusCode, 412)
+    t.equal(refused.json().conflicts, undefined, 'only who asks for a merge hears of it')
+    const merged = await send(place, { name: 'mine', description: 'base' }, { tag, merge: true })
+    t.equal(merged.statusCode, 200, merged.body)
+    t.match(merged.json(), { name: 'mine', description: 'by bob' })
+    t.equal(merged.headers['preference-applied'], 'merge=fields')
+    const version = /-(\d+)"$/.exec(between)?.[1]
+    t.equal(merged.headers.warning, `299 - "merged with version ${version} by second@example.com: description"`)
+    const current = await send(place, { name: 'plain' }, { tag: String(merged.headers.etag), merge: true })
+    t.match(current, { statusCode: 200, headers: { 'preference-applied': undefined } }, 'nothing to merge')
+  })
+
+  t.test(`412 names the field that both changed, and changes nothing: ${place.kind}`, async t => {
+    const tag = await set(place, { name: 'base', description: 'base' })
+    const current = await set(place, { name: 'his' }, bob)
+    const refused = await send(place, { name: 'mine', description: 'mine' }, { tag, merge: true })
+    t.equal(refused.statusCode, 412)
+    t.match(refused.json(), { conflicts: ['name'], current_etag: current, changed: [{ field: 'name' }] })
+    t.match(refused.json().detail, /both sides changed name\.$/)
+    const same = await send(place, { name: 'his', description: 'mine' }, { tag, merge: true })
+    t.match(same, { statusCode: 200 }, 'the same change on both sides is no conflict')
+    t.match(same.json(), { name: 'his', description: 'mine' })
+  })
+
+  t.test(`412 says so where what changed is no longer kept: ${place.kind}`, async t => {
+    const tag = await set(place, { name: 'base', description: 'base' })
+    await set(place, { name: 'his' }, bob)
+    const rows = sql`resource_kind = ${place.kind} and resource_id = ${place === AGENT ? 1 : 10}`
+    await sql`update audit set difference = null where ${rows}`.execute(database.db)
+    const refused = await send(place, { description: 'mine' }, { tag, merge: true })
+    t.equal(refused.statusCode, 412)
+    t.equal(refused.json().conflicts, null)
+    t.match(refused.json().detail, /cannot be merged: what changed since that tag is no longer known\.$/)
+  })
+}
+
+t.test('associations merge as sets', async t => {
+  const tag = await set(AGENT, { tool_ids: [10, 11], label_ids: [1], groups: [] })
+  await set(AGENT, { tool_ids: [11, 12], groups: [1] }, bob)
+  const merged = await send(AGENT, { tool_ids: [10, 11, 13], label_ids: [], groups: [2] }, { tag, merge: true })
+  t.equal(merged.statusCode, 200, merged.body)
+  t.same(
+    merged.json().tools.map((tool: { id: number }) => tool.id),
+    [11, 12, 13],
+  )
+  t.same(merged.json().groups, [1, 2])
+  t.same(merged.json().labels, [])
+})
+
+t.test(
+  'header values merge: sent back as they were, they stay theirs; another value on both sides is a conflict',
+  async t => {
+    const tag = await set(TOOL, { name: 'base', custom_headers: [{ key: 'X-Key', value: 'first' }] })
+    const masks = (await send(TOOL, {})).json().custom_headers
+    await set(TOOL, { custom_headers: [{ key: 'X-Key', value: 'second' }] }, bob)
+    const now = (await send(TOOL, {})).json().custom_headers
+    const back = await send(TOOL, { name: 'mine', custom_headers: masks }, { tag, merge: true })
+    t.match(back, { statusCode: 200 }, back.body)
+    t.match(back.json(), { name: 'mine', custom_headers: now })
+    const other = [{ key: 'X-Key', value: 'third' }]
+    const refused = await send(TOOL, { custom_headers: other }, { tag, merge: true })
+    t.match(refused.json(), { error_code: 'PRECONDITION_FAILED', conflicts: ['custom_headers'] })
+    t.notMatch(refused.body, /third|\*{4}#/)
+  },
+)
+
+t.test('403, 404 and 422 are those of the merged update', async t => {
+  const tag = await set(AGENT, { is_public: true, is_default_persona: false, tool_ids: [10], name: 'base' })
+  await set(AGENT, { is_default_persona: true }, bob)
+  const private_ = await send(AGENT, { is_public: false }, { tag, merge: true })
+  t.match(private_.json(), { detail: [{ loc: ['body', 'is_public'], type: 'default_persona_private' }] })
+  const unknown = await send(AGENT, { tool_ids: [10, 4711] }, { tag, merge: true })
+  t.match(unknown.json(), { detail: [{ loc: ['body', 'tool_ids', 1], type: 'not_found' }] })
+  await set(AGENT, { is_default_persona: false, is_public: false, users: [], groups: [] })
+  const person = { email: 'stranger@example.com', kind: 'person' } as const
+  await database.db.transaction().execute(trx => createUser(trx, { ...person, permissions: [] }))
+  const stranger = await token(person.email)
+  t.equal((await send(AGENT, { name: 'no' }, { by: stranger, tag, merge: true })).statusCode, 404)
+})
+
+/** A number below `n` that follows from the one before: the same sequence in every run. */
+function sequence(seed: number): (n: number) => number {
+  let state = seed
+  return n => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return Math.floor((state / 2 ** 32) * n)
+  }
+}
+
+const SCALARS = ['name', 'description', 'num_chunks', 'system_prompt', 'icon_name', 'starter_messages'] as const
+const SETS = ['tool_ids', 'label_ids', 'document_set_ids', 'user_file_ids'] as const
+type Values = Record<string, unknown>
+
+/** A change of some fields; a value may be what stands there already. */
+function randomEdit(pick: (n: number) => number, ids: (field: string) => (number | string)[]): Values {
+  const edit: Values = {}
+  const value = (field: string) => {
+    if (field === 'num_chunks') return pick(3)
+    if (field === 'starter_messages') return pick(3) === 0 ? null : [{ name: 'n', message: `m${pick(2)}` }]
+    return `${field} ${pick(3)}`
+  }
+  for (const field of SCALARS) if (pick(3) === 0) edit[field] = value(field)
+  for (const field of SETS) if (pick(3) === 0) edit[field] = ids(field).filter(() => pick(2) === 0)
+  return edit
+}
+
+const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b)
+
+/** What two changes of one state must give together, or the fields that both change, each to something else. */
+function expectedOf(base: Values, first: Values, second: Values): { values: Values; conflicts: string[] } {
+  const values: Values = { ...base }
+  const conflicts: string[] = []
+  for (const field of SCALARS) {
+    const [a, b] = [first, second].map(edit => (Object.hasOwn(edit, field) ? edit[field] : base[field]))
+    const [isA, isB] = [!same(a, base[field]), !same(b, base[field])]
+    if (isA && isB && !same(a, b)) conflicts.push(field)
+    values[field] = isB ? b : a
+  }
+  for (const field of SETS) {
+    const had = new Set(base[field] as unknown[])
+    const sides = [first, second].map(edit => new Set((edit[field] ?? base[field]) as unknown[]))
+    const all = [...new Set([...had, ...sides.flatMap(side => [...side])])]
+    const stays = (id: unknown) => (had.has(id) ? sides.every(side => side.has(id)) : sides.some(side => side.has(id)))
+    values[field] = all.filter(stays).sort()
+  }
+  return { values, conflicts }
+}
+
+function shown(content: Values): Values {
+  const sets = SETS.map(field => [field, [...(content[field] as unknown[])].sort()])
+  return { ...Object.fromEntries(SCALARS.map(field => [field, content[field]])), ...Object.fromEntries(sets) }
+}
+
+t.test(
+  `${PAIRS_IN_MEMORY} pairs of changes in memory give what both mean in either order, or a conflict that is one`,
+  async t => {
+    const pick = sequence(5)
+    const ids = (field: string) => (field === 'user_file_ids' ? ['a', 'b', 'c'] : [1, 2, 3, 4])
+    const findings: unknown[] = []
+    let conflicting = 0
+    for (let pair = 0; pair < PAIRS_IN_MEMORY && findings.length < 5; pair++) {
+      const base = stateOf({ ...BLANK_AGENT, ...randomEdit(pick, ids) } as PersonaContent)
+      const edits = [randomEdit(pick, ids), randomEdit(pick, ids)] as const
+      const expected = expectedOf({ ...base }, edits[0], edits[1])
+      for (const [first, second] of [edits, [edits[1], edits[0]] as const]) {
+        const stored = decidePersona(base, updateOf(first), null)
+        const before = Object.fromEntries(stored.changes.map(({ field, from }) => [field, from]))
+        const merged = decidePersona(stateOf(stored.content), updateOf(second, before), null)
+        const { conflicts = [] } = merged
+        const isRight =
+          same([...conflicts].sort(), [...expected.conflicts].sort()) &&
+          (conflicts.length > 0 || same(shown({ ...merged.content }), shown(expected.values)))
+        const isAll = same(changedFields(stateOf(stored.content), merged.content), merged.changes)
+        if (!isRight || !isAll)
+          findings.push({ pair, base, first, second, merged: merged.content, conflicts, expected })
+      }
+      if (expected.conflicts.length > 0) conflicting++
+    }
+    t.same(findings, [])
+    t.comment(`${conflicting} of ${PAIRS_IN_MEMORY} pairs conflict`)
+    t.ok(conflicting > PAIRS_IN_MEMORY / 10 && conflicting < PAIRS_IN_MEMORY, 'both kinds occur')
+  },
+)
+
+const ADMIN = { userId: 'u', permission: 'admin', managedGroupIds: [], token: { id: 1 } } as unknown as Caller
+
+function stateOf(content: PersonaContent): PersonaState {
+  const base = { id: 1, version: 1, access: 'owner', tool_bytes: [], recent: [], field_versions: {} }
+  return { ...content, ...base, audit_head: '', read_at_ms: 0, received_ms: 0 } as unknown as PersonaState
+}
+
+function updateOf(fields: Values, base?: Values): PersonaUpdate {
+  const rest = { masked: true, strict: false, merges: base !== undefined, snapshotBytesMax: 2 ** 23, key: NO_KEY }
+  return { fields, caller: ADMIN, base, ...rest } as unknown as PersonaUpdate
+}
+
+t.test(`${PAIRS_THROUGH_HTTP} pairs sent at once: no edit is lost, and who is refused is told the field`, async t => {
+  const pick = sequence(9)
+  const stored: Record<string, (number | string)[]> = {
+    tool_ids: [10, 11, 12],
+    label_ids: [1],
+    document_set_ids: [1, 2],
+  }
+  const randomBody = () => {
+    const { icon_name: _, user_file_ids: __, ...edit } = randomEdit(pick, field => stored[field] ?? [])
+    return edit
+  }
+  const findings: unknown[] = []
+  let refusals = 0
+  for (let pair = 0; pair < PAIRS_THROUGH_HTTP; pair++) {
+    const start = {
+      name: 'name 0',
+      description: 'description 0',
+      num_chunks: 0,
+      system_prompt: 'x',
+      starter_messages: null,
+    }
+    const tag = await set(AGENT, { ...start, tool_ids: [10], label_ids: [1], document_set_ids: [1], user_file_ids: [] })
+    const base = shownAgent((await send(AGENT, {})).json())
+    const [first, second] = [randomBody(), randomBody()]
+    const answers = await Promise.all([
+      send(AGENT, first, { tag, merge: true }),
+      send(AGENT, second, { by: bob, tag, merge: true }),
+    ])
+    const now = shownAgent((await send(AGENT, {})).json())
+    const expected = expectedOf(base, first, second)
+    const statuses = answers.map(({ statusCode }) => statusCode).sort()
+    const refused = answers.find(({ statusCode }) => statusCode === 412)
+    if (refused !== undefined) refusals++
+    const isRight =
+      refused === undefined
+        ? same(statuses, [200, 200]) && expected.conflicts.length === 0 && same(now, shown(expected.values))
+        : same(statuses, [200, 412]) &&
+          same([...refused.json().conflicts].sort(), [...expected.conflicts].sort()) &&
+          same(now, shown(expectedOf(base, refused === answers[0] ? second : first, {}).values))
+    if (!isRight) findings.push({ pair, base, first, second, now, statuses, expected })
+  }
+  t.same(findings.slice(0, 3), [])
+  t.ok(refusals > 0 && refusals < PAIRS_THROUGH_HTTP, `${refusals} of ${PAIRS_THROUGH_HTTP} pairs conflict`)
+})
+
+interface Named {
+  id: number
+}
+
+function shownAgent(agent: Values): Values {
+  const idsOf = (list: unknown) => (list as Named[]).map(({ id }) => id)
+  return shown({
+    ...agent,
+    tool_ids: idsOf(agent.tools),
+    label_ids: idsOf(agent.labels),
+    document_set_ids: idsOf(agent.document_sets),
+  })
+}
