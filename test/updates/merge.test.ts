@@ -213,7 +213,7 @@ t.test(
 const ADMIN = { userId: 'u', permission: 'admin', managedGroupIds: [], token: { id: 1 } } as unknown as Caller
 
 function stateOf(content: PersonaContent): PersonaState {
-  const base = { id: 1, version: 1, access: 'owner', tool_bytes: [], recent: [], field_versions: {} }
+  const base = { id: 1, version: 1, access: 'owner', tool_sizes: [], recent: [], field_versions: {} }
   return { ...content, ...base, audit_head: '', read_at_ms: 0, received_ms: 0 } as unknown as PersonaState
 }
 
