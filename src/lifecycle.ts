@@ -3,7 +3,7 @@ import type { Logger } from 'pino'
 import type { Config } from './config.js'
 import { rootCause, ServerUnfit } from './db/connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind, isAboutConnecting } from './db/connection/sqlstate.js'
-import { migrate, schemaState, schemaSteps } from './db/migrate.js'
+import { migrate, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
 import { connectAdvice } from './db/open.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { Unavailable } from './errors.js'
@@ -170,7 +170,8 @@ export class Lifecycle {
       const detail = `The schema needs at least version ${found.oldestProgram} of this program: update it.`
       return { status: 'unavailable', reason: 'schema_ahead', detail }
     }
-    const detail = `The schema lacks ${found.pending.join(', ')}. Run: agentctl migrate`
+    const { lack, command } = schemaAdvice(found)
+    const detail = `${lack.replace('the', 'The')}. Run: ${command}`
     return { status: 'unavailable', reason: 'schema_behind', detail }
   }
 

@@ -80,10 +80,10 @@ t.test('a migration that fails leaves nothing of itself, and what ran before it'
 t.test('the state of a schema: behind, current, ahead only where the newer migration says so', async t => {
   const { database } = await emptyDatabase(t)
   const state = (version: string) => schemaState(database.db, version)
-  t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES })
+  t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES, isEmpty: true })
   const [first = ''] = NAMES
   await migrate(database.db, { [first]: MIGRATIONS[first] as SchemaStep }) // it is one of the names
-  t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES.slice(1) })
+  t.strictSame(await state('1.0.0'), { kind: 'behind', pending: NAMES.slice(1), isEmpty: false })
   await migrate(database.db)
   t.strictSame(await state('1.0.0'), { kind: 'current' })
 

@@ -205,8 +205,8 @@ t.test('a schema that is behind: the log and agentctl name the command that the 
   const bare = { DATABASE_URL: cluster.url('bare') }
   const service = launched(t, { ...env, ...bare })
   await logged(service, 'schema_behind')
-  t.match(lines(service, 'schema_behind'), [{ level: 40, detail: /lacks 0001_\w+, .*Run: agentctl migrate/ }])
-  t.match(agentctl(['status'], bare), { status: 78, stderr: /run agentctl migrate/ })
+  t.match(lines(service, 'schema_behind'), [{ level: 40, detail: 'The database is empty. Run: agentctl init EMAIL' }])
+  t.match(agentctl(['status'], bare), { status: 78, stderr: /run (npx )?agentctl init EMAIL/ })
   t.equal(agentctl(['migrate'], bare).status, 0)
   await logged(service, '"state":"ready"')
 })

@@ -8,8 +8,8 @@ import { keyStatus } from './keys.js'
 
 const RECENT_CHANGES = 10
 
-/** How things stand, for a human. */
-export async function readStatus(db: Kysely<Database>, ring: KeyRing) {
+/** How things stand, for a human. Without a key ring nothing is known of the keys, which then are null. */
+export async function readStatus(db: Kysely<Database>, ring: KeyRing | null) {
   const { rows } = await sql<{ server: string; size: string; reads_only: boolean }>`
     select current_setting('server_version') as server, pg_size_pretty(pg_database_size(current_database())) as size,
       current_setting('transaction_read_only') = 'on' as reads_only`.execute(db)
@@ -32,7 +32,7 @@ export async function readStatus(db: Kysely<Database>, ring: KeyRing) {
     database: { server: database?.server, size: database?.size, read_only: database?.reads_only },
     schema: await schemaState(db, VERSION),
     counts: counts[0] ?? {},
-    keys: await keyStatus(db, ring),
+    keys: ring === null ? null : await keyStatus(db, ring),
     recent_changes: (await listAudit(db, {}, { limit: RECENT_CHANGES })).map(
       ({ at, kind, subject, number, actor, action, fields }) => ({
         at,

@@ -40,7 +40,8 @@ export const MIGRATIONS: Readonly<Record<string, SchemaStep>> = Object.fromEntri
 
 export type SchemaState =
   | { kind: 'current' }
-  | { kind: 'behind'; pending: string[] }
+  /** `isEmpty`: no step was ever run there. */
+  | { kind: 'behind'; pending: string[]; isEmpty: boolean }
   | { kind: 'ahead'; oldestProgram: string }
 
 /** A number for the lock of `migrate`, without meaning. */
@@ -168,7 +169,17 @@ export async function schemaState(db: Kysely<Database>, version: string, steps =
   const unfit = foreign.filter(oldest => compareVersions(oldest, version) > 0).sort(compareVersions)
   const [oldestProgram] = unfit.reverse()
   if (oldestProgram !== undefined) return { kind: 'ahead', oldestProgram }
-  return pending.length > 0 ? { kind: 'behind', pending } : { kind: 'current' }
+  return pending.length > 0 ? { kind: 'behind', pending, isEmpty: applied.size === 0 } : { kind: 'current' }
+}
+
+/** What a schema that is behind lacks, and the command that mends it. */
+export function schemaAdvice({ pending, isEmpty }: SchemaState & { kind: 'behind' }): {
+  lack: string
+  command: string
+} {
+  return isEmpty
+    ? { lack: 'the database is empty', command: 'agentctl init EMAIL' }
+    : { lack: `the schema lacks ${pending.join(', ')}`, command: 'agentctl migrate' }
 }
 
 /** How many steps the schema has. A statement that reads it along learns for nothing whether somebody has migrated since. */

@@ -72,7 +72,7 @@ t.test('69: the database cannot be reached', async t => {
 
 t.test('78: the configuration is not usable', async t => {
   t.equal((await agentctl(['user', 'list'], { env: { PORT: 'x' } })).status, 78)
-  t.equal((await agentctl(['status'], { env: { SECRET_KEYS: '' } })).status, 78)
+  t.equal((await agentctl(['keys', 'status'], { env: { SECRET_KEYS: '' } })).status, 78)
 })
 
 t.test('config lists the settings also where the environment has a bad one, and names it', async t => {
@@ -239,8 +239,26 @@ t.test('status, config and migrate answer', async t => {
     keys: { current: 'test' },
   })
   t.match((await agentctl(['status'])).stdout, 'recent changes')
+  const withoutKeys = { env: { SECRET_KEYS: '' } }
+  t.match(await agentctl(['status'], withoutKeys), { status: 0, stdout: /keys {6}unknown: .*SECRET_KEYS/ })
+  t.equal(JSON.parse((await agentctl(['status', '--json'], withoutKeys)).stdout).keys, null)
   t.match((await agentctl(['config'])).stdout, 'DATABASE_POOL_SIZE')
   t.same(JSON.parse((await agentctl(['migrate', '--plan', '--json'])).stdout), { pending: [] })
+})
+
+t.test('a hint names the command as it can be typed: npx agentctl where no folder of PATH has it', async t => {
+  const folder = t.testdir({ bin: { agentctl: '' }, node_modules: { '.bin': { agentctl: '' } } })
+  const own = `${folder}/node_modules/.bin`
+  for (const [PATH, typed] of [
+    [`${own}:${folder}/bin`, 'agentctl'],
+    [own, 'npx agentctl'],
+    ['', 'npx agentctl'],
+  ] as const) {
+    const { stderr } = await agentctl(['init', 'bob@example.com'], { env: { PATH } })
+    t.match(stderr, /^agentctl init: there is an administrator already, /m)
+    t.ok(stderr.includes(`: ${typed} token create --for `), PATH)
+    t.ok((await agentctl(['user'], { env: { PATH } })).stderr.startsWith(`See: ${typed} user --help`), PATH)
+  }
 })
 
 t.test('an external database is migrated by command: 78 until then, the plan names the locks', async t => {
@@ -248,7 +266,7 @@ t.test('an external database is migrated by command: 78 until then, the plan nam
   const env = { DATABASE_URL: empty.url }
   const refused = await agentctl(['user', 'list'], { env })
   t.equal(refused.status, 78)
-  t.match(refused.stderr, 'run agentctl migrate')
+  t.match(refused.stderr, /the database is empty: run (npx )?agentctl init EMAIL/)
   t.match(JSON.parse((await agentctl(['migrate', '--plan', '--json'], { env })).stdout).pending[0], {
     migration: '0001_organisation',
     locks: [/\w/],

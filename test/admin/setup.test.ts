@@ -1,3 +1,4 @@
+import { execFileSync, spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -96,7 +97,6 @@ t.test('a shell completes the words of every command, its options and files', as
   const { stdout } = await agentctl({ url: '', args: ['completion', 'bash'] })
   const completed = async (...words: string[]) => {
     const line = `COMP_WORDS=(${words.map(word => `'${word}'`).join(' ')}); COMP_CWORD=${words.length - 1}; _agentctl`
-    const { execFileSync } = await import('node:child_process')
     return execFileSync('bash', ['-c', `${stdout}\n${line}\necho "\${COMPREPLY[@]}"`], { encoding: 'utf8' }).trim()
   }
   t.equal(await completed('agentctl', 'to'), 'token tool')
@@ -107,7 +107,20 @@ t.test('a shell completes the words of every command, its options and files', as
     const words = name.split(' ')
     t.match(await completed('agentctl', ...words), words.at(-1) ?? '')
   }
-  t.match((await agentctl({ url: '', args: ['completion', 'fish'] })).stdout, 'complete -c agentctl')
+})
+
+t.test('fish completes the same words', async t => {
+  const { stdout } = await agentctl({ url: '', args: ['completion', 'fish'] })
+  t.match(stdout, 'complete -c agentctl')
+  if (spawnSync('fish', ['--version']).error !== undefined) {
+    t.comment('there is no fish here: what it makes of this was not seen')
+    return
+  }
+  const completed = (line: string) =>
+    execFileSync('fish', ['--no-config', '-c', `${stdout}\ncomplete -C '${line}'`], { encoding: 'utf8' }).trim()
+  t.equal(completed('agentctl to'), 'token\ntool')
+  t.equal(completed('agentctl token '), 'create\nlist\nrevoke\nrotate', 'no files, where none can stand')
+  t.equal(completed('agentctl token create --for alice@example.com --ex'), '--expires')
 })
 
 t.test('schema: every object is closed, every list of a document is in it', async t => {

@@ -1,5 +1,5 @@
 import { type Config, readConfig } from '../../config.js'
-import { migrate, schemaState } from '../../db/migrate.js'
+import { migrate, schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import type { ServiceDatabase } from '../../db/transaction.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
@@ -8,6 +8,7 @@ import { openVault, type Vault } from '../../secrets/vault.js'
 import type { Actor } from '../../updates/audit.js'
 import { VERSION } from '../../version.js'
 import { operatorActor } from '../operator.js'
+import { withProgramName } from '../program-name.js'
 import { Progress } from '../progress.js'
 import { Refusal } from '../refusal.js'
 import { type Cell, harmlessLines, jsonText, type Piece, rendered, tableLines } from '../terminal.js'
@@ -164,7 +165,7 @@ export class Call {
 
   /** A remark to standard error. */
   remark(text: string): void {
-    this.output.remark(harmlessLines(text))
+    this.output.remark(harmlessLines(withProgramName(text, this.env)))
   }
 
   /**
@@ -203,8 +204,10 @@ export class Call {
       await migrate(database.db)
       state = await schemaState(database.db, VERSION)
     }
-    if (state.kind === 'behind')
-      throw new NotConfigured(`the schema lacks ${state.pending.join(', ')}: run agentctl migrate`)
+    if (state.kind === 'behind') {
+      const { lack, command } = schemaAdvice(state)
+      throw new NotConfigured(`${lack}: run ${command}`)
+    }
     if (state.kind === 'ahead')
       throw new NotConfigured(`the schema needs at least version ${state.oldestProgram} of this program: update it`)
     return database

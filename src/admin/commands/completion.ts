@@ -39,9 +39,12 @@ function followers(commands: readonly Command[]): Map<string, Set<string>> {
 function scriptOf(shell: (typeof SHELLS)[number], next: ReadonlyMap<string, ReadonlySet<string>>): string {
   const rows = [...next].map(([before, words]) => [before, [...words].sort().join(' ')] as const)
   if (shell === 'fish') {
-    const lines = rows.map(
-      ([before, words]) => `complete -c agentctl -n 'test (__agentctl_words) = "${before}"' -a '${words}'`,
-    )
+    const lines = rows.map(([before, words]) => {
+      // Behind a whole command its arguments may stand, files too; where a word of a command must follow, nothing else can.
+      return words.includes('--help')
+        ? `complete -c agentctl -n 'string match -q -- "${before} *" (__agentctl_words)" "' -a '${words}'`
+        : `complete -c agentctl -f -n 'test (__agentctl_words) = "${before}"' -a '${words}'`
+    })
     return [FISH_WORDS, ...lines].join('\n')
   }
   const cases = rows.map(([before, words]) => `      "${before}") words="${words}" ;;`)

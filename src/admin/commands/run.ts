@@ -13,6 +13,7 @@ import { InvalidRequest, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { PartlyApplied } from '../apply.js'
+import { withProgramName } from '../program-name.js'
 import { placeText, Refusal } from '../refusal.js'
 import { harmlessLines } from '../terminal.js'
 import { agentCommands } from './agents.js'
@@ -60,9 +61,11 @@ export async function run(
     }
   } catch (error) {
     const { message, status } = explained(error, env)
-    if (status === EXIT.usage) output.remark(`See: ${['agentctl', name, '--help'].filter(Boolean).join(' ')}`)
+    const help = ['agentctl', name, '--help'].filter(Boolean).join(' ')
+    if (status === EXIT.usage) output.remark(`See: ${withProgramName(help, env)}`)
     // The reason stands last, where the eye is.
-    output.remark(harmlessLines(`${['agentctl', name].filter(Boolean).join(' ')}: ${message}`))
+    const hint = withProgramName(message, env)
+    output.remark(harmlessLines(`${['agentctl', name].filter(Boolean).join(' ')}: ${hint}`))
     return status
   }
 }

@@ -1,6 +1,8 @@
 import { describeSettings, InvalidConfiguration, readConfig } from '../../config.js'
 import { describeServer } from '../../db/connection/database-server.js'
 import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
+import { KeyRingMissing } from '../../secrets/configured-ring.js'
+import type { KeyRing } from '../../secrets/key-ring.js'
 import { VERSION } from '../../version.js'
 import { readFailures } from '../failures.js'
 import { createUser, firstAdministrator } from '../people.js'
@@ -139,8 +141,18 @@ async function migrateCommand(call: Call): Promise<number | undefined> {
   return undefined
 }
 
+/** The key ring, or why there is none: everything else can be said without it. */
+async function ringOrReason(call: Call): Promise<KeyRing | string> {
+  try {
+    return await call.ring()
+  } catch (error) {
+    if (error instanceof KeyRingMissing) return error.message
+    throw error
+  }
+}
+
 async function statusCommand(call: Call): Promise<undefined> {
-  const ring = await call.ring()
+  const ring = await ringOrReason(call)
   const { description, database } = await call.rawDatabase()
   const services = await Promise.all(
     runningServices(call.config, call.env).map(async url => ({
@@ -151,7 +163,7 @@ async function statusCommand(call: Call): Promise<undefined> {
   const shown = services.filter(({ recent_errors }) => recent_errors !== null)
   const errors = shown.flatMap(({ recent_errors }) => recent_errors ?? [])
   const status = {
-    ...(await readStatus((await call.database()).db, ring)),
+    ...(await readStatus((await call.database()).db, typeof ring === 'string' ? null : ring)),
     server: database.server ? describeServer(database.server) : null,
     services: shown.map(({ url }) => url),
     recent_errors: shown.length === 0 ? null : errors,
@@ -167,7 +179,8 @@ async function statusCommand(call: Call): Promise<undefined> {
   call.print('')
   call.printTable(Object.entries(status.counts).map(([what, count]) => [what.replaceAll('_', ' '), count]))
   call.print('')
-  printKeys(call, status.keys)
+  if (status.keys === null) call.print(`keys      unknown: ${ring}`)
+  else printKeys(call, status.keys)
   call.print('')
   call.print('recent errors')
   if (status.recent_errors === null) {
