@@ -19,9 +19,11 @@ import {
   VersionNotFound,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
+import { nearestName } from '../schema/nearest-name.js'
+import { isJsonObject } from '../schema/vocabulary.js'
 import type { ErrorCode } from './error-codes.js'
 import { faultsOfAllParts } from './validation.js'
-import { warningHeader } from './warnings.js'
+import { misspeltFieldWarning, warningHeader } from './warnings.js'
 
 /** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
 interface ErrorAnswer {
@@ -47,7 +49,9 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
     const faults = faultsOfAllParts(error, request)
-    if (lacksMask(faults, request)) reply.header('warning', warningHeader([MASK_HINT]))
+    const hints = [...(lacksMask(faults, request) ? [MASK_HINT] : []), ...misspeltFields(faults, request)]
+    const warning = warningHeader(hints)
+    if (warning !== undefined) reply.header('warning', warning)
     reply
       .code(422)
       .type('application/json')
@@ -61,6 +65,7 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
   sendError(request, reply, answer)
 }
 
+const MISSPELT_FIELDS_MAX = 20
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
 
 /** Whether required fields are missing which a mask would let be absent: the body of 422 is the contract's, so a header says it. */
@@ -68,6 +73,19 @@ function lacksMask(faults: readonly Fault[], { routeOptions, query }: FastifyReq
   const { properties = {} } = (routeOptions.schema?.querystring ?? {}) as Partial<TObject> // the schemas of routes are ours
   if (!Object.hasOwn(properties, 'update_mask') || Object.hasOwn(query as object, 'update_mask')) return false
   return faults.some(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
+}
+
+/** Fields of the body that are not known where one with nearly that name is missing: a 422 can name a place only for what is missing. */
+function misspeltFields(faults: readonly Fault[], { routeOptions, body }: FastifyRequest): string[] {
+  const { properties = {} } = (routeOptions.schema?.body ?? {}) as Partial<TObject> // as above
+  const missing = faults.filter(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
+  const names = missing.map(({ loc }) => String(loc[1]))
+  const unknown =
+    names.length === 0 || !isJsonObject(body) ? [] : Object.keys(body).filter(name => !Object.hasOwn(properties, name))
+  return unknown.slice(0, MISSPELT_FIELDS_MAX).flatMap(name => {
+    const nearest = nearestName(name, names)
+    return nearest === undefined ? [] : [misspeltFieldWarning(name, nearest)]
+  })
 }
 
 /** Sends an error in the one shape that everything but 422 has. */

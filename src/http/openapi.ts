@@ -193,7 +193,7 @@ const ERROR_HEADERS: { [status in ErrorStatus]?: object } = {
 export function invalidResponse(of: string) {
   const headers = {
     warning: text(
-      'What helps: how to change single fields, when required ones are missing and there is no `update_mask`.',
+      'What helps: how to change single fields, when required ones are missing and there is no `update_mask`; the field that a misspelt one means.',
     ),
     ...rateLimitHeaders,
     ...everyAnswer,

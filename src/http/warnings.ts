@@ -22,6 +22,10 @@ export function unknownFieldWarning(loc: Loc): string {
   return `unknown field ${shortened(loc.join('.'))} ignored`
 }
 
+export function misspeltFieldWarning(name: string, nearest: string): string {
+  return `unknown field ${shortened(name)}: did you mean ${nearest}?`
+}
+
 export function outsideMaskWarning(name: string): string {
   return `field ${shortened(name)} is outside the update_mask and was ignored`
 }

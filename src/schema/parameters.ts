@@ -1,6 +1,7 @@
 import { Kind, type SchemaOptions, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
 import { fault, notOneOf } from './faults.js'
+import { nearestName } from './nearest-name.js'
 
 /*
  * Parameters of a path, a query or a header. They come as text: each kind says what the document shows of it and how its
@@ -82,7 +83,7 @@ export function parseFlag(text: string, loc: Loc): Parsed<boolean> {
 export function parseMask(text: string, body: TObject, loc: Loc): Parsed<string[]> {
   if (text.trim() === '') return { value: [] }
   const unknown = [...namesIn(text)].filter(name => !Object.hasOwn(body.properties, name))
-  if (unknown.length > 0) return { faults: unknown.map(name => notAField(name, loc)) }
+  if (unknown.length > 0) return { faults: unknown.map(name => notAField(name, body, loc)) }
   return { value: fieldsNamedIn(text, body) }
 }
 
@@ -146,7 +147,10 @@ function namesIn(mask: string): Set<string> {
   return new Set(mask.split(',').map(name => name.trim()))
 }
 
-function notAField(name: string, loc: Loc): Fault {
+function notAField(name: string, body: TObject, loc: Loc): Fault {
   const shown = name.length > shownNameLimit ? `${name.slice(0, shownNameLimit)}...` : name
-  return { loc, msg: `Input should be names of fields, separated by commas; '${shown}' is no field`, type: 'enum' }
+  const nearest = nearestName(name, Object.keys(body.properties))
+  const advice = nearest === undefined ? '' : `: did you mean '${nearest}'?`
+  const msg = `Input should be names of fields, separated by commas; '${shown}' is not a field${advice}`
+  return { loc, msg, type: 'enum' }
 }

@@ -50,7 +50,12 @@ t.test('422 for each unknown name in a mask', async t => {
   t.ok(parsed.faults.every(({ loc, type }) => loc.join() === 'query,update_mask' && type === 'enum'))
   t.strictSame(
     parsed.faults.map(({ msg }) => msg.slice(msg.indexOf(';') + 2)),
-    ["'nmae' is no field", "'' is no field", "'constructor' is no field", `'${'x'.repeat(64)}...' is no field`],
+    [
+      "'nmae' is not a field: did you mean 'name'?",
+      "'' is not a field",
+      "'constructor' is not a field",
+      `'${'x'.repeat(64)}...' is not a field`,
+    ],
   )
 })
 

@@ -93,10 +93,32 @@ t.test('the rules of the mask itself', async t => {
         [['body', 'description'], 'string_type'],
       ],
     )
-    t.match(answer.json().detail[0].msg, /'nam'/)
+    t.match(answer.json().detail[0].msg, /'nam' is not a field: did you mean 'name'\?$/)
+  })
+  t.test('422 a field that the mask names is missing: the header says which of the body was meant', async t => {
+    const answer = await send('?update_mask=description,tool_ids', {
+      descripton: 'x',
+      toolids: [],
+      ['x'.repeat(70)]: 1,
+    })
+    t.equal(answer.statusCode, 422)
+    t.same(answer.json().detail, [
+      { loc: ['body', 'description'], msg: 'Field required', type: 'missing' },
+      { loc: ['body', 'tool_ids'], msg: 'Field required', type: 'missing' },
+    ])
+    t.same(warningsOf(answer), [
+      'unknown field descripton: did you mean description?',
+      'unknown field toolids: did you mean tool_ids?',
+    ])
+    const whole = await send('', { nmae: 'x' })
+    t.same(warningsOf(whole), [
+      'to change single fields, name them in update_mask, such as ?update_mask=name',
+      'unknown field nmae: did you mean name?',
+    ])
+    t.same(warningsOf(await send('?update_mask=name', { other: 1 })), [], 'nothing is near')
   })
   for (const name of ['id', 'is_visible', 'owner', '*', 'name;description', 'Name', '__proto__', 'constructor']) {
-    t.test(`422 ${name} is no field`, async t => {
+    t.test(`422 ${name} is not a field`, async t => {
       const answer = await send(`?update_mask=${encodeURIComponent(name)}`, { name: 'x' })
       t.equal(answer.statusCode, 422)
       t.same(
