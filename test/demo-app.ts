@@ -21,8 +21,8 @@ interface WithTeardown {
 export interface DemoApp {
   app: FastifyInstance
   database: ServiceDatabase
-  /** Of the administrator; of somebody who may edit nothing; of an administrator's token that demands If-Match; none. */
-  tokens: { admin: string; reader: string; careful: string; nobody: undefined }
+  /** Of the administrator; of somebody who may edit nothing; the administrator's that demands If-Match, and is bound to agent 2; none. */
+  tokens: { admin: string; reader: string; careful: string; bound: string; nobody: undefined }
 }
 
 /** Builds it with `settings` over the defaults on a database of its own; both end with the test. */
@@ -36,7 +36,8 @@ export async function demoApp(t: WithTeardown, settings: Record<string, string> 
   const { token: admin } = demo
   const { token: reader } = await createToken(database.db, { email: 'manager@example.com', scopes: ['basic'] })
   const { token: careful } = await createToken(database.db, { email: 'admin@example.com', requireIfMatch: true })
-  return { app, database, tokens: { admin, reader, careful, nobody: undefined } }
+  const { token: bound } = await createToken(database.db, { email: 'admin@example.com', personaIds: [2] })
+  return { app, database, tokens: { admin, reader, careful, bound, nobody: undefined } }
 }
 
 /** The application over the database of `url`, not started: it serves nothing until `service.start`. */

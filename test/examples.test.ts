@@ -12,9 +12,9 @@ interface Example {
   /** A GET has none. */
   body?: unknown
   /** Who calls; an administrator unless another is named. */
-  as?: 'admin' | 'reader' | 'careful' | 'nobody'
+  as?: 'admin' | 'reader' | 'careful' | 'bound' | 'nobody'
   /** Where; the demo organisation unless another is named. */
-  at?: 'demo' | 'limited' | 'unreachable' | 'broken'
+  at?: 'demo' | 'limited' | 'small' | 'unreachable' | 'broken'
 }
 
 const DEFINITION = {
@@ -133,6 +133,19 @@ const EXAMPLES: Example[] = [
     path: '/persona/4711',
   },
   {
+    file: 'read_persona-unchanged',
+    about: 'The caller has the agent as it is.',
+    method: 'GET',
+    path: '/persona/1',
+    headers: { 'if-none-match': '*' },
+  },
+  {
+    file: 'read_persona-invalid',
+    about: 'A name where an id stands.',
+    method: 'GET',
+    path: '/persona/travel',
+  },
+  {
     file: 'read_tool',
     about: 'The tool as it is, its header values as masks.',
     method: 'GET',
@@ -143,6 +156,26 @@ const EXAMPLES: Example[] = [
     about: 'No such tool.',
     method: 'GET',
     path: '/tool/4711',
+  },
+  {
+    file: 'read_tool-unchanged',
+    about: 'The caller has the tool as it is.',
+    method: 'GET',
+    path: '/tool/1',
+    headers: { 'if-none-match': '*' },
+  },
+  {
+    file: 'read_tool-invalid',
+    about: 'A name where an id stands.',
+    method: 'GET',
+    path: '/tool/weather',
+  },
+  {
+    file: 'any_operation-bound',
+    about: 'The token is bound to another agent.',
+    method: 'GET',
+    path: '/persona/1',
+    as: 'bound',
   },
   {
     file: 'update_custom_tool-stale',
@@ -331,6 +364,13 @@ const EXAMPLES: Example[] = [
     body: { name: 'Travel desk' },
   },
   {
+    file: 'any_operation-snapshot_too_large',
+    about: 'An answer beyond the limit of the service.',
+    method: 'GET',
+    path: '/persona/1',
+    at: 'small',
+  },
+  {
     file: 'any_operation-rate_limited',
     about: 'More requests than the limit of the token allows.',
     method: 'PATCH',
@@ -371,7 +411,14 @@ t.test('the examples of the OpenAPI folder are what the service answers', async 
   const unreachable = { ...here, ...(await serviceOn(t, UNREACHABLE)) }
   const broken = await exampleApp(t)
   await sql`alter table persona rename column name to name_is_gone`.execute(broken.database.db)
-  const places = { limited, unreachable, broken }
+  const small = await exampleApp(t, { SNAPSHOT_BYTES_MAX: String(2 ** 20) })
+  await small.app.inject({
+    method: 'PUT',
+    url: '/admin/tool/custom/1',
+    headers: { authorization: `Bearer ${small.tokens.admin}`, 'content-type': 'application/json' },
+    payload: JSON.stringify({ definition: { ...DEFINITION, 'x-long': 'x'.repeat(2 ** 20) } }),
+  })
+  const places = { limited, small, unreachable, broken }
   for (const example of EXAMPLES) {
     if (example.at !== undefined && example.at !== 'demo') await play(t, example, places[example.at])
   }
@@ -406,7 +453,7 @@ async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'a
     answer: {
       status: answer.statusCode,
       headers: Object.fromEntries(shown.map(name => [name, answer.headers[name]])),
-      body: answer.json(),
+      body: answer.body === '' ? null : answer.json(),
     },
   }
   matchesGolden(t, `openapi/examples/${file}.json`, `${steady(JSON.stringify(played, null, 2))}\n`)
