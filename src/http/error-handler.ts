@@ -20,9 +20,8 @@ import {
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
 import { nearestName } from '../schema/nearest-name.js'
-import { isJsonObject } from '../schema/vocabulary.js'
 import type { ErrorCode } from './error-codes.js'
-import { faultsOfAllParts } from './validation.js'
+import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { misspeltFieldWarning, warningHeader } from './warnings.js'
 
 /** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
@@ -76,12 +75,12 @@ function lacksMask(faults: readonly Fault[], { routeOptions, query }: FastifyReq
 }
 
 /** Fields of the body that are not known where one with nearly that name is missing: a 422 can name a place only for what is missing. */
-function misspeltFields(faults: readonly Fault[], { routeOptions, body }: FastifyRequest): string[] {
-  const { properties = {} } = (routeOptions.schema?.body ?? {}) as Partial<TObject> // as above
+function misspeltFields(faults: readonly Fault[], request: FastifyRequest): string[] {
+  const { properties = {} } = (request.routeOptions.schema?.body ?? {}) as Partial<TObject> // as above
   const missing = faults.filter(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
   const names = missing.map(({ loc }) => String(loc[1]))
-  const unknown =
-    names.length === 0 || !isJsonObject(body) ? [] : Object.keys(body).filter(name => !Object.hasOwn(properties, name))
+  if (names.length === 0) return []
+  const unknown = fieldsOfInvalidBody(request).filter(name => !Object.hasOwn(properties, name))
   return unknown.slice(0, MISSPELT_FIELDS_MAX).flatMap(name => {
     const nearest = nearestName(name, names)
     return nearest === undefined ? [] : [misspeltFieldWarning(name, nearest)]

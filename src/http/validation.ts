@@ -4,6 +4,7 @@ import { type Fault, InvalidRequest } from '../errors.js'
 import { BodyCheck } from '../schema/body-check.js'
 import { fault } from '../schema/faults.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../schema/parameters.js'
+import { isJsonObject } from '../schema/vocabulary.js'
 import { type ReceivedBody, UnparsedBody } from './body-parser.js'
 import { prefersStrict } from './parameters.js'
 
@@ -69,6 +70,13 @@ export function faultsOfAllParts(error: InvalidRequest, request: FastifyRequest)
   const alone = invalid.find(({ standsAlone }) => standsAlone)
   if (alone !== undefined) return alone.faults
   return ANSWERED.flatMap(part => invalid.find(found => found.part === part)?.faults ?? [])
+}
+
+/** The names of the fields of a body that its schema refuses; none of one that is not an object. */
+export function fieldsOfInvalidBody({ body }: FastifyRequest): string[] {
+  const { parsed } = (body ?? {}) as Partial<ReceivedBody> // as the parser made it: only a valid body takes its place
+  if (parsed === undefined || parsed instanceof UnparsedBody || parsed.kind !== 'value') return []
+  return isJsonObject(parsed.value) ? Object.keys(parsed.value) : []
 }
 
 function invalidPart(part: Part, request: FastifyRequest): InvalidPart | undefined {

@@ -252,19 +252,24 @@ t.test('drop=unsupported: operations whose body is not JSON are left out and nam
   const form = { content: { 'multipart/form-data': { schema: {} } } }
   const definition = document({
     paths: {
-      '/x': { get: operation, post: { ...operation, operationId: 'p', requestBody: form } },
+      '/x': { get: operation, post: { requestBody: form } },
       '/y': { put: { ...operation, operationId: 'y', requestBody: { $ref: '#/components/requestBodies/F' } } },
     },
     components: { requestBodies: { F: form } },
   })
   const kept = completeDefinition(definition)
-  t.same([kept.edits, kept.dropped, kept.check.ok], [[], [], false])
+  t.same(editsOf(kept), [
+    'add operation_id_added at paths /x post operationId',
+    'add summary_added at paths /x post summary',
+  ])
+  t.same([kept.dropped, kept.check.ok], [[], false])
   const dropped = completeDefinition(definition, { dropsUnsupported: true })
   t.ok(dropped.check.ok)
   t.same(dropped.dropped, [
     { method: 'post', path: '/x', msg: 'its body is multipart/form-data: a model sends JSON only' },
     { method: 'put', path: '/y', msg: 'its body is multipart/form-data: a model sends JSON only' },
   ])
+  // What is left out is not repaired before.
   t.same(editsOf(dropped), ['remove operation_dropped at paths /x post', 'remove operation_dropped at paths /y put'])
 })
 

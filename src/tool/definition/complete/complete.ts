@@ -144,9 +144,12 @@ class Repair {
   *mend(faults: readonly Fault[]): Generator<void, boolean> {
     const { edits } = this.document
     const before = edits.length
-    // What may be taken out of a list comes last, and from the end, so that it moves nothing that another repair means.
-    const mayRemove = (fault: Fault) => REMOVING.has(fault.type)
-    const inOrder = [...faults.filter(each => !mayRemove(each)), ...faults.filter(mayRemove).reverse()]
+    // An operation that is left out needs no other repair: bodies come first. What may be taken out of a list comes last, and from
+    // the end, so that it moves nothing that another repair means.
+    const turnOf = ({ type }: Fault) =>
+      type === 'request_body_media_type_unsupported' ? 0 : REMOVING.has(type) ? 2 : 1
+    const inTurn = (turn: number) => faults.filter(fault => turnOf(fault) === turn)
+    const inOrder = [...inTurn(0), ...inTurn(1), ...inTurn(2).reverse()]
     for (const [i, fault] of inOrder.entries()) {
       if (edits.length >= MOST_EDITS) break
       if (i % REPAIRS_A_STEP === 0) yield
