@@ -1,7 +1,8 @@
+import { createHash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { checkDefinition, checkDefinitionInSlices } from '../../src/tool/definition/index.js'
+import { checkDefinition, checkDefinitionInSlices, toFunctions } from '../../src/tool/definition/index.js'
 
 /** A document made for this check, with its exact answer. */
 interface MadeCase {
@@ -15,6 +16,15 @@ interface MadeCase {
 interface RealCase {
   file: string
   recommended: { verdict: 'accept' | 'reject'; methods: number | null; types: string[] | null }
+}
+
+/** A document that was accepted before names in any script were: what it gave then, as the beginning of the SHA-256 of its JSON. */
+interface AcceptedBefore {
+  file: string
+  methods: string
+  functions: string
+  /** Why its functions are others since. */
+  changed?: string
 }
 
 const fixtures = fileURLToPath(new URL('../../../test/fixtures/', import.meta.url))
@@ -69,4 +79,18 @@ t.test('real documents: recommended verdict, number of methods, set of fault typ
     if (check.ok) t.equal(check.methods.length, recommended.methods, file)
     t.same(await checkDefinitionInSlices(definition, { sliceMs: 0 }), check, `${file} in slices`)
   }
+})
+
+t.test('what was accepted before gives the same methods and functions, byte for byte', async t => {
+  const hashOf = (value: unknown) => createHash('sha256').update(JSON.stringify(value)).digest('hex').slice(0, 16)
+  let count = 0
+  for (const { file, methods, functions } of read(`${fixtures}accepted-before.json`) as AcceptedBefore[]) {
+    const path = file.startsWith('faults/') ? fixtures + file : shared + file
+    if (!existsSync(path)) continue
+    count++
+    const definition = read(path)
+    const check = checkDefinition(definition)
+    t.same([check.ok && hashOf(check.methods), hashOf(toFunctions(definition))], [methods, functions], file)
+  }
+  t.ok(count >= 20, `${count} documents`)
 })

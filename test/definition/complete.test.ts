@@ -8,6 +8,7 @@ import {
   completeDefinitionInSlices,
   toFunctions,
 } from '../../src/tool/definition/index.js'
+import { applied } from './applied.js'
 
 type Json = Record<string, unknown>
 
@@ -26,20 +27,6 @@ function document(more: Json = {}): Json {
 
 function editsOf({ edits }: Completion): string[] {
   return edits.map(edit => `${edit.op} ${edit.type} at ${edit.path.join(' ')}`.trim())
-}
-
-/** The definition with the edits applied one after the other, by another reading of what an edit is. */
-function applied(definition: unknown, { edits }: Completion): unknown {
-  const copy = structuredClone(definition) as Json
-  for (const { op, path, value } of edits) {
-    let holder: Json = copy
-    for (const key of path.slice(0, -1)) holder = holder[key] as Json
-    const key = path.at(-1) as string
-    if (op !== 'remove') holder[key] = structuredClone(value)
-    else if (Array.isArray(holder)) holder.splice(Number(key), 1)
-    else delete holder[key]
-  }
-  return copy
 }
 
 const repaired: [string, Json, string[], Json?][] = [

@@ -1,4 +1,5 @@
 import { createRequire } from 'node:module'
+import { isDeepStrictEqual } from 'node:util'
 import fc from 'fast-check'
 import t from 'tap'
 import { InvalidRequest, type Loc } from '../../src/errors.js'
@@ -6,8 +7,10 @@ import {
   checkDefinition,
   checkDefinitionInSlices,
   compareDefinitions,
+  completeDefinition,
   toFunctions,
 } from '../../src/tool/definition/index.js'
+import { applied } from './applied.js'
 
 type Json = Record<string, unknown>
 
@@ -363,6 +366,37 @@ t.test('one mutation: the methods stay right, or a fault stands at its place or 
     { numRuns: 3000 },
   )
   t.ok(refused > 300, `${refused} mutations were refused`)
+})
+
+t.test('repairs: what is completed is accepted, differs at the listed edits only, and needs no more', async t => {
+  let repaired = 0
+  const damage = fc.array(fc.tuple(fc.nat(), fc.oneof(fc.constant(REMOVED), replacement)), {
+    minLength: 1,
+    maxLength: 3,
+  })
+  const options = { server: 'https://given.example.com', dropsUnsupported: true }
+  fc.assert(
+    fc.property(validDocument, damage, ({ definition: original }, mutations) => {
+      const definition = structuredClone(original)
+      for (const [pick, how] of mutations) {
+        const places = placesOf(definition)
+        mutate(definition, places[pick % places.length] as Loc, how === REMOVED ? how : structuredClone(how))
+      }
+      const given = structuredClone(definition)
+      const completed = completeDefinition(definition, options)
+      if (!isDeepStrictEqual(definition, given)) throw new Error('what was given was changed')
+      if (!isDeepStrictEqual(applied(given, completed), completed.definition))
+        throw new Error(`it differs elsewhere: ${JSON.stringify(completed.edits)}`)
+      if (!isDeepStrictEqual(completed.check, checkDefinition(completed.definition)))
+        throw new Error('the answer is not what the check says')
+      if (!completed.check.ok) return
+      if (completed.edits.length > 0) repaired++
+      const { edits } = completeDefinition(completed.definition, options)
+      if (edits.length > 0) throw new Error(`completed again: ${JSON.stringify(edits)}`)
+    }),
+    { numRuns: 500 },
+  )
+  t.ok(repaired > 10, `${repaired} definitions were repaired`)
 })
 
 t.test('any JSON: never throws, every loc resolves or its parent does, the answer is small', async t => {

@@ -155,6 +155,8 @@ class Repair {
       if (i % REPAIRS_A_STEP === 0) yield
       yield* this.mendOne(fault, fault.loc.slice(this.options.at.length))
     }
+    // A repair may have made a relative server of what was none.
+    this.resolveRelativeServer()
     return edits.length > before
   }
 
