@@ -68,8 +68,15 @@ function open(url: string): ServiceDatabase {
   return openUrl(url, readConfig({ DATABASE_POOL_SIZE: '20' }))
 }
 
+let hashed: string | undefined
+
 /** What the template's content may depend on: the document, the migrations, and the whole program that applies it. */
 function contentHash(): string {
+  hashed ??= hashOfContent()
+  return hashed
+}
+
+function hashOfContent(): string {
   const hash = createHash('sha256').update(readFileSync(worldFile()))
   for (const folder of ['migrations', 'src']) {
     const names = readdirSync(join(BUILD, folder), { recursive: true, encoding: 'utf8' })
