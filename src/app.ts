@@ -12,6 +12,7 @@ import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { registerGate } from './http/gate.js'
 import { registerHealth } from './http/health.js'
+import { registerLargeAnswers } from './http/large-answer.js'
 import { countBytes, registerLimits } from './http/limits.js'
 import { registerRequestLog, requestLogger } from './http/logging.js'
 import { registerMatchedRoute } from './http/matched-route.js'
@@ -99,6 +100,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     if (failureLimit === undefined || !(error instanceof NotAuthenticated)) return handleError(error, request, reply)
     return failureLimit(error, request, reply).then(limited => handleError(limited, request, reply))
   })
+  registerLargeAnswers(app)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
   const readiness = singleFlight(() => service.readiness())
   metrics.watch(app, {

@@ -180,6 +180,7 @@ export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // 
 
 export const UNAVAILABLE_REASONS = [
   'database_unreachable',
+  'database_full',
   'schema_behind',
   'schema_ahead',
   'key_missing',

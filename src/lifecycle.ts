@@ -36,6 +36,8 @@ export interface StartupOptions {
   /** Whether this process brings the schema up to date before it serves. */
   migrates: boolean
   log: Logger
+  /** Whether the disk of the embedded server, if that is the one, is full. */
+  isDiskFull?: () => boolean
 }
 
 /**
@@ -53,12 +55,9 @@ export class Lifecycle {
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
   /** The check of the database that is under way, and whether it has an answer to its questions already. */
   #probing: { answer: Promise<Readiness>; startedAt: number; isAnswered: boolean } | undefined
-  readonly #unreachable: Readiness
 
   constructor(options: StartupOptions) {
     this.#options = options
-    const detail = `The database does not answer: ${connectAdvice(options.config.database.url)}.`
-    this.#unreachable = { status: 'unavailable', reason: 'database_unreachable', detail }
   }
 
   /**
@@ -122,6 +121,17 @@ export class Lifecycle {
     this.#draining = true
   }
 
+  get #unreachable(): Readiness {
+    if (this.#options.isDiskFull?.()) return DISK_FULL
+    const detail = `The database does not answer: ${connectAdvice(this.#options.config.database.url)}.`
+    return { status: 'unavailable', reason: 'database_unreachable', detail }
+  }
+
+  /** A server without space starts, and lets nobody in. */
+  #whyUnreachable(error: unknown): Readiness {
+    return classifyDatabaseError(error).kind === 'disk_full' ? DISK_FULL : this.#unreachable
+  }
+
   async #tryToServe(): Promise<boolean> {
     const { database, ring, log } = this.#options
     try {
@@ -140,7 +150,7 @@ export class Lifecycle {
       if (error instanceof SecretCorrupt || error instanceof ServerUnfit) throw error
       log.debug({ err: error }, 'the database cannot be used yet')
       this.#wait(error)
-      this.#note(this.#unreachable)
+      this.#note(this.#whyUnreachable(error))
       return false
     }
   }
@@ -196,7 +206,7 @@ export class Lifecycle {
       return (await this.#whyNoWrites()) ?? (lacksKeys ? KEY_MISSING : { status: 'ready' })
     } catch (error) {
       this.#options.log.warn({ err: error }, 'the readiness check could not reach the database')
-      return this.#unreachable
+      return this.#whyUnreachable(error)
     } finally {
       this.#probing = undefined
     }
@@ -209,8 +219,7 @@ export class Lifecycle {
       return undefined
     } catch (error) {
       this.#options.log.warn({ err: error }, 'the readiness check could not store anything in the database')
-      const detail = NO_WRITES[classifyDatabaseError(error).kind]
-      return detail === undefined ? UNCONFIRMED : { ...UNCONFIRMED, detail }
+      return NO_WRITES[classifyDatabaseError(error).kind] ?? UNCONFIRMED
     }
   }
 
@@ -243,9 +252,18 @@ const UNCONFIRMED: Readiness & { status: 'unavailable' } = {
   detail: 'The database answers and does not confirm changes: see whether its standby is there and its disk has space.',
 }
 
-const NO_WRITES: Partial<Record<DatabaseErrorKind, string>> = {
-  read_only: 'The database accepts no changes: it is a standby, was deposed, or is set to read only.',
-  disk_full: 'The database has no space left for changes: its disk is full.',
+const DISK_FULL: Readiness = {
+  status: 'unavailable',
+  reason: 'database_full',
+  detail: 'The database has no space left: its disk is full. Make space there; nothing else is to be done.',
+}
+
+const NO_WRITES: Partial<Record<DatabaseErrorKind, Readiness>> = {
+  read_only: {
+    ...UNCONFIRMED,
+    detail: 'The database accepts no changes: it is a standby, was deposed, or is set to read only.',
+  },
+  disk_full: DISK_FULL,
 }
 
 const KEY_MISSING: Readiness = {

@@ -14,19 +14,21 @@ import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig } from './config.js'
 import { ServerUnfit } from './db/connection/database-error.js'
 import { describeServer } from './db/connection/database-server.js'
-import { EmbeddedUnavailable } from './db/embedded/embedded.js'
+import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { traced } from './http/tracing.js'
 import { Lifecycle } from './lifecycle.js'
 import { SecretCorrupt } from './secrets/cipher.js'
-import { configuredKeyRing, KeyRingMissing } from './secrets/configured-ring.js'
+import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
 /** sysexits.h: the configuration is not usable. */
 const EXIT_CONFIGURATION = 78
+/** sysexits.h: what is needed is not there now; whoever supervises the process starts it again. */
+const EXIT_UNAVAILABLE = 69
 
 const PRUNE_INTERVAL_MS = 3_600_000
 
@@ -53,7 +55,9 @@ async function main(): Promise<void> {
     (line, level) => log[level ?? 'info'](line),
   )
   const migrates = opened.embedded !== null || config.database.migrateOnStart
-  const service = new Lifecycle({ config, version: VERSION, database: opened.database, ring, migrates, log })
+  const { database, embedded } = opened
+  const isDiskFull = () => embedded?.isDiskFull() ?? false
+  const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log, isDiskFull })
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
   const metricsPort = await showMetrics(metrics, config, log)
@@ -191,6 +195,9 @@ async function welcome(
 }
 
 function explain(error: unknown): { message: string; code: number } {
+  if (error instanceof EmbeddedDiskFull || error instanceof KeyFileDiskFull) {
+    return { message: error.message, code: EXIT_UNAVAILABLE }
+  }
   if (
     error instanceof InvalidConfiguration ||
     error instanceof KeyRingMissing ||

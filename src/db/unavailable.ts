@@ -37,7 +37,8 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
       }
       const sentence = SENTENCES[kind] ?? 'The database cannot be reached. Try again.'
       const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
-      return new Unavailable('database_unreachable', sentence, outcome, because)
+      const reason = kind === 'disk_full' ? 'database_full' : 'database_unreachable'
+      return new Unavailable(reason, sentence, outcome, because)
     }
   }
 }

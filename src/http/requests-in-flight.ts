@@ -32,8 +32,12 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
       settle(work)
     }
     reply.raw.once('close', end)
-    // A pipelined request whose turn never came has no answer that could close; only the request itself does.
-    request.raw.once('close', end)
+    request.raw.once('close', () => {
+      const { socket } = request.raw
+      if (socket.destroyed) return end()
+      // A request that was read to its end closes too. One whose turn has not come has no answer yet that could close.
+      if (reply.raw.socket === null) socket.setMaxListeners(0).once('close', end)
+    })
     done()
   })
   app.addHook('preHandler', ({ work }, _reply, done) => {

@@ -7,6 +7,9 @@ import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-r
 /** There is no key ring, or none that can be used. The message says how to make one. */
 export class KeyRingMissing extends Error {}
 
+/** The key file of the embedded database cannot be made for want of space. */
+export class KeyFileDiskFull extends KeyRingMissing {}
+
 const FILE_NAME = 'secret-keys'
 
 /**
@@ -21,6 +24,8 @@ export async function configuredKeyRing({ secrets, database }: Config): Promise<
     if (database.url === undefined) return parseKeyRing(await ownKeyFile(database.dataDir))
   } catch (error) {
     if (error instanceof InvalidKeyRing) throw new KeyRingMissing(error.message)
+    if (error instanceof Error && 'code' in error && error.code === 'ENOSPC')
+      throw new KeyFileDiskFull(`the disk of ${database.dataDir} is full; make space there and start again`)
     if (error instanceof Error && 'code' in error)
       throw new KeyRingMissing(fileFault(secrets.keysFile, database.dataDir, error))
     throw error
@@ -49,14 +54,17 @@ async function ownKeyFile(dataDir: string): Promise<string> {
     await mkdir(dataDir, { recursive: true, mode: 0o711 })
     const draft = `${path}.${process.pid}`
     const file = await open(draft, 'wx', 0o600)
-    await file.writeFile(`${generateKey()}\n`)
-    await file.sync()
-    await file.close()
-    // Two processes that start together must end with one key: a link fails where the other's file already stands.
-    await link(draft, path).catch(error => {
-      if (error.code !== 'EEXIST') throw error
-    })
-    await unlink(draft)
+    try {
+      await file.writeFile(`${generateKey()}\n`)
+      await file.sync()
+      // Two processes that start together must end with one key: a link fails where the other's file already stands.
+      await link(draft, path).catch(error => {
+        if (error.code !== 'EEXIST') throw error
+      })
+    } finally {
+      await file.close()
+      await unlink(draft)
+    }
   }
   return readFileSync(path, 'utf8')
 }

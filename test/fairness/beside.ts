@@ -14,7 +14,7 @@ const SLOT_MS = FULL ? 10_000 : 2_500
 const ROUNDS = FULL ? 3 : 1
 /** A busy machine can spoil one comparison, but not each of these unless the attack itself does. */
 const ATTEMPTS = 4
-const RESIDENT_BYTES_MAX = 400 * 2 ** 20
+export const RESIDENT_BYTES_MAX = 400 * 2 ** 20
 
 /** Attacks until `over` is aborted; resolves when nothing of it is under way any more. */
 export type Attack = (over: AbortSignal, callers: Callers) => Promise<void>
@@ -85,7 +85,8 @@ async function besideAttack(attack: Attack, callers: Callers, work: () => Promis
   return served
 }
 
-function requireAllServed(t: Test, slots: readonly Served[]): void {
+/** Holds when every request of the quiet callers was answered with 200. */
+export function requireAllServed(t: Test, slots: readonly Served[]): void {
   for (const { statuses, lost } of slots) {
     t.strictSame(
       { statuses: Object.keys(statuses), lost },
@@ -102,7 +103,8 @@ function p99Of(slots: readonly Served[]): number {
   )
 }
 
-function watchReadiness(service: ServiceProcess): { end(): Promise<unknown[]> } {
+/** Asks for readiness until `end`, which answers each time that it was not there. */
+export function watchReadiness(service: ServiceProcess): { end(): Promise<unknown[]> } {
   const unready: unknown[] = []
   let isOver = false
   const watching = (async () => {

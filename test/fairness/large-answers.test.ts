@@ -1,3 +1,5 @@
+import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { FULL, fairService, repeatedly, requireFairness } from './beside.js'
 import { Callers } from './callers.js'
@@ -30,6 +32,30 @@ t.test('one caller asks for agents with large tools', async t => {
     await requireFairness(t, world, service, (over, callers) =>
       repeatedly(over, 4, 100, () => callers.update(attacker, { tool_ids: largeTools }, '&dry_run=true')),
     )
+  })
+
+  t.test('answers that nobody reads', async t => {
+    const world = await fairnessWorld(t)
+    const service = await fairService(t, world, { RATE_LIMIT_BYTES_PER_MINUTE: '0' })
+    await attach(world, world.attacker, world.mediumTools)
+    const head = [
+      `PATCH /persona/${world.attacker.agentId}?update_mask=&dry_run=true HTTP/1.1`,
+      'Host: localhost',
+      `Authorization: Bearer ${world.attacker.token}`,
+      'Content-Type: application/json',
+      'Content-Length: 2',
+    ]
+    await requireFairness(t, world, service, async over => {
+      const sockets: Socket[] = []
+      while (!over.aborted && sockets.length < 200) {
+        const socket = connect(service.port, '127.0.0.1').on('error', () => undefined)
+        socket.write(`${head.join('\r\n')}\r\n\r\n{}`)
+        sockets.push(socket.pause())
+        await sleep(50)
+      }
+      while (!over.aborted) await sleep(20)
+      for (const socket of sockets) socket.destroy()
+    })
   })
 
   // What is answered is real work for the machine: the comparison needs one that does nothing else.

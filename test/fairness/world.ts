@@ -69,7 +69,8 @@ export async function attach({ client }: FairnessWorld, { agentId }: Owner, tool
   await client.query('insert into persona_tool select $1, unnest($2::integer[])', [agentId, toolIds])
 }
 
-async function owner(client: pg.Client, email: string, toolIds: number[]): Promise<Owner> {
+/** Makes a person with an agent of their own, which has these tools. */
+export async function owner(client: pg.Client, email: string, toolIds: number[]): Promise<Owner> {
   const { token, hash } = mintToken('person')
   const { rows } = await client.query<{ id: number }>(
     `with u as (insert into user_account (email, kind, permissions) values ($1, 'person', '{basic}') returning id),

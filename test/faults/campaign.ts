@@ -1,10 +1,12 @@
 /**
- * The fault campaign: every fault twenty times, a killed service a hundred times. Results are kept after every run in
+ * The fault campaign: every fault twenty times, a killed service a hundred times; then the suites that run in full only
+ * here. Results of the faults are kept after every run in
  * `test/faults/results.json`, so that a campaign that was broken off goes on where it was; delete the file to begin anew.
  *
- *     npm run test:campaign -- [fault ...]
+ *     npm run test:campaign -- [fault or suite ...]
  */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { type Cluster, canMount } from './cluster.js'
 import { EMBEDDED_FAULTS, type EmbeddedServer, embeddedTrial } from './embedded.js'
@@ -24,6 +26,12 @@ const RESULTS = fileURLToPath(new URL('../../../test/faults/results.json', impor
 const RUNS = 20
 const KILLED_RUNS = 100
 
+/** Suites by the folder and the names of their files. They measure: nothing else should run on the machine. */
+const SUITES: Readonly<Record<string, { folder: string; files: RegExp }>> = {
+  fairness: { folder: 'fairness', files: /\.test\.js$/ },
+  growth: { folder: 'definition', files: /^growth\.test\.js$/ },
+}
+
 const NOTHING = {
   runs: 0,
   failedRuns: 0,
@@ -40,20 +48,37 @@ const NOTHING = {
 const asked = process.argv.slice(2)
 const results: Results = existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, 'utf8')) as Results) : {}
 let hasFailed = false
-for (const name of asked.length > 0 ? asked : [...Object.keys(FAULTS), ...Object.keys(EMBEDDED_FAULTS)])
+for (const name of asked.length > 0
+  ? asked
+  : [...Object.keys(FAULTS), ...Object.keys(EMBEDDED_FAULTS), ...Object.keys(SUITES)])
   await strikeAll(name)
 process.exitCode = hasFailed ? 1 : 0
 
 async function strikeAll(name: string): Promise<void> {
   const fault = FAULTS[name]
   const embedded = EMBEDDED_FAULTS[name]
+  const suite = SUITES[name]
   if (fault !== undefined) {
     const { tablesMib, walMib } = fault.cluster ?? {}
     await strikeOften(name, fault, (tablesMib ?? walMib) !== undefined, () => Trial.open(fault.cluster))
   } else if (embedded !== undefined) {
     await strikeOften(name, embedded, embedded.ownDisk === true, () => embeddedTrial(embedded))
+  } else if (suite !== undefined) {
+    runInFull(suite)
   } else {
     throw new Error(`there is no fault ${name}`)
+  }
+}
+
+/** Runs one file of a suite after the other. */
+function runInFull({ folder, files }: (typeof SUITES)[string]): void {
+  const path = fileURLToPath(new URL(`../${folder}/`, import.meta.url))
+  for (const name of readdirSync(path).filter(name => files.test(name))) {
+    const { status } = spawnSync('npx', ['--no-install', 'tap', '--disable-coverage', '--timeout=3600', path + name], {
+      env: { ...process.env, TEST_CAMPAIGN: 'full' },
+      stdio: 'inherit',
+    })
+    if (status !== 0) hasFailed = true
   }
 }
 

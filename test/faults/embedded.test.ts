@@ -2,6 +2,8 @@ import { renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { serverExit } from '../server-exit.js'
+import { TEST_SECRET_KEYS } from '../world.js'
 import { canMount } from './cluster.js'
 import { EMBEDDED_FAULTS, EmbeddedServer, embeddedTrial } from './embedded.js'
 import { ServiceProcess } from './service.js'
@@ -47,6 +49,33 @@ t.test(
       t.equal(await service.stop(), 0)
     }
     t.throws(() => process.kill(after.postmaster, 0), { code: 'ESRCH' }, 'the last one out stopped it')
+  },
+)
+
+t.test(
+  'status 69 and one sentence when the disk is full at the start; 503 database_full when it is later',
+  { skip: !canMount() && 'file systems cannot be mounted here' },
+  async t => {
+    const { PG_BIN_DIR = '' } = process.env
+    const server = new EmbeddedServer({ ownDisk: true })
+    t.teardown(() => server.remove())
+    const settings = { DATA_DIR: server.folder, PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '0' }
+    const makeRoom = server.fill()
+    const withoutKey = await serverExit(settings)
+    t.equal(withoutKey.code, 69)
+    t.match(withoutKey.output, /^the disk of .* is full; make space there and start again\n$/)
+    const { code, output } = await serverExit({ ...settings, SECRET_KEYS: TEST_SECRET_KEYS })
+    t.equal(code, 69)
+    t.match(output, /cannot run: the disk of .* is full; make space there and start again\n$/)
+    makeRoom()
+    const service = await ServiceProcess.start(settings)
+    t.teardown(() => service.stop('SIGKILL'))
+    const makeRoomAgain = server.fill()
+    process.kill(server.pids().postmaster, 'SIGKILL')
+    while ((await service.readiness()).reason !== 'database_full') await sleep(20)
+    makeRoomAgain()
+    await service.ready()
+    t.equal(await service.stop(), 0)
   },
 )
 

@@ -2,17 +2,23 @@ import { execFile } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { userInfo } from 'node:os'
 
-/** The embedded PostgreSQL cannot run here. The message is one sentence: why, and that `DATABASE_URL` names another server. */
+/** The embedded PostgreSQL cannot run here. The message is one sentence: why, and what helps. */
 export class EmbeddedUnavailable extends Error {
   constructor(
     readonly reason: string,
     options?: ErrorOptions,
+    advice = 'set DATABASE_URL to use a PostgreSQL server of your own',
   ) {
-    super(
-      `the embedded PostgreSQL cannot run: ${reason}; set DATABASE_URL to use a PostgreSQL server of your own`,
-      options,
-    )
+    super(`the embedded PostgreSQL cannot run: ${reason}; ${advice}`, options)
     this.name = 'EmbeddedUnavailable'
+  }
+}
+
+/** There is no space for the embedded PostgreSQL: it runs again once there is, and nothing is to be configured. */
+export class EmbeddedDiskFull extends EmbeddedUnavailable {
+  constructor(path: string, options?: ErrorOptions) {
+    super(`the disk of ${path} is full`, options, 'make space there and start again')
+    this.name = 'EmbeddedDiskFull'
   }
 }
 

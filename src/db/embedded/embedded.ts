@@ -1,10 +1,11 @@
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { EmbeddedUnavailable } from './account.js'
+import { EmbeddedDiskFull, EmbeddedUnavailable } from './account.js'
 import { type Binaries, findBinaries } from './binaries.js'
 import {
   abandonCluster,
   isClusterRunning,
+  isDiskFull,
   joinCluster,
   joinOrVacate,
   leaveCluster,
@@ -15,7 +16,7 @@ import { embeddedDataExists, type Home, openHome } from './home.js'
 import { takeLock } from './lock.js'
 import { logFile, readSmallFile } from './server-process.js'
 
-export { EmbeddedUnavailable, embeddedDataExists }
+export { EmbeddedDiskFull, EmbeddedUnavailable, embeddedDataExists }
 
 /** How to run the embedded PostgreSQL. */
 export interface EmbeddedOptions {
@@ -48,6 +49,8 @@ export interface Embedded {
   logFile: string
   /** Whether the server, or one that another user of it has started since, still runs. */
   isRunning(): boolean
+  /** Whether its disk has no room for it. */
+  isDiskFull(): boolean
   /** Stops to be its user and waits for nothing: this process has joined its successor. */
   abandon(): void
   /** Leaves the server; the last process to do so stops it, and its promise resolves after that. End all pools before. */
@@ -65,9 +68,18 @@ const SESSIONS_END_MS = 10_000
  * Starts the embedded PostgreSQL, or joins it when another process has started it on the same `dataDir`. The server listens on
  * a Unix socket only, outlives the process that started it as long as another one uses it, and stops with its last user, however
  * that one ends.
- * @throws EmbeddedUnavailable with one sentence when it cannot run here
+ * @throws EmbeddedUnavailable with one sentence when it cannot run here, `EmbeddedDiskFull` when it lacks only space
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
+  try {
+    return await startOrJoin(options)
+  } catch (error) {
+    const lacksSpace = !(error instanceof EmbeddedDiskFull) && /ENOSPC|No space left on device/.test(String(error))
+    throw lacksSpace ? new EmbeddedDiskFull(options.dataDir, { cause: error }) : error
+  }
+}
+
+async function startOrJoin(options: EmbeddedOptions): Promise<Embedded> {
   const log = options.log ?? (() => undefined)
   if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
   const home = await openHome(options.dataDir, log)
@@ -118,6 +130,7 @@ function embedded(home: Home, membership: Membership, role: Embedded['role'], lo
     role,
     logFile: logFile(home),
     isRunning: () => isClusterRunning(home),
+    isDiskFull: () => isDiskFull(home),
     abandon: () => abandonCluster(membership),
     stop: () => {
       left ??= leaveCluster(home, membership).then(stopped => {

@@ -14,7 +14,7 @@ import {
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { EmbeddedUnavailable, errorCode, identity, serverEnvironment } from './account.js'
+import { EmbeddedDiskFull, EmbeddedUnavailable, errorCode, identity, serverEnvironment } from './account.js'
 import type { Binaries } from './binaries.js'
 import { type Home, SOCKET_NAME } from './home.js'
 import { openFifo, openForWriting, probeFifo } from './lock.js'
@@ -270,6 +270,7 @@ async function ready(home: Home, shell: ChildProcess, deadline: number, logged: 
   })
   for (;;) {
     if (failed) throw new EmbeddedUnavailable(`its shell does not start (${failed.message})`, { cause: failed })
+    if (ended && isDiskFull(home)) throw new EmbeddedDiskFull(home.path)
     if (ended) throw new EmbeddedUnavailable(`the server ended: ${reason(home, logged)}, see ${logFile(home)}`)
     const ids = readProcessIds(home)
     if (ids !== undefined && ids.shell === shell.pid && isReady(home, ids.server)) return
@@ -281,12 +282,14 @@ async function ready(home: Home, shell: ChildProcess, deadline: number, logged: 
 /** Size of a file of the write-ahead log: a server starts only where it can write a new one. */
 const WAL_FILE_BYTES = 16 * 1024 * 1024
 
-/**
- * Why the server ended: a full disk, of which it can write nothing, or the last error that it logged, or its first line.
- */
+/** Whether there is no room for the server. Of a full disk it can write nothing into its log. */
+export function isDiskFull({ path }: Home): boolean {
+  const { bavail, bsize } = statfsSync(path)
+  return bavail * bsize < WAL_FILE_BYTES
+}
+
+/** Why the server ended: the last error that it logged, or its first line. */
 function reason(home: Home, logged: number): string {
-  const { bavail, bsize } = statfsSync(home.path)
-  if (bavail * bsize < WAL_FILE_BYTES) return `the disk of ${home.path} is full`
   const lines = logTail(home, logged)
   const cause = lines.findLast(line => /(FATAL|PANIC|error): /i.test(line) && !REFUSED_CLIENT.test(line)) ?? lines[0]
   return cause?.replace(LINE_PREFIX, '').trim() ?? 'it wrote nothing'
