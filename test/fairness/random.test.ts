@@ -94,13 +94,15 @@ function sendings({ token, agentId }: Owner, largeTools: readonly number[]): fc.
         .map(([part, count]) => validation(`{"definition":{"openapi":"3.1.0","x":[${part.repeat(count)}0]}}`)),
     },
   )
-  const wellMade = fc
-    .tuple(requests, fc.option(fc.double({ min: 0, max: 1, noNaN: true }), { freq: 10 }))
-    .map(([request, share]) => {
-      const bytes = written(request)
-      return { bytes, hangsUpAfter: share === null ? undefined : Math.floor(share * bytes.length) }
-    })
-  const broken = brokenHttp.map(bytes => ({ bytes, hangsUpAfter: bytes.length })) // some are waited for, as is the rest of them
+  const hangUp = fc.oneof(
+    { weight: 9, arbitrary: fc.constant(undefined) },
+    { weight: 1, arbitrary: fc.double({ min: 0, max: 1, noNaN: true }) },
+  )
+  const wellMade = fc.tuple(requests, hangUp).map(([request, share]) => {
+    const bytes = written(request)
+    return { bytes, hangsUpAfter: share === undefined ? undefined : Math.floor(share * bytes.length) }
+  })
+  const broken = brokenHttp.map(bytes => ({ bytes, hangsUpAfter: bytes.length }))
   return fc.oneof({ weight: 20, arbitrary: wellMade }, { weight: 1, arbitrary: broken })
 }
 
