@@ -111,6 +111,9 @@ async function captureCaller(database: ServiceDatabase, world: World) {
 
 const UNCONDITIONAL = {
   precondition: { kind: 'none' },
+  callerNow: (): never => {
+    throw new Error('a captured update is not decided under the lock')
+  },
   preconditionRequired: false,
   dryRun: false,
   merges: false,

@@ -4,7 +4,7 @@ import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated } from './errors.js'
 import { type BodySettings, registerBodyParser } from './http/body-parser.js'
-import { BrokenRequests, registerHostCheck } from './http/broken-requests.js'
+import { BrokenRequests, registerHeaderCheck } from './http/broken-requests.js'
 import { registerConnectionEnd } from './http/connection-end.js'
 import { limitConnections } from './http/connection-limit.js'
 import { registerCors } from './http/cors.js'
@@ -87,7 +87,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
   registerConnectionEnd(app, () => service.isDraining())
-  registerHostCheck(app)
+  registerHeaderCheck(app)
   const inFlight = registerGate(app, service, limits.concurrentRequestsMax)
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: auth.requestsPerMinute,

@@ -26,10 +26,20 @@ const SETTINGS = {
   server: {
     host: text('HOST', '127.0.0.1', 'Address to listen on.'),
     port: count('PORT', 8080, 0, 65535, 'Port; 0 picks a free one.'),
-    metricsPort: optional(count('METRICS_PORT', 0, 0, 65535, 'Own port for /metrics; 0 picks a free one.')),
+    metricsPort: optional(
+      count(
+        'METRICS_PORT',
+        0,
+        0,
+        65535,
+        'Own port for /metrics, without a token unless one is set; 0 picks a free one.',
+      ),
+    ),
     metricsToken: secret(
-      checked('METRICS_TOKEN', 'Bearer token of /metrics for other than loopback peers.', token =>
-        token.length < 16 ? ['must be a text of at least 16 characters'] : [],
+      checked(
+        'METRICS_TOKEN',
+        'Bearer token of /metrics; without it the main port shows them to agentctl status only.',
+        token => (token.length < 16 ? ['must be a text of at least 16 characters'] : []),
       ),
     ),
     logLevel: choice(

@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { randomBytes } from 'node:crypto'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
@@ -37,7 +38,7 @@ const PRUNE_INTERVAL_MS = 3_600_000
  * The port is open before the database is there: until then every operation answers 503 and says why.
  */
 async function main(): Promise<void> {
-  const config = readConfig(process.env)
+  const config = withMetricsToken(readConfig(process.env))
   const ring = await configuredKeyRing(config)
   const isTerminal = process.stdout.isTTY
   const colours = isTerminal && process.stdout.hasColors() // which knows NO_COLOR
@@ -69,6 +70,15 @@ async function main(): Promise<void> {
   pruneRegularly(opened, config, log)
   checkpointRegularly(opened, config, log)
   await welcome(app, service, opened, config)
+}
+
+/**
+ * The metrics on the main port ask for a token. Where none is configured there is one of this process, which only `agentctl status`
+ * of the same user reads.
+ */
+function withMetricsToken({ server, ...others }: Config): Config {
+  if (server.metricsPort !== undefined || server.metricsToken !== undefined) return { ...others, server }
+  return { ...others, server: { ...server, metricsToken: randomBytes(24).toString('base64url') } }
 }
 
 /** Takes away history beyond its retention, outside of requests. Several instances may do it at once. */

@@ -14,6 +14,8 @@ type Environment = Readonly<Record<string, string | undefined>>
 
 interface Announcement {
   metrics_url: string
+  /** What the metrics ask for; null where they are open. Only the service's own user can read the file. */
+  metrics_token: string | null
   database: string
 }
 
@@ -24,7 +26,11 @@ interface Announcement {
 export function announceService(config: Config, port: number, env: Environment): () => void {
   const url = metricsUrl({ ...config, server: { ...config.server, metricsPort: port } })
   const path = join(folderOf(env), `${process.pid}.json`)
-  const content: Announcement = { metrics_url: url ?? '', database: databaseOf(config) }
+  const content: Announcement = {
+    metrics_url: url ?? '',
+    metrics_token: config.server.metricsToken ?? null,
+    database: databaseOf(config),
+  }
   try {
     mkdirSync(folderOf(env), { recursive: true, mode: 0o700 })
     if (isOwn(folderOf(env))) writeFileSync(path, JSON.stringify(content), { mode: 0o600 })
@@ -34,16 +40,24 @@ export function announceService(config: Config, port: number, env: Environment):
   return () => rmSync(path, { force: true })
 }
 
+/** Where metrics are shown, and the token that is asked for there. */
+export interface MetricsPlace {
+  url: string
+  token: string | undefined
+}
+
 /**
- * The addresses of the metrics to ask: what PORT or METRICS_PORT name, else those of the running services of the same database, else
- * the default port.
+ * The metrics to ask: where PORT or METRICS_PORT say, else those of the running services of the same database, else at the default
+ * port. A running service tells its own token.
  */
-export function runningServices(config: Config, env: Environment): string[] {
+export function runningServices(config: Config, env: Environment): MetricsPlace[] {
   const configured = metricsUrl(config)
-  const announced = env.PORT || env.METRICS_PORT ? [] : announcements(env)
-  const same = announced.filter(({ database }) => database === databaseOf(config)).map(service => service.metrics_url)
+  const isNamed = Boolean(env.PORT || env.METRICS_PORT)
+  const same = announcements(env)
+    .filter(({ database, metrics_url }) => (isNamed ? metrics_url === configured : database === databaseOf(config)))
+    .map(({ metrics_url, metrics_token }) => ({ url: metrics_url, token: metrics_token ?? undefined }))
   if (same.length > 0) return same
-  return configured === undefined ? [] : [configured]
+  return configured === undefined ? [] : [{ url: configured, token: config.server.metricsToken }]
 }
 
 function announcements(env: Environment): Announcement[] {

@@ -1,10 +1,12 @@
 import { type RawBuilder, sql } from 'kysely'
 import { markReceived } from '../db/clock.js'
 import { type BatchRunner, type RowStatement, rowStatement } from '../db/statements/row-statement.js'
+import type { Executor } from '../db/statements/statement.js'
 import type { UserKind } from '../db/tables.js'
 import { NotAuthenticated } from '../errors.js'
 import type { Viewer } from './access.js'
 import { type Caller, PERMISSIONS } from './caller.js'
+import { callersWhere } from './standing.js'
 import { invalidToken } from './token.js'
 
 /**
@@ -41,6 +43,7 @@ interface CallerRow {
   requires_if_match: boolean
   permission: 1 | 2 | 3
   managed_groups: number[]
+  standing: string
   state: object | null
   schema_steps: number
 }
@@ -66,15 +69,26 @@ export async function authenticate(
   const row = await (lookup?.id === undefined
     ? database.batched(callerOnly, { hash, resource: null })
     : database.batched(lookup.statement, { hash, resource: lookup.id }))
-  if (row === undefined || row.revoked || !row.active) throw invalidToken()
-  if (row.expired)
-    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
+  requireValid(row)
   return {
     caller: callerOf(row),
     prefetched: row.state && markReceived(row.state),
     useIsStale: row.use_is_stale,
     schemaSteps: row.schema_steps,
   }
+}
+
+/** The caller of a request that has begun before, as they are now. Throws `NotAuthenticated`. */
+export async function authenticateAgain(executor: Executor, hash: Buffer): Promise<Caller> {
+  const row = await callerOnly.for({ hash, resource: null }).single(executor)
+  requireValid(row)
+  return callerOf(row)
+}
+
+function requireValid(row: CallerRow | undefined): asserts row is CallerRow {
+  if (row === undefined || row.revoked || !row.active) throw invalidToken()
+  if (row.expired)
+    throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
 }
 
 function callerOf(row: CallerRow): Caller {
@@ -84,6 +98,7 @@ function callerOf(row: CallerRow): Caller {
     kind: row.kind,
     permission: PERMISSIONS[row.permission - 1] ?? 'basic',
     managedGroupIds: row.managed_groups,
+    standing: row.standing,
     token: {
       id: row.token_id,
       personaIds: row.persona_ids,
@@ -107,9 +122,7 @@ export const viewerOfCaller: Viewer = {
 }
 
 /**
- * A statement that reads for each known token its row with its user, what user, groups and scopes permit together (1 basic,
- * 2 manage:actions, 3 admin), and a resource. Scopes narrow; a group manager's scopes must reach the tool operations
- * (DECISIONS sections 6 and 7). `offset 0` has the user looked up by key: joined freely, the planner may read all users.
+ * A statement that reads for each known token who calls, as `callersWhere` says, and a resource.
  */
 export function callerStatement(
   name: string,
@@ -120,32 +133,9 @@ export function callerStatement(
     select input.position, caller.*, ${resource(param('resource'))} as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
-    cross join lateral (
-      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
-        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
-        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
-        t.revoked_at is not null as revoked,
-        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
-        t.persona_ids, t.tool_ids, t.requires_if_match,
-        least(greatest(${rank(sql`u.permissions`)}, held.granted), case when t.scopes is null then 3 else ${rank(sql`t.scopes`)} end) as permission,
-        case when t.scopes is null or ${rank(sql`t.scopes`)} >= 2 then held.managed else '{}' end as managed_groups
-      from token t
-      cross join lateral (select * from user_account where id = t.user_id offset 0) u
-      cross join lateral (
-        select coalesce(max(${rank(sql`g.permissions`)}), 1) as granted,
-          coalesce(array_agg(m.user_group_id) filter (where m.is_manager), '{}') as managed
-        from user_group_member m
-        join user_group g on g.id = m.user_group_id
-        where m.user_id = u.id
-      ) held
-      where t.hash = ${param('hash')}
-      offset 0
+    cross join lateral (${callersWhere(sql`t.hash = ${param('hash')}`)}
     ) caller`,
   }))
-}
-
-function rank(permissions: RawBuilder<unknown>): RawBuilder<number> {
-  return sql`case when 'admin' = any(${permissions}) then 3 when 'manage:actions' = any(${permissions}) then 2 else 1 end`
 }
 
 /** Reads the callers alone. */

@@ -20,6 +20,8 @@ export interface Caller {
   kind: UserKind
   permission: Permission
   managedGroupIds: number[]
+  /** Everything of this that decisions rest on, as one text: what is stored by them is stored only while it is the same. */
+  standing: string
   token: CallerToken
 }
 

@@ -1,10 +1,11 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import { withRetries } from '../db/connection/retry.js'
+import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden } from '../errors.js'
 import { parseId } from '../schema/parameters.js'
-import { authenticate, type CallerStatement, type Lookup } from './authenticate.js'
+import { authenticate, authenticateAgain, type CallerStatement, type Lookup } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 import { recordLastUse } from './last-use.js'
 import { bearerTokenHash } from './token.js'
@@ -30,6 +31,8 @@ declare module 'fastify' {
     caller: Caller
     /** The state of the resource that the path names, as the route's `lookup` found it; null when there is none. */
     prefetched: object | null
+    /** The caller as they are by now, by the same rules: a body may take long. Throws `NotAuthenticated`, `Forbidden`. */
+    callerNow(executor: Executor): Promise<Caller>
     /** The SHA-256 of the bearer token, once it was asked for. */
     tokenHash: Buffer | undefined
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
@@ -51,6 +54,9 @@ export function registerAuthentication(
   app.decorateRequest('caller', null as unknown as Caller)
   app.decorateRequest('prefetched', null)
   app.decorateRequest('refusal', undefined)
+  app.decorateRequest('callerNow', function (this: FastifyRequest, executor: Executor) {
+    return callerNow(this, executor)
+  })
   requireDeclaredPolicies(app)
   app.addHook('onRequest', (request, reply, done) => {
     const { policy } = request
@@ -98,6 +104,15 @@ async function admit(
   if (useIsStale) recordUse(request, database, caller.token.id)
   requirePermission(caller, policy)
   requireBinding(caller, policy, lookup)
+}
+
+async function callerNow(request: FastifyRequest, executor: Executor): Promise<Caller> {
+  const caller = await authenticateAgain(executor, tokenHashOf(request))
+  const { policy } = request
+  if (policy === undefined) throw new Error('a request without a policy has no caller')
+  requirePermission(caller, policy)
+  requireBinding(caller, policy, lookupFor(request, policy))
+  return caller
 }
 
 function lookupFor(request: FastifyRequest, { lookup }: RoutePolicy): Lookup | undefined {

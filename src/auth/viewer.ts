@@ -3,6 +3,7 @@ import type { RowTypes } from '../db/statements/row-statement.js'
 import type { Param } from '../db/statements/statement.js'
 import type { Viewer } from './access.js'
 import { type Caller, isAdmin, managesActions } from './caller.js'
+import { standsAsBefore } from './standing.js'
 
 /** Who is looking at a resource, as parameters of a statement. `user` is null for the operator at the command line. */
 export interface ViewerParameters {
@@ -10,6 +11,9 @@ export interface ViewerParameters {
   manages_all: boolean
   is_admin: boolean
   managed_groups: number[]
+  /** The token by which the viewer calls, and how it stood then; null where nothing rests on a token. */
+  token: number | null
+  standing: string | null
 }
 
 export const VIEWER_TYPES: RowTypes<ViewerParameters> = {
@@ -17,10 +21,19 @@ export const VIEWER_TYPES: RowTypes<ViewerParameters> = {
   manages_all: 'boolean',
   is_admin: 'boolean',
   managed_groups: 'integer[]',
+  token: 'integer',
+  standing: 'text',
 }
 
 /** The viewer that may do everything: the operator at the command line. */
-export const OPERATOR: ViewerParameters = { user: null, manages_all: true, is_admin: true, managed_groups: [] }
+export const OPERATOR: ViewerParameters = {
+  user: null,
+  manages_all: true,
+  is_admin: true,
+  managed_groups: [],
+  token: null,
+  standing: null,
+}
 
 /** A caller as the statements' parameters name them. */
 export function viewerParameters(caller: Caller): ViewerParameters {
@@ -29,6 +42,8 @@ export function viewerParameters(caller: Caller): ViewerParameters {
     manages_all: managesActions(caller),
     is_admin: isAdmin(caller),
     managed_groups: caller.managedGroupIds,
+    token: caller.token.id,
+    standing: caller.standing,
   }
 }
 
@@ -50,4 +65,9 @@ export function viewerOfRow(param: Param<ViewerParameters>): Viewer & { isAdmin:
     managedGroups: param('managed_groups'),
     isAdmin: param('is_admin'),
   }
+}
+
+/** SQL: whether the viewer of a row statement still stands as the decision took them to. */
+export function viewerStands(param: Param<ViewerParameters>): RawBuilder<boolean> {
+  return standsAsBefore(param('token'), param('standing'))
 }

@@ -1,7 +1,7 @@
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
-import { warningHeader } from './warnings.js'
+import { addWarnings } from './warnings.js'
 
 /** What an update's 200 carries beside its body. `version` is the stored one, also after a dry run. */
 export interface UpdateAnswer {
@@ -24,10 +24,9 @@ export interface UpdateAnswer {
  * The text and not the reply: an async handler that returns the reply has Fastify watch it until it has gone out.
  */
 export function answerUpdate(reply: FastifyReply, answer: UpdateAnswer): string {
-  const warning = warningHeader(answer.warnings)
   reply.header('etag', entityTag(answer.kind, answer.id, answer.version))
-  if (warning !== undefined) reply.header('warning', warning)
   if (answer.replayed) reply.header('idempotent-replayed', 'true')
+  addWarnings(reply, answer.warnings)
   if (answer.dryRun) reply.header('dry-run', 'true')
   const preferences = [answer.strict && 'handling=strict', answer.merged && 'merge=fields'].filter(Boolean)
   if (preferences.length > 0) reply.header('preference-applied', preferences.join(', '))

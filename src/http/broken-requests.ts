@@ -113,10 +113,26 @@ function httpText({ status, code, detail }: BrokenAnswer, requestId: string): st
   return `${lines.join('\r\n')}\r\n\r\n${body}`
 }
 
-/** HTTP/1.1 demands a Host (RFC 9112, section 3.2). Node would refuse its absence with an empty answer. */
-export function registerHostCheck(app: FastifyInstance): void {
+/**
+ * HTTP/1.1 demands a Host (RFC 9112, section 3.2). Node would refuse its absence with an empty answer. Of a second Host or
+ * Authorization Node drops all but the first; who handed the request on may have gone by another one: 400.
+ */
+export function registerHeaderCheck(app: FastifyInstance): void {
   app.addHook('onRequest', (request, reply, done) => {
-    if (request.raw.httpVersion !== '1.1' || request.headers.host !== undefined) return done()
-    sendError(request, reply, { status: 400, code: 'BAD_REQUEST', detail: 'The request has no Host header.' })
+    const detail = headerFault(request.raw)
+    if (detail === undefined) return done()
+    sendError(request, reply, { status: 400, code: 'BAD_REQUEST', detail })
   })
 }
+
+function headerFault({ httpVersion, headers, rawHeaders }: IncomingMessage): string | undefined {
+  if (httpVersion === '1.1' && headers.host === undefined) return 'The request has no Host header.'
+  const repeated = SINGLE_HEADERS.find(name => {
+    const isNamed = (text: string, index: number) =>
+      index % 2 === 0 && text.length === name.length && text.toLowerCase() === name
+    return rawHeaders.filter(isNamed).length > 1
+  })
+  return repeated && `The request has more than one ${repeated} header.`
+}
+
+const SINGLE_HEADERS = ['host', 'authorization']

@@ -22,7 +22,7 @@ import { boundFaults } from '../schema/faults.js'
 import { nearestName } from '../schema/nearest-name.js'
 import type { ErrorCode } from './error-codes.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
-import { misspeltFieldWarning, warningHeader } from './warnings.js'
+import { addWarnings, misspeltFieldWarning } from './warnings.js'
 
 /** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
 interface ErrorAnswer {
@@ -48,9 +48,7 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
     const faults = faultsOfAllParts(error, request)
-    const hints = [...(lacksMask(faults, request) ? [MASK_HINT] : []), ...misspeltFields(faults, request)]
-    const warning = warningHeader(hints)
-    if (warning !== undefined) reply.header('warning', warning)
+    addWarnings(reply, [...(lacksMask(faults, request) ? [MASK_HINT] : []), ...misspeltFields(faults, request)])
     reply
       .code(422)
       .type('application/json')

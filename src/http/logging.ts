@@ -1,8 +1,9 @@
 import type { IncomingMessage } from 'node:http'
-import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
+import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
+import { parseId } from '../schema/parameters.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
 const SECRET_BEARING = ['authorization', 'headers', 'body', 'custom_headers', 'parameters']
@@ -44,6 +45,7 @@ export function registerRequestLog(app: FastifyInstance): void {
     request.log[reply.statusCode >= 500 ? 'warn' : 'info'](
       {
         operation: request.operation,
+        resource_id: resourceIdOf(request),
         caller: request.caller?.userId,
         token: request.caller?.token.id,
         status: reply.statusCode,
@@ -57,11 +59,24 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
   app.addHook('onRequestAbort', (request, done) => {
     request.log.info(
-      { operation: request.operation, caller: request.caller?.userId, token: request.caller?.token.id },
+      {
+        operation: request.operation,
+        resource_id: resourceIdOf(request),
+        caller: request.caller?.userId,
+        token: request.caller?.token.id,
+      },
       'the client went away before its answer',
     )
     done()
   })
+}
+
+/** The id of the agent or tool that the path names; undefined where it names none, or what is no id. */
+function resourceIdOf({ policy, params }: FastifyRequest): number | undefined {
+  if (policy?.lookup === undefined) return undefined
+  const { [policy.lookup.parameter]: named } = params as Record<string, unknown> // text, or what validation made of it
+  const id = parseId(String(named), [])
+  return 'value' in id ? id.value : undefined
 }
 
 /** The trace id of a W3C `traceparent` header; undefined when there is none, or none that the recommendation allows. */

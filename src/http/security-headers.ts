@@ -1,4 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
+import { addWarnings } from './warnings.js'
 
 /**
  * What `/docs` may load: its own files and nothing else, so that it works without a network and lets in no other script.
@@ -37,7 +38,11 @@ const COMMON_HEADERS = {
   'x-frame-options': 'DENY',
 }
 
+const REPLACED_REQUEST_ID = 'X-Request-ID was replaced: it takes 1 to 64 letters, digits, - and _'
+
 /** Sets the headers that every answer has, whatever becomes of the request. */
 export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
   reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
+  const { 'x-request-id': given } = request.headers
+  if (given !== undefined && given !== request.id) addWarnings(reply, [REPLACED_REQUEST_ID])
 }

@@ -1,3 +1,4 @@
+import type { FastifyReply } from 'fastify'
 import type { Loc } from '../errors.js'
 import type { RecentChange } from '../updates/recent.js'
 
@@ -5,16 +6,18 @@ const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64
 
 /**
- * The `Warning` header of an answer (RFC 7234 form `299 - "text"`, ASCII only), or undefined when there is nothing to
- * say. At most five; when there are more, the last says how many.
+ * Adds to the `Warning` header of an answer (RFC 7234 form `299 - "text"`, ASCII only) what is to be said. At most five at once; when
+ * there are more, the last says how many.
  */
-export function warningHeader(texts: readonly string[]): string | undefined {
-  if (texts.length === 0) return undefined
+export function addWarnings(reply: FastifyReply, texts: readonly string[]): void {
+  if (texts.length === 0) return
   const shown =
     texts.length <= WARNINGS_MAX
       ? texts
       : [...texts.slice(0, WARNINGS_MAX - 1), `and ${texts.length - WARNINGS_MAX + 1} more warnings`]
-  return shown.map(text => `299 - "${quotable(text)}"`).join(', ')
+  const header = shown.map(text => `299 - "${quotable(text)}"`).join(', ')
+  const before = reply.getHeader('warning')
+  reply.header('warning', before === undefined ? header : `${before}, ${header}`)
 }
 
 /** `loc` is the field's place in the body. */

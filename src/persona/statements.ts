@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import { type PersonaAccess, personaAccess, type Viewer } from '../auth/access.js'
-import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow } from '../auth/viewer.js'
+import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
@@ -27,7 +27,7 @@ export const readState = statement<StateParameters, { state: PersonaState }>('pe
 
 type SnapshotParameters = ViewerParameters & HeldDefinitions & { id: number; version: number; access: PersonaAccess }
 
-/** Answers each stored agent, if it is still the version and the access that the request was decided on. */
+/** Answers each stored agent, if version, access and caller are still those that the request was decided on. */
 export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
   'persona_snapshot',
   { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text', held_definitions: 'bytea[]' },
@@ -37,7 +37,7 @@ export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
       query: sql`
       select input.position, p.version, ${personaSnapshot(storedRelations, viewer, param('held_definitions'))} as snapshot
       from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
-      where ${personaAccess(viewer.user)} = ${param('access')}`,
+      where ${personaAccess(viewer.user)} = ${param('access')} and ${viewerStands(param)}`,
     }
   },
 )
@@ -90,7 +90,7 @@ const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 /**
  * The statement that stores decided updates and answers the new snapshots, in one round trip and its own transaction.
  *
- * It writes an agent only if its row is unlocked and still has the version and access that the decision was made on, and if
+ * It writes an agent only if its row is unlocked, version, access and caller are those that the decision was made on, and if
  * what is newly attached exists and may be attached; otherwise it answers nothing for it and leaves it as it is. It never
  * waits for an agent's lock: a statement that waited would see the other tables as they were before the wait.
  * One statement per set of relations that change, so that unchanged associations cost nothing.
@@ -119,7 +119,8 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
     const locked = sql`locked as materialized (
         select p.id, input.position
         from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
-        where ${personaAccess(viewer.user)} = ${param('access')} and ${keyIsFree(param('idempotency_key'))}
+        where ${personaAccess(viewer.user)} = ${param('access')} and ${viewerStands(param)}
+          and ${keyIsFree(param('idempotency_key'))}
           ${sql.join(checks, sql` `)}
         for no key update of p skip locked
       )`

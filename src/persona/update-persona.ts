@@ -1,5 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
+import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
@@ -80,12 +81,13 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
       const asked = {
         id,
         caller,
+        callerNow: (executor: Executor) => request.callerNow(executor),
         actor: actorOf(request),
         fields: fieldsOf(body, mask),
         masked: mask !== undefined,
         strict,
         precondition,
-        preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
+        preconditionRequired: options.requireIfMatch,
         dryRun,
         merges,
         key: requestKey(caller, request.headers['idempotency-key'], () => ['persona', id, mask, body]),

@@ -64,8 +64,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
   storedBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),
-  reading: ({ id, version, managed_as }) =>
-    (managed_as === null ? readRowWithoutHeaders : readRow).for({ id, version }),
+  reading: ({ id, version, managed_as }, viewer) =>
+    (managed_as === null ? readRowWithoutHeaders : readRow).for({ ...viewer, id, version }),
   writing: (state, { content, definition, headers, changes }, viewer, entry) => {
     const stored: WriteShape['definition'] = definition !== null && (isHeld(definition) ? 'shared' : 'single')
     const shape = { definition: stored, headers: headers !== null }

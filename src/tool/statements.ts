@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
-import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow } from '../auth/viewer.js'
+import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Param, statement } from '../db/statements/statement.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
@@ -19,18 +19,28 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
   return sql`select ${toolState(viewerOf(param))} as state from tool t where t.id = ${param('id')}::integer`
 })
 
-/** Answers each stored tool, if it is still the version that the request was decided on. */
-export const readRow = storedTool('tool_row', maskedHeaders)
+/** Answers each stored tool, if version and caller are still those that the request was decided on. */
+export const readRow = storedTool(
+  'tool_row',
+  maskedHeaders,
+  viewer => sql`and (${viewer.user} is null or ${managesTool(viewer)})`,
+)
 
 /** The same for who may not manage the tool: without the masks of its header values. */
-export const readRowWithoutHeaders = storedTool('tool_row_without_headers', sql`null::json`)
+export const readRowWithoutHeaders = storedTool('tool_row_without_headers', sql`null::json`, () => sql``)
 
-function storedTool(name: string, customHeaders: RawBuilder<unknown>) {
-  return rowStatement<{ id: number; version: number }, ToolRow>(name, { id: 'integer', version: 'integer' }, param => ({
+function storedTool(
+  name: string,
+  customHeaders: RawBuilder<unknown>,
+  condition: (viewer: Viewer) => RawBuilder<unknown>,
+) {
+  type Parameters = ViewerParameters & { id: number; version: number }
+  return rowStatement<Parameters, ToolRow>(name, { ...VIEWER_TYPES, id: 'integer', version: 'integer' }, param => ({
     query: sql`
     select input.position, ${answerColumns(sql`d.content::text`, customHeaders)}
     from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
-    left join tool_definition d on d.hash = t.definition_hash`,
+    left join tool_definition d on d.hash = t.definition_hash
+    where ${viewerStands(param)} ${condition(viewerOfRow(param))}`,
   }))
 }
 
@@ -113,7 +123,7 @@ function compileWrite(shape: WriteShape, key: string) {
         select t.id, input.position
         from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
         where t.secrets_generation = ${param('secrets_generation')} and ${keyIsFree(param('idempotency_key'))}
-          and (${viewer.user} is null or ${managesTool(viewer)})
+          and ${viewerStands(param)} and (${viewer.user} is null or ${managesTool(viewer)})
           and (${param('oauth_config_id')} is null or exists (
             select from oauth_config o where o.id = ${param('oauth_config_id')}
               and (o.id = t.oauth_config_id or ${isLinkable(viewer)})))

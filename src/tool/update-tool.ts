@@ -1,5 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
+import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
@@ -76,13 +77,14 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const asked = {
         id,
         caller,
+        callerNow: (executor: Executor) => request.callerNow(executor),
         actor: actorOf(request),
         fields,
         origins,
         definitionFaults,
         vault: options.vault(),
         precondition,
-        preconditionRequired: options.requireIfMatch || caller.token.requiresIfMatch,
+        preconditionRequired: options.requireIfMatch,
         dryRun,
         merges,
         key: requestKey(caller, request.headers['idempotency-key'], () => askedBy(id, content, options.vault())),

@@ -5,7 +5,7 @@ import { InvalidRequest, type Loc } from '../errors.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { warningHeader } from '../http/warnings.js'
+import { addWarnings } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
@@ -84,10 +84,11 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       const { query } = request
       requireCompletion(query)
       const strict = request.headers.prefer?.strict ?? false
-      const use = Object.hasOwn(query, 'tool_id') ? await readToolUse(database, request.caller, query.tool_id) : null
+      const use = Object.hasOwn(query, 'tool_id')
+        ? await readToolUse(database, await request.callerNow(database.db), query.tool_id)
+        : null
       const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use })
-      const warning = warningHeader(validation.warnings)
-      if (warning !== undefined) reply.header('warning', warning)
+      addWarnings(reply, validation.warnings)
       if (strict) reply.header('preference-applied', 'handling=strict')
       reply.type('application/json')
       return validation.answer

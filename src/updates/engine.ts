@@ -29,9 +29,10 @@ import { entityTag, type Precondition, preconditionHolds, versionInTags } from '
  * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
  *
  *   1. Decide on the state that came with the authentication, and write with one statement. It checks under the row's lock
- *      that version and access (ownership and shares) are still those that were decided on, and answers nothing where they are not. It never
- *      waits for the row.
- *   2. Where it answered nothing, or where only the lock can tell: lock the row, read it again, decide again, write.
+ *      that version, access (ownership and shares) and caller (token, user, permission, groups, bindings) are still those that
+ *      were decided on, and answers nothing where they are not. It never waits for the row.
+ *   2. Where it answered nothing, or where only the lock can tell: lock the row, establish the caller again, read the row again,
+ *      decide again, write.
  *   3. Where a commit is not confirmed: settle. The audit row of the write says whether it was applied.
  *
  * Invariants: one effective change makes one version and one audit row, in one transaction. A decision is never written to
@@ -64,10 +65,13 @@ export interface Decision {
 export interface UpdateRequest {
   id: number
   caller: Caller
+  /** The caller as they are by now. Throws what refuses them. */
+  callerNow(executor: Executor): Promise<Caller>
   actor: Actor
   /** The fields that the request names, in the form in which they are stored. One that names none is a read. */
   fields: object
   precondition: Precondition
+  /** Whether every update must carry a precondition; a caller's token may ask for it too. */
   preconditionRequired: boolean
   dryRun: boolean
   /** Whether a stale precondition asks for a merge. */
@@ -161,6 +165,9 @@ export interface Updated<T extends ResourceTypes> {
   notes: string[]
 }
 
+/** Decisions under the lock that others' changes of shares and rights overtook are given up after so many. */
+const LOCKED_TRIES_MAX = 5
+
 /** The last write that was tried: by its audit row it is found again. */
 interface LastWrite<T extends ResourceTypes> {
   entry?: AuditEntry
@@ -180,7 +187,6 @@ export async function update<T extends ResourceTypes>(
   prefetched: T['State'] | null,
 ): Promise<Updated<T>> {
   const last: LastWrite<T> = {}
-  const viewer = viewerParameters(request.caller)
   let reservedBytes = 0
   const callerKey = String(request.caller.token.id)
   const key = request.dryRun ? NO_KEY : request.key
@@ -198,8 +204,8 @@ export async function update<T extends ResourceTypes>(
       return undefined
     }
     const decision = resource.decide(state, request, null)
-    if (preconditionOf(state, decision) !== 'holds' || !resource.isStorable(decision)) return undefined
-    const query = statementFor(state, decision)
+    if (preconditionOf(state, decision, request) !== 'holds' || !resource.isStorable(decision)) return undefined
+    const query = statementFor(state, decision, viewerParameters(request.caller))
     return updated(state, decision, await run(query, decision, resource.answerBytes(state, decision)))
   }
 
@@ -224,21 +230,31 @@ export async function update<T extends ResourceTypes>(
   async function inLockingTransaction(): Promise<Updated<T>> {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
-      const state = await lockState(trx, resource, request.id, viewer)
-      if (state === undefined) throw new ResourceNotFound(resource.kind)
+      await lockStatements[resource.kind].run(trx, { id: request.id })
       if ((await firstVersion(trx, key)) !== undefined) throw new KeyTaken()
-      const base = await mergeBaseOf(trx, state)
-      const asked = base === undefined ? request : { ...request, base: base.values }
-      const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
-      const decision = resource.decide(state, asked, references)
-      await requirePrecondition(trx, state, decision, base)
-      const result = updated(state, decision, await statementFor(state, decision).single(trx))
-      if (result === undefined) throw new Error(`${resource.kind} ${request.id} changed under its lock`)
-      return base === undefined ? result : { ...result, merged: true, notes: mergeNotes(base) }
+      // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.
+      for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
+        const result = await onLocked(trx, { ...request, caller: await request.callerNow(trx) })
+        if (result !== undefined) return result
+      }
+      throw new Error(`${resource.kind} ${request.id} changed under its lock`)
     })
   }
 
-  function statementFor(state: T['State'], decision: T['Decision']): RowQuery<T['Row']> {
+  async function onLocked(trx: Transaction<Database>, asOfNow: T['Request']): Promise<Updated<T> | undefined> {
+    const viewer = viewerParameters(asOfNow.caller)
+    const state = await resource.read(trx, asOfNow.id, viewer)
+    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    const base = await mergeBaseOf(trx, state)
+    const asked = base === undefined ? asOfNow : { ...asOfNow, base: base.values }
+    const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
+    const decision = resource.decide(state, asked, references)
+    await requirePrecondition(trx, state, decision, asked, base)
+    const result = updated(state, decision, await statementFor(state, decision, viewer).single(trx))
+    return result === undefined || base === undefined ? result : { ...result, merged: true, notes: mergeNotes(base) }
+  }
+
+  function statementFor(state: T['State'], decision: T['Decision'], viewer: ViewerParameters): RowQuery<T['Row']> {
     const answerBytes = resource.answerBytes(state, decision)
     if (answerBytes > BATCHED_BYTES_MAX && answerBytes > reservedBytes) {
       request.reserveMemory(answerBytes - reservedBytes)
@@ -279,8 +295,13 @@ export async function update<T extends ResourceTypes>(
     return since === undefined ? undefined : await readMergeBase(trx, resource.kind, state.id, since)
   }
 
-  function preconditionOf(state: T['State'], { changes }: T['Decision']): 'holds' | 'failed' | 'required' {
-    const { precondition, preconditionRequired, fields } = request
+  function preconditionOf(
+    state: T['State'],
+    { changes }: T['Decision'],
+    { caller }: T['Request'],
+  ): 'holds' | 'failed' | 'required' {
+    const { precondition, fields } = request
+    const preconditionRequired = request.preconditionRequired || caller.token.requiresIfMatch
     const asks = Object.keys(fields).length > 0
     // A request that names no field is a read: where If-Match is required, it is how a client learns the tag.
     if (asks && precondition.kind === 'none' && preconditionRequired) return 'required'
@@ -293,10 +314,11 @@ export async function update<T extends ResourceTypes>(
     trx: Transaction<Database>,
     state: T['State'],
     decision: T['Decision'],
+    asked: T['Request'],
     base: MergeBase | undefined,
   ): Promise<void> {
     const { conflicts = [] } = decision
-    const found = preconditionOf(state, decision)
+    const found = preconditionOf(state, decision, asked)
     if (found === 'required') throw new PreconditionRequired()
     if (conflicts.length === 0 && (base !== undefined || found === 'holds')) return
     const since = versionInTags(request.precondition, resource.kind, state.id, state.version)
@@ -319,8 +341,10 @@ export async function update<T extends ResourceTypes>(
   }
 
   async function asStoredNow(decision: T['Decision']): Promise<Updated<T> | undefined> {
+    const caller = await request.callerNow(database.db)
+    const viewer = viewerParameters(caller)
     const state = await resource.read(database.db, request.id, viewer)
-    if (state === undefined || !resource.isVisible(state, request.caller)) return undefined
+    if (state === undefined || !resource.isVisible(state, caller)) return undefined
     return updated(state, decision, await resource.reading(state, viewer).single(database.db))
   }
 }

@@ -1,3 +1,4 @@
+import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
@@ -41,19 +42,28 @@ export async function updateOnce<T extends ResourceTypes>(
     try {
       const version = await withRetries(() => firstVersion(database.db, key))
       if (version === undefined) return undefined
-      return { ...(await asAnswered(version)), version, decision: null, overwritten: [], merged: false }
+      const caller = await request.callerNow(database.db)
+      const stored = await resource.read(database.db, request.id, viewerParameters(caller))
+      if (stored === undefined) throw new ResourceNotFound(resource.kind)
+      resource.requireRights(stored, caller)
+      const answered = await asAnswered(version, stored, { ...request, caller })
+      return { ...answered, version, decision: null, overwritten: [], merged: false }
     } catch (error) {
       throw unavailableFor(error) ?? error
     }
   }
 
-  async function asAnswered(version: number): Promise<{ snapshot: string; notes: string[] }> {
+  async function asAnswered(
+    version: number,
+    stored: T['State'],
+    asked: T['Request'],
+  ): Promise<{ snapshot: string; notes: string[] }> {
     try {
-      const { snapshot } = await readPast(database, resource, request.id, { version }, request)
+      const { snapshot } = await readPast(database, resource, request.id, { version }, asked)
       return { snapshot, notes: [] }
     } catch (error) {
       if (!(error instanceof VersionGone)) throw error
-      const { snapshot } = await readResource(database, resource, state, request)
+      const { snapshot } = await readResource(database, resource, stored, asked)
       return { snapshot, notes: [`the content of version ${version} is no longer kept: the body is the present state`] }
     }
   }

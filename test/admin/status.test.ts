@@ -5,14 +5,14 @@ import t from 'tap'
 import { metricsUrl } from '../../src/admin/failures.js'
 import { readConfig } from '../../src/config.js'
 import { ServiceProcess } from '../faults/service.js'
-import { running } from '../http/running.js'
+import { METRICS_TOKEN, running } from '../http/running.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { agentctl } from './agentctl.js'
 
 t.test('status tells what failed in the running service: the reason, how often, when last', async t => {
   const { url } = await worldDatabase(t)
   const service = await running(t, {}, { listen: true })
-  const env = { PORT: String(service.port) }
+  const env = { PORT: String(service.port), METRICS_TOKEN }
   t.match((await agentctl({ url, args: ['status'], env })).stdout, 'recent errors\nnone since the service started')
 
   const before = Date.now()
@@ -48,7 +48,8 @@ t.test('status finds the running service of its database without PORT, and no ot
   const at = `http://127.0.0.1:${service.port}/metrics`
   const services = async (ofUrl: string) =>
     JSON.parse((await agentctl({ url: ofUrl, args: ['status', '--json'], env })).stdout).services
-  t.same(await services(url), [at])
+  t.same(await services(url), [at], 'it tells its own token')
+  t.equal((await fetch(at)).status, 403, 'to nobody else')
   t.not((await services((await worldDatabase(t)).url))[0], at)
   await service.stop()
   t.not((await services(url))[0], at)

@@ -31,6 +31,30 @@ const lines = ({ log }: Running) => log.map(line => JSON.parse(line))
 
 const HEADERS = JSON.stringify({ custom_headers: [{ key: 'Authorization', value: SECRET }] })
 
+t.test('the line of a request names the agent or tool that it is about, also where it is refused', async t => {
+  const service = await running(t)
+  const { token, inactiveToken } = service
+  const patch = (url: string, bearer: string) => ask(service, { method: 'PATCH', url, token: bearer })
+  await patch('/persona/17', inactiveToken)
+  await patch('/persona/18', token)
+  await patch('/persona/18?update_mask=nonsense', token)
+  await ask(service, { url: '/admin/tool/custom/19', token, payload: '{' })
+  await patch('/persona/nonsense', token)
+  await ask(service, { method: 'POST', url: '/admin/tool/custom/validate', token })
+  const told = lines(service).filter(({ msg }) => msg === 'request answered')
+  t.strictSame(
+    told.map(({ resource_id, status }) => [resource_id, status]),
+    [
+      [17, 401],
+      [18, 404],
+      [18, 422],
+      [19, 422],
+      [undefined, 422],
+      [undefined, 422],
+    ],
+  )
+})
+
 t.test('no line holds a body, a token or a header value, at any level, whatever fails', async t => {
   const service = await running(t, {}, { listen: true })
   const { token, inactiveToken } = service

@@ -1,3 +1,4 @@
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import t from 'tap'
 import { ServiceProcess } from '../faults/service.js'
@@ -48,13 +49,29 @@ t.test(
   },
 )
 
-t.test('403 on METRICS_PORT for other than loopback peers without METRICS_TOKEN; 404 on PORT with it', async t => {
+t.test('403 on METRICS_PORT without METRICS_TOKEN where one is set; 404 on PORT with it', async t => {
   const { service, port } = await started({ METRICS_TOKEN: SECRET, HOST: '0.0.0.0' })
-  t.equal(await statusOf('127.0.0.1', port, '/metrics'), 200)
-  for (const [host, headers] of [['127.0.0.1', PROXY] as const, ...(outside ? [[outside, {}] as const] : [])]) {
-    t.equal(await statusOf(host, port, '/metrics', headers), 403, host)
-    t.equal(await statusOf(host, port, '/metrics', { ...headers, authorization: `Bearer ${SECRET}x` }), 403)
-    t.equal(await statusOf(host, port, '/metrics', { ...headers, ...TOKEN }), 200)
-    t.equal(await statusOf(host, service.port, '/metrics', { ...headers, ...TOKEN }), 404)
+  const hosts = ['127.0.0.1', ...(outside ? [outside] : [])]
+  for (const host of hosts) {
+    t.equal(await statusOf(host, port, '/metrics'), 403, host)
+    t.equal(await statusOf(host, port, '/metrics', { authorization: `Bearer ${SECRET}x` }), 403)
+    t.equal(await statusOf(host, port, '/metrics', TOKEN), 200)
+    t.equal(await statusOf(host, service.port, '/metrics', TOKEN), 404)
   }
+})
+
+t.test('403 on PORT of the process without a configured token, through a proxy on this machine too', async t => {
+  const service = await ServiceProcess.start({ DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, DRAIN_DELAY_MS: '0' })
+  t.teardown(() => service.stop('SIGKILL'))
+  const proxy = createServer(client => {
+    const server = connect(service.port, '127.0.0.1')
+    client.pipe(server).pipe(client)
+    for (const socket of [client, server]) socket.on('error', () => socket.destroy())
+  })
+  await new Promise<void>(resolve => proxy.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => proxy.close())
+  const { port } = proxy.address() as AddressInfo // it listens on TCP
+  t.equal(await statusOf('127.0.0.1', port, '/healthz'), 200, 'the proxy hands on what it gets')
+  t.equal(await statusOf('127.0.0.1', port, '/metrics'), 403)
+  t.equal(await statusOf('127.0.0.1', service.port, '/metrics'), 403)
 })

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { Metrics } from '../../src/http/metrics.js'
-import { running } from './running.js'
+import { METRICS_TOKEN, running } from './running.js'
 
 const OPS = fileURLToPath(new URL('../../../ops/', import.meta.url))
 const skip =
@@ -87,7 +87,13 @@ async function prometheus(t: Test, servicePort: number): Promise<(query: string)
     JSON.stringify({
       global: { scrape_interval: '500ms', evaluation_interval: '500ms' },
       rule_files: [join(OPS, 'alerts.yaml')],
-      scrape_configs: [{ job_name: 'agents', static_configs: [{ targets: [`127.0.0.1:${servicePort}`] }] }],
+      scrape_configs: [
+        {
+          job_name: 'agents',
+          authorization: { credentials: METRICS_TOKEN },
+          static_configs: [{ targets: [`127.0.0.1:${servicePort}`] }],
+        },
+      ],
     }),
   )
   const port = await freePort()

@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import { buildApp } from '../../src/app.js'
 import { mintToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
@@ -12,6 +12,14 @@ import { Lifecycle } from '../../src/lifecycle.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
 import { VERSION } from '../../src/version.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
+
+/** What `running` asks for before it shows its metrics. */
+export const METRICS_TOKEN = 'a-metrics-token-of-some-length'
+
+/** Asks an application for its metrics, as Prometheus does. */
+export function metricsOf({ app }: Pick<Running, 'app'>): Promise<LightMyRequestResponse> {
+  return app.inject({ url: '/metrics', headers: { authorization: `Bearer ${METRICS_TOKEN}` } })
+}
 
 /** The service as its process builds it, on a database of its own, with its log in memory. */
 export interface Running {
@@ -42,7 +50,13 @@ export async function running(
   { listen = false, metrics = new Metrics() }: { listen?: boolean; metrics?: Metrics } = {},
 ): Promise<Running> {
   const { url } = await worldDatabase(t)
-  const config = readConfig({ DATABASE_URL: url, LOG_LEVEL: 'trace', DATABASE_POOL_SIZE: '4', ...settings })
+  const config = readConfig({
+    DATABASE_URL: url,
+    LOG_LEVEL: 'trace',
+    DATABASE_POOL_SIZE: '4',
+    METRICS_TOKEN,
+    ...settings,
+  })
   const log: string[] = []
   const logger = makeLogger(config.server.logLevel, { write: line => log.push(line) })
   const database = openUrl(url, config, {

@@ -12,7 +12,7 @@ import { agentctl } from '../admin/agentctl.js'
 import { REQUIRED_FIELDS } from '../app.js'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase, worldFile } from '../world.js'
-import { type Observed, observedWorld } from './observed.js'
+import { METRICS_TOKEN, type Observed, observedWorld } from './observed.js'
 
 type Assertions = Pick<typeof t, 'equal' | 'strictSame'>
 
@@ -63,7 +63,7 @@ t.test('503 key_missing where a secret of a missing key would be kept; everythin
     observed.log.some(line => JSON.parse(line).level >= 50 && line.includes('keys status')),
     'a log line says so',
   )
-  t.match((await observed.call('GET', '/metrics')).body, /^agents_key_missing 1$/m)
+  t.match((await observed.call('GET', '/metrics', { token: METRICS_TOKEN })).body, /^agents_key_missing 1$/m)
 
   const shown = await put(observed, 11, {})
   t.equal(shown.statusCode, 200, 'the tool itself is read')

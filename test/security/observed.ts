@@ -10,6 +10,9 @@ import { VERSION } from '../../src/version.js'
 import type { Call } from '../app.js'
 import { TEST_SECRET_KEYS, type World, worldDatabase } from '../world.js'
 
+/** What the service asks for before it shows its metrics. */
+export const METRICS_TOKEN = 'a-metrics-token-of-some-length'
+
 /** The service over the organisation, with everything that leaves it kept: statements, log lines, answers. */
 export interface Observed extends World {
   app: FastifyInstance
@@ -31,7 +34,7 @@ export async function observedWorld(
 ): Promise<Observed> {
   const world = options.world ?? (await worldDatabase(t))
   const limits = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
-  const config = readConfig({ ...limits, DATABASE_POOL_SIZE: '20', LOG_LEVEL: 'trace', ...options.env })
+  const config = readConfig({ ...limits, DATABASE_POOL_SIZE: '20', LOG_LEVEL: 'trace', METRICS_TOKEN, ...options.env })
   const log: string[] = []
   const statements: string[] = []
   const answers: string[] = []

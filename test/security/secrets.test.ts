@@ -10,7 +10,7 @@ import { generateKey } from '../../src/secrets/key-ring.js'
 import { agentctl } from '../admin/agentctl.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 import { runEveryCommand } from './every-command.js'
-import { type Observed, observedWorld } from './observed.js'
+import { METRICS_TOKEN, type Observed, observedWorld } from './observed.js'
 
 /*
  * A thousand secrets go through everything that touches secrets. Each holds the same marker at its beginning, middle and
@@ -56,7 +56,7 @@ t.test('1,000 planted secrets are in no answer, no log line, no metric and nowhe
   const known = COMMANDS.filter(({ name }) => !ran.some(({ args }) => args.join(' ').startsWith(name)))
   t.strictSame(known, [], 'no command is left out')
 
-  const metrics = await world.call('GET', '/metrics')
+  const metrics = await world.call('GET', '/metrics', { token: METRICS_TOKEN })
   t.equal(metrics.statusCode, 200)
   const audited = await world.database.db
     .selectFrom('audit')

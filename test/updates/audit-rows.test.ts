@@ -67,7 +67,7 @@ t.test('one row for each effective change of an agent', async t => {
     actor: 'alice@example.com',
     actor_id: id,
     token_id: tokenId,
-    request_id: 'request-1',
+    request_id: /^request-1\.[\w-]{16}$/,
     client_address: '127.0.0.1',
     at: /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/,
   })

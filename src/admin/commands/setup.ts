@@ -155,9 +155,9 @@ async function statusCommand(call: Call): Promise<undefined> {
   const ring = await ringOrReason(call)
   const { description, database } = await call.rawDatabase()
   const services = await Promise.all(
-    runningServices(call.config, call.env).map(async url => ({
+    runningServices(call.config, call.env).map(async ({ url, token }) => ({
       url,
-      recent_errors: (await readFailures(url, call.config.server.metricsToken)) ?? null,
+      recent_errors: (await readFailures(url, token)) ?? null,
     })),
   )
   const shown = services.filter(({ recent_errors }) => recent_errors !== null)

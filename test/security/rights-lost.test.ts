@@ -1,0 +1,269 @@
+import { PassThrough } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { LightMyRequestResponse } from 'fastify'
+import { type Kysely, sql } from 'kysely'
+import t, { type Test } from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import type { Database } from '../../src/db/tables.js'
+import { worldApp } from '../app.js'
+import { DEFINITION, matrixOrganisation } from '../matrix-organisation.js'
+import { comparable } from './observed.js'
+
+/*
+ * A right that is lost while the body is on its way does not work any more: the answer is that of a request that comes
+ * afterwards, and nothing is stored (DECISIONS section 6, "Rights in time"). Each way in which a right is lost, by each
+ * operation, on each way through the engine.
+ */
+const email = (name: string) => `${name}@example.com`
+
+/** How a right is lost and had again, as SQL on <token>, <user> and <email>. */
+interface Loss {
+  caller: string
+  lost: string
+  had: string
+}
+
+const USER = 'email = <email>'
+const TOKEN = 'id = <token>'
+const LOSSES: Record<string, Loss[]> = {
+  persona: [
+    ...everybody('owner'),
+    {
+      caller: 'owner',
+      lost: `update persona set owner_id = null where id = 101`,
+      had: `update persona set owner_id = (select id from user_account where email = 'owner@example.com') where id = 101`,
+    },
+    {
+      caller: 'editor',
+      lost: `update persona_user set level = 'viewer' where persona_id = 101 and user_id = <user>`,
+      had: `update persona_user set level = 'editor' where persona_id = 101 and user_id = <user>`,
+    },
+    {
+      caller: 'group-editor',
+      lost: `delete from user_group_member where user_id = <user>`,
+      had: `insert into user_group_member select <user>, id, false from user_group where name = 'Editors'`,
+    },
+    permissions('admin', '{admin}'),
+    {
+      caller: 'group-admin',
+      lost: `update user_group set permissions = '{}' where name = 'Admins'`,
+      had: `update user_group set permissions = '{admin}' where name = 'Admins'`,
+    },
+    column('admin', 'scopes', "'{manage:actions}'"),
+    column('admin', 'persona_ids', "'{102}'"),
+    column('admin', 'tool_ids', "'{204}'"),
+    column('owner', 'requires_if_match', 'true', 'false'),
+  ],
+  tool: [
+    ...everybody('actions'),
+    permissions('actions', '{manage:actions}'),
+    permissions('admin', '{admin}'),
+    column('actions', 'scopes', "'{basic}'"),
+    column('actions', 'tool_ids', "'{205}'"),
+    column('actions', 'requires_if_match', 'true', 'false'),
+    {
+      caller: 'group-actions',
+      lost: `delete from user_group_member where user_id = <user>`,
+      had: `insert into user_group_member select <user>, id, false from user_group where name = 'Actions'`,
+    },
+    {
+      caller: 'manager',
+      lost: `update user_group_member set is_manager = false where user_id = <user>`,
+      had: `update user_group_member set is_manager = true where user_id = <user>`,
+    },
+    column('manager', 'scopes', "'{basic}'"),
+    {
+      caller: 'manager',
+      lost: `insert into persona_tool (persona_id, tool_id) values (100, 204)`,
+      had: `delete from persona_tool where persona_id = 100 and tool_id = 204`,
+    },
+  ],
+}
+
+/** What every caller can lose. */
+function everybody(caller: string): Loss[] {
+  return [
+    column(caller, 'revoked_at', 'now()'),
+    column(caller, 'expires_at', "now() - interval '1 second'", "now() + interval '1 day'"),
+    {
+      caller,
+      lost: `update user_account set active = false where ${USER}`,
+      had: `update user_account set active = true where ${USER}`,
+    },
+  ]
+}
+
+function column(caller: string, name: string, lost: string, had = 'null'): Loss {
+  const set = (value: string) => `update token set ${name} = ${value} where ${TOKEN}`
+  return { caller, lost: set(lost), had: set(had) }
+}
+
+function permissions(caller: string, held: string): Loss {
+  const set = (value: string) => `update user_account set permissions = '${value}' where ${USER}`
+  return { caller, lost: set('{}'), had: set(held) }
+}
+
+/** A request by what it is and the way that it takes through the engine. */
+interface Way {
+  title: string
+  method: string
+  url: string
+  body(count: number): object
+}
+
+const agent = '/persona/101?update_mask='
+const tool = '/admin/tool/custom/204'
+const WAYS: Record<string, Way[]> = {
+  persona: [
+    { title: 'batched', method: 'PATCH', url: `${agent}description`, body: n => ({ description: `d${n}` }) },
+    { title: 'single', method: 'PATCH', url: `${agent}label_ids`, body: n => ({ label_ids: [1 + (n % 2)] }) },
+    {
+      title: 'dry run',
+      method: 'PATCH',
+      url: `${agent}description&dry_run=true`,
+      body: n => ({ description: `d${n}` }),
+    },
+    { title: 'read', method: 'PATCH', url: agent, body: () => ({}) },
+  ],
+  tool: [
+    { title: 'batched', method: 'PUT', url: tool, body: n => ({ description: `d${n}` }) },
+    {
+      title: 'single',
+      method: 'PUT',
+      url: tool,
+      body: n => ({ definition: { ...DEFINITION, info: { title: `Weather ${n}` } } }),
+    },
+    { title: 'dry run', method: 'PUT', url: `${tool}?dry_run=true`, body: n => ({ description: `d${n}` }) },
+    { title: 'read', method: 'PUT', url: tool, body: () => ({}) },
+    {
+      title: 'impact',
+      method: 'POST',
+      url: '/admin/tool/custom/validate?tool_id=204',
+      body: () => ({ definition: DEFINITION }),
+    },
+  ],
+}
+
+const world = await worldApp(t)
+await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
+await sql`insert into label (id, name) values (1, 'one'), (2, 'two') on conflict do nothing`.execute(world.database.db)
+const callers = new Map<string, { token: string; values: Record<string, unknown> }>()
+let count = 0
+
+type Sent = { answer: Promise<LightMyRequestResponse> }
+/** Sends a request, runs `meanwhile` between its authentication and its write, and lets it go on. */
+type Send = (way: Way, token: string, meanwhile: (executor: Executor) => Promise<void>) => Promise<Sent>
+type Executor = Kysely<Database>
+
+async function requireLost(t: Test, way: Way, loss: Loss, send: Send): Promise<void> {
+  const { token, values } = await callerOf(loss.caller)
+  const title = `${loss.caller}: ${loss.lost}`
+  const kept = await (await send(way, token, async () => {})).answer
+  t.equal(kept.statusCode, 200, `${title}, not lost: ${kept.body}`)
+  const before = await stored()
+  const { answer } = await send(way, token, executor => run(executor, loss.lost, values))
+  const refused = await answer
+  const afterwards = await ask(way, token, JSON.stringify(way.body(count++)))
+  t.strictSame(withoutExpiry(refused), withoutExpiry(afterwards), `${title}: as if it had come then`)
+  t.equal(refused.statusCode === 200, !isNeeded(way, loss), title)
+  t.equal(await stored(), before, `${title}: nothing is stored`)
+  await run(world.database.db, loss.had, values)
+}
+
+/** When the token expires is told as it was when the request came. */
+function withoutExpiry(answer: LightMyRequestResponse): unknown {
+  delete answer.headers['token-expires-at']
+  return comparable(answer)
+}
+
+/** Whether the request needs what is lost: one that names no field needs no If-Match. */
+function isNeeded({ title }: Way, { lost }: Loss): boolean {
+  return !lost.includes('requires_if_match') || (title !== 'read' && title !== 'impact')
+}
+
+/** The body comes in when the rights are gone: the service has begun to read it, so it has authenticated the caller. */
+const slowly: Send = async (way, token, meanwhile) => {
+  const payload = new PassThrough()
+  const answer = ask(way, token, payload)
+  await until(() => payload.listenerCount('readable') > 0)
+  await meanwhile(world.database.db)
+  payload.end(JSON.stringify(way.body(count++)))
+  return { answer }
+}
+
+/** The request finds the row locked, and waits for who has it. */
+const behindLock: Send = async (way, token, meanwhile) => {
+  return await world.database.db.transaction().execute(async trx => {
+    await sql`select from persona where id = 101 for no key update`.execute(trx)
+    await sql`select from tool where id = 204 for no key update`.execute(trx)
+    const answer = ask(way, token, JSON.stringify(way.body(count++)))
+    await until(waitsForLock)
+    await meanwhile(trx)
+    return { answer }
+  })
+}
+
+for (const kind of ['persona', 'tool'] as const) {
+  for (const way of WAYS[kind] ?? []) {
+    t.test(`${kind}, ${way.title}: what is lost while the body is on its way`, async t => {
+      for (const loss of LOSSES[kind] ?? []) await requireLost(t, way, loss, slowly)
+    })
+    if (way.title === 'read' || way.title === 'impact') continue // they wait for nobody
+    t.test(`${kind}, ${way.title}: what is lost while the request waits for the row's lock`, async t => {
+      for (const loss of LOSSES[kind] ?? []) await requireLost(t, way, loss, behindLock)
+    })
+  }
+}
+
+async function callerOf(name: string) {
+  let caller = callers.get(name)
+  if (caller === undefined) {
+    const token = await world.token(email(name))
+    const { rows } = await sql<{ token: number; user: string }>`
+      select max(t.id) as token, u.id as user from token t join user_account u on u.id = t.user_id
+      where u.email = ${email(name)} group by u.id`.execute(world.database.db)
+    caller = { token, values: { ...rows[0], email: email(name) } }
+    callers.set(name, caller)
+  }
+  return caller
+}
+
+async function run(executor: Executor, statement: string, values: Record<string, unknown>): Promise<void> {
+  const text = statement.replaceAll(/<(\w+)>/g, (_, name: string) => {
+    const value = values[name]
+    return typeof value === 'number' ? String(value) : `'${value}'`
+  })
+  await sql.raw(text).execute(executor)
+}
+
+async function ask({ method, url }: Way, token: string, payload: PassThrough | string) {
+  return await world.app.inject({
+    method: method as 'PATCH', // one of the three that have a body
+    url,
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    payload,
+  })
+}
+
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  for (let tries = 0; tries < 2_000; tries++) {
+    if (await holds()) return
+    await sleep(2)
+  }
+  throw new Error('what the test waits for did not happen')
+}
+
+async function waitsForLock(): Promise<boolean> {
+  const { rows } = await sql`
+    select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`.execute(
+    world.database.db,
+  )
+  return rows.length > 0
+}
+
+async function stored(): Promise<string> {
+  const { rows } = await sql<{ state: string }>`
+    select (select version from persona where id = 101) || ' ' || (select version from tool where id = 204) || ' ' ||
+      (select count(*) from audit) as state`.execute(world.database.db)
+  return rows[0]?.state ?? ''
+}
