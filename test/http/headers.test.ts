@@ -18,7 +18,7 @@ t.test('400: more than one Host or Authorization, in whatever order and case', a
   const good = `Authorization: Bearer ${token}`
   const dead = `authorization: Bearer ${inactiveToken}`
   const host = 'Host: 127.0.0.1'
-  t.match((await raw(host, good)).text, /^HTTP\/1\.1 404 /, 'one of each is a request')
+  t.match((await raw(host, good)).text, /^HTTP\/1\.1 200 /, 'one of each is a request')
   const cases: [string, ...string[]][] = [
     ['host', host, 'Host: agents.example.com', good],
     ['host', host, 'hOST: 127.0.0.1', good],

@@ -36,7 +36,7 @@ t.test('the line of a request names the agent or tool that it is about, also whe
   const { token, inactiveToken } = service
   const patch = (url: string, bearer: string) => ask(service, { method: 'PATCH', url, token: bearer })
   await patch('/persona/17', inactiveToken)
-  await patch('/persona/18', token)
+  await patch('/persona/18', token) // required fields are missing
   await patch('/persona/18?update_mask=nonsense', token)
   await ask(service, { url: '/admin/tool/custom/19', token, payload: '{' })
   await patch('/persona/nonsense', token)
@@ -46,7 +46,7 @@ t.test('the line of a request names the agent or tool that it is about, also whe
     told.map(({ resource_id, status }) => [resource_id, status]),
     [
       [17, 401],
-      [18, 404],
+      [18, 422],
       [18, 422],
       [19, 422],
       [undefined, 422],
@@ -119,6 +119,7 @@ t.test('one line an answer: request id, operation, caller, status, refusal, dura
     request_id: headers['x-request-id'],
     trace_id: TRACE,
     operation: 'update_custom_tool',
+    resource_id: 999_999,
     status: 404,
     refusal: 'NOT_FOUND',
     client: '127.0.0.1',
