@@ -2,12 +2,16 @@ import { type Kysely, sql } from 'kysely'
 import { OPERATOR } from '../auth/viewer.js'
 import type { Database, ResourceKind, ShareLevel } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import { InvalidRequest, VersionGone, VersionNotFound } from '../errors.js'
+import type { PersonaContent } from '../persona/fields.js'
 import { personaResource } from '../persona/resource.js'
 import { contentOf } from '../persona/rules.js'
 import { parseExact } from '../schema/exact-json.js'
 import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
 import type { Actor } from '../updates/audit.js'
+import { type AsOf, readPastOf } from '../updates/past.js'
+import { inOneSnapshot } from '../updates/read.js'
 import { changePersona } from './apply/personas.js'
 import { type Selection, selectRows } from './listing.js'
 import { operatorActor } from './operator.js'
@@ -55,6 +59,31 @@ export async function resourceId(db: Kysely<Database>, kind: ResourceKind, text:
 export async function showAgent(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
   const state = await personaResource.read(db, id, OPERATOR)
   if (state === undefined) throw new Refusal(`there is no agent ${id}`)
+  return { id, version: state.version, ...(await withNames(db, state)) }
+}
+
+/** The same as it was, and its tools as they were then. Throws `Refusal` where that is not known. */
+export async function showEarlierAgent(
+  database: Pick<ServiceDatabase, 'db'>,
+  id: number,
+  asOf: AsOf,
+): Promise<Record<string, unknown>> {
+  return await inOneSnapshot(database, async trx => {
+    const state = await personaResource.read(trx, id, OPERATOR)
+    if (state === undefined) throw new Refusal(`there is no agent ${id}`)
+    const past = await readPastOf(trx, 'persona', id, asOf)
+    const snapshot = await personaResource.pastSnapshot(trx, state, past, OPERATOR, () => undefined)
+    const { tools } = JSON.parse(snapshot) as { tools: unknown } // a PersonaSnapshot
+    const { version, at, values } = past
+    return { id, version, at, ...(await withNames(trx, { ...state, ...values })), tools }
+  }).catch(error => {
+    if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
+    if (error instanceof InvalidRequest) throw new Refusal('--at is in the future')
+    throw error
+  })
+}
+
+async function withNames(db: Kysely<Database>, state: PersonaContent): Promise<Record<string, unknown>> {
   const ids = [...state.users.map(share => share.id), ...(state.owner_id === null ? [] : [state.owner_id])]
   const people =
     ids.length === 0 ? [] : await db.selectFrom('user_account').select(['id', 'email']).where('id', 'in', ids).execute()
@@ -63,8 +92,6 @@ export async function showAgent(db: Kysely<Database>, id: number): Promise<Recor
   const names = new Map(groups.map(group => [group.id, group.name]))
   const { owner_id, ...content } = contentOf(state)
   return {
-    id,
-    version: state.version,
     ...content,
     owner: owner_id && emails.get(owner_id),
     users: state.users.map(share => ({ email: emails.get(share.id), level: share.level })),

@@ -1,6 +1,7 @@
+import type { Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
-import type { Executor } from '../db/statements/statement.js'
+import type { Database } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
@@ -100,7 +101,7 @@ export async function readPast<T extends ResourceTypes>(
 /** Runs work on one snapshot of the database: what is stored, and what differs from it, must be of one moment. */
 export async function inOneSnapshot<Result>(
   { db }: Pick<ServiceDatabase, 'db'>,
-  work: (trx: Executor) => Promise<Result>,
+  work: (trx: Transaction<Database>) => Promise<Result>,
 ): Promise<Result> {
   return await db.transaction().setIsolationLevel('repeatable read').setAccessMode('read only').execute(work)
 }

@@ -3,9 +3,10 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { createUser } from '../../src/admin/people.js'
 import { pruneHistory } from '../../src/updates/prune.js'
+import { agentctl } from '../admin/agentctl.js'
 import { worldApp } from '../app.js'
 
-const { call, token, database } = await worldApp(t)
+const { call, token, database, url } = await worldApp(t)
 const alice = await token('admin@example.com')
 
 const INSTANTS = process.env.TEST_CAMPAIGN === 'full' ? 1_000 : 30
@@ -135,6 +136,32 @@ t.test('who does not see the agent now does not see it as it was', async t => {
   const answer = await call('GET', `${AGENT}?version=${version}`, { token: stranger })
   t.equal(answer.statusCode, 404)
   t.match(answer.json(), { error_code: 'PERSONA_NOT_FOUND' })
+})
+
+t.test('agentctl agent show tells it too, and why it cannot', async t => {
+  const version = /-(\d+)"$/.exec(String((await patch({ tool_ids: [10], name: 'shown' })).headers.etag))?.[1] ?? ''
+  const at = await instant()
+  const title = (await get('/tool/10')).json().name
+  await put({ name: 'another title' })
+  await patch({ name: 'not shown', tool_ids: [] })
+  const show = async (...args: string[]) => await agentctl({ url, args: ['agent', 'show', '1', '--json', ...args] })
+  for (const option of [
+    ['--version', version],
+    ['--at', at],
+  ]) {
+    const shown = await show(...option)
+    t.equal(shown.status, 0, shown.stderr)
+    t.match(JSON.parse(shown.stdout), {
+      version: Number(version),
+      name: 'shown',
+      tool_ids: [10],
+      owner: 'alice@example.com',
+      tools: [{ id: 10, name: title }],
+    })
+  }
+  t.match(await show('--version', '99999'), { status: 1, stderr: /The versions of agent 1 go to/ })
+  t.match(await show('--at', '2999-01-01'), { status: 1, stderr: /--at is in the future/ })
+  t.match(await show('--at', '2026-01-01', '--version', '1'), { status: 2, stderr: /exclude each other/ })
 })
 
 t.test('410 with the reason: a deleted tool, pruned contents, pruned rows', async t => {

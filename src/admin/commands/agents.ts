@@ -4,10 +4,19 @@ import { isJsonObject } from '../../schema/vocabulary.js'
 import { type AgentReport, checkAgentTools, definitionLimitsOf, TARGETS } from '../../tool/definition/index.js'
 import { deleteAgent, planAgentDeletion } from '../deletion.js'
 import { placeText, Refusal } from '../refusal.js'
-import { agentTools, listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
+import { agentTools, listAgents, resourceId, shareAgent, showAgent, showEarlierAgent } from '../resources.js'
 import { readSource, type Source } from '../source.js'
 import { deleteAsked } from './asking.js'
-import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, UsageError } from './command.js'
+import {
+  type Call,
+  type Command,
+  DELETE_OPTIONS,
+  dateOf,
+  EXIT,
+  JSON_OPTION,
+  UsageError,
+  wholeNumber,
+} from './command.js'
 import { listCommand } from './list.js'
 import { applyEntry, shortened } from './organisation.js'
 
@@ -40,13 +49,13 @@ export const agentCommands: Command[] = [
     name: 'agent show',
     summary: 'Shows one agent.',
     positionals: ['AGENT'],
-    options: JSON_OPTION,
-    details: 'AGENT is an id, or a name that only one agent has.',
-    run: async call => {
-      const { db } = await call.database()
-      showRecord(call, await showAgent(db, await resourceId(db, 'persona', call.argument(0))))
-      return undefined
+    options: {
+      version: { type: 'string', value: 'VERSION', description: 'As it was in this version, with its tools of then.' },
+      at: { type: 'string', value: 'DATE', description: 'As it was at this time (RFC 3339, UTC without an offset).' },
+      ...JSON_OPTION,
     },
+    details: 'AGENT is an id, or a name that only one agent has.',
+    run: showCommand,
   },
   {
     name: 'agent create',
@@ -121,6 +130,17 @@ export const agentCommands: Command[] = [
     run: deleteCommand,
   },
 ]
+
+async function showCommand(call: Call): Promise<undefined> {
+  const database = await call.database()
+  const id = await resourceId(database.db, 'persona', call.argument(0))
+  const [version, at] = [call.text('version'), dateOf(call, 'at')]
+  if (version !== undefined && at !== undefined) throw new UsageError('--version and --at exclude each other')
+  const asOf =
+    version !== undefined ? { version: wholeNumber(version, '--version') } : at !== undefined ? { at } : undefined
+  showRecord(call, asOf === undefined ? await showAgent(database.db, id) : await showEarlierAgent(database, id, asOf))
+  return undefined
+}
 
 async function checkCommand(call: Call): Promise<number | undefined> {
   const { db } = await call.database()

@@ -1,6 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { ResourceKind } from '../../db/tables.js'
-import { parseDateTime } from '../../schema/date-time.js'
 import { ACCESS_KINDS } from '../../updates/access-events.js'
 import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
 import { makeCheckpoint, type ProvedChange, proveChange } from '../audit-proof.js'
@@ -9,7 +8,7 @@ import { generateSigningKey, parseSigningKey, readNote, type SigningKey } from '
 import type { Selection } from '../listing.js'
 import { Refusal } from '../refusal.js'
 import { resourceId } from '../resources.js'
-import { type Call, type Command, EXIT, JSON_OPTION, UsageError, wholeNumber } from './command.js'
+import { type Call, type Command, dateOf, EXIT, JSON_OPTION, UsageError, wholeNumber } from './command.js'
 import { listCommand } from './list.js'
 
 const RESOURCE_OPTION = {
@@ -177,14 +176,6 @@ async function auditRows(call: Call, selection: Selection) {
     ...(until !== undefined && { until }),
   }
   return await listAudit((await call.database()).db, filter, selection)
-}
-
-function dateOf(call: Call, option: 'since' | 'until'): string | undefined {
-  const text = call.text(option)
-  if (text === undefined) return undefined
-  const date = parseDateTime(text)
-  if (date === undefined) throw new UsageError(`--${option} must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z`)
-  return date
 }
 
 async function verifyCommand(call: Call): Promise<number | undefined> {

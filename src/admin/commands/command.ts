@@ -2,6 +2,7 @@ import { type Config, readConfig } from '../../config.js'
 import { migrate, schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
 import type { ServiceDatabase } from '../../db/transaction.js'
+import { parseDateTime } from '../../schema/date-time.js'
 import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { openVault, type Vault } from '../../secrets/vault.js'
@@ -237,6 +238,15 @@ export function wholeNumber(text: string, what: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
     throw new UsageError(`${what} must be a whole number from 1, not ${text}`)
   return Number(text)
+}
+
+/** The time that an option names, in UTC; undefined without the option. Throws `UsageError`. */
+export function dateOf(call: Call, option: string): string | undefined {
+  const text = call.text(option)
+  if (text === undefined) return undefined
+  const date = parseDateTime(text)
+  if (date === undefined) throw new UsageError(`--${option} must be a date such as 2026-01-31 or 2026-01-31T12:00:00Z`)
+  return date
 }
 
 const UNIT_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 }
