@@ -68,7 +68,7 @@ async function findingsOf(prefix: string, told: ReadonlyMap<string, string>): Pr
 t.test(
   `${KILLS} times kill -9 under clients that repeat: one effect for each key, and everybody has its version`,
   async t => {
-    const env = { DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, DATABASE_POOL_SIZE: '8', MIGRATE_ON_START: 'false' }
+    const env = { DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, DATABASE_POOL_SIZE: '8' }
     const services = await Promise.all(Array.from({ length: SERVICES }, () => ServiceProcess.start(env)))
     t.teardown(() => Promise.all(services.map(service => service.stop('SIGKILL'))))
     const told = new Map<string, string>()

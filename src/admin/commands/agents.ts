@@ -50,8 +50,12 @@ export const agentCommands: Command[] = [
     summary: 'Shows one agent.',
     positionals: ['AGENT'],
     options: {
-      version: { type: 'string', value: 'VERSION', description: 'As it was in this version, with its tools of then.' },
-      at: { type: 'string', value: 'DATE', description: 'As it was at this time (RFC 3339, UTC without an offset).' },
+      at: {
+        type: 'string',
+        value: 'VERSION|DATE',
+        description:
+          'As it was in this version, or at this time (RFC 3339, UTC without an offset), with its tools of then.',
+      },
       ...JSON_OPTION,
     },
     details: 'AGENT is an id, or a name that only one agent has.',
@@ -134,10 +138,10 @@ export const agentCommands: Command[] = [
 async function showCommand(call: Call): Promise<undefined> {
   const database = await call.database()
   const id = await resourceId(database.db, 'persona', call.argument(0))
-  const [version, at] = [call.text('version'), dateOf(call, 'at')]
-  if (version !== undefined && at !== undefined) throw new UsageError('--version and --at exclude each other')
-  const asOf =
-    version !== undefined ? { version: wholeNumber(version, '--version') } : at !== undefined ? { at } : undefined
+  const at = call.text('at') ?? ''
+  const isVersion = /^\d+$/.test(at)
+  const date = isVersion ? undefined : dateOf(call, 'at')
+  const asOf = isVersion ? { version: wholeNumber(at, '--at') } : date === undefined ? undefined : { at: date }
   showRecord(call, asOf === undefined ? await showAgent(database.db, id) : await showEarlierAgent(database, id, asOf))
   return undefined
 }
