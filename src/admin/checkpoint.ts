@@ -95,7 +95,7 @@ export function signedNote({ size, root }: Omit<Checkpoint, 'origin'>, { name, i
   return `${text}\n— ${name} ${signature.toString('base64')}\n`
 }
 
-/** Reads a signed note and checks its signature. Throws `Refusal` when it is no checkpoint, or not signed by this key. */
+/** Reads a signed note and checks its signature. Throws `Refusal` when it is not a checkpoint, or not signed by this key. */
 export function readNote(note: string, verifier: string): Checkpoint {
   const { name, id, key } = parseVerifyingKey(verifier)
   const end = note.indexOf('\n\n')

@@ -7,7 +7,7 @@ import { headerVariables, placeholder } from './apply/placeholders.js'
 
 /**
  * The organisation as a document that `apply` takes back with an empty plan: every row with its id, references by id (names
- * may repeat), a variable in the place of each secret. Tokens, history and versions are no part of it.
+ * may repeat), a variable in the place of each secret. Tokens, history and versions are not part of it.
  */
 export async function exportOrganisation(db: Kysely<Database>): Promise<Record<string, unknown>> {
   // One snapshot for all lists: without it, what changes meanwhile could leave references to rows that are not there.

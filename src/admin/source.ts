@@ -112,7 +112,7 @@ function hasRange(node: unknown): node is { range: [number, number, number] } {
   return typeof node === 'object' && node !== null && 'range' in node && Array.isArray(node.range)
 }
 
-/** Warnings of what would be left out: half of a secret that begins with "!" is no secret. The others lose nothing. */
+/** Warnings of what would be left out: half of a secret that begins with "!" is not a secret. The others lose nothing. */
 const LOSING: ReadonlySet<string> = new Set(['TAG_RESOLVE_FAILED', 'BAD_DIRECTIVE', 'BAD_COLLECTION_TYPE'])
 
 /** What the parser says, without what it quotes of the text. */

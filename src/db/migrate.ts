@@ -160,7 +160,7 @@ function isLockTimeout(error: unknown): boolean {
 
 /**
  * What this program, of version `version`, finds: a schema that it knows whole, one that lacks steps, or one that newer
- * steps made unfit for it. Newer steps that say they are fit for this version are no hindrance.
+ * steps made unfit for it. Newer steps that say they are fit for this version do not matter.
  */
 export async function schemaState(db: Kysely<Database>, version: string, steps = MIGRATIONS): Promise<SchemaState> {
   const applied = await appliedSteps(db)

@@ -92,7 +92,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   snapshot: (row, decision) => snapshotText(row, decision?.definition?.text ?? row.definition),
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
-  isVisible: () => true, // tools are no secret to a signed-in caller (DECISIONS section 6)
+  isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   requireRights: requireManageable,
   pastSnapshot: async (executor, { id }, past, viewer, reserve) => {
     reserve(await pastToolBytes(executor, [past]))

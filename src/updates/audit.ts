@@ -124,7 +124,7 @@ export type HashedEntry = Omit<
 
 /**
  * The hash of an audit row: SHA-256 over its fields in a fixed order, the difference by its own hash. Hex.
- * `definition_before` is no part of it: the difference names the same hash, and it goes when the difference is pruned.
+ * `definition_before` is not part of it: the difference names the same hash, and it goes when the difference is pruned.
  */
 export function auditHash(entry: HashedEntry): string {
   return sha256(auditText(entry))

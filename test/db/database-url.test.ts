@@ -154,7 +154,7 @@ t.test('every fault is reported at once', async t => {
       'dbname holds a percent sign that starts ',
       'the parameter foo is not supported; thes',
       'the port of host 1 is not a number from ',
-      'host 2 is no host',
+      'host 2 is empty',
       'the port of host 3 is not a number from ',
       'target_session_attrs must be any, primar',
       'sslmode=prefer is not supported, as it m',

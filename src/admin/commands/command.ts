@@ -62,7 +62,7 @@ export interface Output {
   remark(text: string): void
   /** Whether standard output shows colours. */
   colours: boolean
-  /** How many columns the terminal has; absent where standard output is no terminal. */
+  /** How many columns the terminal has; absent where standard output is not a terminal. */
   columns?: number
   /** Asks the person at the terminal; absent where nobody is there. */
   ask?(question: string): Promise<string>

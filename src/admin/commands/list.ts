@@ -103,7 +103,7 @@ function cellOf(value: unknown): Cell {
   return value === null || value === undefined ? null : String(value)
 }
 
-/** Selects from rows that are no query, as the database does from one. */
+/** Selects from rows that are not a query, as the database does from one. */
 export function selectOf<Row extends object>(rows: readonly Row[], { filters = [], limit }: Selection): Row[] {
   const holds = (row: Row, { field, text }: { field?: string; text: string }) => {
     const searched = field === undefined ? JSON.stringify(row) : String(row[field as keyof Row])

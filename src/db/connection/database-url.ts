@@ -181,7 +181,7 @@ function readHosts({ host = '', port }: Values, faults: string[]): [DatabaseHost
   }
   if (names.length > MAX_HOSTS) faults.push(`there are ${names.length} hosts, more than ${MAX_HOSTS}`)
   const [first, ...others] = names.map((name, index) => {
-    if (name === '') faults.push(`host ${index + 1} is no host`)
+    if (name === '') faults.push(`host ${index + 1} is empty`)
     // One port serves all hosts, as with libpq.
     return { host: name, port: readPort(ports.length === 1 ? ports[0] : ports[index], index, faults) }
   })

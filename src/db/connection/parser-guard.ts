@@ -8,7 +8,7 @@ interface ListeningConnection {
 
 /**
  * Has what pg throws while it reads the server's bytes end this one connection. pg reads them in the stream's own event,
- * where nobody catches: a value too long for a JavaScript text, or bytes that are no message, would end the process.
+ * where nobody catches: a value too long for a JavaScript text, or bytes that are not a message, would end the process.
  */
 export function guardParser(connection: pg.Connection): void {
   const listening = connection as unknown as ListeningConnection // missing in pg's declarations

@@ -45,7 +45,7 @@ export async function findBinaries(account: Account, binDir?: string): Promise<B
 /**
  * Binaries from a copy of `native` under a temporary folder, made once for each installed version.
  * @param native the folder of a platform package
- * @param reason why the original is no use, for the error
+ * @param reason why the original cannot be used, for the error
  * @param roots where the copy may lie, best first
  */
 export async function copiedBinaries(

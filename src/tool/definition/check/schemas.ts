@@ -43,11 +43,11 @@ interface Frame {
  * It looks for one thing: references that lead nowhere useful (`ref_unresolved`, `ref_external`, `ref_target_type`,
  * `ref_cycle` for more hops than allowed), at the place of the wrong `$ref`. Circular schemas are legal. A `$ref` counts only
  * where a schema stands: one inside `example`, `examples`, `default`, `enum`, `const`, `discriminator`, an extension or as the
- * name of a property is no reference. Schemas under `$defs` count when something refers to them.
+ * name of a property is not a reference. Schemas under `$defs` count when something refers to them.
  * Beside a `$ref`, 3.0 ignores everything; from 3.1 on its neighbours are part of the schema and are visited too.
  * `$dynamicRef` is followed like `$ref` to where it leads at first.
  *
- * A malformed schema (a string where a schema belongs) is no fault: it constrains nothing, becomes "any value" and is the
+ * A malformed schema (a string where a schema belongs) is not a fault: it constrains nothing, becomes "any value" and is the
  * warning `schema_ignored`.
  */
 export class SchemaWalk {

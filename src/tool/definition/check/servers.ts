@@ -4,7 +4,7 @@ import { isObject } from './references.js'
 const RELATIVE_HOST = 'relative.invalid'
 /** Plain absolute addresses with a name for a host need no URL parser; everything else takes the long way. */
 const PLAIN_URL = /^https?:\/\/[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d{1,4})?(?:\/[\w.~/-]*)?$/
-/** Only the first is ever used; a list beyond this is no list of servers that anybody wrote. */
+/** Only the first is ever used; a list beyond this is not a list of servers that anybody wrote. */
 const SERVERS_JUDGED = 1000
 const SERVERS_A_STEP = 5
 const URL_CHARACTERS = 8192

@@ -409,7 +409,7 @@ function* withoutRepeats<T>(values: readonly T[]): Generator<void, T[]> {
 }
 
 /**
- * Adds the size of what is written with a converted schema: its own keywords and, for values that are no schemas (a default,
+ * Adds the size of what is written with a converted schema: its own keywords and, for values that are not schemas (a default,
  * examples, a list of values), all that is inside. Schemas inside are measured when their own turn comes: they are empty now.
  */
 export function* measure(value: object, size: Size): Generator<void> {

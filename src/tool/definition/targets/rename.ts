@@ -86,6 +86,6 @@ function cutToBytes(text: string, bytes: number | undefined): string {
   if (bytes === undefined || Buffer.byteLength(text) <= bytes) return text
   const sign = '...'
   const room = Buffer.from(text).subarray(0, bytes - sign.length)
-  // What was cut inside a character is no character.
+  // What was cut inside a character is not a character.
   return `${room.toString('utf8').replace(/\uFFFD+$/, '')}${sign}`
 }
