@@ -28,7 +28,7 @@ import { compareSizes } from './scale.js'
 import { LARGE, SMALL } from './world.js'
 
 const QUICK: Durations = { rounds: 5, slotMs: 300, warmUpMs: 200, pgbenchSeconds: 1, mixedRequests: 2_000 }
-const FULL: Durations = { rounds: 5, slotMs: 2_000, warmUpMs: 1_000, pgbenchSeconds: 2, mixedRequests: 100_000 }
+const FULL: Durations = { rounds: 5, slotMs: 1_200, warmUpMs: 800, pgbenchSeconds: 1, mixedRequests: 100_000 }
 /** The question at this size is how it compares with the small one: shorter rounds answer it. */
 const AT_SCALE: Durations = { ...FULL, slotMs: 1_000, pgbenchSeconds: 1 }
 
