@@ -145,6 +145,21 @@ async function untilKeyIsHeld(): Promise<void> {
   }
 }
 
+t.test('422 for another header value under the same key', async t => {
+  const put = async (value: string) => {
+    const headers = { 'idempotency-key': '"secret"' }
+    return await call('PUT', '/admin/tool/custom/10', {
+      token: alice,
+      body: { custom_headers: [{ key: 'X', value }] },
+      headers,
+    })
+  }
+  const first = await put('one')
+  t.equal(first.statusCode, 200)
+  t.match((await put('two')).json(), { detail: [{ type: 'idempotency_key_reused' }] })
+  t.match(await put('one'), { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
+})
+
 t.test('keys of two people are two keys', async t => {
   const put = async (by: string, name: string) => {
     const headers = { 'idempotency-key': '"shared"' }
