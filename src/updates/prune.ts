@@ -34,20 +34,21 @@ const LOCK_PAUSE_MS = 25
  * resource, then definitions that nothing refers to. A page of resources at a time, by the key of the audit trail, in small
  * transactions, each of which leaves a chain that verifies; it may run while the service writes, in several processes at once, and
  * be interrupted anywhere. It waits for no lock: what somebody holds is left to the next run, and what it holds itself it holds
- * for one short transaction. `progress` hears how many resources were gone through.
+ * for one short transaction. What it took is an event of the agent or tool, by `actor`. `progress` hears how many resources were gone through.
  */
 export async function pruneHistory(
   db: Kysely<Database>,
   retention: Retention,
   progress: (resources: number) => void = () => undefined,
+  actor: Actor = PRUNER,
 ): Promise<Pruned> {
   const pruned: Pruned = { auditRows: 0, differences: 0, definitions: 0 }
   let resources = 0
   for (const kind of RESOURCE_KINDS) {
     for await (const ids of resourcePages(db, kind)) {
       await addRowLeaves(db, kind, ids) // a pruned row stays in the tree by its hash
-      pruned.auditRows += await pruneRows(db, kind, ids, retention.auditRetentionDays)
-      pruned.differences += await pruneDifferences(db, kind, ids, retention)
+      pruned.auditRows += await pruneRows(db, kind, ids, retention.auditRetentionDays, actor)
+      pruned.differences += await pruneDifferences(db, kind, ids, retention, actor)
       resources += ids.length
       progress(resources)
     }
@@ -61,6 +62,7 @@ async function pruneRows(
   kind: ResourceKind,
   ids: readonly number[],
   days: number,
+  actor: Actor,
 ): Promise<number> {
   const rows = await patiently(
     db,
@@ -73,14 +75,20 @@ async function pruneRows(
   let removed = 0
   for (const { resource_id } of rows) {
     for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE; removed += count) {
-      count = await db.transaction().execute(trx => pruneChain(trx, kind, resource_id, days))
+      count = await db.transaction().execute(trx => pruneChain(trx, kind, resource_id, days, actor))
     }
   }
   return removed
 }
 
 /** Removes the oldest rows of one chain, up to the first within the retention, and moves the anchor behind them. */
-async function pruneChain(trx: Transaction<Database>, kind: ResourceKind, id: number, days: number): Promise<number> {
+async function pruneChain(
+  trx: Transaction<Database>,
+  kind: ResourceKind,
+  id: number,
+  days: number,
+  actor: Actor,
+): Promise<number> {
   await beLong(trx)
   // The row's lock keeps writers of this resource out, so that head, count and anchor move together.
   const found = await trx.selectFrom(kind).select('id').where('id', '=', id).executeTakeFirst()
@@ -118,7 +126,7 @@ async function pruneChain(trx: Transaction<Database>, kind: ResourceKind, id: nu
     anchor_hash: last.hash.toString('hex'),
     content_hash: last.content_hash?.toString('hex') ?? null,
   }
-  await recordPruning(trx, new Map([[`${kind}:${id}`, anchor]]))
+  await recordPruning(trx, new Map([[`${kind}:${id}`, anchor]]), actor)
   return rows.length
 }
 
@@ -127,6 +135,7 @@ async function pruneDifferences(
   kind: ResourceKind,
   ids: readonly number[],
   { versionsMax, bytesMax }: Retention,
+  actor: Actor,
 ): Promise<number> {
   // The newest difference stays whatever its size: without it the last change could not be told or taken back.
   const rows = await patiently(
@@ -154,7 +163,7 @@ async function pruneDifferences(
           and a.version_after = gone.version_after`.execute(trx)
       // In the order of versions: the last of a resource counts.
       const marks = page.map(row => [`${kind}:${row.resource_id}`, { emptied_to: row.version_after }] as const)
-      await recordPruning(trx, new Map(marks))
+      await recordPruning(trx, new Map(marks), actor)
     })
   }
   return rows.length
@@ -170,6 +179,7 @@ export interface PruningMark {
   emptied_to: number
 }
 
+/** The server itself. */
 const PRUNER: Actor = {
   id: null,
   name: 'pruning',
@@ -193,6 +203,7 @@ export async function readMarks(db: Kysely<Database>, subjects: readonly string[
 async function recordPruning(
   trx: Transaction<Database>,
   pruned: ReadonlyMap<string, Partial<PruningMark>>,
+  actor: Actor,
 ): Promise<void> {
   const chains = [...pruned.keys()].map(subject => ({ kind: 'prune' as const, subject, action: 'pruned' }))
   const heads = await lockChains(trx, chains)
@@ -201,7 +212,7 @@ async function recordPruning(
     const mark = { ...(before.get(change.subject) ?? UNPRUNED), ...pruned.get(change.subject) }
     return { ...change, detail: mark }
   })
-  await appendEvents(trx, PRUNER, changes, heads)
+  await appendEvents(trx, actor, changes, heads)
   await sql`
     delete from access_event e using access_chain c
     where c.kind = 'prune' and c.subject = any(${[...pruned.keys()]}::text[])

@@ -46,9 +46,8 @@ export const historyCommands: Command[] = [
     details: 'The limits are AUDIT_RETENTION_DAYS, HISTORY_VERSIONS_MAX and HISTORY_BYTES_MAX.',
     run: async call => {
       const { db } = await call.database()
-      const pruned = await pruneHistory(db, call.config.history, resources =>
-        call.progress.at('pruning', resources, undefined, 'agents and tools'),
-      )
+      const progress = (resources: number) => call.progress.at('pruning', resources, undefined, 'agents and tools')
+      const pruned = await pruneHistory(db, call.config.history, progress, call.actor)
       if (call.json) call.printJson(pruned)
       else {
         const { auditRows, differences, definitions } = pruned
