@@ -131,10 +131,7 @@ async function verifyKind(
   { only, progress }: VerifyOptions,
   result: AuditVerification,
 ): Promise<void> {
-  for (let after = 0; ; ) {
-    const ids = only === undefined ? await nextIds(db, kind, after) : [only.id]
-    const last = ids.at(-1)
-    if (last === undefined) return
+  for await (const ids of only === undefined ? idPages(db, kind) : [[only.id]]) {
     const page = await readPage(db, kind, ids)
     for (const id of ids) {
       const chain = { kind, id, resource: page.resources.get(id), rows: page.rows.get(id) ?? [] }
@@ -150,19 +147,28 @@ async function verifyKind(
       result.head = only === undefined ? sha256(`${result.head}${kind}${id}${head}`) : head
     }
     progress?.(result.rows)
-    if (only !== undefined || ids.length < RESOURCES_AT_ONCE) return
-    after = last
   }
 }
 
-async function nextIds(db: Kysely<Database>, kind: ResourceKind, after: number): Promise<number[]> {
-  const { rows } = await sql<{ id: number }>`
-    select id from (
-      select id from ${sql.table(kind)} where id > ${after}
-      union select distinct resource_id from audit where resource_kind = ${kind} and resource_id > ${after}
-      union select distinct subject::integer from audit_leaf where kind = ${kind} and subject::integer > ${after}
-    ) existing order by id limit ${RESOURCES_AT_ONCE}::integer`.execute(db)
-  return rows.map(row => row.id)
+/** The agents or tools that are there, have rows, or are known to the tree alone. */
+async function* idPages(db: Kysely<Database>, kind: ResourceKind): AsyncGenerator<number[]> {
+  const { rows: lost } = await sql<{ subject: string }>`
+    select distinct subject from audit_leaf l where kind = ${kind}
+      and not exists (select from ${sql.table(kind)} r where r.id::text = l.subject)
+      and not exists (select from audit a where a.resource_kind = ${kind} and a.resource_id::text = l.subject)
+    order by subject`.execute(db)
+  if (lost.length > 0) yield lost.map(({ subject }) => Number(subject))
+  for (let after = 0; ; ) {
+    const { rows } = await sql<{ id: number }>`
+      select id from (
+        select id from ${sql.table(kind)} where id > ${after}
+        union select distinct resource_id from audit where resource_kind = ${kind} and resource_id > ${after}
+      ) existing order by id limit ${RESOURCES_AT_ONCE}::integer`.execute(db)
+    const last = rows.at(-1)
+    if (last === undefined) return
+    yield rows.map(row => row.id)
+    after = last.id
+  }
 }
 
 async function readPage(db: Kysely<Database>, kind: ResourceKind, ids: readonly number[]) {

@@ -1,5 +1,5 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { changePersona } from '../../src/admin/apply/personas.js'
 import { readEvents, readRows, verifyAudit } from '../../src/admin/audit-verification.js'
 import type { Checkpoint } from '../../src/admin/checkpoint.js'
@@ -14,13 +14,14 @@ import { auditHash, commitment } from '../../src/updates/audit.js'
 import { growTree, readTree } from '../../src/updates/audit-leaves.js'
 import { HashTree } from '../../src/updates/hash-tree.js'
 import { pruneHistory } from '../../src/updates/prune.js'
-import { worldApp } from '../app.js'
+import { type WorldApp, worldApp } from '../app.js'
 
 /** `TEST_CAMPAIGN=full` plays 1,000 histories and 100 rewrites. */
 const [HISTORIES, REWRITES] = process.env.TEST_CAMPAIGN === 'full' ? [1_000, 100] : [12, 6]
 
-const { call, token, database } = await worldApp(t)
-const { db } = database
+/** What has happened is read again and again: after so many histories the world begins anew. */
+const HISTORIES_OF_A_WORLD = 50
+
 const { history: retention } = readConfig({})
 
 /** Numbers that look random and are the same in every run. */
@@ -36,6 +37,8 @@ type Pick = <Item>(items: readonly Item[]) => Item
 
 /** What happens by rights. Each goes through the program. */
 interface Life {
+  db: Kysely<Database>
+  call: WorldApp['call']
   people: { email: string; token: string; tokenId: number }[]
   serial: number
 }
@@ -43,16 +46,20 @@ interface Life {
 const AGENTS = [1, 2, 4]
 
 async function live(life: Life, pick: Pick): Promise<void> {
+  const { db, call } = life
   const person = life.people.length > 0 ? pick(life.people) : await newPerson(life)
   const acts: (() => Promise<unknown>)[] = [
     () => edit(person.token, pick(AGENTS)),
     () => edit(person.token, pick(AGENTS)),
     () => edit(person.token, pick(AGENTS)),
-    () => share(pick(AGENTS), person.email),
+    () => share(db, pick(AGENTS), person.email),
     () => newPerson(life),
     () => setUserPermission(db, person.email, 'manage:actions', pick([true, false])),
     () => setUserActive(db, person.email, true),
-    () => revokeToken(db, person.tokenId),
+    async () => {
+      await revokeToken(db, person.tokenId)
+      life.people = life.people.filter(other => other !== person)
+    },
     async () =>
       addMember(db, String(await createGroup(db, `Group ${life.serial++}`, [])), person.email, pick([true, false])),
     () => pruneHistory(db, { ...retention, versionsMax: 1 + pick([1, 2, 4]) }),
@@ -70,6 +77,7 @@ async function live(life: Life, pick: Pick): Promise<void> {
 }
 
 async function newPerson(life: Life) {
+  const { db } = life
   const email = `person-${life.serial++}@example.com`
   await createUser(db, { email, kind: 'person', permissions: ['admin'] })
   const issued = await createToken(db, { email })
@@ -78,7 +86,7 @@ async function newPerson(life: Life) {
   return person
 }
 
-async function share(id: number, email: string): Promise<void> {
+async function share(db: Kysely<Database>, id: number, email: string): Promise<void> {
   const user = await db.selectFrom('user_account').select('id').where('email', '=', email).executeTakeFirstOrThrow()
   await db.transaction().execute(async trx => {
     const decide = (state: Parameters<typeof contentOf>[0]) => {
@@ -224,7 +232,9 @@ const TAMPERINGS: Record<string, Tampering> = {
   },
 }
 
-async function inVain<T>(work: (trx: Transaction<Database>) => Promise<T>): Promise<T> {
+const NAMES = Object.keys(TAMPERINGS)
+
+async function inVain<T>(db: Kysely<Database>, work: (trx: Transaction<Database>) => Promise<T>): Promise<T> {
   const trx = await db.startTransaction().execute()
   try {
     return await work(trx)
@@ -236,37 +246,46 @@ async function inVain<T>(work: (trx: Transaction<Database>) => Promise<T>): Prom
 t.test(
   `${HISTORIES} random histories: every tampering is found and named, no erasure or pruning is taken for one`,
   async t => {
-    const life: Life = { people: [], serial: 0 }
-    const names = Object.keys(TAMPERINGS)
     const tried = new Map<string, number>()
-    for (let history = 1; history <= HISTORIES; history++) {
-      const random = randomOf(history)
-      const pick: Pick = items => items[random(items.length)] as (typeof items)[number] // an index of the list
-      for (let step = 0; step < 6; step++) await live(life, pick)
-      const person = pick([undefined, undefined, life.people[0]])
-      if (person) {
-        await eraseUser(db, person.email)
-        life.people.shift()
-      }
-      if (history % 50 === 0) await pruneHistory(db, { ...retention, auditRetentionDays: 0 })
-      const { findings } = await verifyAudit(db)
-      if (findings.length > 0) return t.same(findings, [], `history ${history} by rights`)
-      for (let tries = 0; tries < 3; tries++) {
-        const name = names[(history * 3 + tries) % names.length] ?? ''
-        const place = await inVain(async trx => {
-          const target = await TAMPERINGS[name]?.(trx, pick)
-          if (target === undefined) return undefined
-          const found = (await verifyAudit(trx)).findings.map(({ kind, subject }) => `${kind}:${subject}`)
-          if (!found.includes(target)) t.fail(`history ${history}: ${name} of ${target}`, { found })
-          return target
-        })
-        if (place !== undefined) tried.set(name, (tried.get(name) ?? 0) + 1)
-      }
+    for (let first = 1; first <= HISTORIES; first += HISTORIES_OF_A_WORLD) {
+      const last = Math.min(HISTORIES, first + HISTORIES_OF_A_WORLD - 1)
+      await t.test(`histories ${first} to ${last}`, async t => {
+        const { database, call } = await worldApp(t)
+        const life: Life = { db: database.db, call, people: [], serial: 0 }
+        for (let history = first; history <= last; history++) await play(t, life, history, tried)
+        t.pass('played')
+      })
     }
     t.comment(`${[...tried.values()].reduce((sum, count) => sum + count, 0)} tamperings of ${tried.size} kinds`)
     t.ok(tried.size >= Math.min(25, HISTORIES), `${tried.size} kinds`)
   },
 )
+
+async function play(t: Test, life: Life, history: number, tried: Map<string, number>): Promise<void> {
+  const { db } = life
+  const random = randomOf(history)
+  const pick: Pick = items => items[random(items.length)] as (typeof items)[number] // an index of the list
+  for (let step = 0; step < 6; step++) await live(life, pick)
+  const person = pick([undefined, undefined, life.people[0]])
+  if (person) {
+    await eraseUser(db, person.email)
+    life.people.shift()
+  }
+  if (history % 20 === 0) await pruneHistory(db, { ...retention, auditRetentionDays: 0 })
+  const { findings } = await verifyAudit(db)
+  if (findings.length > 0) t.same(findings, [], `history ${history} by rights`)
+  for (let tries = 0; tries < 3; tries++) {
+    const name = NAMES[(history * 3 + tries) % NAMES.length] ?? ''
+    const place = await inVain(db, async trx => {
+      const target = await TAMPERINGS[name]?.(trx, pick)
+      if (target === undefined) return undefined
+      const found = (await verifyAudit(trx)).findings.map(({ kind, subject }) => `${kind}:${subject}`)
+      if (!found.includes(target)) t.fail(`history ${history}: ${name} of ${target}`, { found })
+      return target
+    })
+    if (place !== undefined) tried.set(name, (tried.get(name) ?? 0) + 1)
+  }
+}
 
 /** Makes a database whole again after one row was changed: every later hash of its chain, the head, the leaves and the tree. */
 async function rewrite(trx: Transaction<Database>, kind: 'persona' | 'tool', id: number): Promise<void> {
@@ -297,6 +316,8 @@ async function rewriteTree(trx: Transaction<Database>): Promise<void> {
 }
 
 t.test(`${REWRITES} rewrites of the whole database: whole by itself, refused by an older checkpoint`, async t => {
+  const { database, call, token } = await worldApp(t)
+  const { db } = database
   const admin = await token('admin@example.com')
   for (let count = 0; count < REWRITES; count++) {
     const body = { description: `edition ${count}` }
@@ -309,7 +330,7 @@ t.test(`${REWRITES} rewrites of the whole database: whole by itself, refused by 
     })
     await growTree(db)
     t.same((await verifyAudit(db, { checkpoint })).findings, [])
-    await inVain(async trx => {
+    await inVain(db, async trx => {
       const rows = await readRows(trx, sql`resource_kind = 'persona' and resource_id = 11 and salt is not null`)
       const target = rows[count % (rows.length - 1)]
       await sql`update audit set actor = 'mallory@example.com' where resource_kind = 'persona' and resource_id = 11
@@ -318,7 +339,7 @@ t.test(`${REWRITES} rewrites of the whole database: whole by itself, refused by 
       t.same((await verifyAudit(trx)).findings, [], 'nothing shows without a checkpoint')
       t.match((await verifyAudit(trx, { checkpoint })).findings, [{ kind: 'tree', problem: 'checkpoint_mismatch' }])
     })
-    await inVain(async trx => {
+    await inVain(db, async trx => {
       await sql`delete from audit_leaf where position >= ${size - 1}`.execute(trx)
       await rewriteTree(trx)
       const problems = (await verifyAudit(trx, { checkpoint })).findings.map(finding => finding.problem)
