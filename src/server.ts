@@ -6,7 +6,7 @@ import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import { storeCheckpoint } from './admin/audit-proof.js'
-import { parseSigningKey } from './admin/checkpoint.js'
+import { parseSigningKey, type SigningKey } from './admin/checkpoint.js'
 import { loadDemo } from './admin/demo.js'
 import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
@@ -39,6 +39,7 @@ const PRUNE_INTERVAL_MS = 3_600_000
  */
 async function main(): Promise<void> {
   const config = withMetricsToken(readConfig(process.env))
+  const signingKey = signingKeyOf(config)
   const ring = await configuredKeyRing(config)
   const isTerminal = process.stdout.isTTY
   const colours = isTerminal && process.stdout.hasColors() // which knows NO_COLOR
@@ -68,7 +69,7 @@ async function main(): Promise<void> {
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
-  checkpointRegularly(opened, config, log)
+  checkpointRegularly(opened, config, signingKey, log)
   await welcome(app, service, opened, config)
 }
 
@@ -96,10 +97,14 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
 }
 
 /** Puts a signed checkpoint of the audit trail into the configured folder whenever something has changed, outside of requests. */
-function checkpointRegularly({ database }: OpenedDatabase, { audit }: Config, log: Logger): void {
-  const { checkpointDir: folder, checkpointIntervalS, signingKey } = audit
-  if (folder === undefined || signingKey === undefined) return
-  const key = parseSigningKey(signingKey)
+function checkpointRegularly(
+  { database }: OpenedDatabase,
+  { audit }: Config,
+  key: SigningKey | undefined,
+  log: Logger,
+): void {
+  const { checkpointDir: folder, checkpointIntervalS } = audit
+  if (folder === undefined || key === undefined) return
   const store = async () => {
     try {
       const path = await storeCheckpoint(database.db, key, folder)
@@ -110,6 +115,15 @@ function checkpointRegularly({ database }: OpenedDatabase, { audit }: Config, lo
   }
   void store()
   setInterval(store, checkpointIntervalS * 1000).unref() // holds up no shutdown
+}
+
+/** The key that signs checkpoints, if there is one. Throws `InvalidConfiguration`. */
+function signingKeyOf({ audit }: Config): SigningKey | undefined {
+  try {
+    return audit.signingKey === undefined ? undefined : parseSigningKey(audit.signingKey)
+  } catch (error) {
+    throw new InvalidConfiguration([`AUDIT_SIGNING_KEY: ${(error as Error).message}`]) // a Refusal
+  }
 }
 
 /** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */
