@@ -33,11 +33,7 @@ t.test(
   'a database of 1.0.0 upgrades in place: its rows, secrets, tokens and audit trail are what they were',
   async t => {
     const { url } = await testDatabase(t)
-    const client = new pg.Client({ connectionString: url })
-    await client.connect()
-    await client.query('drop schema public cascade; create schema public')
-    await client.query(readFileSync(DUMP, 'utf8'))
-    await client.end()
+    await loadDump(url)
 
     const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0' })
     const database = openUrl(url, config)
@@ -95,3 +91,28 @@ t.test(
     t.equal(findings.filter(({ problem }) => problem === 'edited').length, 9, 'what is left of an old row is held')
   },
 )
+
+t.test('what 1.0.0 pruned is no tampering after the upgrade, and what is taken away by hand then is', async t => {
+  const { url } = await testDatabase(t)
+  await loadDump(url)
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  const { db } = database
+  const own = sql`resource_kind = 'persona' and resource_id = 1`
+  await sql`delete from audit where ${own} and version_after = 1`.execute(db)
+  await sql`update persona p set audit_anchor_version = 1, audit_anchor = a.previous_hash
+    from audit a where p.id = 1 and ${own} and a.version_after = 2`.execute(db)
+  await sql`update audit set difference = null, definition_before = null where ${own} and version_after = 2`.execute(db)
+  await migrate(db)
+  t.same((await verifyAudit(db)).findings, [])
+  await sql`update audit set difference = null where ${own} and version_after = 3`.execute(db)
+  t.match((await verifyAudit(db)).findings, [{ kind: 'persona', subject: '1', number: 3, problem: 'emptied' }])
+})
+
+async function loadDump(url: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  await client.query('drop schema public cascade; create schema public')
+  await client.query(readFileSync(DUMP, 'utf8'))
+  await client.end()
+}
