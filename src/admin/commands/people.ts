@@ -13,6 +13,7 @@ import {
   setUserActive,
   setUserPermission,
 } from '../people.js'
+import { withProgramName } from '../program-name.js'
 import { deleteAsked } from './asking.js'
 import { type Call, type Command, DELETE_OPTIONS, JSON_OPTION, UsageError } from './command.js'
 import { listCommand } from './list.js'
@@ -47,7 +48,8 @@ export const peopleCommands: Command[] = [
         call.actor,
       )
       if (call.json) call.printJson({ id, email, kind })
-      else call.print(`created ${email} (${id}); a token: agentctl token create --for ${email}`)
+      else
+        call.print(withProgramName(`created ${email} (${id}); a token: agentctl token create --for ${email}`, call.env))
       return undefined
     },
   },
