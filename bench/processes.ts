@@ -24,6 +24,7 @@ export function startService(url: string, keys: string, poolSize?: number): Prom
     HOST: '127.0.0.1',
     LOG_LEVEL: 'warn',
     RATE_LIMIT_PER_MINUTE: '0',
+    HEADER_TRIALS_PER_HOUR: '0',
     FAILED_AUTH_LIMIT_PER_MINUTE: '0',
     RATE_LIMIT_BYTES_PER_MINUTE: '0',
     ...(poolSize === undefined ? {} : { DATABASE_POOL_SIZE: String(poolSize) }),

@@ -138,6 +138,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     vault: () => service.vault(),
     snapshotBytesMax: limits.snapshotBytes,
     requireIfMatch: auth.requireIfMatch,
+    headerTrialsPerHour: auth.headerTrialsPerHour,
   })
   registerValidateTool(app, { ...toolBounds, database, tasks })
   await app.ready()

@@ -138,6 +138,13 @@ const SETTINGS = {
       1_000_000,
       'Requests of one token a minute and process; 0 is off.',
     ),
+    headerTrialsPerHour: count(
+      'HEADER_TRIALS_PER_HOUR',
+      11,
+      0,
+      1_000_000,
+      'Different sets of header values in clear text for one tool an hour and process, stored or tried; 0 is off.',
+    ),
     bytesPerMinute: count(
       'RATE_LIMIT_BYTES_PER_MINUTE',
       256 * 2 ** 20,

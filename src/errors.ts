@@ -169,6 +169,7 @@ export class RateLimited extends Refusal {
 const RATE_LIMITED = {
   token: 'This token has made all the requests that one minute allows.',
   'token-bytes': 'This token has sent and received all the bytes that one minute allows.',
+  'header-values': 'This tool has been sent all the different header values that one hour allows. Masks go on working.',
   'token-memory': 'The large bodies and answers of this token that are under way take all the memory that they may.',
   'failed-authentication': 'Too many requests from this address had no valid token.',
 } as const

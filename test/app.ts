@@ -40,7 +40,12 @@ export async function appOver(
   env: Record<string, string> = {},
   logger: Logger | false = false,
 ): Promise<Pick<WorldApp, 'app' | 'call'>> {
-  const config = readConfig({ RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', ...env })
+  const config = readConfig({
+    RATE_LIMIT_PER_MINUTE: '0',
+    FAILED_AUTH_LIMIT_PER_MINUTE: '0',
+    HEADER_TRIALS_PER_HOUR: '0',
+    ...env,
+  })
   const log = logger || makeLogger('silent')
   const ring = parseKeyRing(TEST_SECRET_KEYS)
   const service = new Lifecycle({ config, version: VERSION, database, ring, migrates: false, log })

@@ -18,6 +18,7 @@ import { updateOnce } from '../updates/replay.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
 import { keepOrigins } from './definition-texts.js'
+import { HeaderTrials } from './header-trials.js'
 import { toolResource } from './resource.js'
 import type { ToolUpdateContent } from './rules.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
@@ -32,6 +33,8 @@ export interface UpdateToolOptions extends ToolBodyBounds {
   /** The most bytes that a definition may take in an answer. */
   snapshotBytesMax: number
   requireIfMatch: boolean
+  /** Different sets of header values that one tool takes in an hour; 0 is off. */
+  headerTrialsPerHour: number
 }
 
 const LOOKUP = { parameter: 'tool_id', statement: callerAndTool }
@@ -45,6 +48,7 @@ const PURPOSE =
 /** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOptions): void {
   const limits = definitionLimitsOf(options.definitionLimits)
+  const trials = new HeaderTrials(options.headerTrialsPerHour)
   app.withTypeProvider<SchemaTypes>().put(
     '/admin/tool/custom/:tool_id',
     {
@@ -74,6 +78,14 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
       const { fields, origins, definitionFaults, unknown, notes } = content
       if (fields.definition) keepOrigins(fields.definition.hash, origins)
+      // This route's lookup reads the tool along with the caller.
+      const prefetched = request.prefetched as ToolState | null
+      const mayTell = prefetched !== null && prefetched.managed_as !== null // who may not manage it is told nothing
+      const sets = mayTell ? trials.count(id, fields.custom_headers ?? []) : 0
+      if (sets > 0) {
+        const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
+        request.log.info(line, 'header values in clear text')
+      }
       const asked = {
         id,
         caller,
@@ -91,8 +103,6 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         snapshotBytesMax: options.snapshotBytesMax,
         reserveMemory: (bytes: number) => request.reserveMemory(bytes),
       }
-      // This route's lookup reads the tool along with the caller.
-      const prefetched = request.prefetched as ToolState | null
       const {
         snapshot,
         version,

@@ -16,7 +16,13 @@ const READY_LIMIT_MS = 60_000
 /** Characters of the log's end that are kept, to show what happened. */
 const LOG_KEPT = 1_000_000
 
-const OWN_SETTINGS = { HOST: '127.0.0.1', RATE_LIMIT_PER_MINUTE: '0', DEMO: 'off', HISTORY_VERSIONS_MAX: '100000' }
+const OWN_SETTINGS = {
+  HOST: '127.0.0.1',
+  RATE_LIMIT_PER_MINUTE: '0',
+  HEADER_TRIALS_PER_HOUR: '0',
+  DEMO: 'off',
+  HISTORY_VERSIONS_MAX: '100000',
+}
 
 /** The real service in a process of its own, on a free port. */
 export class ServiceProcess {

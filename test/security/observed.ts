@@ -33,7 +33,7 @@ export async function observedWorld(
   options: { env?: Record<string, string>; secretKeys?: string; world?: World } = {},
 ): Promise<Observed> {
   const world = options.world ?? (await worldDatabase(t))
-  const limits = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
+  const limits = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', HEADER_TRIALS_PER_HOUR: '0' }
   const config = readConfig({ ...limits, DATABASE_POOL_SIZE: '20', LOG_LEVEL: 'trace', METRICS_TOKEN, ...options.env })
   const log: string[] = []
   const statements: string[] = []
