@@ -48,6 +48,8 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
       const { persona_id: id } = request.params
       const prefetched = request.prefetched as PersonaState | null // this route's lookup reads it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
+      // Before more is read: the time of an answer must not tell that there is something.
+      if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
       const earlier = asOf(request.query)
       const reader = {
         caller: request.caller,
