@@ -181,6 +181,7 @@ async function accessOf(trx: Transaction<Database>, { id, email, owned }: UserDe
   return [
     { kind: 'user', subject: id, action: 'deleted', person: email },
     ...rows.map(row => ({ ...row, action: actions[row.kind] ?? 'changed', person: email })),
+    ...owned.oauth_configs.map(id => ({ kind: 'oauth_config' as const, subject: String(id), action: 'changed' })),
     ...owned.mcp_servers.map(server => ({ kind: 'mcp_server' as const, subject: String(server), action: 'changed' })),
     ...owned.user_files.map(file => ({ kind: 'user_file' as const, subject: file, action: 'changed' })),
   ]

@@ -4,6 +4,7 @@ import { hostname, tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import type { ListedChange } from '../../src/admin/audit.js'
+import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { operatorActor } from '../../src/admin/operator.js'
 import { recordAccess } from '../../src/updates/access-events.js'
 import { worldDatabase } from '../world.js'
@@ -138,6 +139,27 @@ t.test(
     })
   },
 )
+
+t.test('what a deleted user owned is an event of each thing: nothing is taken for tampering', async t => {
+  const path = join(folder, 'owned.json')
+  const owner = 'olga@example.com'
+  const owned = {
+    oauth_configs: [{ name: 'Olga OAuth', owner }],
+    mcp_servers: [{ name: 'Olga MCP', owner }],
+    user_files: [{ id: 'olga-file', name: 'Olga file', owner }],
+    groups: [{ name: 'Olga group', managers: [owner] }],
+    document_sets: [{ name: 'Olga set', users: [owner] }],
+  }
+  writeFileSync(path, JSON.stringify({ version: 1, users: [{ email: owner }], ...owned }))
+  await agentctl('apply', path)
+  await agentctl('token', 'create', '--for', owner)
+  const since = new Date().toISOString()
+  await agentctl('user', 'delete', owner, '--give-to', 'alice@example.com', '--yes')
+  t.same((await listed('--since', since)).map(({ kind }) => kind).sort(), [
+    ...['document_set', 'group', 'mcp_server', 'oauth_config', 'token', 'user', 'user_file'],
+  ])
+  t.same((await verifyAudit(database.db)).findings, [])
+})
 
 t.test('refused, planned and repeated commands leave no event', async t => {
   const before = (await listed('--limit', '10000')).length
