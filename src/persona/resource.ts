@@ -1,5 +1,5 @@
 import { managesActions } from '../auth/caller.js'
-import { viewerParameters } from '../auth/viewer.js'
+import { OPERATOR, viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
@@ -72,6 +72,11 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       Object.assign(parameters, { [`${relation}_attached`]: attached[relation] })
     }
     if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
+    if (viewer === OPERATOR) {
+      return writeStatement(changedRelations, attachedRelations, false).for(
+        Object.assign(parameters, { held_definitions: [] }),
+      )
+    }
     return withHeld(state, held => {
       return writeStatement(changedRelations, attachedRelations).for(Object.assign(parameters, held))
     })
