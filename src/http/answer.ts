@@ -1,6 +1,7 @@
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
+import { countBytes } from './limits.js'
 import { addWarnings } from './warnings.js'
 
 /** What an update's 200 carries beside its body. `version` is the stored one, also after a dry run. */
@@ -52,6 +53,7 @@ export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch:
   const tag = representationTag(entityTag(kind, id, version), snapshot)
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
+    countBytes(reply.request, snapshot.length) // it was made as if it were sent
     return reply.code(304).send() // nothing: an empty text would have a type and a length of its own
   }
   reply.type('application/json')

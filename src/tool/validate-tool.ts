@@ -2,6 +2,7 @@ import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, type Loc } from '../errors.js'
+import { countBytes } from '../http/limits.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
@@ -87,6 +88,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       const use = Object.hasOwn(query, 'tool_id')
         ? await readToolUse(database, await request.callerNow(database.db), query.tool_id)
         : null
+      if (use?.definition) countBytes(request, use.definition.length) // it is read and compared
       const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use })
       addWarnings(reply, validation.warnings)
       if (strict) reply.header('preference-applied', 'handling=strict')

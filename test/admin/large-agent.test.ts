@@ -5,7 +5,14 @@ import { openUrl } from '../../src/db/open.js'
 import { contentOf } from '../../src/persona/rules.js'
 import { attach, fairnessWorld } from '../fairness/world.js'
 
-const OPERATOR = { id: null, name: 'agentctl', tokenId: null, requestId: 'test', clientAddress: 'local', command: 'test' }
+const OPERATOR = {
+  id: null,
+  name: 'agentctl',
+  tokenId: null,
+  requestId: 'test',
+  clientAddress: 'local',
+  command: 'test',
+}
 
 t.test(
   'the operator changes an agent whose tools have half a gigabyte of definitions, and reads none of them',

@@ -3,6 +3,7 @@ import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { ByteQuota } from '../../src/http/byte-quota.js'
 import { MemoryBudget } from '../../src/http/memory-budget.js'
+import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
 
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
@@ -115,6 +116,28 @@ t.test('429 for a token that has used the bytes of a minute, without a look-up; 
   t.match(refused.json(), { error_code: 'RATE_LIMITED', detail: /bytes/ })
   t.equal((await ask(other, 2)).statusCode, 404)
   t.equal((await ask(mintToken('person').token, 2)).statusCode, 401)
+})
+
+t.test('429 for the bytes of what is read and not sent: an answer of 304, a definition that is compared', async t => {
+  const LENGTH = 60_000
+  const service = await running(t, { ...OFF, RATE_LIMIT_BYTES_PER_MINUTE: String(4 * LENGTH) })
+  const definition = { ...DEFINITION, 'x-note': 'x'.repeat(LENGTH) }
+  const ask = async (token: string, method: 'GET' | 'PUT' | 'POST', url: string, body?: object, tag = '"none"') => {
+    const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json', 'if-none-match': tag }
+    return await service.app.inject({ method, url, headers, ...(body && { payload: JSON.stringify(body) }) })
+  }
+  t.equal((await ask(service.token, 'PUT', '/admin/tool/custom/10', { definition })).statusCode, 200)
+  const asks = [
+    (token: string) => ask(token, 'POST', '/admin/tool/custom/validate?tool_id=10', { definition: DEFINITION }),
+    (token: string) => ask(token, 'GET', '/tool/10', undefined, '*'),
+  ]
+  for (const [index, one] of asks.entries()) {
+    const token = await tokenOf(service.database, { email: `alice+reader${index}@example.com`, active: true })
+    const statuses: number[] = []
+    for (let i = 0; i < 6; i++) statuses.push((await one(token)).statusCode)
+    t.strictSame(statuses.slice(4), [429, 429], `${statuses}`)
+    t.notOk(statuses.slice(0, 3).includes(429))
+  }
 })
 
 t.test('connections of one address beyond its share are closed at once; those of others are not', async t => {
