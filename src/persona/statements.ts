@@ -132,7 +132,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
         from locked join input using (position) where p.id = locked.id
         returning p.*
       )`
-    const snapshot = answers ? personaSnapshot(relations, viewer, param('held_definitions')) : sql`'null'::json`
+    const snapshot = () => (answers ? personaSnapshot(relations, viewer, param('held_definitions')) : sql`'null'::json`)
     return {
       parts: [
         locked,
@@ -141,7 +141,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
         insertAudit(WRITTEN, param),
       ],
       query: sql`
-      select input.position, p.version, ${snapshot} as snapshot
+      select input.position, p.version, ${snapshot()} as snapshot
       from ${WRITTEN}`,
     }
   }
