@@ -36,7 +36,9 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
       const { socket } = request.raw
       if (socket.destroyed) return end()
       // A request that was read to its end closes too. One whose turn has not come has no answer yet that could close.
-      if (reply.raw.socket === null) socket.setMaxListeners(0).once('close', end)
+      if (reply.raw.socket !== null || reply.raw.writableFinished) return
+      socket.setMaxListeners(0).once('close', end)
+      reply.raw.once('close', () => socket.off('close', end)) // the connection may live on
     })
     done()
   })

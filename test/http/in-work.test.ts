@@ -1,5 +1,6 @@
+import type { Socket } from 'node:net'
 import t from 'tap'
-import { RawConnection, type Running, running } from './running.js'
+import { eventually, RawConnection, type Running, running } from './running.js'
 
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 
@@ -100,6 +101,27 @@ t.test(
     await settled(service, 0)
   },
 )
+
+t.test('a connection keeps nothing of the requests that it has answered, alone or pipelined', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const sockets: Socket[] = []
+  service.app.server.on('connection', socket => sockets.push(socket))
+  const connection = new RawConnection(service.port)
+  const answered = async (count: number) => {
+    connection.text = ''
+    connection.write(request(service).repeat(count))
+    await connection.until(new RegExp(`(?:HTTP/1\\.1 404 [^]*){${count}}"request_id":"[^"]+"\\}$`))
+  }
+  const listeners = () => sockets[0]?.listenerCount('close')
+  await answered(1)
+  await settled(service, 0)
+  const first = listeners()
+  for (let i = 0; i < 20; i++) await answered(1)
+  await answered(20)
+  await eventually(() => listeners() === first)
+  t.equal(sockets.length, 1)
+  connection.socket.destroy()
+})
 
 t.test('200 requests cut at random times leave nothing in work', async t => {
   const service = await running(t, OFF, { listen: true })
