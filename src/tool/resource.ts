@@ -46,8 +46,9 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return row && markReceived(row.state)
   },
   decide: (state, request, references) => {
-    const stored = heldOrigins(state.definition_hash)
-    // Where the origins of the stored definition are known, only an OAuth configuration is taken for granted.
+    // Where the origins of the stored definition are known they decide. Not beside a newly linked OAuth configuration: only
+    // the lock tells of that, and it is told first.
+    const stored = linksOauthConfig(state, request) ? undefined : heldOrigins(state.definition_hash)
     const known = stored && { oauthConfigLinkable: true, addedOrigins: additions(request, stored) }
     return decideTool(state, request, references ?? known ?? null)
   },
@@ -109,6 +110,13 @@ export function auditedTool(
 ): unknown[] {
   const marks = headers.map(({ name, fingerprint }) => [name, fingerprint])
   return [...COLUMNS.map(([column]) => content[column]), content.definition_hash, marks]
+}
+
+function linksOauthConfig(
+  { oauth_config_id: stored }: ToolState,
+  { fields: { oauth_config_id: id } }: ToolUpdate,
+): boolean {
+  return id !== undefined && id !== null && id !== stored
 }
 
 /** The origins of the request's definition that another does not have. */

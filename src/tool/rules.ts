@@ -94,17 +94,19 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     throw new InvalidRequest([{ loc: ['body', 'oauth_config_id'], msg, type: 'not_found' }])
   }
   const staying = stayingSecrets(state, fields, content)
-  const notes = movedSecrets(state, content, staying, references?.addedOrigins ?? [])
+  const replacesDefinition = content.definition_hash !== state.definition_hash
+  const addedOrigins = replacesDefinition ? (references?.addedOrigins ?? []) : []
+  const notes = movedSecrets(state, content, staying, addedOrigins)
   const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
   const changes = changedFields(state, content, headers)
   return {
     content,
-    definition: content.definition_hash === state.definition_hash ? null : (fields.definition ?? null),
+    definition: replacesDefinition ? (fields.definition ?? null) : null,
     headers: changes.some(change => change.field === 'custom_headers') ? headers : null,
     changes,
     conflicts,
     linksOauthConfig,
-    mayMoveSecrets: references === null && staying.length > 0 && content.definition_hash !== state.definition_hash,
+    mayMoveSecrets: references === null && staying.length > 0 && replacesDefinition,
     notes,
   }
 }

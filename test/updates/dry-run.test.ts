@@ -169,6 +169,22 @@ t.test('200 a dry run of nothing is how the state and its tag are read', async t
   t.same(await hashOfEverything(database.db), before)
 })
 
+t.test(
+  '422 of a reference before 403 of secrets, also once the origins of the stored definition are known',
+  async t => {
+    const { call, token } = await worldApp(t)
+    const [admin, curator] = [await token('admin@example.com'), await token('curator@example.com')]
+    const put = (as: string, body: object) => call('PUT', '/admin/tool/custom/16', { token: as, body })
+    const operations = { paths: { '/x': { get: { operationId: 'x', summary: 'X' } } } }
+    const definition = (url: string) => ({ openapi: '3.0.3', info: { title: 'T' }, servers: [{ url }], ...operations })
+    const stored = { passthrough_auth: true, custom_headers: [], definition: definition('https://orders.example.com') }
+    t.equal((await put(admin, stored)).statusCode, 200)
+    const elsewhere = { definition: definition('https://elsewhere.example.com') }
+    t.equal((await put(curator, elsewhere)).statusCode, 403)
+    t.equal((await put(curator, { ...elsewhere, oauth_config_id: 424242 })).statusCode, 422)
+  },
+)
+
 t.test('404, 403 and 400 for a dry run too', async t => {
   const { call, token } = await worldApp(t)
   const bob = await token('bob@example.com')
