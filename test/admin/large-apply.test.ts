@@ -40,7 +40,9 @@ t.test(
     // Who writes takes the row's lock. A change by SQL would be one that verification rightly finds.
     while (running) {
       const from = performance.now()
-      await db.transaction().execute(transaction => sql`select from persona where id = ${id} for update`.execute(transaction))
+      await db
+        .transaction()
+        .execute(transaction => sql`select from persona where id = ${id} for update`.execute(transaction))
       longestMs = Math.max(longestMs, performance.now() - from)
     }
     const tookMs = await applied
