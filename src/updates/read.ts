@@ -82,7 +82,8 @@ export async function readPast<T extends ResourceTypes>(
     if (bytes > BATCHED_BYTES_MAX) reserveMemory(bytes)
   }
   try {
-    return await database.singleStatementQueue.run(String(caller.token.id), () =>
+    // All that changed since is read, which may be as much as is kept of the resource: one at a time of a caller.
+    return await database.largeAnswerQueue.run(String(caller.token.id), () =>
       inOneSnapshot(database, async trx => {
         const state = await resource.read(trx, id, viewer)
         if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
