@@ -117,6 +117,7 @@ const UNCONDITIONAL = {
   preconditionRequired: false,
   dryRun: false,
   merges: false,
+  minimal: false,
   key: NO_KEY,
   snapshotBytesMax: 2 ** 23,
   reserveMemory: () => {},

@@ -19,6 +19,7 @@ import { registerMatchedRoute } from './http/matched-route.js'
 import type { MemoryBudgetLimits } from './http/memory-budget.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
+import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { requestIdOf } from './http/request-id.js'
 import { registerRequestMemory } from './http/request-memory.js'
 import { setCommonHeaders } from './http/security-headers.js'
@@ -27,9 +28,11 @@ import { registerTracing } from './http/tracing.js'
 import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { registerReadPersona } from './persona/read-persona.js'
+import { registerReadPersonas } from './persona/read-personas.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
 import { registerReadTool } from './tool/read-tool.js'
+import { registerReadTools } from './tool/read-tools.js'
 import { toolComponents } from './tool/schema.js'
 import { BodyTasks } from './tool/tasks/body-tasks.js'
 import { registerUpdateTool } from './tool/update-tool.js'
@@ -111,10 +114,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     version: options.version,
   })
   const upsertRequest = personaUpsertRequest(limits)
-  await registerDocs(app, options.version, [...toolComponents, ...personaComponents(upsertRequest)])
+  await registerDocs(app, options.version, [...toolComponents, ...personaComponents(upsertRequest), CallerRecord])
   registerHealth(app, readiness)
   registerMetrics(app, metrics, { token: server.metricsToken, hasOwnPort: server.metricsPort !== undefined })
-  registerReadPersona(app, database, limits.snapshotBytes)
+  registerReadMe(app, database)
+  registerReadPersonas(app, database)
+  registerReadPersona(app, database, limits.snapshotBytes, upsertRequest)
   registerUpdatePersona(app, {
     database,
     bodyLimitBytes: limits.personaBodyBytes,
@@ -130,6 +135,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     jsonDepthMax: limits.jsonDepthMax,
     definitionLimits: limits,
   }
+  registerReadTools(app, database)
   registerReadTool(app, database, limits.snapshotBytes)
   registerUpdateTool(app, {
     ...toolBounds,

@@ -51,6 +51,21 @@ const WHOLE_UPDATE = {
 
 /** In the order in which they are played, each on what the one before left. */
 const EXAMPLES: Example[] = [
+  { file: 'read_me', about: 'Who calls, and what the token allows.', method: 'GET', path: '/me' },
+  { file: 'list_personas', about: 'The first agents that the caller sees.', method: 'GET', path: '/persona?limit=2' },
+  { file: 'list_tools', about: 'The tools of a name.', method: 'GET', path: '/tool?name=Weather' },
+  {
+    file: 'read_persona-update',
+    about: 'The body of an update that changes nothing.',
+    method: 'GET',
+    path: '/persona/1?view=update',
+  },
+  {
+    file: 'read_tool-update',
+    about: 'The body of an update that changes nothing.',
+    method: 'GET',
+    path: '/tool/1?view=update',
+  },
   {
     file: 'update_persona-whole',
     about: 'A whole update: optional fields that are absent stay.',
@@ -64,6 +79,14 @@ const EXAMPLES: Example[] = [
     method: 'PATCH',
     path: '/persona/1?update_mask=name',
     body: { name: 'Travel desk' },
+  },
+  {
+    file: 'update_persona-minimal',
+    about: 'One field, without the record in the answer.',
+    method: 'PATCH',
+    path: '/persona/1?update_mask=icon_name',
+    headers: { prefer: 'return=minimal' },
+    body: { icon_name: 'map' },
   },
   {
     file: 'update_persona-dry-run',
@@ -461,6 +484,7 @@ async function play(t: Test, example: Example, { app, tokens }: Pick<DemoApp, 'a
 
 const SHOWN_HEADERS = [
   'etag',
+  'link',
   'warning',
   'preference-applied',
   'idempotent-replayed',
@@ -475,6 +499,8 @@ function steady(text: string): string {
   return text
     .replaceAll(/\*{4}#[0-9a-f]{12}/g, '****#0123456789ab')
     .replaceAll(/((?:persona|tool)-\d+-\d+)\.[0-9a-f]{12}/g, '$1.0123456789ab')
+    .replaceAll(/\\"[0-9a-f]{12}\\"/g, '\\"0123456789ab\\"')
+    .replaceAll(/("expires_at": )"[^"]+"/g, '$1"2026-01-01T00:00:00Z"')
     .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/g, '2026-01-01T00:00:00.000000Z')
     .replaceAll(/("retry-after": )"?\d+"?/g, '$1"30"')
 }

@@ -48,6 +48,12 @@ const OPERATIONS: Operation[] = [
     addresses: addresses(TOOL_IDS, id => `/tool/${id}`),
     body: () => undefined,
   },
+  {
+    title: 'GET /persona, GET /tool, GET /me',
+    method: 'GET',
+    addresses: new Map(['/persona', '/tool', '/me'].map(path => [path, path])),
+    body: () => undefined,
+  },
 ]
 
 function addresses(ids: Map<string, number | string>, path: (id: number | string) => string): Map<string, string> {

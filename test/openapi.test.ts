@@ -52,12 +52,28 @@ t.test('the document is valid OpenAPI 3.1 and names the operations', async t => 
   )
   const common = { tags: ['public'], security: [{ bearer: [] }] }
   t.strictSame(operations, [
+    { path: '/me', method: 'get', operationId: 'read_me', ...common },
+    { path: '/persona', method: 'get', operationId: 'list_personas', ...common },
     { path: '/persona/{persona_id}', method: 'get', operationId: 'read_persona', ...common },
     { path: '/persona/{persona_id}', method: 'patch', operationId: 'update_persona', ...common },
+    { path: '/tool', method: 'get', operationId: 'list_tools', ...common },
     { path: '/tool/{tool_id}', method: 'get', operationId: 'read_tool', ...common },
     { path: '/admin/tool/custom/{tool_id}', method: 'put', operationId: 'update_custom_tool', ...common },
     { path: '/admin/tool/custom/validate', method: 'post', operationId: 'validate_tool', ...common },
   ])
+})
+
+t.test('HEAD answers on every page as GET does, without the body', async t => {
+  const app = await documentedApp(t)
+  for (const path of ['/', '/docs', '/docs/', '/docs/page.css', '/docs/swagger-ui.css', '/openapi.json']) {
+    const read = await app.inject({ url: path })
+    const head = await app.inject({ method: 'HEAD', url: path })
+    const { date: _, 'x-request-id': __, 'content-length': ___, 'transfer-encoding': ____, ...shown } = head.headers
+    t.equal(head.statusCode, read.statusCode, path)
+    t.equal(head.body, '')
+    for (const [name, value] of Object.entries(shown)) t.equal(read.headers[name], value, `${path} ${name}`)
+  }
+  t.equal((await app.inject({ method: 'HEAD', url: '/docs/none.js' })).statusCode, 404)
 })
 
 t.test('a route that declares no permission keeps the application from starting', async t => {

@@ -1,9 +1,12 @@
 import t from 'tap'
 import { callerOnly } from '../src/auth/authenticate.js'
+import { readTokenRecord } from '../src/auth/token-record.js'
 import { RELATIONS } from '../src/persona/fields.js'
+import { personaPages } from '../src/persona/pages.js'
 import { readPastSnapshot } from '../src/persona/past.js'
 import { callerAndPersona } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
+import { toolPages } from '../src/tool/pages.js'
 import { readPastTool } from '../src/tool/past.js'
 import { callerAndTool } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
@@ -18,12 +21,14 @@ const STATEMENTS = [
   callerOnly,
   callerAndPersona,
   callerAndTool,
+  readTokenRecord,
   lockStatements.persona,
   persona.readState,
   persona.readReferences,
   persona.readSnapshot,
   persona.writeStatement([], []),
   persona.writeStatement(relations, relations),
+  persona.writeStatement([], [], true),
   pastStatements.persona,
   readPastSnapshot,
   readPastTool,
@@ -32,8 +37,11 @@ const STATEMENTS = [
   tool.readOauthConfig,
   tool.readRow,
   tool.readRowWithoutHeaders,
-  tool.writeStatement({ definition: false, headers: false }),
-  tool.writeStatement({ definition: 'single', headers: true }),
+  tool.writeStatement({ definition: false, headers: false, minimal: false }),
+  tool.writeStatement({ definition: 'single', headers: true, minimal: false }),
+  tool.writeStatement({ definition: false, headers: false, minimal: true }),
+  ...Object.values(personaPages),
+  ...Object.values(toolPages),
 ]
 
 t.test('the SQL of the request paths is the checked-in one', async t => {

@@ -2,6 +2,7 @@ import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
 import { countBytes } from './limits.js'
+import { NO_PRECONDITION } from './parameters.js'
 import { addWarnings } from './warnings.js'
 
 /** What an update's 200 carries beside its body. `version` is the stored one, also after a dry run. */
@@ -9,8 +10,8 @@ export interface UpdateAnswer {
   kind: ResourceKind
   id: number
   version: number
-  /** JSON text, sent as it is. */
-  snapshot: string
+  /** JSON text, sent as it is; null where the caller wants none. */
+  snapshot: string | null
   dryRun: boolean
   strict: boolean
   /** Whether it answers the repetition of a request that was stored before. */
@@ -21,18 +22,37 @@ export interface UpdateAnswer {
 }
 
 /**
- * The 200 of an update: sets entity tag, what was preferred, and what the caller should know; answers the text to send.
+ * The 200 of an update, or the 204 where no record is wanted: sets entity tag, what was preferred, and what the caller should
+ * know; answers the text to send.
  * The text and not the reply: an async handler that returns the reply has Fastify watch it until it has gone out.
  */
-export function answerUpdate(reply: FastifyReply, answer: UpdateAnswer): string {
+export function answerUpdate(reply: FastifyReply, answer: UpdateAnswer): string | FastifyReply {
   reply.header('etag', entityTag(answer.kind, answer.id, answer.version))
   if (answer.replayed) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, answer.warnings)
   if (answer.dryRun) reply.header('dry-run', 'true')
-  const preferences = [answer.strict && 'handling=strict', answer.merged && 'merge=fields'].filter(Boolean)
-  if (preferences.length > 0) reply.header('preference-applied', preferences.join(', '))
+  const isMinimal = answer.snapshot === null
+  const applied = [answer.strict && 'handling=strict', answer.merged && 'merge=fields', isMinimal && 'return=minimal']
+  notePreferences(
+    reply,
+    applied.filter(preference => preference !== false),
+  )
+  if (answer.snapshot === null) return reply.code(204).send()
   reply.type('application/json')
   return answer.snapshot
+}
+
+/** Says which preferences of the request were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
+export function notePreferences(reply: FastifyReply, applied: readonly string[]): void {
+  if (applied.length === 0) return
+  const others = reply.getHeader('vary')
+  reply.header('preference-applied', applied.join(', '))
+  reply.header('vary', others === undefined ? 'Prefer' : `${String(others)}, Prefer`)
+}
+
+/** The `Link` that says where an edited body goes; `mask` names its fields where it is no whole update. */
+export function editLink(path: string, mask?: readonly string[]): string {
+  return `<${path}${mask === undefined ? '' : `?update_mask=${mask.join(',')}`}>; rel="edit"`
 }
 
 /** What a read found. */
@@ -50,12 +70,21 @@ export interface ReadAnswer {
  */
 export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string | FastifyReply {
   const { kind, id, version, snapshot } = answer
-  const tag = representationTag(entityTag(kind, id, version), snapshot)
+  return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
+}
+
+/** The 200 with this JSON text, or the 304 where the caller has what its tag stands for. */
+export function answerTagged(
+  reply: FastifyReply,
+  tag: string,
+  text: string,
+  ifNoneMatch: Precondition = NO_PRECONDITION,
+): string | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
-    countBytes(reply.request, snapshot.length) // it was made as if it were sent
+    countBytes(reply.request, text.length) // it was made as if it were sent
     return reply.code(304).send() // nothing: an empty text would have a type and a length of its own
   }
   reply.type('application/json')
-  return snapshot
+  return text
 }

@@ -5,6 +5,7 @@ import type { FastifyInstance } from 'fastify'
 const REQUEST_HEADERS = [
   'authorization',
   'content-type',
+  'idempotency-key',
   'if-match',
   'if-none-match',
   'prefer',
@@ -16,6 +17,8 @@ const REQUEST_HEADERS = [
 const ANSWER_HEADERS = [
   'dry-run',
   'etag',
+  'idempotent-replayed',
+  'link',
   'preference-applied',
   'ratelimit',
   'ratelimit-policy',

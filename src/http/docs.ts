@@ -58,13 +58,9 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
   registerPage(app)
-  app.get(
-    '/openapi.json',
-    { config: { policy: { permission: 'public' } }, schema: { hide: true } },
-    async (_, reply) => {
-      return reply.type('application/json').send(JSON.stringify(app.swagger()))
-    },
-  )
+  app.get('/openapi.json', PAGE, async (_, reply) => {
+    return reply.type('application/json').send(JSON.stringify(app.swagger()))
+  })
 }
 
 /** Where the library that draws the page keeps what a browser loads. */
@@ -93,14 +89,16 @@ function libraryFile(name: string, type: string): PageFile {
   return { type, content: () => createReadStream(join(LIBRARY, name)), isLibrary: true }
 }
 
+/** What the routes of pages have alike: open to everybody, no part of the document, and with HEAD. */
+const PAGE = { exposeHeadRoute: true, config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
+
 /** `GET /docs` with its files, and `GET /`, which leads there. */
 function registerPage(app: FastifyInstance): void {
-  const options = { config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
   const own = { 'content-security-policy': PAGE_CONTENT_POLICY, ...PAGE_HEADERS }
-  app.get('/', options, (_, reply) => reply.redirect('docs'))
-  app.get('/docs/', options, (_, reply) => reply.redirect('../docs'))
-  app.get('/docs', options, (_, reply) => reply.headers(own).type('text/html; charset=utf-8').send(DOCS_PAGE))
-  app.get<{ Params: { file: string } }>('/docs/:file', options, (request, reply) => {
+  app.get('/', PAGE, (_, reply) => reply.redirect('docs'))
+  app.get('/docs/', PAGE, (_, reply) => reply.redirect('../docs'))
+  app.get('/docs', PAGE, (_, reply) => reply.headers(own).type('text/html; charset=utf-8').send(DOCS_PAGE))
+  app.get<{ Params: { file: string } }>('/docs/:file', PAGE, (request, reply) => {
     const file = FILES.get(request.params.file)
     if (file === undefined) return reply.callNotFound()
     if (file.isLibrary) reply.header('cache-control', `private, max-age=${LIBRARY_KEPT_S}`)

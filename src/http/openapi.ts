@@ -157,7 +157,7 @@ const challenge = { 'www-authenticate': text('The bearer challenge, with what is
 export const answerHeaders = {
   warning: text('What the caller should know: ignored or kept fields, a change of somebody else that was replaced.'),
   'preference-applied': text(
-    'Which preferences made a difference: `handling=strict` when it was asked for, `merge=fields` after a merge.',
+    'Which preferences made a difference: `handling=strict` and `return=minimal` when asked for, `merge=fields` after a merge.',
   ),
   'token-expires-at': text('When the token expires, if it does.'),
   ...rateLimitHeaders,
@@ -179,6 +179,17 @@ export const readHeaders = {
   etag: text('The entity tag of this representation; as `If-Match` of an update it stands for the stored version.'),
   ...everyAnswer,
   ...rateLimitHeaders,
+}
+
+/** What `view=update` says beside. */
+export const editHeader = {
+  link: text('With `view=update`: where to send the body to, with `rel="edit"`.'),
+}
+
+/** The headers of a page of a list. */
+export const pageHeaders = {
+  link: text('The address of the next page, with `rel="next"`; absent on the last.'),
+  ...readHeaders,
 }
 
 const ERROR_HEADERS: { [status in ErrorStatus]?: object } = {

@@ -2,7 +2,7 @@ import { type TObject, Type } from '@sinclair/typebox'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { parseDateTime } from '../schema/date-time.js'
 import { fault } from '../schema/faults.js'
-import { type Parsed, parameter, queryFlag, queryId, queryMask } from '../schema/parameters.js'
+import { type Parsed, parameter, queryChoice, queryFlag, queryId, queryMask } from '../schema/parameters.js'
 import type { AsOf } from '../updates/past.js'
 import type { Precondition } from '../updates/tag.js'
 
@@ -71,8 +71,9 @@ function parseIdempotencyKey(header: string, loc: Loc): Parsed<string> {
   return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
 }
 
-/** The query of a read that may ask for an earlier version. */
-export const AsOfQuery = {
+/** The query of a read: an earlier version, or another view of the present one. */
+export const ReadQuery = {
+  view: queryChoice(['update'], '`update`: the body of an update that changes nothing, instead of the record.'),
   version: queryId('Answers this version: what the number in an `ETag` such as `"persona-12-7"` names.'),
   at: Type.Optional(
     parameter(
@@ -90,8 +91,16 @@ export const AsOfQuery = {
 }
 
 /** Which earlier version a query asks for; undefined where it asks for the present one. Throws `InvalidRequest` for two. */
-export function asOf(query: { version?: number | undefined; at?: string | undefined }): AsOf | undefined {
-  const { version, at } = query
+export function asOf(query: {
+  version?: number | undefined
+  at?: string | undefined
+  view?: 'update' | undefined
+}): AsOf | undefined {
+  const { version, at, view } = query
+  if (view !== undefined && (at !== undefined || Object.hasOwn(query, 'version'))) {
+    const msg = 'view=update is of the present version: it goes together with neither version nor at'
+    throw new InvalidRequest([{ loc: ['query', 'view'], msg, type: 'as_of_conflict' }])
+  }
   if (!Object.hasOwn(query, 'version')) return at === undefined ? undefined : { at }
   if (at === undefined) return { version }
   throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'version and at exclude each other', type: 'as_of_conflict' }])
@@ -100,21 +109,28 @@ export function asOf(query: { version?: number | undefined; at?: string | undefi
 /** What an update without `if-match` asks for. */
 export const NO_PRECONDITION: Precondition = { kind: 'none' }
 
-/** The header `prefer` of an operation with a body. Its value says whether handling is strict. */
+/** The header `prefer` of an operation with a body (RFC 7240). */
 export const Prefer = Type.Optional(
   parameter(
     {
       type: 'string',
       description:
         '`handling=strict`: unknown fields are 422, fields that would be kept are 403. `merge=fields`, on an update with a stale ' +
-        '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since.',
+        '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since. ' +
+        '`return=minimal`: an update that succeeds is answered 204, without the record.',
     },
-    header => ({ value: { strict: prefersStrict(header), merges: prefers(header, 'merge', 'fields') } }),
+    header => ({
+      value: {
+        strict: prefersStrict(header),
+        merges: prefers(header, 'merge', 'fields'),
+        minimal: prefers(header, 'return', 'minimal'),
+      },
+    }),
   ),
 )
 
 /** What a request without `prefer` asks for. */
-export const NO_PREFERENCE = { strict: false, merges: false }
+export const NO_PREFERENCE = { strict: false, merges: false, minimal: false }
 
 const ENTITY_TAG = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 /** Elements of a list may be empty (RFC 9110, section 5.6.1), but between two tags there is a comma. */
@@ -139,6 +155,8 @@ export function prefersStrict(header: string | string[] | undefined): boolean {
   return prefers(header, 'handling', 'strict')
 }
 
+/** Whether a `Prefer` header asks for this; of one preference with two values the first counts. */
 function prefers(header: string | string[] | undefined, name: string, value: string): boolean {
-  return new RegExp(`(^|[,;])\\s*${name}\\s*=\\s*"?${value}"?\\s*($|[,;])`, 'i').test(String(header ?? ''))
+  const preference = new RegExp(`(?:^|[,;])\\s*${name}\\s*=\\s*"?([\\w-]+)"?\\s*(?=$|[,;])`, 'i')
+  return preference.exec(String(header ?? ''))?.[1]?.toLowerCase() === value
 }

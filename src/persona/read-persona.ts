@@ -2,20 +2,27 @@ import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
-import { answerRead } from '../http/answer.js'
-import { errorResponses, readHeaders } from '../http/openapi.js'
-import { AsOfQuery, asOf, IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
+import { answerRead, editLink } from '../http/answer.js'
+import { editHeader, errorResponses, readHeaders } from '../http/openapi.js'
+import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { readPast, readResource } from '../updates/read.js'
 import { personaResource } from './resource.js'
-import { PersonaSnapshot } from './schema.js'
+import { PersonaSnapshot, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
+import { updateViewOf } from './update-view.js'
 
 /** `GET /persona/{persona_id}`: the agent as an update answers it, for everybody who sees it. */
-export function registerReadPersona(app: FastifyInstance, database: ServiceDatabase, snapshotBytesMax: number): void {
+export function registerReadPersona(
+  app: FastifyInstance,
+  database: ServiceDatabase,
+  snapshotBytesMax: number,
+  upsertRequest: ReturnType<typeof personaUpsertRequest>,
+): void {
+  const updateView = updateViewOf(upsertRequest)
   app.withTypeProvider<SchemaTypes>().get(
     '/persona/:persona_id',
     {
@@ -32,12 +39,17 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
         summary: 'Read Persona',
         description:
           'Answers an agent that the caller sees. Its `ETag` is what an update takes as `If-Match`. With `version` or `at` the agent ' +
-          'as it was, with its tools as they were then.',
+          'as it was, with its tools as they were then. With `view=update` what an update takes, to be sent back with edits to ' +
+          'the address that `Link` with `rel="edit"` names.',
         params: Type.Object({ persona_id: pathId() }),
-        querystring: Type.Object(AsOfQuery),
+        querystring: Type.Object(ReadQuery),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: {
-          200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: readHeaders },
+          200: {
+            anyOf: [reference(PersonaSnapshot), reference(personaFieldsUpdate(upsertRequest))],
+            description: 'The agent as it is now; with `view=update` the body of an update that changes nothing.',
+            headers: { ...readHeaders, ...editHeader },
+          },
           304: { description: 'The agent is still what the caller has.', type: 'null', headers: readHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
           ...errorResponses(400, 401, 403, 404, 409, 410, 429, 500, 503),
@@ -50,7 +62,13 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
       // Before more is read: the time of an answer must not tell that there is something.
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
+      const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       const earlier = asOf(request.query)
+      if (request.query.view === 'update') {
+        const { text: snapshot, mask } = updateView(prefetched)
+        reply.header('link', editLink(`/persona/${id}`, mask))
+        return answerRead(reply, { kind: 'persona', id, version: prefetched.version, snapshot }, ifNoneMatch)
+      }
       const reader = {
         caller: request.caller,
         snapshotBytesMax,
@@ -60,7 +78,7 @@ export function registerReadPersona(app: FastifyInstance, database: ServiceDatab
         earlier === undefined
           ? await readResource(database, personaResource, prefetched, reader)
           : await readPast(database, personaResource, id, earlier, reader)
-      return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
+      return answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
     },
   )
 }

@@ -1,5 +1,5 @@
 import { managesActions } from '../auth/caller.js'
-import { OPERATOR, viewerParameters } from '../auth/viewer.js'
+import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
@@ -45,16 +45,18 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   },
   isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
   // A new link waits for whoever deletes what it refers to; many tools take long to read, as each does for a group manager.
-  isBatchable: ({ attached, content }, { caller }) =>
+  isBatchable: ({ attached, content }, { caller, minimal }) =>
     Object.keys(attached).length === 0 &&
-    content.tool_ids.length <= (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0),
+    (minimal ||
+      content.tool_ids.length <=
+        (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0)),
   answerBytes: (_, { toolBytes }) => toolBytes,
   storedBytes: state => bytesOfStored(state, state),
   reading: (state, viewer) => {
     const { id, version, access } = state
     return withHeld(state, held => readSnapshot.for({ ...viewer, ...held, id, version, access }))
   },
-  writing: (state, { content, changes, attached, toolBytesLeft }, viewer, entry) => {
+  writing: (state, { content, changes, attached, toolBytesLeft }, viewer, entry, minimal) => {
     const changed = new Set(changes.map(change => change.field))
     const changedRelations = RELATIONS.map(([name]) => name).filter(name => changed.has(name))
     const attachedRelations = RELATIONS.map(([name]) => name).filter(name => attached[name] !== undefined)
@@ -72,14 +74,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       Object.assign(parameters, { [`${relation}_attached`]: attached[relation] })
     }
     if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
-    if (viewer === OPERATOR) {
-      return writeStatement(changedRelations, attachedRelations, false).for(
-        Object.assign(parameters, { held_definitions: [] }),
-      )
-    }
-    return withHeld(state, held => {
-      return writeStatement(changedRelations, attachedRelations).for(Object.assign(parameters, held))
-    })
+    const statement = writeStatement(changedRelations, attachedRelations, minimal)
+    const query = (held: { held_definitions: string[] }) => statement.for(Object.assign(parameters, held))
+    return minimal ? query({ held_definitions: [] }) : withHeld(state, query)
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,

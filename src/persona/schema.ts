@@ -1,5 +1,5 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
-import { identifier, list, nullable, text } from '../schema/vocabulary.js'
+import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
 import { inOrder, type RequestLimits } from '../updates/field-table.js'
 import { AccessType, DocumentSource, FederatedConnectorSource, RecencyBiasSetting } from './enumerations.js'
@@ -99,6 +99,23 @@ export const PersonaSnapshot = Type.Object(
   { $id: 'PersonaSnapshot' },
 )
 
+export type PersonaSummary = Static<typeof PersonaSummary>
+/** An agent in a list. */
+export const PersonaSummary = Type.Object(
+  {
+    id: identifier(),
+    name: text(),
+    description: text(),
+    owner: nullable(MinimalUserSnapshot),
+    is_public: flag(),
+    is_visible: flag(),
+    is_default_persona: flag(),
+    builtin_persona: flag(),
+    etag: text({ description: 'The tag of the stored version.' }),
+  },
+  { $id: 'PersonaSummary' },
+)
+
 /** Every named record of this folder, for the components of the OpenAPI document. */
 export const personaComponents = (upsertRequest: TObject = PersonaUpsertRequest) => [
   RecencyBiasSetting,
@@ -114,4 +131,5 @@ export const personaComponents = (upsertRequest: TObject = PersonaUpsertRequest)
   FederatedConnectorSummary,
   DocumentSetSummary,
   PersonaSnapshot,
+  PersonaSummary,
 ]

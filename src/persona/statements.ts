@@ -93,14 +93,14 @@ const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
  * It writes an agent only if its row is unlocked, version, access and caller are those that the decision was made on, and if
  * what is newly attached exists and may be attached; otherwise it answers nothing for it and leaves it as it is. It never
  * waits for an agent's lock: a statement that waited would see the other tables as they were before the wait.
- * One statement per set of relations that change, so that unchanged associations cost nothing. Where it does not answer, the
- * snapshot is the text null: the operator reads none, however large it would be.
+ * One statement per set of relations that change, so that unchanged associations cost nothing. A `minimal` one
+ * answers the version alone.
  */
-export function writeStatement(changed: readonly Relation[], attached: readonly Relation[], answers = true) {
-  const key = `${changed.join(',')}+${attached.join(',')}${answers ? '' : ' silent'}`
+export function writeStatement(changed: readonly Relation[], attached: readonly Relation[], minimal = false) {
+  const key = `${changed.join(',')}+${attached.join(',')}${minimal ? ' minimal' : ''}`
   const existing = writeStatements.get(key)
   if (existing) return existing
-  const compiled = compileWrite(changed, attached, answers, key)
+  const compiled = compileWrite(changed, attached, key, minimal)
   writeStatements.set(key, compiled)
   return compiled
 }
@@ -108,7 +108,7 @@ export function writeStatement(changed: readonly Relation[], attached: readonly 
 /** The rows that were written, with the values of each. */
 const WRITTEN = sql`changed p join locked using (id) join input using (position)`
 
-function compileWrite(changed: readonly Relation[], attached: readonly Relation[], answers: boolean, key: string) {
+function compileWrite(changed: readonly Relation[], attached: readonly Relation[], key: string, minimal: boolean) {
   const build = (param: Param<WriteParameters>) => {
     const viewer = viewerOfRow(param)
     const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as RelationIds
@@ -132,7 +132,6 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
         from locked join input using (position) where p.id = locked.id
         returning p.*
       )`
-    const snapshot = () => (answers ? personaSnapshot(relations, viewer, param('held_definitions')) : sql`'null'::json`)
     return {
       parts: [
         locked,
@@ -140,8 +139,10 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
         ...changed.flatMap(relation => relationWrites(relation, param)),
         insertAudit(WRITTEN, param),
       ],
-      query: sql`
-      select input.position, p.version, ${snapshot()} as snapshot
+      query: minimal
+        ? sql`select input.position, p.version from ${WRITTEN}`
+        : sql`
+      select input.position, p.version, ${personaSnapshot(relations, viewer, param('held_definitions'))} as snapshot
       from ${WRITTEN}`,
     }
   }

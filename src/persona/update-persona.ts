@@ -67,6 +67,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         body: options.upsertRequest,
         response: {
           200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: updateHeaders },
+          204: { description: 'It is stored; `return=minimal` was preferred.', type: 'null', headers: updateHeaders },
           ...invalidResponse('request'),
           ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
         },
@@ -76,7 +77,8 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
       const { persona_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('persona')
       const { update_mask: mask, dry_run: dryRun = false } = request.query
-      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict, merges } = NO_PREFERENCE } = request.headers
+      const { 'if-match': precondition = NO_PRECONDITION, prefer = NO_PREFERENCE } = request.headers
+      const { strict, merges, minimal } = prefer
       const { caller, body } = request
       const asked = {
         id,
@@ -90,6 +92,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         preconditionRequired: options.requireIfMatch,
         dryRun,
         merges,
+        minimal,
         key: requestKey(caller, request.headers['idempotency-key'], () => ['persona', id, mask, body]),
         snapshotBytesMax: options.snapshotBytesMax,
         reserveMemory: (bytes: number) => request.reserveMemory(bytes),

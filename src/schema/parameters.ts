@@ -1,7 +1,8 @@
 import { Kind, type SchemaOptions, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
-import { fault, notOneOf } from './faults.js'
+import { collectFaults, fault, notOneOf } from './faults.js'
 import { nearestName } from './nearest-name.js'
+import { text as textSchema } from './vocabulary.js'
 
 /*
  * Parameters of a path, a query or a header. They come as text: each kind says what the document shows of it and how its
@@ -42,6 +43,28 @@ export function queryId(description: string) {
 /** A boolean in a query. */
 export function queryFlag(description: string) {
   return Type.Optional(parameter({ type: 'boolean', description }, parseFlag))
+}
+
+/** An integer in a query, within bounds. */
+export function queryInteger(minimum: number, maximum: number, description: string) {
+  const schema = Type.Integer({ minimum, maximum, description })
+  return Type.Optional(
+    parameter({ ...schema, description }, (text, loc): Parsed<number> => {
+      const faults = /^-?\d+$/.test(text) ? collectFaults(schema, Number(text), loc) : [fault('int_parsing', loc)]
+      return faults.length > 0 ? { faults } : { value: Number(text) }
+    }),
+  )
+}
+
+/** A text in a query, of at most so many characters. */
+export function queryText(maxLength: number, description: string) {
+  const schema = textSchema({ maxLength, description })
+  return Type.Optional(
+    parameter({ ...schema, description }, (text, loc): Parsed<string> => {
+      const faults = collectFaults(schema, text, loc)
+      return faults.length > 0 ? { faults } : { value: text }
+    }),
+  )
 }
 
 /** One of the given words in a query. */

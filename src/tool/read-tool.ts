@@ -2,16 +2,16 @@ import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
-import { answerRead } from '../http/answer.js'
-import { errorResponses, readHeaders } from '../http/openapi.js'
-import { AsOfQuery, asOf, IfNoneMatch, NO_PRECONDITION } from '../http/parameters.js'
+import { answerRead, editLink } from '../http/answer.js'
+import { editHeader, errorResponses, readHeaders } from '../http/openapi.js'
+import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { readPast, readResource } from '../updates/read.js'
-import { toolResource } from './resource.js'
-import { ToolSnapshot } from './schema.js'
+import { toolResource, updateText } from './resource.js'
+import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { callerAndTool, type ToolState } from './state.js'
 
 /** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for those who may manage it. */
@@ -32,12 +32,17 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
         summary: 'Read Tool',
         description:
           'Answers a tool. Header values are masks for who may manage it, else `null`. Its `ETag` is what an update ' +
-          'takes as `If-Match`. With `version` or `at` the tool as it was.',
+          'takes as `If-Match`. With `version` or `at` the tool as it was. With `view=update` what an update takes, to be ' +
+          'sent back with edits to the address that `Link` with `rel="edit"` names.',
         params: Type.Object({ tool_id: pathId() }),
-        querystring: Type.Object(AsOfQuery),
+        querystring: Type.Object(ReadQuery),
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: {
-          200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: readHeaders },
+          200: {
+            anyOf: [reference(ToolSnapshot), reference(CustomToolUpdate)],
+            description: 'The tool as it is now; with `view=update` the body of an update that changes nothing.',
+            headers: { ...readHeaders, ...editHeader },
+          },
           304: { description: 'The tool is still what the caller has.', type: 'null', headers: readHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
           ...errorResponses(400, 401, 403, 404, 409, 410, 429, 500, 503),
@@ -49,6 +54,7 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
       const prefetched = request.prefetched as ToolState | null // this route's lookup reads it
       if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
       const earlier = asOf(request.query)
+      const isUpdateView = request.query.view === 'update'
       const reader = {
         caller: request.caller,
         snapshotBytesMax,
@@ -56,8 +62,9 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
       }
       const read =
         earlier === undefined
-          ? await readResource(database, toolResource, prefetched, reader)
+          ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)
           : await readPast(database, toolResource, id, earlier, reader)
+      if (isUpdateView) reply.header('link', editLink(`/admin/tool/custom/${id}`))
       return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )

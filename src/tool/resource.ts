@@ -67,9 +67,9 @@ export const toolResource: VersionedResource<ToolTypes> = {
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),
   reading: ({ id, version, managed_as }, viewer) =>
     (managed_as === null ? readRowWithoutHeaders : readRow).for({ ...viewer, id, version }),
-  writing: (state, { content, definition, headers, changes }, viewer, entry) => {
+  writing: (state, { content, definition, headers, changes }, viewer, entry, minimal) => {
     const stored: WriteShape['definition'] = definition !== null && (isHeld(definition) ? 'shared' : 'single')
-    const shape = { definition: stored, headers: headers !== null }
+    const shape = { definition: stored, headers: headers !== null, minimal }
     const own = {
       id: state.id,
       version: state.version,
@@ -151,4 +151,12 @@ function snapshotText(row: Positioned<ToolRow>, definition: string | null): stri
   const { position: _, version: __, definition: ___, id, name, description, ...rest } = row
   const head = JSON.stringify({ id, name, description })
   return `${head.slice(0, -1)},"definition":${definition ?? 'null'},${JSON.stringify(rest).slice(1)}`
+}
+
+/** The body of an update that changes nothing of a stored tool, as JSON text; without the headers for who does not see them. */
+export function updateText(row: Positioned<ToolRow>): string {
+  const { name, description, definition, custom_headers, passthrough_auth, oauth_config_id } = row
+  const head = JSON.stringify({ name, description })
+  const tail = { ...(custom_headers !== null && { custom_headers }), passthrough_auth, oauth_config_id }
+  return `${head.slice(0, -1)},"definition":${definition ?? 'null'},${JSON.stringify(tail).slice(1)}`
 }

@@ -1,5 +1,5 @@
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
-import { freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
+import { flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
 import { inOrder } from '../updates/field-table.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import { Header } from './header-schema.js'
@@ -54,6 +54,24 @@ export type ToolSnapshot = Static<typeof ToolSnapshot>
 export const ToolSnapshot = Type.Object(
   Object.fromEntries(SNAPSHOT_FIELDS) as unknown as typeof PARTS & Answers, // made of these two above
   { $id: 'ToolSnapshot' },
+)
+
+export type ToolSummary = Static<typeof ToolSummary>
+/** A tool in a list. */
+export const ToolSummary = Type.Object(
+  {
+    id: identifier(),
+    name: text(),
+    display_name: text(),
+    description: text(),
+    owner: nullable(Type.Object({ id: uuid(), email: text() })),
+    in_code_tool_id: nullable(text()),
+    mcp_server_id: nullable(identifier()),
+    enabled: flag(),
+    passthrough_auth: flag(),
+    etag: text({ description: 'The tag of the stored version.' }),
+  },
+  { $id: 'ToolSummary' },
 )
 
 export type ValidateToolRequest = Static<typeof ValidateToolRequest>
@@ -149,6 +167,7 @@ export const toolComponents = [
   Header,
   CustomToolUpdate,
   ToolSnapshot,
+  ToolSummary,
   ValidateToolRequest,
   MethodSpec,
   ValidateToolResponse,

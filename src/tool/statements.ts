@@ -95,6 +95,8 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
 export interface WriteShape {
   definition: false | 'single' | 'shared'
   headers: boolean
+  /** Whether only the version is answered. */
+  minimal: boolean
 }
 
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
@@ -105,7 +107,8 @@ const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
  * encrypted again meanwhile, or whose linked OAuth configuration does not exist.
  */
 export function writeStatement(shape: WriteShape) {
-  const key = `${shape.definition ? `${shape.definition} definition` : ''}+${shape.headers ? 'headers' : ''}`
+  const parts = [shape.definition && `${shape.definition} definition`, shape.headers && 'headers']
+  const key = `${parts.map(part => part || '').join('+')}${shape.minimal ? ' minimal' : ''}`
   const existing = writeStatements.get(key)
   if (existing) return existing
   const compiled = compileWrite(shape, key)
@@ -138,7 +141,9 @@ function compileWrite(shape: WriteShape, key: string) {
     ]
     const definition = shape.definition ? sql`null::text` : sql`d.content::text`
     const stored = shape.definition ? sql`` : sql`left join tool_definition d on d.hash = t.definition_hash`
-    const query = sql`
+    const query = shape.minimal
+      ? sql`select input.position, t.version from ${WRITTEN}`
+      : sql`
       select input.position, ${answerColumns(definition, param('shown_headers'))}
       from ${WRITTEN} ${stored}`
     return { parts, query }

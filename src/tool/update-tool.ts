@@ -64,6 +64,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         body: CustomToolUpdate,
         response: {
           200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
+          204: { description: 'It is stored; `return=minimal` was preferred.', type: 'null', headers: updateHeaders },
           ...invalidResponse('request'),
           ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
         },
@@ -73,7 +74,8 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
       const { dry_run: dryRun = false } = request.query
-      const { 'if-match': precondition = NO_PRECONDITION, prefer: { strict, merges } = NO_PREFERENCE } = request.headers
+      const { 'if-match': precondition = NO_PRECONDITION, prefer = NO_PREFERENCE } = request.headers
+      const { strict, merges, minimal } = prefer
       const { caller } = request
       const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
       const { fields, origins, definitionFaults, unknown, notes } = content
@@ -99,6 +101,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         preconditionRequired: options.requireIfMatch,
         dryRun,
         merges,
+        minimal,
         key: requestKey(caller, request.headers['idempotency-key'], () => askedBy(id, content, options.vault())),
         snapshotBytesMax: options.snapshotBytesMax,
         reserveMemory: (bytes: number) => request.reserveMemory(bytes),

@@ -2,6 +2,7 @@ import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, type Loc } from '../errors.js'
+import { notePreferences } from '../http/answer.js'
 import { countBytes } from '../http/limits.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
@@ -91,7 +92,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       if (use?.definition) countBytes(request, use.definition.length) // it is read and compared
       const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use })
       addWarnings(reply, validation.warnings)
-      if (strict) reply.header('preference-applied', 'handling=strict')
+      notePreferences(reply, strict ? ['handling=strict'] : [])
       reply.type('application/json')
       return validation.answer
     },

@@ -78,6 +78,8 @@ export interface UpdateRequest {
   merges: boolean
   /** Of a merge, what the fields that others changed since the version that the precondition names were then. */
   base?: Past['values'] | undefined
+  /** The caller wants no snapshot: none is made. */
+  minimal: boolean
   /** What an `Idempotency-Key` makes of the request. */
   key: RequestKey
   /** The most bytes that the definitions of an answer may take. */
@@ -123,12 +125,13 @@ export interface VersionedResource<T extends ResourceTypes> {
   storedBytes(state: T['State']): number
   /** The statement that answers the stored state, if it is still this one. */
   reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
-  /** The statement that stores the decision and answers the new state, if the stored one is still this one. */
+  /** The statement that stores the decision if the stored state is still this one, and answers the new one, or its version alone. */
   writing(
     state: T['State'],
     decision: T['Decision'],
     viewer: ViewerParameters,
     entry: AuditEntry & RequestKey,
+    minimal: boolean,
   ): RowQuery<T['Row']>
   /** The snapshot that a row stands for, as JSON text; `decision` is null where the row was read. */
   snapshot(row: T['Row'], decision: T['Decision'] | null): string
@@ -153,9 +156,9 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<string>
 }
 
-/** What an update led to: the snapshot as JSON text, the stored version, the decision, and whose changes it replaced. */
+/** What an update led to: the snapshot as JSON text (null where none is wanted), the stored version, the decision, and whose changes it replaced. */
 export interface Updated<T extends ResourceTypes> {
-  snapshot: string
+  snapshot: string | null
   version: number
   decision: T['Decision']
   overwritten: RecentChange[]
@@ -205,8 +208,9 @@ export async function update<T extends ResourceTypes>(
     }
     const decision = resource.decide(state, request, null)
     if (preconditionOf(state, decision, request) !== 'holds' || !resource.isStorable(decision)) return undefined
+    if (isStored(decision)) return updatedTo(state.version, null, state, decision)
     const query = statementFor(state, decision, viewerParameters(request.caller))
-    return updated(state, decision, await run(query, decision, resource.answerBytes(state, decision)))
+    return updated(state, decision, await run(query, decision, answerBytesOf(state, decision)))
   }
 
   async function run(
@@ -250,12 +254,14 @@ export async function update<T extends ResourceTypes>(
     const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
     const decision = resource.decide(state, asked, references)
     await requirePrecondition(trx, state, decision, asked, base)
-    const result = updated(state, decision, await statementFor(state, decision, viewer).single(trx))
+    const result = isStored(decision)
+      ? updatedTo(state.version, null, state, decision)
+      : updated(state, decision, await statementFor(state, decision, viewer).single(trx))
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: mergeNotes(base) }
   }
 
   function statementFor(state: T['State'], decision: T['Decision'], viewer: ViewerParameters): RowQuery<T['Row']> {
-    const answerBytes = resource.answerBytes(state, decision)
+    const answerBytes = answerBytesOf(state, decision)
     if (answerBytes > BATCHED_BYTES_MAX && answerBytes > reservedBytes) {
       request.reserveMemory(answerBytes - reservedBytes)
       reservedBytes = answerBytes
@@ -263,19 +269,26 @@ export async function update<T extends ResourceTypes>(
     if (decision.changes.length === 0) return resource.reading(state, viewer)
     const entry = auditOf(resource, state, decision, request.actor)
     Object.assign(last, { entry, decision })
-    return resource.writing(state, decision, viewer, Object.assign(entry, key))
+    return resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)
   }
 
   function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
     if (row === undefined) return undefined
-    return {
-      snapshot: resource.snapshot(row, decision),
-      version: request.dryRun ? state.version : row.version,
-      decision,
-      overwritten: overwrittenBy(state, decision),
-      merged: false,
-      notes: [],
-    }
+    const snapshot = request.minimal ? null : resource.snapshot(row, decision)
+    return updatedTo(request.dryRun ? state.version : row.version, snapshot, state, decision)
+  }
+
+  function updatedTo(version: number, snapshot: string | null, state: T['State'], decision: T['Decision']): Updated<T> {
+    return { snapshot, version, decision, overwritten: overwrittenBy(state, decision), merged: false, notes: [] }
+  }
+
+  /** Whether nothing is left to ask the database: nothing changes, and nobody wants to see it. */
+  function isStored({ changes }: T['Decision']): boolean {
+    return request.minimal && changes.length === 0
+  }
+
+  function answerBytesOf(state: T['State'], decision: T['Decision']): number {
+    return request.minimal ? 0 : resource.answerBytes(state, decision)
   }
 
   function overwrittenBy({ recent }: T['State'], { changes }: T['Decision']): RecentChange[] {
@@ -345,6 +358,7 @@ export async function update<T extends ResourceTypes>(
     const viewer = viewerParameters(caller)
     const state = await resource.read(database.db, request.id, viewer)
     if (state === undefined || !resource.isVisible(state, caller)) return undefined
+    if (request.minimal) return updatedTo(state.version, null, state, decision)
     return updated(state, decision, await resource.reading(state, viewer).single(database.db))
   }
 }
@@ -386,7 +400,7 @@ export async function storeDecision<T extends ResourceTypes>(
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
   const entry = auditOf(resource, state, decision, actor)
-  const row = await resource.writing(state, decision, OPERATOR, Object.assign(entry, NO_KEY)).single(trx)
+  const row = await resource.writing(state, decision, OPERATOR, Object.assign(entry, NO_KEY), true).single(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
   return row.version
 }

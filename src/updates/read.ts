@@ -21,8 +21,8 @@ export interface ReadRequest {
 }
 
 /**
- * Answers the stored resource as an update would: its snapshot as JSON text, and its version. `prefetched` is the state that
- * came with the authentication; where somebody wrote since, it is read again.
+ * Answers the stored resource as an update would: its snapshot as JSON text, or what `textOf` makes of it, and its version.
+ * `prefetched` is the state that came with the authentication; where somebody wrote since, it is read again.
  *
  * Errors: `ResourceNotFound` where the caller does not see it, `SnapshotTooLarge`, what `reserveMemory` throws, `Unavailable`.
  */
@@ -31,6 +31,7 @@ export async function readResource<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   prefetched: T['State'],
   request: ReadRequest,
+  textOf: (row: T['Row']) => string = row => resource.snapshot(row, null),
 ): Promise<{ snapshot: string; version: number }> {
   const { caller, snapshotBytesMax } = request
   // No body lies between the statement that established the caller and this: it need not be done again.
@@ -53,7 +54,7 @@ export async function readResource<T extends ResourceTypes>(
         isBatchable: true,
         executor: database.db,
       })
-      if (row !== undefined) return { snapshot: resource.snapshot(row, null), version: row.version }
+      if (row !== undefined) return { snapshot: textOf(row), version: row.version }
       state = await resource.read(database.db, state.id, viewer)
     } catch (error) {
       throw unavailableFor(error) ?? error

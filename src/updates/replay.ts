@@ -57,7 +57,8 @@ export async function updateOnce<T extends ResourceTypes>(
     version: number,
     stored: T['State'],
     asked: T['Request'],
-  ): Promise<{ snapshot: string; notes: string[] }> {
+  ): Promise<{ snapshot: string | null; notes: string[] }> {
+    if (request.minimal) return { snapshot: null, notes: [] }
     try {
       const { snapshot } = await readPast(database, resource, request.id, { version }, asked)
       return { snapshot, notes: [] }

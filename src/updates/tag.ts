@@ -17,6 +17,11 @@ export function representationTag(tag: string, text: string): string {
   return `${tag.slice(0, -1)}.${hash('sha256', text).slice(0, 12)}"`
 }
 
+/** The strong tag of an answer that is no version of a resource: `"5f0c3a91b2d4"`. */
+export function contentTag(text: string): string {
+  return `"${hash('sha256', text).slice(0, 12)}"`
+}
+
 /** The tag of the version that a tag stands for. */
 function versionTag(tag: string): string {
   return tag.replace(/\.[0-9a-f]{12}"$/, '"')

@@ -218,8 +218,9 @@ create table persona (
   constraint persona_owner_fk FOREIGN KEY (owner_id) REFERENCES user_account(id),
   constraint persona_pk PRIMARY KEY (id)
 ) with (fillfactor=80);
-CREATE INDEX persona_by_name ON public.persona USING btree (name);
-CREATE INDEX persona_by_owner ON public.persona USING btree (owner_id);
+CREATE INDEX persona_by_name_and_id ON public.persona USING btree (name, id);
+CREATE INDEX persona_by_owner_and_id ON public.persona USING btree (owner_id, id);
+CREATE INDEX persona_public ON public.persona USING btree (id) WHERE (is_public AND (NOT deleted));
 
 create table persona_document_set (
   persona_id integer not null,
@@ -239,7 +240,7 @@ create table persona_group (
   constraint persona_group_persona_fk FOREIGN KEY (persona_id) REFERENCES persona(id),
   constraint persona_group_pk PRIMARY KEY (persona_id, user_group_id)
 );
-CREATE INDEX persona_group_by_group ON public.persona_group USING btree (user_group_id);
+CREATE INDEX persona_group_by_group_and_persona ON public.persona_group USING btree (user_group_id, persona_id);
 
 create table persona_label (
   persona_id integer not null,
@@ -269,7 +270,7 @@ create table persona_user (
   constraint persona_user_user_fk FOREIGN KEY (user_id) REFERENCES user_account(id),
   constraint persona_user_pk PRIMARY KEY (persona_id, user_id)
 );
-CREATE INDEX persona_user_by_user ON public.persona_user USING btree (user_id);
+CREATE INDEX persona_user_by_user_and_persona ON public.persona_user USING btree (user_id, persona_id);
 
 create table persona_user_file (
   persona_id integer not null,
@@ -338,7 +339,7 @@ create table tool (
 ) with (fillfactor=80);
 CREATE INDEX tool_by_definition ON public.tool USING btree (definition_hash);
 CREATE INDEX tool_by_mcp_server ON public.tool USING btree (mcp_server_id) WHERE (mcp_server_id IS NOT NULL);
-CREATE INDEX tool_by_name ON public.tool USING btree (name);
+CREATE INDEX tool_by_name_and_id ON public.tool USING btree (name, id);
 CREATE INDEX tool_by_oauth_config ON public.tool USING btree (oauth_config_id) WHERE (oauth_config_id IS NOT NULL);
 CREATE INDEX tool_by_user ON public.tool USING btree (user_id);
 

@@ -160,6 +160,12 @@ with input as materialized (
       offset 0
     ) caller;
 
+-- token_record
+select t.scopes, coalesce((
+      select json_agg(json_build_object('id', g.id, 'name', g.name) order by g.id)
+      from user_group g where g.id = any($1::integer[])), '[]') as managed_groups
+    from token t where t.id = $2::integer;
+
 -- persona_lock
 select id from persona where id = $1::integer for no key update;
 
@@ -672,6 +678,74 @@ with input as materialized (
     'datetime_aware', p.datetime_aware)::text, 2) as snapshot
       from changed p join locked using (id) join input using (position);
 
+-- persona_write(+ minimal)
+with input as materialized (
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "token"::integer, "standing"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "token", "standing", "idempotency_key", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", position)
+        where position = position + 0), locked as materialized (
+        select p.id, input.position
+        from input join persona p on p.id = "input"."id" and p.version = "input"."version"
+        where (case
+    when p.owner_id = "input"."user" then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = "input"."user"
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = "input"."user"
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end) = "input"."access" and ("input"."token" is null or exists (select from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
+        row(granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+      from token t
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
+      cross join lateral (
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as permission,
+          coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        where m.user_id = u.id
+      ) held
+      cross join lateral (
+        select least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.permission), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+          case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      ) granted
+      where t.id = "input"."token"
+      offset 0
+    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing"))
+          and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+
+        for no key update of p skip locked
+      ), changed as (
+        update persona p set
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else p."name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else p."description" end, "num_chunks" = case when "input"."changed_columns" ? 'num_chunks' then ("input"."changed_columns" ->> 'num_chunks')::double precision else p."num_chunks" end, "is_public" = case when "input"."changed_columns" ? 'is_public' then ("input"."changed_columns" ->> 'is_public')::boolean else p."is_public" end, "recency_bias" = case when "input"."changed_columns" ? 'recency_bias' then ("input"."changed_columns" ->> 'recency_bias')::text else p."recency_bias" end, "llm_filter_extraction" = case when "input"."changed_columns" ? 'llm_filter_extraction' then ("input"."changed_columns" ->> 'llm_filter_extraction')::boolean else p."llm_filter_extraction" end, "llm_relevance_filter" = case when "input"."changed_columns" ? 'llm_relevance_filter' then ("input"."changed_columns" ->> 'llm_relevance_filter')::boolean else p."llm_relevance_filter" end, "system_prompt" = case when "input"."changed_columns" ? 'system_prompt' then ("input"."changed_columns" ->> 'system_prompt')::text else p."system_prompt" end, "task_prompt" = case when "input"."changed_columns" ? 'task_prompt' then ("input"."changed_columns" ->> 'task_prompt')::text else p."task_prompt" end, "datetime_aware" = case when "input"."changed_columns" ? 'datetime_aware' then ("input"."changed_columns" ->> 'datetime_aware')::boolean else p."datetime_aware" end, "llm_model_provider_override" = case when "input"."changed_columns" ? 'llm_model_provider_override' then ("input"."changed_columns" ->> 'llm_model_provider_override')::text else p."llm_model_provider_override" end, "llm_model_version_override" = case when "input"."changed_columns" ? 'llm_model_version_override' then ("input"."changed_columns" ->> 'llm_model_version_override')::text else p."llm_model_version_override" end, "starter_messages" = case when "input"."changed_columns" ? 'starter_messages' then nullif("input"."changed_columns" -> 'starter_messages', 'null')::json else p."starter_messages" end, "uploaded_image_id" = case when "input"."changed_columns" ? 'uploaded_image_id' then ("input"."changed_columns" ->> 'uploaded_image_id')::text else p."uploaded_image_id" end, "icon_name" = case when "input"."changed_columns" ? 'icon_name' then ("input"."changed_columns" ->> 'icon_name')::text else p."icon_name" end, "search_start_date" = case when "input"."changed_columns" ? 'search_start_date' then ("input"."changed_columns" ->> 'search_start_date')::timestamptz else p."search_start_date" end, "is_default_persona" = case when "input"."changed_columns" ? 'is_default_persona' then ("input"."changed_columns" ->> 'is_default_persona')::boolean else p."is_default_persona" end, "display_priority" = case when "input"."changed_columns" ? 'display_priority' then ("input"."changed_columns" ->> 'display_priority')::integer else p."display_priority" end, "replace_base_system_prompt" = case when "input"."changed_columns" ? 'replace_base_system_prompt' then ("input"."changed_columns" ->> 'replace_base_system_prompt')::boolean else p."replace_base_system_prompt" end, "is_visible" = case when "input"."changed_columns" ? 'is_visible' then ("input"."changed_columns" ->> 'is_visible')::boolean else p."is_visible" end, "builtin_persona" = case when "input"."changed_columns" ? 'builtin_persona' then ("input"."changed_columns" ->> 'builtin_persona')::boolean else p."builtin_persona" end, "deleted" = case when "input"."changed_columns" ? 'deleted' then ("input"."changed_columns" ->> 'deleted')::boolean else p."deleted" end, "owner_id" = case when "input"."changed_columns" ? 'owner_id' then ("input"."changed_columns" ->> 'owner_id')::uuid else p."owner_id" end,
+          version = p.version + 1,
+          field_versions = p.field_versions || "input"."field_versions",
+          audit_head = decode("input"."hash", 'hex'),
+          audit_count = p.audit_count + 1
+        from locked join input using (position) where p.id = locked.id
+        returning p.*
+      ), audited as (
+        insert into audit (
+          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
+          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
+          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
+          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
+          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
+          "input"."fields", "input"."difference", "input"."difference_bytes",
+          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
+          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed p join locked using (id) join input using (position)) select input.position, p.version from changed p join locked using (id) join input using (position);
+
 -- persona_past
 select r.id, r.version as current, r.audit_anchor_version as kept_from,
       coalesce($1::timestamptz > clock_timestamp(), false) as is_future,
@@ -1093,3 +1167,232 @@ with input as materialized (
         from changed t join locked using (id) join input using (position))
       select input.position, t.version, t.id as id, t.name as name, t.description as description, null::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position);
+
+-- tool_write(+ minimal)
+with input as materialized (
+        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "idempotency_key"::text, "token"::integer, "standing"::text, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "idempotency_key", "token", "standing", "oauth_config_id", "changed_columns", "definition_hash", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", position)
+        where position = position + 0), locked as materialized (
+        select t.id, input.position
+        from input join tool t on t.id = "input"."id" and t.version = "input"."version"
+        where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+          and ("input"."token" is null or exists (select from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
+        row(granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+      from token t
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
+      cross join lateral (
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as permission,
+          coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        where m.user_id = u.id
+      ) held
+      cross join lateral (
+        select least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.permission), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+          case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      ) granted
+      where t.id = "input"."token"
+      offset 0
+    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))))
+          and ("input"."oauth_config_id" is null or exists (
+            select from oauth_config o where o.id = "input"."oauth_config_id"
+              and (o.id = t.oauth_config_id or ("input"."manages_all" or o.owner_id = "input"."user"))))
+        for no key update of t skip locked
+      ), changed as (
+        update tool t set
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else t."name" end, "display_name" = case when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text else t."display_name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else t."description" end, "in_code_tool_id" = case when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text else t."in_code_tool_id" end, "passthrough_auth" = case when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean else t."passthrough_auth" end, "mcp_server_id" = case when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer else t."mcp_server_id" end, "user_id" = case when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid else t."user_id" end, "oauth_config_id" = case when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer else t."oauth_config_id" end, "enabled" = case when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean else t."enabled" end, "chat_selectable" = case when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean else t."chat_selectable" end, "agent_creation_selectable" = case when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean else t."agent_creation_selectable" end, "default_enabled" = case when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean else t."default_enabled" end,
+          definition_hash = decode("input"."definition_hash", 'hex'),
+          version = t.version + 1,
+          field_versions = t.field_versions || "input"."field_versions",
+          audit_head = decode("input"."hash", 'hex'),
+          audit_count = t.audit_count + 1
+        from locked join input using (position) where t.id = locked.id
+        returning t.*), audited as (
+        insert into audit (
+          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
+          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
+          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
+          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
+          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
+          "input"."fields", "input"."difference", "input"."difference_bytes",
+          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
+          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
+          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed t join locked using (id) join input using (position)) select input.position, t.version from changed t join locked using (id) join input using (position);
+
+-- persona_page(all)
+select id, record from (
+      select p.id, json_build_object(
+      'id', p.id, 'name', p.name, 'description', p.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
+      from persona p
+      where p.id > $1::integer and not p.deleted
+      order by p.id limit 101
+    ) page limit $2::integer;
+
+-- persona_page(all of a name)
+select id, record from (
+      select p.id, json_build_object(
+      'id', p.id, 'name', p.name, 'description', p.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
+      from persona p
+      where p.id > $1::integer and not p.deleted and p.name = $2::text
+      order by p.id limit 101
+    ) page limit $3::integer;
+
+-- persona_page(bound)
+select id, record from (
+      select p.id, json_build_object(
+      'id', p.id, 'name', p.name, 'description', p.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
+      from persona p
+      where p.id > $1::integer and not p.deleted and p.id = any($2::integer[]) and ($3::boolean or (case
+    when p.owner_id = $4::uuid then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = $4::uuid
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $4::uuid
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end) <> 'none')
+      order by p.id limit 101
+    ) page limit $5::integer;
+
+-- persona_page(bound of a name)
+select id, record from (
+      select p.id, json_build_object(
+      'id', p.id, 'name', p.name, 'description', p.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
+      from persona p
+      where p.id > $1::integer and not p.deleted and p.name = $2::text and p.id = any($3::integer[]) and ($4::boolean or (case
+    when p.owner_id = $5::uuid then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = $5::uuid
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $5::uuid
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end) <> 'none')
+      order by p.id limit 101
+    ) page limit $6::integer;
+
+-- persona_page(seen)
+with candidate as materialized (
+      select id from (
+        (select c.id from persona c where c.owner_id = $1::uuid and not c.deleted and c.id > $2::integer order by c.id limit 101)
+        union (select c.id from persona c where c.is_public and not c.deleted and c.id > $2::integer order by c.id limit 101)
+        union (
+          select s.persona_id from persona_user s join persona c on c.id = s.persona_id and not c.deleted
+          where s.user_id = $1::uuid and s.persona_id > $2::integer order by s.persona_id limit 101)
+        union (
+          select s.persona_id from user_group_member m
+          cross join lateral (
+            select s.persona_id from persona_group s join persona c on c.id = s.persona_id and not c.deleted
+            where s.user_group_id = m.user_group_id and s.persona_id > $2::integer order by s.persona_id limit 101
+          ) s where m.user_id = $1::uuid)
+      ) one order by id limit 101)
+    select id, record from (
+      select p.id, json_build_object(
+      'id', p.id, 'name', p.name, 'description', p.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
+      from candidate join persona p using (id)
+      where p.id > $2::integer and not p.deleted
+      order by p.id limit 101
+    ) page limit $3::integer;
+
+-- persona_page(seen of a name)
+select id, record from (
+      select p.id, json_build_object(
+      'id', p.id, 'name', p.name, 'description', p.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
+      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
+      from persona p
+      where p.id > $1::integer and not p.deleted and p.name = $2::text and ($3::boolean or (case
+    when p.owner_id = $4::uuid then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = $4::uuid
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $4::uuid
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end) <> 'none')
+      order by p.id limit 101
+    ) page limit $5::integer;
+
+-- tool_page(all)
+select id, record from (
+      select t.id, json_build_object(
+        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
+      from tool t where t.id > $1::integer
+      order by t.id limit 101
+    ) page limit $2::integer;
+
+-- tool_page(all of a name)
+select id, record from (
+      select t.id, json_build_object(
+        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
+      from tool t where t.id > $1::integer and t.name = $2::text
+      order by t.id limit 101
+    ) page limit $3::integer;
+
+-- tool_page(bound)
+select id, record from (
+      select t.id, json_build_object(
+        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
+      from tool t where t.id > $1::integer  and t.id = any($2::integer[])
+      order by t.id limit 101
+    ) page limit $3::integer;
+
+-- tool_page(bound of a name)
+select id, record from (
+      select t.id, json_build_object(
+        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
+      from tool t where t.id > $1::integer and t.name = $2::text and t.id = any($3::integer[])
+      order by t.id limit 101
+    ) page limit $4::integer;

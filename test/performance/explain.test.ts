@@ -63,6 +63,7 @@ async function statementsOfRequests(t: Test): Promise<string[]> {
   const alice = await world.token('alice@example.com')
   const admin = await world.token('admin@example.com')
   const curator = await world.token('curator@example.com')
+  const bound = await world.token('admin@example.com', { personaIds: [1], toolIds: [10] })
   const send = async (
     status: number,
     method: 'PATCH' | 'PUT' | 'POST',
@@ -105,6 +106,20 @@ async function statementsOfRequests(t: Test): Promise<string[]> {
   await send(200, 'PUT', '/admin/tool/custom/16', curator, { name: 'by a group manager' })
   await send(200, 'POST', '/admin/tool/custom/validate', admin, items)
   await send(200, 'POST', '/admin/tool/custom/validate?tool_id=10', admin, { definition: items.definition })
+  for (const path of [
+    '/persona',
+    '/persona?name=x',
+    '/tool',
+    '/tool?name=x',
+    '/persona/1?view=update',
+    '/tool/10',
+    '/me',
+  ]) {
+    for (const token of [alice, admin, bound]) {
+      const answer = await app.inject({ url: path, headers: { authorization: `Bearer ${token}` } })
+      t.equal(answer.statusCode, 200, path)
+    }
+  }
   await app.inject('/readyz')
   return [...texts].filter(text => /^\s*(select|with|insert|update|delete)\b/i.test(text))
 }

@@ -1,0 +1,77 @@
+import { Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import { PERMISSIONS } from '../auth/caller.js'
+import { invalidToken } from '../auth/token.js'
+import { readTokenRecord } from '../auth/token-record.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { HTTPValidationError } from '../schema/faults.js'
+import { dateTime, enumeration, flag, identifier, list, nullable, reference, text, uuid } from '../schema/vocabulary.js'
+import { contentTag } from '../updates/tag.js'
+import { answerTagged } from './answer.js'
+import { errorResponses, readHeaders } from './openapi.js'
+import { IfNoneMatch } from './parameters.js'
+import type { SchemaTypes } from './validation.js'
+
+/** Who calls, and what the token allows. */
+export const CallerRecord = Type.Object(
+  {
+    user: Type.Object({ id: uuid(), email: text(), kind: enumeration(['person', 'service_account']) }),
+    permission: enumeration(PERMISSIONS, { description: "What user, groups and the token's scopes leave together." }),
+    managed_groups: list(Type.Object({ id: identifier(), name: text() }), {
+      description: 'The groups whose manager the caller is; empty where the scopes do not reach the tool operations.',
+    }),
+    token: Type.Object({
+      id: identifier(),
+      scopes: nullable(list(enumeration(PERMISSIONS)), { description: '`null` for all that the user may do.' }),
+      persona_ids: nullable(list(identifier()), { description: 'The agents that the token is bound to.' }),
+      tool_ids: nullable(list(identifier()), { description: 'The tools that the token is bound to.' }),
+      requires_if_match: flag({ description: 'Whether updates with this token must carry `If-Match`.' }),
+      expires_at: nullable(dateTime()),
+    }),
+  },
+  { $id: 'CallerRecord' },
+)
+
+/** `GET /me`: who calls, and what this token allows. */
+export function registerReadMe(app: FastifyInstance, database: ServiceDatabase): void {
+  app.withTypeProvider<SchemaTypes>().get(
+    '/me',
+    {
+      exposeHeadRoute: true,
+      config: { policy: { permission: 'basic' } },
+      schema: {
+        operationId: 'read_me',
+        summary: 'Read Me',
+        description:
+          'Says who calls: the user, the permission, the groups that they manage, and what the token allows.',
+        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+        response: {
+          200: { ...reference(CallerRecord), description: 'The caller.', headers: readHeaders },
+          304: { description: 'Nothing has changed.', type: 'null', headers: readHeaders },
+          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+          ...errorResponses(400, 401, 429, 500, 503),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { userId, email, kind, permission, managedGroupIds, token } = request.caller
+      const [record] = await readTokenRecord.run(database.db, { token: token.id, groups: managedGroupIds })
+      if (record === undefined) throw invalidToken() // deleted since it was looked up
+      const answer: typeof CallerRecord.static = {
+        user: { id: userId, email, kind },
+        permission,
+        managed_groups: record.managed_groups,
+        token: {
+          id: token.id,
+          scopes: record.scopes,
+          persona_ids: token.personaIds,
+          tool_ids: token.toolIds,
+          requires_if_match: token.requiresIfMatch,
+          expires_at: token.expiresAt,
+        },
+      }
+      const text = JSON.stringify(answer)
+      return answerTagged(reply, contentTag(text), text, request.headers['if-none-match'])
+    },
+  )
+}

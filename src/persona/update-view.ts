@@ -1,0 +1,36 @@
+import { compileBody } from '../schema/faults.js'
+import { type FIELDS, RELATIONS, REQUEST_FIELDS, type Relation } from './fields.js'
+import { idsOf } from './links.js'
+import type { personaUpsertRequest } from './schema.js'
+import type { PersonaState } from './state.js'
+
+/** A body that an update takes, as JSON text, and which fields it must be told that it holds: undefined where it is a whole update. */
+export interface UpdateView {
+  text: string
+  mask: string[] | undefined
+}
+
+const relations = new Set<keyof typeof FIELDS>(RELATIONS.map(([name]) => name))
+
+/**
+ * Makes of a stored agent the body of an update that changes nothing. A field is in it if an update takes the stored value: a
+ * prompt that is null, as only the operator leaves it, is in no update, and a body without it goes with a mask.
+ */
+export function updateViewOf(
+  upsertRequest: ReturnType<typeof personaUpsertRequest>,
+): (state: PersonaState) => UpdateView {
+  const required = new Set<string>(upsertRequest.required)
+  const fields = REQUEST_FIELDS.flatMap(([name]) => {
+    return name === 'remove_image' ? [] : [{ name, takes: compileBody(upsertRequest.properties[name]) }]
+  })
+  return state => {
+    const values = fields.map(({ name, takes }) => {
+      const value = relations.has(name) ? idsOf(state, name as Relation) : state[name] // the set says so
+      return { name, value, isTaken: takes.check(value) }
+    })
+    const taken = values.filter(({ isTaken }) => isTaken)
+    const isWhole = values.every(({ name, isTaken }) => isTaken || !required.has(name))
+    const text = JSON.stringify(Object.fromEntries(taken.map(({ name, value }) => [name, value])))
+    return { text, mask: isWhole ? undefined : taken.map(({ name }) => name) }
+  }
+}

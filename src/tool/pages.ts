@@ -1,0 +1,56 @@
+import { sql } from 'kysely'
+import type { Caller } from '../auth/caller.js'
+import { statement } from '../db/statements/statement.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
+
+/* Lists of tools, a page at a time in the order of their ids. Tools are no secret to a signed-in caller (DECISIONS section 6). */
+
+interface Parameters {
+  after: number
+  rows: number
+  name: string
+  ids: readonly number[]
+}
+
+const SCOPES = ['all', 'all of a name', 'bound', 'bound of a name'] as const
+type Scope = (typeof SCOPES)[number]
+
+/** A constant, so that the planner knows that a page is short. */
+const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
+
+/** The statement of each scope: all tools, or those that a token is bound to. */
+export const toolPages = Object.fromEntries(SCOPES.map(scope => [scope, pageOf(scope)])) as Record<
+  Scope,
+  ReturnType<typeof pageOf>
+>
+
+/** Reads so many tools behind an id, of those that the token is not bound away from. */
+export async function readToolPage(
+  database: ServiceDatabase,
+  { token }: Caller,
+  { name }: AskedPage,
+  after: number,
+  rows: number,
+): Promise<PageRow[]> {
+  const scope = token.toolIds === null ? 'all' : 'bound'
+  const parameters = { after, rows, name: name ?? '', ids: token.toolIds ?? [] }
+  return await toolPages[name === undefined ? scope : (`${scope} of a name` as const)].run(database.db, parameters)
+}
+
+function pageOf(scope: Scope) {
+  return statement<Parameters, PageRow>(`tool_page(${scope})`, param => {
+    const named = scope.endsWith('name') ? sql`and t.name = ${param('name')}::text` : sql``
+    const bound = scope.startsWith('bound') ? sql`and t.id = any(${param('ids')}::integer[])` : sql``
+    return sql`
+    select id, record from (
+      select t.id, json_build_object(
+        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
+      from tool t where t.id > ${param('after')}::integer ${named} ${bound}
+      order by t.id limit ${MOST}
+    ) page limit ${param('rows')}::integer`
+  })
+}

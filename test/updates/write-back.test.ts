@@ -1,0 +1,169 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { type WorldApp, worldApp } from '../app.js'
+import { AGENT_FIELDS } from '../fixtures/agent-fields.js'
+import { agentRequest } from '../update-persona/random-requests.js'
+import { auditRows } from './stored-state.js'
+
+/* Read, edit, write back: what `view=update` answers is an update that changes nothing, and with one edit changes that. */
+
+const FULL = process.env.TEST_CAMPAIGN === 'full'
+const AGENTS = FULL ? 2_000 : 40
+const TOOLS = FULL ? 500 : 20
+
+type Body = Record<string, unknown>
+
+/** Sends a body to where the read says; answers the status, and what the audit trail says was changed by it. */
+async function writeBack({ call, database }: WorldApp, token: string, path: string, edit: (body: string) => string) {
+  const read = await call('GET', `${path}?view=update`, { token })
+  if (read.statusCode !== 200) throw new Error(`${path}: ${read.body}`)
+  const [, url = ''] = /^<([^>]+)>; rel="edit"$/.exec(String(read.headers.link)) ?? []
+  const [, name, id] = path.split('/')
+  const kind = name === 'tool' ? 'tool' : 'persona'
+  const before = (await auditRows(database.db, kind, Number(id))).length
+  const answer = await call(kind === 'tool' ? 'PUT' : 'PATCH', url, {
+    token,
+    body: edit(read.body),
+    headers: { 'if-match': String(read.headers.etag) },
+  })
+  const added = (await auditRows(database.db, kind, Number(id))).slice(before)
+  return {
+    status: answer.statusCode,
+    warning: answer.headers.warning,
+    text: answer.body,
+    changed: added.flatMap(row => row.fields),
+  }
+}
+
+const unchanged = (body: string) => body
+
+t.test(`${AGENTS} random agents: sent back unchanged they stay, with one edit that changes`, async t => {
+  const world = await worldApp(t)
+  const { call, database } = world
+  const token = await world.token('admin@example.com')
+  const editable = Object.entries(AGENT_FIELDS).filter(([name]) => name !== 'remove_image')
+  const edit = fc.constantFrom(...editable).chain(([name, { random }]) => random.map(value => ({ name, value })))
+  const nulls = fc.subarray(['num_chunks', 'system_prompt', 'task_prompt'])
+  let edits = 0
+  await fc.assert(
+    fc.asyncProperty(
+      fc.integer({ min: 1, max: 3 }),
+      agentRequest,
+      nulls,
+      edit,
+      async (id, { body, mask }, empty, { name, value }) => {
+        const query = mask === null ? '' : `?update_mask=${mask.join(',')}`
+        await call('PATCH', `/persona/${id}${query}`, { token, body })
+        // What only the operator leaves, and what has another value all the same, so that a field is never left by chance.
+        const columns = Object.fromEntries(['num_chunks', 'system_prompt', 'task_prompt'].map(column => [column, null]))
+        for (const column of empty) {
+          await database.db
+            .updateTable('persona')
+            .set({ [column]: columns[column] })
+            .where('id', '=', id)
+            .execute()
+        }
+        const back = await writeBack(world, token, `/persona/${id}`, unchanged)
+        if (back.status !== 200 || back.changed.length > 0 || back.warning) throw new Error(JSON.stringify(back))
+        const edited = await writeBack(world, token, `/persona/${id}`, text => {
+          const read = JSON.parse(text) as Body
+          if (Object.hasOwn(read, name)) read[name] = value
+          return JSON.stringify(read)
+        })
+        if (edited.changed.some(field => field !== name)) throw new Error(`${name}: ${JSON.stringify(edited)}`)
+        if (edited.status === 200) edits += edited.changed.length
+        await call('PATCH', `/persona/${id}?update_mask=num_chunks,system_prompt,task_prompt`, {
+          token,
+          body: { num_chunks: 1, system_prompt: 's', task_prompt: 't' },
+        })
+      },
+    ),
+    { numRuns: AGENTS },
+  )
+  t.ok(edits > AGENTS / 4, `${edits} edits changed their field`)
+})
+
+const number = fc.constantFrom('1', '1.0', '-0', '12345678901234567', '1e3', '0.10')
+const title = fc.string({ maxLength: 8 }).filter(text => !text.includes('\0') && text.isWellFormed())
+const tool = fc.record({
+  name: title.filter(text => text.length > 0),
+  description: title,
+  passthrough: fc.boolean(),
+  number,
+  secret: title,
+})
+
+t.test(`${TOOLS} random tools: sent back unchanged they stay, secrets too, with one edit that changes`, async t => {
+  const world = await worldApp(t)
+  const { call } = world
+  const token = await world.token('admin@example.com')
+  const definition = (value: string) =>
+    `{"openapi":"3.0.0","x-n":[${value}],"info":{"title":"t"},"servers":[{"url":"https://example.com"}],` +
+    `"paths":{"/a":{"get":{"operationId":"a","summary":"s"}}}}`
+  let edits = 0
+  await fc.assert(
+    fc.asyncProperty(
+      tool,
+      fc.constantFrom('name', 'description', 'definition', 'custom_headers'),
+      number,
+      async (made, name, other) => {
+        const { number: value, secret, passthrough, ...texts } = made
+        const headers = [{ key: 'X-Key', value: secret.replaceAll(/[\r\n]/g, '') }]
+        const rest = JSON.stringify({
+          ...texts,
+          passthrough_auth: passthrough,
+          custom_headers: headers,
+          oauth_config_id: passthrough ? 1 : null,
+        })
+        const body = `${rest.slice(0, -1)},"definition":${definition(value)}}`
+        const stored = await call('PUT', '/admin/tool/custom/10', { token, body })
+        if (stored.statusCode !== 200) throw new Error(stored.body)
+        const back = await writeBack(world, token, '/tool/10', unchanged)
+        if (back.status !== 200 || back.changed.length > 0) throw new Error(JSON.stringify(back))
+        const edited = await writeBack(world, token, '/tool/10', text => {
+          if (name === 'definition') return text.replace(`"x-n":[${value}]`, `"x-n":[${other}]`)
+          if (name === 'custom_headers')
+            return text.replace('"X-Key"', '"X-Other"').replace(/"\*{4}#[0-9a-f]{12}"/, '"new"')
+          return text.replace(`"${name}":${JSON.stringify(texts[name as 'name'])}`, `"${name}":"edited"`)
+        })
+        if (edited.status !== 200 || edited.changed.some(field => field !== name))
+          throw new Error(`${name}: ${JSON.stringify(edited)}`)
+        edits += edited.changed.length
+      },
+    ),
+    { numRuns: TOOLS },
+  )
+  t.ok(edits > TOOLS / 2, `${edits} edits changed their field`)
+})
+
+t.test(
+  '200: who may not manage a tool reads a body without its headers; a viewer reads an agent; 304, 404 and 422',
+  async t => {
+    const { call, token } = await worldApp(t)
+    const alice = await token('alice@example.com', { scopes: ['basic'] })
+    const tool = await call('GET', '/tool/10?view=update', { token: alice })
+    t.strictSame(Object.keys(tool.json()), ['name', 'description', 'definition', 'passthrough_auth', 'oauth_config_id'])
+    t.equal(tool.headers.link, '</admin/tool/custom/10>; rel="edit"')
+    const agent = await call('GET', '/persona/1?view=update', { token: alice })
+    t.ok(agent.json().recency_bias, 'what the snapshot does not show')
+    const tag = String(agent.headers.etag)
+    t.equal(
+      (await call('GET', '/persona/1?view=update', { token: alice, headers: { 'if-none-match': tag } })).statusCode,
+      304,
+    )
+    t.equal((await call('GET', '/persona/1', { token: alice, headers: { 'if-none-match': tag } })).statusCode, 200)
+    t.equal((await call('GET', '/persona/1?view=update&version=1', { token: alice })).statusCode, 422)
+    t.equal((await call('GET', '/persona/1?view=all', { token: alice })).statusCode, 422)
+    const stranger = await token('limited@example.com')
+    const hidden: number[] = []
+    for (let id = 1; id <= 20; id++) {
+      const statuses = [`/persona/${id}`, `/persona/${id}?view=update`].map(path =>
+        call('GET', path, { token: stranger }),
+      )
+      const [plain, view] = (await Promise.all(statuses)).map(({ statusCode }) => statusCode)
+      t.equal(view, plain, `persona ${id}`)
+      if (view === 404) hidden.push(id)
+    }
+    t.ok(hidden.length > 0)
+  },
+)
