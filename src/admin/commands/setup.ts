@@ -141,12 +141,13 @@ async function migrateCommand(call: Call): Promise<number | undefined> {
   return undefined
 }
 
-/** The key ring, or why there is none: everything else can be said without it. */
+/** The key ring, or why none is configured: everything else can be said without it. One that cannot be used is a fault. */
 async function ringOrReason(call: Call): Promise<KeyRing | string> {
   try {
     return await call.ring()
   } catch (error) {
-    if (error instanceof KeyRingMissing) return error.message
+    const { keys, keysFile } = call.config.secrets
+    if (error instanceof KeyRingMissing && keys === undefined && keysFile === undefined) return error.message
     throw error
   }
 }
