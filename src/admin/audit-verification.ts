@@ -17,7 +17,7 @@ import type { Checkpoint } from './checkpoint.js'
 
 /** Something wrong with the audit trail. `number` is the version, or of an event its number, or of the tree its size. */
 export interface AuditFinding {
-  /** `persona` for an agent, `tool`, the kind of an event, or `tree`. */
+  /** `persona` for an agent, `tool`, `tool_definition`, the kind of an event, or `tree`. */
   kind: string
   subject: string
   number: number
@@ -98,7 +98,7 @@ async function verifySnapshot(db: Kysely<Database>, options: VerifyOptions): Pro
   }
   if (options.only === undefined) {
     await verifyEvents(db, erasures, options, result)
-    result.findings.push(...(await accessFindings(db)))
+    result.findings.push(...(await definitionFindings(db)), ...(await accessFindings(db)))
   }
   if (options.only === undefined || options.checkpoint) {
     result.findings.push(...(await treeFindings(db, options.checkpoint)))
@@ -394,6 +394,15 @@ function contentFindings(
   const named = differing.map(([field]) => field).join(', ') || 'a field whose last change is not kept'
   note(resource.version, 'content_mismatch', `what is stored is not what the last row says: ${named}`)
   return findings
+}
+
+/** Definitions are kept once under the SHA-256 of their text, which is what rows name: the text must still be that one. */
+async function definitionFindings(db: Kysely<Database>): Promise<AuditFinding[]> {
+  const { rows } = await sql<{ subject: string }>`
+    select encode(hash, 'hex') as subject from tool_definition
+    where hash <> sha256(convert_to(content::text, 'UTF8')) order by hash`.execute(db)
+  const msg = 'the text of the definition is not the one that its hash was made of'
+  return rows.map(({ subject }) => ({ kind: 'tool_definition', subject, number: 0, problem: 'content_mismatch', msg }))
 }
 
 /** Compares rows with their leaves, which nobody changes. Rows that pruning took have only leaves. */

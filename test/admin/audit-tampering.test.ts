@@ -94,6 +94,18 @@ t.test('content changed by SQL without a row: columns, relations, share levels, 
   ])
 })
 
+t.test('the text of a definition changed by SQL', async t => {
+  const { hash } = await db
+    .selectFrom('tool_definition')
+    .select(sql<string>`encode(hash, 'hex')`.as('hash'))
+    .orderBy('hash')
+    .executeTakeFirstOrThrow()
+  const own = sql`encode(hash, 'hex') = ${hash}`
+  const mine = [`content_mismatch tool_definition:${hash} 0`]
+  t.same(await found(sql`update tool_definition set content = (content::text || ' ')::json where ${own}`), mine)
+  t.same(await found(sql`update tool_definition set content = '{}' where ${own}`), mine)
+})
+
 t.test('access changed by SQL without an event', async t => {
   const id = await createUser(db, { email: 'nora@example.com', kind: 'person', permissions: [] })
   const mine = `content_mismatch user:${id} 1`
