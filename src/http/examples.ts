@@ -17,6 +17,7 @@ interface Media {
 interface Parameter {
   name: string
   in: string
+  schema?: { type?: string }
   example?: unknown
 }
 
@@ -75,7 +76,7 @@ function fillParameters({ parameters = [] }: Operation, example: Example): void 
   for (const parameter of parameters) {
     if (parameter.in === 'path' && id !== undefined) parameter.example = Number(id)
     const value = parameter.in === 'query' ? query.get(parameter.name) : null
-    if (value !== null) parameter.example = value
+    if (value !== null) parameter.example = parameter.schema?.type === 'integer' ? Number(value) : value
   }
 }
 
