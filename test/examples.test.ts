@@ -53,7 +53,7 @@ const WHOLE_UPDATE = {
 const EXAMPLES: Example[] = [
   { file: 'read_me', about: 'Who calls, and what the token allows.', method: 'GET', path: '/me' },
   { file: 'list_personas', about: 'The first agents that the caller sees.', method: 'GET', path: '/persona?limit=2' },
-  { file: 'list_tools', about: 'The tools of a name.', method: 'GET', path: '/tool?name=Weather' },
+  { file: 'list_tools', about: 'The tools of a name.', method: 'GET', path: '/tool?name=weather' },
   {
     file: 'read_persona-update',
     about: 'The body of an update that changes nothing.',
