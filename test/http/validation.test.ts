@@ -215,7 +215,8 @@ t.test('the query parameters that the document lists are those that the service 
     const url = path.replace(/\{\w+\}/, '1')
     for (const name of new Set(listed.flat())) {
       const answer = await call(method.toUpperCase(), `${url}?${name}=?`, { token: admin, body: 'null' })
-      const found = answer.json().detail.filter(({ loc }: Fault) => loc[0] === 'query')
+      // A value that every text fits, such as a name, is answered with what it finds.
+      const found = (answer.json().detail ?? []).filter(({ loc }: Fault) => loc[0] === 'query')
       const unknown = found.some(({ type }: Fault) => type === 'extra_forbidden')
       t.equal(unknown, !listed[index]?.includes(name), `${method} ${url} ${name}: ${answer.body}`)
     }
