@@ -92,6 +92,22 @@ t.test(
   },
 )
 
+t.test('who had access at the upgrade is recorded then: what SQL changes or plants afterwards is found', async t => {
+  const { url } = await testDatabase(t)
+  await loadDump(url)
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  const { db } = database
+  await migrate(db)
+  await sql`update token set expires_at = null`.execute(db)
+  await sql`insert into token (hash, user_id) select sha256('planted'), id from user_account limit 1`.execute(db)
+  const { findings } = await verifyAudit(db)
+  t.same(
+    new Set(findings.map(({ kind, problem }) => `${problem} ${kind}`)),
+    new Set(['content_mismatch token', 'unrecorded token']),
+  )
+})
+
 t.test('what 1.0.0 pruned is no tampering after the upgrade, and what is taken away by hand then is', async t => {
   const { url } = await testDatabase(t)
   await loadDump(url)

@@ -30,6 +30,7 @@ export interface AuditFinding {
     | 'anchor_mismatch'
     | 'head_mismatch'
     | 'resource_missing'
+    | 'unrecorded'
     | 'content_mismatch'
     | 'leaf_mismatch'
     | 'checkpoint_mismatch'
@@ -292,6 +293,7 @@ function endFindings(resource: Resource, start: ChainStart, version: number, hea
     const msg = `the resource says that rows up to version ${resource.audit_anchor_version} were pruned, and no pruning says so`
     note(resource.audit_anchor_version, 'anchor_mismatch', msg)
   }
+  if (resource.version < 1) note(resource.version, 'unrecorded', 'it is there, and no row says that it was made')
   if (version < resource.version) {
     const gone = resource.version - version
     const what = gone === 1 ? 'row is' : `${gone} rows are`
@@ -534,7 +536,7 @@ function eventProblem(event: AccessEvent, erasures: Erasures): Problem | undefin
   return remains === event.hash ? undefined : EDITED_EVENT
 }
 
-/** Compares who may do what with the last event of each user, group, token and so on. What is older than events has none. */
+/** Compares who may do what with the last event of each user, group, token and so on: each has one. */
 async function accessFindings(db: Kysely<Database>): Promise<AuditFinding[]> {
   const findings: AuditFinding[] = []
   for (const kind of STATEFUL_KINDS) {
@@ -549,6 +551,15 @@ async function accessFindings(db: Kysely<Database>): Promise<AuditFinding[]> {
       if (isSame && isSamePerson) continue
       const msg = 'what is stored is not what the last event says'
       findings.push({ kind, subject, number, problem: 'content_mismatch', msg })
+    }
+    // Of a chain that lost its events that is said already.
+    const { rows: recorded } = await sql<{ subject: string }>`
+      select subject from access_event where kind = ${kind}
+      union select subject from access_chain where kind = ${kind} and number > 0
+      union select subject from audit_leaf where kind = ${kind}`.execute(db)
+    for (const { subject } of recorded) states.delete(subject)
+    for (const subject of states.keys()) {
+      findings.push({ kind, subject, number: 0, problem: 'unrecorded', msg: 'it is there, and no event says so' })
     }
   }
   return findings

@@ -119,6 +119,43 @@ t.test('access changed by SQL without an event', async t => {
   t.match(await found(sql`update token set scopes = null, hash = sha256('x')`), [/^content_mismatch token:/])
 })
 
+t.test('what SQL puts there is found: it has no event', async t => {
+  const account = sql`insert into user_account (id, email, kind, permissions)
+    values ('00000000-0000-4000-8000-00000000beef', 'planted@example.com', 'person', '{admin}')`
+  t.same(await found(account), ['unrecorded user:00000000-0000-4000-8000-00000000beef 0'])
+  const chain = sql`insert into access_chain (kind, subject, number, hash)
+    values ('user', '00000000-0000-4000-8000-00000000beef', 0, decode(repeat('00', 32), 'hex'))`
+  t.same(
+    await found(account, chain),
+    ['unrecorded user:00000000-0000-4000-8000-00000000beef 0'],
+    'nor by an empty chain',
+  )
+  const forToken = sql`insert into token (hash, user_id) select sha256('planted'), id from user_account limit 1`
+  t.match(await found(forToken), [/^unrecorded token:\d+ 0$/])
+  const forGroup = sql`with made as (insert into user_group (name, permissions) values ('planted', '{}') returning id)
+    insert into user_group_member (user_id, user_group_id) select u.id, made.id from made, user_account u limit 1`
+  t.match(await found(forGroup), [/^unrecorded group:\d+ 0$/])
+  const forAgent = sql`insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, version, audit_count)
+    values ('planted', '', 'auto', true, true, 0, 0)`
+  t.match(await found(forAgent), [/^unrecorded persona:\d+ 0$/])
+})
+
+t.test('a young token that loses its events and gets another user', async t => {
+  const { rows } = await sql<{ subject: string }>`
+    select subject from access_chain where kind = 'token' limit 1`.execute(db)
+  const subject = rows[0]?.subject
+  const own = sql`kind = 'token' and subject = ${subject}`
+  t.same(
+    await found(
+      sql`delete from access_event where ${own}`,
+      sql`delete from access_chain where ${own}`,
+      sql`update token set user_id = (select id from user_account where 'admin' = any(permissions) limit 1)
+        where id::text = ${subject}`,
+    ),
+    [`unrecorded token:${subject} 0`],
+  )
+})
+
 t.test('events edited, deleted, moved, cut off', async t => {
   const [chain] = await db.selectFrom('access_chain').selectAll().where('kind', '=', 'token').execute()
   const own = sql`kind = 'token' and subject = ${chain?.subject}`
