@@ -143,7 +143,7 @@ const SETTINGS = {
       11,
       0,
       1_000_000,
-      'Different sets of header values in clear text for one tool an hour and process, stored or tried; 0 is off.',
+      'Different sets of header values in clear text of one user for one tool an hour and process, stored or tried; 0 is off.',
     ),
     bytesPerMinute: count(
       'RATE_LIMIT_BYTES_PER_MINUTE',

@@ -83,7 +83,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
       const mayTell = prefetched !== null && prefetched.managed_as !== null // who may not manage it is told nothing
-      const sets = mayTell ? trials.count(id, fields.custom_headers ?? []) : 0
+      const sets = mayTell ? trials.count(caller.userId, id, fields.custom_headers ?? []) : 0
       if (sets > 0) {
         const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
         request.log.info(line, 'header values in clear text')

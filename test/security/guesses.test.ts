@@ -12,6 +12,7 @@ const log: string[] = []
 const world = await worldApp(t, { HEADER_TRIALS_PER_HOUR: '11' }, makeLogger('info', { write: line => log.push(line) }))
 const admin = await world.token('admin@example.com')
 const other = await world.token('admin@example.com')
+const second = await world.token('gcurator@example.com')
 const stranger = await world.token('alice@example.com')
 
 interface Sent {
@@ -31,7 +32,7 @@ const guess = (value: string, { query = '?dry_run=true', headers = {}, token = a
 const isLimited = ({ statusCode, headers }: LightMyRequestResponse) =>
   statusCode === 429 && Number(headers['retry-after']) > 3_000
 
-t.test('429: after eleven different guesses an hour a tool takes no other, in whatever way it is sent', async t => {
+t.test('429: a user has eleven different guesses an hour at a tool, in whatever way they are sent', async t => {
   const stored = await guess('the-secret', { query: '' })
   t.equal(stored.statusCode, 200)
   const mask: string = stored.json().custom_headers[0].value
@@ -42,13 +43,14 @@ t.test('429: after eleven different guesses an hour a tool takes no other, in wh
   t.ok(isLimited(await guess('guess 10')), 'another one')
   t.ok(isLimited(await guess('guess 11', stale)))
   t.ok(isLimited(await guess('guess 12', { query: '' })), 'also one that would be stored')
-  t.ok(isLimited(await guess('guess 13', { token: other })), 'whoever sends it')
+  t.ok(isLimited(await guess('guess 13', { token: other })), 'by another token of theirs')
+  t.equal((await guess('guess 13', { token: second })).statusCode, 200, 'another user has their own')
   t.equal((await guess('the-secret')).statusCode, 200, 'what was sent before says nothing new')
   t.equal((await guess('guess 1')).statusCode, 200)
   t.equal((await guess(mask)).statusCode, 200, 'a mask is no guess')
   t.equal((await guess('guess 14', { tool: 11 })).statusCode, 200, 'another tool has its own')
   const lines = log.map(line => JSON.parse(line)).filter(({ msg }) => msg === 'header values in clear text')
-  t.equal(lines.filter(({ resource_id }) => resource_id === TOOL).length, 13, 'each leaves a line')
+  t.equal(lines.filter(({ resource_id }) => resource_id === TOOL).length, 14, 'each leaves a line')
   t.match(lines[1], { resource_id: TOOL, sets: 2, dry_run: true, caller: /^[0-9a-f-]{36}$/ })
   t.notMatch(log.join(''), /the-secret|guess 1/)
 })

@@ -209,6 +209,20 @@ t.test('a secret stays with the origin that it was given for', async t => {
       { ...DEFINITION, servers: [{ url: 'https://{host}.example.com', variables: { host: variable } }] },
       { ...DEFINITION, paths: { '/now': { ...DEFINITION.paths['/now'], servers: [{ url: ELSEWHERE }] } } },
       { ...DEFINITION, paths: { '/now': { get: { ...DEFINITION.paths['/now'].get, servers: [{ url: ELSEWHERE }] } } } },
+      ...['@collector.example.net/a', '.collector.example.net/a', ':8443/a', '//collector.example.net'].map(path => ({
+        ...DEFINITION,
+        paths: { [path]: DEFINITION.paths['/now'] },
+        servers: [{ url: HOME }],
+      })),
+      definitionAt(`${HOME}\\@collector.example.net/`),
+      definitionAt('http:/collector.example.net'),
+      { ...DEFINITION, servers: [{ url: `${HOME}{rest}`, variables: { rest: { default: '/a' } } }] },
+      definitionAt(...Array.from({ length: 1000 }, () => HOME), ELSEWHERE),
+      {
+        ...DEFINITION,
+        paths: { '/now': { $ref: '#/x-items/now' } },
+        'x-items': { now: { ...DEFINITION.paths['/now'], servers: [{ url: ELSEWHERE }] } },
+      },
     ]
     for (const definition of servers) {
       await stays(t, 201, { definition })

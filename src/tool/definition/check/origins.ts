@@ -1,37 +1,37 @@
 import { isObject } from './references.js'
-import { originsOfServer } from './servers.js'
+import { hasOpenEnd, originsOfServer } from './servers.js'
 
-/** As many of one list are judged by the check. */
-const SERVERS_READ = 1000
-const HOLDERS_A_STEP = 500
+const NODES_A_STEP = 2000
 
 /**
  * The origins to which calls by a checked definition may go: those of the document's servers, of its paths and of their
- * operations, also where a path item stands among the components. What calls a tool reads the document's own.
+ * operations. Wherever a list of servers stands it counts, as a reference may lead there. What calls a tool reads the document's own.
+ *
+ * A client joins server and path as texts: behind a server that ends with its host, a path that does not begin with a slash
+ * goes on with the host (`https://good.example.com` and `@evil.example.net/a`). Each such path, and each such server, is an
+ * origin of its own.
  */
 export function* originsOf(definition: unknown): Generator<void, Set<string>> {
   const origins = new Set<string>()
-  let holders = 0
-  for (const holder of holdersOfServers(definition)) {
-    holders += 1
-    if (holders % HOLDERS_A_STEP === 0) yield
-    if (!isObject(holder) || !Array.isArray(holder.servers)) continue
-    for (const server of holder.servers.slice(0, SERVERS_READ)) {
+  const open = new Set<string>()
+  const stack: unknown[] = [definition]
+  for (let nodes = 1; stack.length > 0; nodes++) {
+    if (nodes % NODES_A_STEP === 0) yield
+    const node = stack.pop()
+    if (typeof node !== 'object' || node === null) continue
+    for (const value of Object.values(node)) if (typeof value === 'object' && value !== null) stack.push(value)
+    if (!isObject(node) || !Array.isArray(node.servers)) continue
+    for (const server of node.servers) {
       for (const origin of originsOfServer(server)) origins.add(origin)
+      if (hasOpenEnd(server)) open.add(server.url)
       yield
     }
   }
-  return origins
-}
-
-function* holdersOfServers(definition: unknown): Generator<unknown> {
-  if (!isObject(definition)) return
-  yield definition
-  const { paths, components } = definition
-  for (const items of [paths, isObject(components) ? components.pathItems : undefined]) {
-    for (const item of isObject(items) ? Object.values(items) : []) {
-      yield item
-      if (isObject(item)) yield* Object.values(item)
-    }
+  const paths = isObject(definition) && isObject(definition.paths) ? Object.keys(definition.paths) : []
+  const goingOn = paths.filter(path => !/^\/(?![/\\])/.test(path) && path !== '/')
+  if (open.size > 0 && goingOn.length > 0) {
+    for (const url of open) origins.add(`${url} and paths that go on with it`)
+    for (const path of goingOn) origins.add(`${[...open][0]}${path}`)
   }
+  return origins
 }

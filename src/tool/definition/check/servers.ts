@@ -213,9 +213,20 @@ function ipv4Of(high: number, low: number): string {
   return [high >> 8, high & 255, low >> 8, low & 255].join('.')
 }
 
+/** Addresses of whose host every client thinks alike: no variable, user info, backslash, space or control character in or before it. */
+const PLAIN_HOST = /^https?:\/\/[\w.:[\]-]+(?:[/?#][^\\\s]*)?$/i
+const PLAIN_RELATIVE = /^(?:\/(?![/\\])[^\\\s]*)?$/
+const CLOSED_END = /^https?:\/\/[\w.:[\]-]+[/?#]/i
+
+/** Whether a path that does not begin with a slash would go on with the host of this server. */
+export function hasOpenEnd(server: unknown): server is { url: string } {
+  return isObject(server) && typeof server.url === 'string' && !CLOSED_END.test(server.url)
+}
+
 /**
  * Where a server's calls may go: the origin by the defaults of its variables, and by each of their listed values, one variable
- * at a time. A relative address stands for itself.
+ * at a time. A relative address stands for itself. Where the host is not plain to see (a variable, a backslash), the address as
+ * it is written, with all values, is one more.
  */
 export function originsOfServer(server: unknown): string[] {
   if (!isObject(server) || typeof server.url !== 'string') return []
@@ -233,10 +244,24 @@ export function originsOfServer(server: unknown): string[] {
       texts.push(filled(url, variables, { name, value }).text)
     }
   }
-  return texts.map(text => {
+  const origins = texts.map(text => {
     const parsed = parse(text)
     return parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin
   })
+  return [url, ...texts].every(isPlain) ? origins : [...origins, written(server.url, variables)]
+}
+
+function isPlain(text: string): boolean {
+  return PLAIN_HOST.test(text) || PLAIN_RELATIVE.test(text)
+}
+
+function written(url: string, variables: unknown): string {
+  if (!url.includes('{') || !isObject(variables)) return url
+  const values = Object.entries(variables).map(([name, each]) => [
+    name,
+    isObject(each) ? [each.default, each.enum] : each,
+  ])
+  return `${url} ${JSON.stringify(values)}`
 }
 
 /** The host that calls go to by a list of servers, if its first one is an absolute address without open questions. */
