@@ -1,4 +1,4 @@
-import type { Transaction } from 'kysely'
+import { sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../auth/viewer.js'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
@@ -37,7 +37,7 @@ export async function rollbackPersona(
   database: Pick<ServiceDatabase, 'db'>,
   id: number,
   version: number,
-  actor: Actor = operatorActor(),
+  actor: Actor = operatorActor(ROLLBACK_COMMAND),
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: false }, async trx => {
     const state = await lockState(trx, personaResource, id, OPERATOR)
@@ -51,8 +51,34 @@ export async function rollbackPersona(
     await requireReferences(trx, state, content)
     const result = await changePersona(trx, id, () => content, actor)
     if (result === undefined) throw new Refusal(`there is no agent ${id}`)
+    const restored = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
+    await restoreAttachers(trx, id, version, restored)
     return { version: result.version, fields: result.changes.map(change => change.field), left: [] }
   })
+}
+
+/** How the rows of rollbacks begin to say what made them. */
+const ROLLBACK_COMMAND = 'agentctl rollback'
+
+/**
+ * A tool that comes back is attached by whom it was then: the newest row up to that version that attached it, other than a
+ * rollback, says so. Otherwise a group manager would get into the scope what they attached themselves.
+ */
+async function restoreAttachers(
+  trx: Transaction<Database>,
+  id: number,
+  version: number,
+  restored: readonly number[],
+): Promise<void> {
+  await sql`
+    update persona_tool l set attached_by = (
+      select a.actor_id from audit a
+      where a.resource_kind = 'persona' and a.resource_id = ${id}::integer and a.version_after <= ${version}::integer
+        and not coalesce(a.command, '') like ${`${ROLLBACK_COMMAND}%`}
+        and a.difference::jsonb -> 'tool_ids' -> 'to' @> to_jsonb(l.tool_id)
+        and not a.difference::jsonb -> 'tool_ids' -> 'from' @> to_jsonb(l.tool_id)
+      order by a.version_after desc limit 1)
+    where l.persona_id = ${id}::integer and l.tool_id = any(${restored}::integer[])`.execute(trx)
 }
 
 /** What the old content attaches must still be there, and tools be enabled, as for any update. */
