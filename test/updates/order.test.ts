@@ -338,7 +338,7 @@ t.test('the order of the checks', async t => {
   )
 
   t.test('404 and 405 need no token; 413 and 415 do', async t => {
-    t.equal((await call('GET', '/persona')).statusCode, 404)
+    t.equal((await call('GET', '/nothing')).statusCode, 404)
     const wrongMethod = await call('DELETE', '/persona/1')
     t.equal(wrongMethod.statusCode, 405)
     t.equal(wrongMethod.headers.allow, 'GET, HEAD, PATCH')
