@@ -54,7 +54,7 @@ export const IdempotencyKey = Type.Optional(
       type: 'string',
       description:
         'Names this update, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
-        'the first time, and not made again, for as long as its audit row is kept. A dry run ignores it.',
+        'the first time, and not made again, for as long as its audit row is kept. An update that changes nothing keeps no key, and a dry run ignores it.',
     },
     parseIdempotencyKey,
   ),

@@ -37,6 +37,7 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
       if (socket.destroyed) return end()
       // A request that was read to its end closes too. One whose turn has not come has no answer yet that could close.
       if (reply.raw.socket !== null || reply.raw.writableFinished) return
+      // Many requests may wait on one connection (pipelining), each with a listener that goes with its answer: no leak to warn of.
       socket.setMaxListeners(0).once('close', end)
       reply.raw.once('close', () => socket.off('close', end)) // the connection may live on
     })
