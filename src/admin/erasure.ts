@@ -1,12 +1,15 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
-import { recordAccess } from '../updates/access-events.js'
-import type { Actor } from '../updates/audit.js'
-import { ERASED, readEvents, readRows, remainsOf } from './audit-verification.js'
+import { readEvents, recordAccess } from '../updates/access-events.js'
+import { type Actor, type StoredRow, sha256 } from '../updates/audit.js'
+import { readRows } from '../updates/audit-rows.js'
 import { operatorActor } from './operator.js'
 import { keepingAdministrator } from './people.js'
 import { Refusal } from './refusal.js'
+
+/** What stands in place of the clear text of somebody who was erased. */
+export const ERASED = 'erased'
 
 /** What is kept of a person in clear text. */
 export interface ErasurePlan {
@@ -142,4 +145,23 @@ async function recordErasure(
   await recordAccess(trx, actor, [
     { kind: 'erasure', subject: ids[0] ?? '', action: 'erased', detail: { ids, erased } },
   ])
+}
+
+/** By place, such as `persona:12:7`: what remains of each row and event from which somebody was erased. */
+export type Erasures = ReadonlyMap<string, string>
+
+/** What the events of erasures say. */
+export async function readErasures(db: Kysely<Database>): Promise<Erasures> {
+  const { rows } = await sql<{ place: string; digest: string }>`
+    select erased ->> 0 as place, erased ->> 1 as digest
+    from access_event cross join json_array_elements(detail -> 'erased') erased where kind = 'erasure'`.execute(db)
+  return new Map(rows.map(({ place, digest }) => [place, digest]))
+}
+
+/** What an erasure says of a row: its hash, and of a row that hashes the clear text everything else with it. Hex. */
+export function remainsOf(row: Omit<StoredRow, 'actor' | 'client_address'>): string {
+  if (row.identity_hash !== null) return row.hash
+  const { resource_kind, resource_id, version_before, version_after, at, actor_id, token_id, request_id, fields } = row
+  const who = [resource_kind, resource_id, version_before, version_after, at, actor_id, token_id, request_id]
+  return sha256(JSON.stringify([...who, fields, row.difference_hash, row.previous_hash, row.hash]))
 }

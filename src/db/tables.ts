@@ -230,13 +230,17 @@ export interface AuditTable {
   request_id: string
   client_address: string
   command: string | null
+  /** Makes `identity_hash` unguessable; gone, with the clear text, once the person is erased. */
   salt: string | null
+  /** The commitment to actor and client address that `hash` covers in their place; null in rows of versions before 1.2. */
   identity_hash: Buffer | null
   fields: string[]
   difference: JsonText<Record<string, { from: unknown; to: unknown }>> | null
   difference_bytes: number
   difference_hash: Buffer
+  /** The definition that the change replaced, which keeps that text alive. */
   definition_before: Buffer | null
+  /** The hash of the whole content after the change; null where nothing is left, and in rows of versions before 1.2. */
   content_hash: Buffer | null
   previous_hash: Buffer
   hash: Buffer

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
-import type { Database } from '../db/tables.js'
-import { type Actor, commitment, GENESIS_HASH, sha256 } from './audit.js'
+import { type Kysely, type RawBuilder, type Selectable, sql, type Transaction } from 'kysely'
+import type { AccessEventTable, Database } from '../db/tables.js'
+import { type Actor, commitment, GENESIS_HASH, type Shown, sha256 } from './audit.js'
+import { shownColumn } from './audit-rows.js'
 
 /**
  * What decides on access beside agents and tools, and how its state reads as JSON text: an event records the state after the
@@ -45,25 +46,32 @@ export interface AccessChange {
   detail?: unknown
 }
 
-/** One access event. Hashes are hex, `at` is UTC with microseconds, `detail` is JSON text. */
-export interface AccessEvent {
-  kind: string
-  subject: string
-  number: number
-  at: string
-  action: string
-  actor: string
-  request_id: string
-  client_address: string
-  command: string | null
-  salt: string | null
-  identity_hash: string
-  person: string | null
-  person_salt: string | null
-  person_hash: string | null
+/** One access event. Bytes are hex, `at` is UTC with microseconds, `detail` is JSON text. */
+export type AccessEvent = { [Column in keyof AccessEventTable]: Shown<Selectable<AccessEventTable>[Column]> } & {
   detail: string
-  previous_hash: string
-  hash: string
+}
+
+/** How the columns of an event travel: as their SQL type, bytes as hex. What is read and written follows from here. */
+const COLUMNS = {
+  kind: 'text',
+  subject: 'text',
+  number: 'integer',
+  at: 'timestamptz',
+  action: 'text',
+  actor: 'text',
+  request_id: 'text',
+  client_address: 'text',
+  command: 'text',
+  salt: 'text',
+  identity_hash: 'hex',
+  person: 'text',
+  person_salt: 'text',
+  person_hash: 'hex',
+  detail: 'json',
+  previous_hash: 'hex',
+  hash: 'hex',
+} as const satisfies {
+  [Column in keyof AccessEventTable]: Buffer extends Selectable<AccessEventTable>[Column] ? 'hex' | 'json' : string
 }
 
 /** The state of a subject as JSON text, and its clear text. */
@@ -190,6 +198,14 @@ function accessEvent(
   return { ...event, hash: sha256(eventText(event)) }
 }
 
+/** The access events for which `condition` holds, by chain and number. */
+export async function readEvents(db: Kysely<Database>, condition: RawBuilder<unknown>): Promise<AccessEvent[]> {
+  const columns = Object.entries(COLUMNS).map(([name, type]) => shownColumn(name, type))
+  const { rows } = await sql<AccessEvent>`
+    select ${sql.join(columns)} from access_event where ${condition} order by kind, subject, number`.execute(db)
+  return rows
+}
+
 /** The text whose SHA-256 is the hash of an event: its fields in a fixed order, people by their commitments. */
 export function eventText(event: Omit<AccessEvent, 'hash'>): string {
   const { kind, subject, number, at, action, identity_hash, request_id, command, person_hash, previous_hash } = event
@@ -204,15 +220,20 @@ async function store(
   events: readonly AccessEvent[],
   chains: readonly ChainHead[],
 ): Promise<void> {
+  const columns = Object.entries(COLUMNS).map(([name, type]) => ({ column: sql.ref(name), type }))
+  const names = columns.map(({ column }) => column)
+  // In the list, as in the program, bytes are hex and JSON is its text.
+  const given = columns.map(
+    ({ column, type }) => sql`${column} ${sql.raw(type === 'hex' || type === 'json' ? 'text' : type)}`,
+  )
+  const values = columns.map(({ column, type }) => {
+    if (type === 'hex') return sql`decode(${column}, 'hex')`
+    return type === 'json' ? sql`${column}::json` : column
+  })
   await sql`
-    insert into access_event (kind, subject, number, at, action, actor, request_id, client_address, command, salt,
-      identity_hash, person, person_salt, person_hash, detail, previous_hash, hash)
-    select kind, subject, number, at, action, actor, request_id, client_address, command, salt,
-      decode(identity_hash, 'hex'), person, person_salt, decode(person_hash, 'hex'), detail::json,
-      decode(previous_hash, 'hex'), decode(hash, 'hex')
-    from json_to_recordset(${JSON.stringify(events)}::json) given (kind text, subject text, number integer, at timestamptz,
-      action text, actor text, request_id text, client_address text, command text, salt text, identity_hash text,
-      person text, person_salt text, person_hash text, detail text, previous_hash text, hash text)`.execute(trx)
+    insert into access_event (${sql.join(names)})
+    select ${sql.join(values)}
+    from json_to_recordset(${JSON.stringify(events)}::json) given (${sql.join(given)})`.execute(trx)
   await sql`
     update access_chain c set number = given.number, hash = decode(given.hash, 'hex')
     from json_to_recordset(${JSON.stringify(chains)}::json) given (kind text, subject text, number integer, hash text)

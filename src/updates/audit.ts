@@ -1,5 +1,6 @@
 import { hash, randomUUID } from 'node:crypto'
-import type { ResourceKind } from '../db/tables.js'
+import type { Selectable } from 'kysely'
+import type { AuditTable, ResourceKind } from '../db/tables.js'
 
 /** Who makes a change, for the audit trail. `name` is an email, or `agentctl` for a change by the operator. */
 export interface Actor {
@@ -27,33 +28,16 @@ export interface ChainEnd {
   audit_head: string
 }
 
-/** One row of the audit trail. Hashes are hex, `at` is UTC with microseconds, `difference` is JSON text. */
-export interface AuditEntry {
-  resource_kind: ResourceKind
-  resource_id: number
-  version_before: number
-  version_after: number
-  at: string
-  actor_id: string | null
-  actor: string
-  token_id: number | null
-  request_id: string
-  client_address: string
-  command: string | null
-  /** Makes `identity_hash` unguessable; gone, with the clear text, once the person is erased. */
-  salt: string
-  /** The commitment to actor and client address that `hash` covers in their place. */
-  identity_hash: string
-  fields: string[]
-  difference: string
-  difference_bytes: number
-  difference_hash: string
-  definition_before: string | null
-  /** The hash of the whole content after the change; null where nothing is left. */
-  content_hash: string | null
-  previous_hash: string
-  hash: string
-}
+/** What the program sees of a column: bytes as hex. */
+export type Shown<Value> = Value extends Buffer ? string : Value
+
+/** An audit row as it is stored. Bytes are hex, `at` is UTC with microseconds, `difference` is JSON text. */
+export type StoredRow = {
+  [Column in Exclude<keyof AuditTable, keyof RequestKey | 'difference'>]: Shown<Selectable<AuditTable>[Column]>
+} & { difference: string | null }
+
+/** A new audit row, from which nothing was pruned or erased. */
+export type AuditEntry = StoredRow & { difference: string; salt: string; identity_hash: string }
 
 /** What an audit row says of the content beside the changes. */
 export interface AuditedContent {
@@ -117,10 +101,7 @@ export function auditEntry(
 }
 
 /** What the hash of an audit row is made of. Rows of versions before 1.2 have no `identity_hash`, and hash the clear text. */
-export type HashedEntry = Omit<
-  AuditEntry,
-  'salt' | 'identity_hash' | 'difference' | 'definition_before' | 'content_hash' | 'hash'
-> & { identity_hash: string | null; content_hash: string | null }
+export type HashedEntry = Omit<StoredRow, 'salt' | 'difference' | 'definition_before' | 'hash'>
 
 /**
  * The hash of an audit row: SHA-256 over its fields in a fixed order, the difference by its own hash. Hex.
@@ -160,18 +141,4 @@ export function commitment(salt: string, ...texts: readonly string[]): string {
 /** SHA-256 of a text's UTF-8 bytes, in hex. */
 export function sha256(text: string): string {
   return hash('sha256', text)
-}
-
-/** The columns of an audit row for an insert without a writing statement. */
-export function auditColumns(entry: AuditEntry) {
-  const bytes = (hex: string) => Buffer.from(hex, 'hex')
-  return {
-    ...entry,
-    identity_hash: bytes(entry.identity_hash),
-    difference_hash: bytes(entry.difference_hash),
-    definition_before: entry.definition_before === null ? null : bytes(entry.definition_before),
-    content_hash: entry.content_hash === null ? null : bytes(entry.content_hash),
-    previous_hash: bytes(entry.previous_hash),
-    hash: bytes(entry.hash),
-  }
 }

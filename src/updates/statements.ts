@@ -1,58 +1,10 @@
 import { type RawBuilder, sql } from 'kysely'
-import type { RowTypes } from '../db/statements/row-statement.js'
 import type { Param } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
-import type { AuditEntry, Change, RequestKey } from './audit.js'
+import type { AuditEntry, Change } from './audit.js'
 import type { VersionedState } from './engine.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
 import { recentChanges } from './recent.js'
-
-/** The values of an audit row in a row statement. */
-export const AUDIT_TYPES: RowTypes<AuditEntry & RequestKey> = {
-  resource_kind: 'text',
-  resource_id: 'integer',
-  version_before: 'integer',
-  version_after: 'integer',
-  at: 'timestamptz',
-  actor_id: 'uuid',
-  actor: 'text',
-  token_id: 'integer',
-  request_id: 'text',
-  client_address: 'text',
-  command: 'text',
-  salt: 'text',
-  identity_hash: 'text',
-  fields: 'text[]',
-  difference: 'json',
-  difference_bytes: 'integer',
-  difference_hash: 'text',
-  definition_before: 'text',
-  content_hash: 'text',
-  previous_hash: 'text',
-  hash: 'text',
-  idempotency_key: 'text',
-  request_fingerprint: 'text',
-}
-
-/**
- * SQL: the CTE that adds the audit row of each change. `source` is what it selects from: the rows that were changed, with
- * their values as `input`, which carry the fields of an `AuditEntry`.
- */
-export function insertAudit(source: RawBuilder<unknown>, param: Param<AuditEntry & RequestKey>): RawBuilder<unknown> {
-  return sql`audited as (
-        insert into audit (
-          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select ${param('resource_kind')}, ${param('resource_id')}, ${param('version_before')}, ${param('version_after')},
-          ${param('at')}, ${param('actor_id')}, ${param('actor')}, ${param('token_id')}, ${param('request_id')},
-          ${param('client_address')}, ${param('command')}, ${param('salt')}, decode(${param('identity_hash')}, 'hex'),
-          ${param('fields')}, ${param('difference')}, ${param('difference_bytes')},
-          decode(${param('difference_hash')}, 'hex'), decode(${param('definition_before')}, 'hex'),
-          decode(${param('content_hash')}, 'hex'), decode(${param('previous_hash')}, 'hex'), decode(${param('hash')}, 'hex'),
-          decode(${param('idempotency_key')}, 'hex'), decode(${param('request_fingerprint')}, 'hex')
-        from ${source})`
-}
 
 /**
  * SQL: the row `alias` of a versioned table as JSON of the shape `VersionedState`, as the user sees it, with the members that

@@ -394,17 +394,8 @@ with input as materialized (
         from locked join input using (position) where p.id = locked.id
         returning p.*
       ), audited as (
-        insert into audit (
-          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
-          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
-          "input"."fields", "input"."difference", "input"."difference_bytes",
-          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
-          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed p join locked using (id) join input using (position))
       select input.position, p.version, left(json_build_object(
     'id', p.id,
@@ -581,17 +572,8 @@ with input as materialized (
         where link.persona_id = p.id and link."user_file_id" = any("input"."user_file_ids_removed")), "user_file_ids_put" as (
         insert into "persona_user_file" (persona_id, "user_file_id")
         select p.id, unnest("input"."user_file_ids_put") from changed p join locked using (id) join input using (position)), audited as (
-        insert into audit (
-          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
-          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
-          "input"."fields", "input"."difference", "input"."difference_bytes",
-          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
-          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed p join locked using (id) join input using (position))
       select input.position, p.version, left(json_build_object(
     'id', p.id,
@@ -733,17 +715,8 @@ with input as materialized (
         from locked join input using (position) where p.id = locked.id
         returning p.*
       ), audited as (
-        insert into audit (
-          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
-          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
-          "input"."fields", "input"."difference", "input"."difference_bytes",
-          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
-          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed p join locked using (id) join input using (position)) select input.position, p.version from changed p join locked using (id) join input using (position);
 
 -- persona_past
@@ -1065,17 +1038,8 @@ with input as materialized (
           audit_count = t.audit_count + 1
         from locked join input using (position) where t.id = locked.id
         returning t.*), audited as (
-        insert into audit (
-          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
-          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
-          "input"."fields", "input"."difference", "input"."difference_bytes",
-          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
-          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed t join locked using (id) join input using (position))
       select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position) left join tool_definition d on d.hash = t.definition_hash;
@@ -1153,17 +1117,8 @@ with input as materialized (
         left join tool_header kept on kept.tool_id = g.tool_id and kept.position = g.kept
         on conflict (tool_id, position) do update set name = excluded.name, key_id = excluded.key_id,
           nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint), audited as (
-        insert into audit (
-          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
-          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
-          "input"."fields", "input"."difference", "input"."difference_bytes",
-          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
-          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed t join locked using (id) join input using (position))
       select input.position, t.version, t.id as id, t.name as name, t.description as description, null::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
       from changed t join locked using (id) join input using (position);
@@ -1221,17 +1176,8 @@ with input as materialized (
           audit_count = t.audit_count + 1
         from locked join input using (position) where t.id = locked.id
         returning t.*), audited as (
-        insert into audit (
-          resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id,
-          client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash,
-          definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after",
-          "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id",
-          "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'),
-          "input"."fields", "input"."difference", "input"."difference_bytes",
-          decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'),
-          decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'),
-          decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed t join locked using (id) join input using (position)) select input.position, t.version from changed t join locked using (id) join input using (position);
 
 -- persona_page(all)

@@ -1,6 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
-import { type Actor, auditColumns, auditEntry, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
+import { type Actor, auditEntry, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
+import { auditColumns } from '../../updates/audit-rows.js'
 
 /** A new agent or tool: its changes are what differs from an empty one. */
 export interface Creation {

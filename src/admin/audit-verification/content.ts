@@ -1,0 +1,81 @@
+import { type Kysely, sql } from 'kysely'
+import type { Database, ResourceKind } from '../../db/tables.js'
+import { BLANK_AGENT } from '../../persona/fields.js'
+import { auditedPersona } from '../../persona/resource.js'
+import { BLANK_TOOL } from '../../tool/fields.js'
+import { auditedTool } from '../../tool/resource.js'
+import { shownHeaders } from '../../tool/rules.js'
+import { sha256 } from '../../updates/audit.js'
+import { readPersonaStates } from '../apply/personas.js'
+import { readToolStates } from '../apply/tools.js'
+import type { Chain, Difference } from './chain.js'
+import { type AuditFinding, notesOf } from './findings.js'
+
+/** What differences start from: a field that no row names is so still. */
+const { definition_hash, ...toolColumns } = BLANK_TOOL
+const BLANK: Record<ResourceKind, object> = {
+  persona: BLANK_AGENT,
+  tool: { ...toolColumns, definition: definition_hash, custom_headers: [] },
+}
+
+/** What is stored now: everything that the trail vouches for, and each field as differences show it. */
+interface Content {
+  audited: readonly unknown[]
+  fields: Readonly<Record<string, unknown>>
+}
+
+/** What is stored of these agents or tools, by id. */
+export async function readContents(
+  db: Kysely<Database>,
+  kind: ResourceKind,
+  ids: readonly number[],
+): Promise<Map<number, Content>> {
+  if (kind === 'persona') {
+    const states = await readPersonaStates(db, ids)
+    return new Map([...states].map(([id, state]) => [id, { audited: auditedPersona(state), fields: { ...state } }]))
+  }
+  const states = await readToolStates(db, ids)
+  const shown = [...states].map(([id, state]): [number, Content] => {
+    const fields = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
+    return [id, { audited: auditedTool(state, state.headers), fields }]
+  })
+  return new Map(shown)
+}
+
+/** Compares what is stored with the hash of the last row, and each field with its last kept change, which names it. */
+export function contentFindings(
+  { kind, id, resource, rows, mark }: Chain,
+  content: Content | undefined,
+): AuditFinding[] {
+  const { findings, note } = notesOf(kind, String(id))
+  if (resource === undefined || content === undefined) return findings
+  const end = rows.at(-1) ?? { version_after: mark?.anchor_version, content_hash: mark?.content_hash }
+  if (end.version_after !== resource.version) return findings // the chain itself is not whole: that is said already
+  const expected = end.content_hash
+  const isHashed = typeof expected === 'string'
+  if (isHashed && expected === sha256(JSON.stringify(content.audited))) return findings
+  const isComplete = isHashed && rows[0]?.version_before === 0
+  const last = new Map<string, unknown>(isComplete ? Object.entries(BLANK[kind]) : [])
+  for (const row of rows) {
+    if (row.fields.includes('removed')) last.clear()
+    if (row.difference === null || sha256(row.difference) !== row.difference_hash) continue
+    const changes = Object.entries(JSON.parse(row.difference) as Difference) // its hash is right: we wrote it
+    for (const [field, { to }] of changes) last.set(field, to)
+  }
+  const differing = [...last].filter(([field, to]) => {
+    return field in content.fields && JSON.stringify(content.fields[field]) !== JSON.stringify(to)
+  })
+  if (!isHashed && differing.length === 0) return findings
+  const named = differing.map(([field]) => field).join(', ') || 'a field whose last change is not kept'
+  note(resource.version, 'content_mismatch', `what is stored is not what the last row says: ${named}`)
+  return findings
+}
+
+/** Definitions are kept once under the SHA-256 of their text, which is what rows name: the text must still be that one. */
+export async function definitionFindings(db: Kysely<Database>): Promise<AuditFinding[]> {
+  const { rows } = await sql<{ subject: string }>`
+    select encode(hash, 'hex') as subject from tool_definition
+    where hash <> sha256(convert_to(content::text, 'UTF8')) order by hash`.execute(db)
+  const msg = 'the text of the definition is not the one that its hash was made of'
+  return rows.map(({ subject }) => ({ kind: 'tool_definition', subject, number: 0, problem: 'content_mismatch', msg }))
+}

@@ -1,0 +1,85 @@
+import { type Insertable, type Kysely, type RawBuilder, type Selectable, sql } from 'kysely'
+import type { RowTypes } from '../db/statements/row-statement.js'
+import type { Param } from '../db/statements/statement.js'
+import type { AuditTable, Database } from '../db/tables.js'
+import { type AuditEntry, NO_KEY, type RequestKey, type StoredRow } from './audit.js'
+
+/** How the columns of an audit row travel: as their SQL type, bytes as hex. What is read and written follows from here. */
+const COLUMNS = {
+  resource_kind: 'text',
+  resource_id: 'integer',
+  version_before: 'integer',
+  version_after: 'integer',
+  at: 'timestamptz',
+  actor_id: 'uuid',
+  actor: 'text',
+  token_id: 'integer',
+  request_id: 'text',
+  client_address: 'text',
+  command: 'text',
+  salt: 'text',
+  identity_hash: 'hex',
+  fields: 'text[]',
+  difference: 'json',
+  difference_bytes: 'integer',
+  difference_hash: 'hex',
+  definition_before: 'hex',
+  content_hash: 'hex',
+  previous_hash: 'hex',
+  hash: 'hex',
+  idempotency_key: 'hex',
+  request_fingerprint: 'hex',
+} as const satisfies {
+  [Column in keyof AuditTable]: Buffer extends Selectable<AuditTable>[Column] ? 'hex' : string
+}
+
+type ColumnName = keyof typeof COLUMNS
+const NAMES = Object.keys(COLUMNS) as ColumnName[] // the keys of this very record
+
+/** The values of an audit row in a row statement. */
+export const AUDIT_TYPES = Object.fromEntries(
+  NAMES.map(name => [name, COLUMNS[name] === 'hex' ? 'text' : COLUMNS[name]]),
+) as RowTypes<AuditEntry & RequestKey>
+
+/**
+ * SQL: the CTE that adds the audit row of each change. `source` is what it selects from: the rows that were changed, with
+ * their values as `input`, which carry the fields of an `AuditEntry`.
+ */
+export function insertAudit(source: RawBuilder<unknown>, param: Param<AuditEntry & RequestKey>): RawBuilder<unknown> {
+  const values = NAMES.map(name => (COLUMNS[name] === 'hex' ? sql`decode(${param(name)}, 'hex')` : param(name)))
+  return sql`audited as (
+        insert into audit (${sql.join(NAMES.map(name => sql.raw(name)))})
+        select ${sql.join(values)}
+        from ${source})`
+}
+
+/** The columns of an audit row for an insert without a writing statement. */
+export function auditColumns(entry: AuditEntry) {
+  const values = NAMES.filter(isInChain).map(name => {
+    const value = entry[name]
+    return [name, COLUMNS[name] === 'hex' && value !== null ? Buffer.from(String(value), 'hex') : value]
+  })
+  return Object.fromEntries(values) as Insertable<AuditTable>
+}
+
+/** The audit rows for which `condition` holds, by resource and version. */
+export async function readRows(db: Kysely<Database>, condition: RawBuilder<unknown>): Promise<StoredRow[]> {
+  const columns = NAMES.filter(isInChain).map(name => shownColumn(name, COLUMNS[name]))
+  const { rows } = await sql<StoredRow>`
+    select ${sql.join(columns)} from audit where ${condition} order by resource_kind, resource_id, version_after`.execute(
+    db,
+  )
+  return rows
+}
+
+/** SQL: a column as the program sees it: bytes as hex, JSON as its text. */
+export function shownColumn(name: string, type: string): RawBuilder<unknown> {
+  const column = sql.ref(name)
+  if (type === 'hex') return sql`encode(${column}, 'hex') as ${column}`
+  return type === 'json' ? sql`${column}::text as ${column}` : column
+}
+
+/** Whether the chain has this column: the key of a request is no part of it. */
+function isInChain(name: ColumnName): name is keyof StoredRow {
+  return !(name in NO_KEY)
+}
