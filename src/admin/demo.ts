@@ -7,9 +7,22 @@ import { createToken } from './tokens.js'
 
 const ADMINISTRATOR = 'admin@example.com'
 
-/** The demo organisation of `fixtures/`, as a document for `applyOrganisation`. */
+/**
+ * The demo organisation of `fixtures/`, as a document for `applyOrganisation`. Each entry has an id: examples name them, and on
+ * an empty database nobody else has them.
+ */
 export function demoOrganisation(): unknown {
-  return readSource(fileURLToPath(new URL('../../../fixtures/organisation.yaml', import.meta.url))).value
+  const path = fileURLToPath(new URL('../../../fixtures/organisation.yaml', import.meta.url))
+  const { version, ...lists } = readSource(path).value as { version: number } & Record<string, object[]> // our own file
+  const withIds = Object.entries(lists).map(([list, entries]) => [
+    list,
+    entries.map((entry, index) => ({ id: list === 'users' ? userIdOf(index + 1) : index + 1, ...entry })),
+  ])
+  return { version, ...Object.fromEntries(withIds) }
+}
+
+function userIdOf(number: number): string {
+  return `d0000000-0000-4000-8000-${String(number).padStart(12, '0')}`
 }
 
 /** What a first start shows: the administrator's token, and calls that work when pasted. */

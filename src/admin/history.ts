@@ -1,5 +1,6 @@
-import type { Kysely } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
+import { type Selection, selectRows } from './listing.js'
 import { Refusal } from './refusal.js'
 
 /** One version of an agent or tool: what the change that made it says. */
@@ -25,26 +26,26 @@ export interface History {
 }
 
 /** The versions of an agent or tool that are still listed. Throws `Refusal` when there is none of this id. */
-export async function readHistory(db: Kysely<Database>, kind: ResourceKind, id: number): Promise<History> {
-  const resource = await db
-    .selectFrom(kind)
-    .select(['version', 'audit_anchor_version'])
-    .where('id', '=', id)
-    .executeTakeFirst()
-  if (resource === undefined) throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${id}`)
-  const rows = await db
-    .selectFrom('audit')
-    .select(['version_after as version', 'at', 'actor', 'request_id', 'fields', 'difference'])
-    .where('resource_kind', '=', kind)
-    .where('resource_id', '=', id)
-    .where('version_after', '<=', resource.version)
-    .orderBy('version_after', 'desc')
-    .execute()
-  const pruned = rows.find(row => row.difference === null)?.version
+export async function readHistory(
+  db: Kysely<Database>,
+  kind: ResourceKind,
+  id: number,
+  selection: Selection = {},
+): Promise<History> {
   // A tool that was removed and came back was made anew: what it was before is listed, but is not content of this one.
-  const removed = rows.find(row => row.fields.includes('removed'))?.version ?? 0
-  const kept_from = Math.max(pruned ?? Math.max(1, resource.audit_anchor_version), removed + 1)
-  return { kind, id, current: resource.version, kept_from, versions: rows }
+  const { rows } = await sql<Pick<History, 'current' | 'kept_from'>>`
+    select r.version as current, greatest(
+      coalesce(max(a.version_after) filter (where a.difference is null), r.audit_anchor_version, 1),
+      max(a.version_after) filter (where 'removed' = any(a.fields)) + 1, 1) as kept_from
+    from ${sql.table(kind)} r
+    left join audit a on a.resource_kind = ${kind} and a.resource_id = r.id and a.version_after <= r.version
+    where r.id = ${id}::integer group by r.id`.execute(db)
+  const [resource] = rows
+  if (resource === undefined) throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${id}`)
+  const versions = sql<VersionEntry>`
+    select version_after as version, at, actor, request_id, fields, difference from audit
+    where resource_kind = ${kind} and resource_id = ${id}::integer and version_after <= ${resource.current}::integer`
+  return { kind, id, ...resource, versions: await selectRows(db, versions, sql`version desc`, selection) }
 }
 
 /** A field that differs between two versions. */
@@ -73,8 +74,10 @@ export function differenceBetween(history: History, from: number, to: number): F
 
 function requireKept({ kind, id, current, kept_from }: History, version: number): void {
   const noun = kind === 'persona' ? 'agent' : 'tool'
-  if (version < 1 || version > current)
-    throw new Refusal(`${noun} ${id} has the versions 1 to ${current}, not ${version}`)
+  if (version < 1 || version > current) {
+    const there = current === 1 ? 'version 1 only' : `the versions 1 to ${current}`
+    throw new Refusal(`${noun} ${id} has ${there}, not ${version}`)
+  }
   if (version < kept_from) throw new Refusal(`of ${noun} ${id} the content is kept from version ${kept_from} on`)
 }
 

@@ -1,4 +1,5 @@
 import type { Fault } from '../errors.js'
+import { counted } from './counts.js'
 
 /** What was asked for cannot be done, for a reason that the sentence tells the operator. Exit status 1. */
 export class Refusal extends Error {}
@@ -6,7 +7,7 @@ export class Refusal extends Error {}
 /** A document breaks rules. Carries every fault of the stage that found some, each at its place in the document. */
 export class InvalidDocument extends Refusal {
   constructor(readonly faults: Fault[]) {
-    super(`the document has ${faults.length} fault${faults.length === 1 ? '' : 's'}`)
+    super(`the document has ${counted(faults.length, 'fault')}`)
   }
 }
 

@@ -1,4 +1,4 @@
-import { type Kysely, sql } from 'kysely'
+import { type Kysely, sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../auth/viewer.js'
 import type { Database, ResourceKind, ShareLevel } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
@@ -7,12 +7,14 @@ import type { PersonaContent } from '../persona/fields.js'
 import { personaResource } from '../persona/resource.js'
 import { contentOf } from '../persona/rules.js'
 import { parseExact } from '../schema/exact-json.js'
+import { COLUMNS as TOOL_COLUMNS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
 import type { Actor } from '../updates/audit.js'
 import { type AsOf, readPastOf } from '../updates/past.js'
 import { inOneSnapshot } from '../updates/read.js'
 import { changePersona } from './apply/personas.js'
+import { definitionTexts } from './history.js'
 import { type Selection, selectRows } from './listing.js'
 import { operatorActor } from './operator.js'
 import { groupId, userId } from './people.js'
@@ -55,28 +57,33 @@ export async function resourceId(db: Kysely<Database>, kind: ResourceKind, text:
   return row.id
 }
 
-/** One agent with everything the operator can change, people by their emails. Throws `Refusal`. */
-export async function showAgent(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
-  const state = await personaResource.read(db, id, OPERATOR)
-  if (state === undefined) throw new Refusal(`there is no agent ${id}`)
-  return { id, version: state.version, ...(await withNames(db, state)) }
-}
-
-/** The same as it was, and its tools as they were then. Throws `Refusal` where that is not known. */
-export async function showEarlierAgent(
+/**
+ * One agent with everything the operator can change, people by their emails: as it is, or as it was, with its tools as they
+ * were then. Throws `Refusal`, also where that is not known.
+ */
+export async function showAgent(
   database: Pick<ServiceDatabase, 'db'>,
   id: number,
-  asOf: AsOf,
+  asOf?: AsOf,
 ): Promise<Record<string, unknown>> {
-  return await inOneSnapshot(database, async trx => {
+  return await shown(database, async trx => {
     const state = await personaResource.read(trx, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no agent ${id}`)
+    if (asOf === undefined) return { id, version: state.version, ...(await withNames(trx, state)) }
     const past = await readPastOf(trx, 'persona', id, asOf)
     const snapshot = await personaResource.pastSnapshot(trx, state, past, OPERATOR, () => undefined)
     const { tools } = JSON.parse(snapshot) as { tools: unknown } // a PersonaSnapshot
     const { version, at, values } = past
     return { id, version, at, ...(await withNames(trx, { ...state, ...values })), tools }
-  }).catch(error => {
+  })
+}
+
+/** Shows on one snapshot of the database. What is not known of the past is refused. */
+async function shown(
+  database: Pick<ServiceDatabase, 'db'>,
+  show: (trx: Transaction<Database>) => Promise<Record<string, unknown>>,
+): Promise<Record<string, unknown>> {
+  return await inOneSnapshot(database, show).catch(error => {
     if (error instanceof VersionGone || error instanceof VersionNotFound) throw new Refusal(error.message)
     if (error instanceof InvalidRequest) throw new Refusal('--at is in the future')
     throw error
@@ -174,26 +181,33 @@ export async function listTools(db: Kysely<Database>, selection: Selection = {})
   return await selectRows(db, tools, sql`id`, selection)
 }
 
-/** One tool with its definition; secrets as masks. Throws `Refusal`. */
-export async function showTool(db: Kysely<Database>, id: number): Promise<Record<string, unknown>> {
-  const state = await toolResource.read(db, id, OPERATOR)
-  if (state === undefined) throw new Refusal(`there is no tool ${id}`)
-  const {
-    headers,
-    managed_as: _,
-    recent: __,
-    read_at_ms: ___,
-    received_ms: ____,
-    field_versions: _____,
-    ...shown
-  } = state
-  const text = (await definitionUse(db, id)).definition
-  return {
-    ...shown,
-    custom_headers: shownHeaders(headers),
-    agents: await agentsWithTool(db, id),
-    definition: text === null ? null : parseExact(text),
-  }
+/**
+ * One tool with its definition, secrets as masks, and the agents that have it now: as it is, or as it was. Throws `Refusal`,
+ * also where that is not known.
+ */
+export async function showTool(
+  database: Pick<ServiceDatabase, 'db'>,
+  id: number,
+  asOf?: AsOf,
+): Promise<Record<string, unknown>> {
+  return await shown(database, async trx => {
+    const state = await toolResource.read(trx, id, OPERATOR)
+    if (state === undefined) throw new Refusal(`there is no tool ${id}`)
+    const past = asOf && (await readPastOf(trx, 'tool', id, asOf))
+    const { definition: hash = state.definition_hash, custom_headers, ...columns } = past?.values ?? {}
+    const text = (await definitionTexts(trx, [hash])).get(String(hash))
+    if (hash !== null && text === undefined) throw new Refusal('the definition of that version is no longer kept')
+    return {
+      id,
+      version: past?.version ?? state.version,
+      ...(past && { at: past.at }),
+      ...Object.fromEntries(TOOL_COLUMNS.map(([name]) => [name, state[name]])),
+      ...columns,
+      custom_headers: custom_headers ?? shownHeaders(state.headers),
+      agents: await agentsWithTool(trx, id),
+      definition: text === undefined ? null : parseExact(text),
+    }
+  })
 }
 
 /** The agents that have a tool, with what decides on its group managers: whose they are, who attached it, and their groups. */

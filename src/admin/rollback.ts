@@ -13,7 +13,7 @@ import type { DefinitionLimits } from '../tool/definition/index.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
 import type { ToolState } from '../tool/state.js'
-import type { Actor } from '../updates/audit.js'
+import type { Actor, Change } from '../updates/audit.js'
 import { lockState } from '../updates/engine.js'
 import { changePersona } from './apply/personas.js'
 import { changeTool, checkedDefinition, decideAsOperator, type GivenTool } from './apply/tools.js'
@@ -21,12 +21,22 @@ import { definitionTexts, differenceBetween, type FieldDifference, readHistory }
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
-/** What a rollback did: the new version, the fields it set back, and those it left. */
+/** What a rollback did, or would do: the new version, what it set back, and what it left. */
 export interface Rollback {
+  /** As the agent or tool was called before. */
+  name: string
   version: number
-  fields: string[]
+  changes: Change[]
   /** Fields that differ and are not set back: secrets are never rolled back. */
   left: string[]
+}
+
+export interface RollbackOptions {
+  /** Only decide; nothing is stored. */
+  plan?: boolean
+  actor?: Actor
+  /** What a definition may hold; by default the limits of the check. */
+  limits?: Partial<DefinitionLimits>
 }
 
 /**
@@ -37,9 +47,9 @@ export async function rollbackPersona(
   database: Pick<ServiceDatabase, 'db'>,
   id: number,
   version: number,
-  actor: Actor = operatorActor(ROLLBACK_COMMAND),
+  { plan = false, actor = operatorActor(ROLLBACK_COMMAND) }: RollbackOptions = {},
 ): Promise<Rollback> {
-  return await inTransaction(database, { rollback: false }, async trx => {
+  return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, personaResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no agent ${id}`)
     if (state.builtin_persona) throw new Refusal('this agent is built in')
@@ -53,7 +63,7 @@ export async function rollbackPersona(
     if (result === undefined) throw new Refusal(`there is no agent ${id}`)
     const restored = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
     await restoreAttachers(trx, id, version, restored)
-    return { version: result.version, fields: result.changes.map(change => change.field), left: [] }
+    return { name: state.name, ...result, left: [] }
   })
 }
 
@@ -119,10 +129,9 @@ export async function rollbackTool(
   vault: Vault,
   id: number,
   version: number,
-  limits: Partial<DefinitionLimits> = {},
-  actor: Actor = operatorActor(),
+  { plan = false, actor = operatorActor(), limits = {} }: RollbackOptions = {},
 ): Promise<Rollback> {
-  return await inTransaction(database, { rollback: false }, async trx => {
+  return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, toolResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no tool ${id}`)
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
@@ -130,7 +139,7 @@ export async function rollbackTool(
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
     const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), actor)
     if (result === undefined) throw new Refusal(`there is no tool ${id}`)
-    return { version: result.version, fields: result.changes.map(change => change.field), left }
+    return { name: state.name, ...result, left }
   })
 }
 

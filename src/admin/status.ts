@@ -25,7 +25,8 @@ export async function readStatus(db: Kysely<Database>, ring: KeyRing | null) {
          and (expires_at is null or expires_at > clock_timestamp())) as tokens_live,
       (select count(*)::integer from token where revoked_at is null
          and expires_at between clock_timestamp() and clock_timestamp() + interval '7 days') as tokens_expiring_in_7_days,
-      (select count(*)::integer from audit) as audit_rows`.execute(db)
+      (select count(*)::integer from audit) as audit_rows,
+      (select count(*)::integer from access_event) as access_events`.execute(db)
   const [database] = rows
   return {
     version: VERSION,

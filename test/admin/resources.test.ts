@@ -76,6 +76,79 @@ t.test('a tool is changed where something is named; the rest stays, secrets too'
   t.equal((await agentctl('tool', 'update', '99', '--name', 'x')).status, 1)
 })
 
+t.test('the versions of a tool are listed up to a limit, and it is said that there are more', async t => {
+  for (const words of ['one', 'two', 'three']) await agentctl('tool', 'update', '16', '--description', words)
+  const { current } = await json('history', 'tool', '16')
+  const short = await agentctl('tool', 'history', '16', '--limit', '2')
+  t.same(
+    short.stdout
+      .trimEnd()
+      .split('\n')
+      .map(line => line.split(' ', 1)[0]),
+    ['VERSION', String(current), String(current - 1)],
+  )
+  t.match(short.stderr, /there are more than 2/)
+  const all = await agentctl('history', 'tool', '16', '--limit', String(current))
+  t.equal(all.stderr, '')
+  t.equal(all.stdout.trimEnd().split('\n').length, current + 1)
+  t.match(await json('history', 'tool', '16', '--limit', '1'), {
+    current,
+    kept_from: 1,
+    versions: [{ version: current }],
+  })
+  const csv = await agentctl('history', 'tool', '16', '--filter', 'fields=enabled', '--output', 'csv')
+  t.match(csv.stdout, /^version,at,actor,.*\r\n3,.*enabled/)
+  t.match((await agentctl('tool', 'list', '--limit', '1')).stderr, /there are more than 1/)
+})
+
+t.test('a tool is shown as it was in a version and at a time', async t => {
+  const { versions } = await json('history', 'tool', '16')
+  const now = await json('tool', 'show', '16')
+  const first = await json('tool', 'show', '16', '--version', '1')
+  t.match(first, { id: 16, version: 1, name: 'full_tool' })
+  t.notSame(first.definition, now.definition)
+  t.same(first.custom_headers, now.custom_headers)
+  for (const { version, at } of versions) {
+    const then = await json('tool', 'show', '16', '--at', at)
+    t.match(then, { version, at })
+    t.same(then, await json('tool', 'show', '16', '--at', String(version)))
+  }
+  const { at: _, ...last } = await json('tool', 'show', '16', '--version', String(now.version))
+  t.match(now, last)
+  t.match((await agentctl('tool', 'show', '16', '--version', '99')).stderr, 'The versions of tool 16 go to')
+  t.match((await agentctl('tool', 'show', '16', '--at', '2999-01-01')).stderr, '--at is in the future')
+  t.equal((await agentctl('tool', 'show', '16', '--at', 'yesterday')).status, 2)
+  t.match(await json('agent', 'show', 'Full', '--version', '1'), { version: 1 })
+})
+
+t.test('a rollback is planned first: what would be set back, and nothing is stored', async t => {
+  const before = await json('tool', 'show', '16')
+  const planned = await agentctl('tool', 'rollback', '16', '--to', '1', '--plan')
+  t.equal(planned.status, 2)
+  t.match(planned.stdout, /~ tools 16 Fuller\n[\s\S]* {4}name: "Fuller" -> "full_tool"/)
+  t.same(await json('tool', 'show', '16'), before)
+  t.match((await agentctl('agent', 'share', '1', '--group', 'Sales')).stdout, 'version 2')
+  t.match(await json('agent', 'rollback', '1', '--to', '1', '--plan'), { version: 3, fields: ['groups'] })
+  t.match((await agentctl('rollback', 'agent', '1', '--to', '1')).stdout, 'agent 1 is version 3: set back groups')
+  t.equal((await agentctl('rollback', 'agent', '1', '--to', '1', '--plan')).status, 0)
+  const misplaced = await agentctl('rollback', 'agent', '1', '1')
+  t.equal(misplaced.status, 2)
+  t.match(misplaced.stderr, 'agentctl rollback <agent|tool> <ID> --to <VERSION>')
+  t.match((await agentctl('rollback', 'agent', '5', '--to', '7')).stderr, 'agent 5 has version 1 only, not 7')
+})
+
+t.test('what would be deleted is told without counts of nothing', async t => {
+  const { id } = await json('agent', 'create', 'Bare')
+  t.equal((await agentctl('agent', 'delete', 'Bare', '--plan')).stdout, `agent ${id} Bare would be deleted\n`)
+})
+
+t.test('a fault of an option has no line, one of a file has its own', async t => {
+  const from = file('faulty.yaml', 'description: x\nlabels: [nothing]\n')
+  const { stdout } = await agentctl('agent', 'create', 'y', '--owner', 'nobody@example.com', '--from', from)
+  t.match(stdout, /^ +owner +user "nobody@example.com" not found/m)
+  t.match(stdout, /^line 2 +labels\[0\] +label "nothing" not found/m)
+})
+
 t.test('an agent is deleted after a question: marked, out of every relation, as a version', async t => {
   t.equal((await agentctl('agent', 'delete', '11', '--plan')).status, 2)
   const unasked = await agentctl('agent', 'delete', '11')

@@ -43,6 +43,20 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   }
 })
 
+t.test('the sample organisation comes beside what init and agent create made', async t => {
+  const { url } = await testDatabase(t)
+  const sample = join(ROOT, 'fixtures', 'organisation.yaml')
+  t.equal((await agentctl({ url, args: ['init', 'alice@example.com'] })).status, 0)
+  const owned = ['agent', 'create', 'Support', '--owner', 'alice@example.com']
+  t.equal((await agentctl({ url, args: owned })).status, 0)
+  const applied = await agentctl({ url, args: ['apply', sample, '--json'] })
+  t.equal(applied.status, 0, applied.stdout)
+  t.match(JSON.parse(applied.stdout).counts, { changed: 0, removed: 0 })
+  t.match((await agentctl({ url, args: ['agent', 'show', '1'] })).stdout, /^name: Support$/m)
+  t.match((await agentctl({ url, args: ['user', 'list'] })).stdout, /^alice@example\.com .* admin /m)
+  t.equal((await agentctl({ url, args: ['apply', sample, '--plan'] })).status, 0)
+})
+
 /** The documents of the guide, in their order. */
 function examples(): string[] {
   const guide = readFileSync(join(ROOT, 'ops', 'organisation.md'), 'utf8')

@@ -39,6 +39,15 @@ t.test('status without a service says that errors are unknown, and the rest', as
   t.match(stdout, 'recent changes')
 })
 
+t.test('status counts everything that it lists as a change: audit rows and access events', async t => {
+  const { url } = await worldDatabase(t)
+  t.equal((await agentctl({ url, args: ['user', 'create', 'dora@example.com'] })).status, 0)
+  const { counts, recent_changes } = JSON.parse((await agentctl({ url, args: ['status', '--json'] })).stdout)
+  t.match(recent_changes[0], { resource: /^user:/ })
+  const listed = JSON.parse((await agentctl({ url, args: ['audit', 'list', '--limit', '10000', '--json'] })).stdout)
+  t.equal(counts.audit_rows + counts.access_events, listed.length)
+})
+
 t.test('status finds the running service of its database without PORT, and no other', async t => {
   const { url } = await worldDatabase(t)
   const folder = mkdtempSync(join(tmpdir(), 'services-'))

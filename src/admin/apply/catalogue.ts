@@ -128,7 +128,8 @@ export class Catalogue {
         )
       }
       if (uniqueNames && namesakes.some(row => row.id !== given)) {
-        this.#fault([...loc, named], `another of this name has the id ${String(namesakes[0]?.id)}`, 'name_taken')
+        const other = `the ${NOUN[section]} with this ${named} has the id ${String(namesakes[0]?.id)}`
+        this.#fault([...loc, named], `${other}: leave the id out where that one is meant`, 'name_taken')
       }
       return { entry, loc, id: given, stored }
     }

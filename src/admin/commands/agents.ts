@@ -2,20 +2,21 @@ import type { ShareLevel } from '../../db/tables.js'
 import { parseExact, stringifyExact } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import { type AgentReport, checkAgentTools, definitionLimitsOf, TARGETS } from '../../tool/definition/index.js'
+import { counted, countedAll } from '../counts.js'
 import { deleteAgent, planAgentDeletion } from '../deletion.js'
 import { placeText, Refusal } from '../refusal.js'
-import { agentTools, listAgents, resourceId, shareAgent, showAgent, showEarlierAgent } from '../resources.js'
-import { readSource, type Source } from '../source.js'
+import { agentTools, listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
+import { readSource } from '../source.js'
 import { deleteAsked } from './asking.js'
 import {
+  asOfOption,
   type Call,
   type Command,
   DELETE_OPTIONS,
-  dateOf,
   EXIT,
   JSON_OPTION,
+  SHOW_OPTIONS,
   UsageError,
-  wholeNumber,
 } from './command.js'
 import { listCommand } from './list.js'
 import { applyEntry, shortened } from './organisation.js'
@@ -49,15 +50,7 @@ export const agentCommands: Command[] = [
     name: 'agent show',
     summary: 'Shows one agent.',
     positionals: ['AGENT'],
-    options: {
-      at: {
-        type: 'string',
-        value: 'VERSION|DATE',
-        description:
-          'As it was in this version, or at this time (RFC 3339, UTC without an offset), with its tools of then.',
-      },
-      ...JSON_OPTION,
-    },
+    options: SHOW_OPTIONS,
     details: 'AGENT is an id, or a name that only one agent has.',
     run: showCommand,
   },
@@ -136,13 +129,9 @@ export const agentCommands: Command[] = [
 ]
 
 async function showCommand(call: Call): Promise<undefined> {
+  const asOf = asOfOption(call)
   const database = await call.database()
-  const id = await resourceId(database.db, 'persona', call.argument(0))
-  const at = call.text('at') ?? ''
-  const isVersion = /^\d+$/.test(at)
-  const date = isVersion ? undefined : dateOf(call, 'at')
-  const asOf = isVersion ? { version: wholeNumber(at, '--at') } : date === undefined ? undefined : { at: date }
-  showRecord(call, asOf === undefined ? await showAgent(database.db, id) : await showEarlierAgent(database, id, asOf))
+  showRecord(call, await showAgent(database, await resourceId(database.db, 'persona', call.argument(0)), asOf))
   return undefined
 }
 
@@ -169,14 +158,16 @@ async function checkCommand(call: Call): Promise<number | undefined> {
 }
 
 function printReport(call: Call, { target, as_of, functions, tokens, tools, warnings }: AgentReport): void {
-  call.print(`${functions} functions, about ${tokens} tokens in every request (${target}, rules of ${as_of})`)
+  call.print(
+    `${counted(functions, 'function')}, about ${counted(tokens, 'token')} in every request (${target}, rules of ${as_of})`,
+  )
   call.printTable(
     tools.map(tool => [
       tool.id,
       tool.name,
-      `${tool.functions} functions`,
-      `${tool.tokens} tokens`,
-      tool.refused === undefined ? `${tool.warnings.length} warnings` : `refused: ${tool.refused}`,
+      counted(tool.functions, 'function'),
+      counted(tool.tokens, 'token'),
+      tool.refused === undefined ? counted(tool.warnings.length, 'warning') : `refused: ${tool.refused}`,
     ]),
     [0],
   )
@@ -189,9 +180,8 @@ function printReport(call: Call, { target, as_of, functions, tokens, tools, warn
 
 async function createCommand(call: Call): Promise<number | undefined> {
   const from = call.text('from')
-  const source: Source = from === undefined ? { value: {}, lineOf: () => 1 } : readSource(from)
-  if (!isJsonObject(source.value)) throw new Refusal(`${from} is not an entry of agents: a map of fields`)
-  const { id: _, ...fields } = source.value
+  const source = from === undefined ? undefined : readSource(from)
+  const { id: _, ...fields } = source === undefined ? {} : entryOf(source.value, from)
   const given = {
     owner: call.text('owner'),
     description: call.text('description'),
@@ -199,8 +189,16 @@ async function createCommand(call: Call): Promise<number | undefined> {
     is_public: call.flag('public') || undefined,
     tools: call.texts('tool').length > 0 ? call.texts('tool').map(idOrName) : undefined,
   }
-  const entry = { ...fields, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) }
-  return await applyEntry(call, 'agents', { ...entry, name: call.argument(0) }, { source, at: [] })
+  const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+  const entry = { ...fields, ...options, name: call.argument(0) }
+  return await applyEntry(call, 'agents', entry, loc =>
+    Object.hasOwn(options, String(loc[0])) || loc[0] === 'name' ? undefined : source?.lineOf(loc),
+  )
+}
+
+function entryOf(value: unknown, file: string | undefined): Record<string, unknown> {
+  if (!isJsonObject(value)) throw new Refusal(`${file} is not an entry of agents: a map of fields`)
+  return value
 }
 
 /** As documents refer to rows: a number is an id, a text a name. */
@@ -224,8 +222,8 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
   const database = await call.database()
   const goes = await planAgentDeletion(database.db, await resourceId(database.db, 'persona', call.argument(0)))
   const what = `agent ${goes.id} ${goes.name}`
-  const rest = `${goes.tools} tools and shares with ${goes.users} users, ${goes.groups} groups`
-  const plan = { goes, lines: [`${what} would be deleted, with its ${rest}`] }
+  const links = countedAll(', with its links to ', { tool: goes.tools, user: goes.users, group: goes.groups })
+  const plan = { goes, lines: [`${what} would be deleted${links}`] }
   return await deleteAsked(call, what, plan, async () => await deleteAgent(database, goes.id, call.actor))
 }
 

@@ -5,6 +5,7 @@ import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
 import { makeCheckpoint, type ProvedChange, proveChange } from '../audit-proof.js'
 import { verifyAudit } from '../audit-verification.js'
 import { generateSigningKey, parseSigningKey, readNote, type SigningKey } from '../checkpoint.js'
+import { counted } from '../counts.js'
 import type { Selection } from '../listing.js'
 import { Refusal } from '../refusal.js'
 import { resourceId } from '../resources.js'
@@ -133,7 +134,7 @@ export const auditCommands: Command[] = [
       if (out === undefined) call.printExact(note.trimEnd())
       else {
         writeFileSync(out, note)
-        call.print(`${out}: ${size} leaves`)
+        call.print(`${out}: ${size} audit rows and events`)
       }
       return undefined
     },
@@ -195,7 +196,9 @@ async function verifyCommand(call: Call): Promise<number | undefined> {
       call.print({ text: problem, colour: 'red' }, `  ${place} ${number}: ${msg}`)
     }
     if (headDiffers) call.print({ text: 'the head is not the expected one', colour: 'red' })
-    call.print(`${result.chains} chains, ${result.rows} rows and events, ${result.findings.length} findings`)
+    call.print(
+      `${counted(result.chains, 'chain')}, ${result.rows} rows and events, ${counted(result.findings.length, 'finding')}`,
+    )
     if (checkpoint) call.print(`compared with the checkpoint of ${checkpoint.size} leaves`)
     call.print(`head ${result.head}`)
   }

@@ -7,6 +7,7 @@ import { configuredKeyRing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { openVault, type Vault } from '../../secrets/vault.js'
 import type { Actor } from '../../updates/audit.js'
+import type { AsOf } from '../../updates/past.js'
 import { VERSION } from '../../version.js'
 import { operatorActor } from '../operator.js'
 import { withProgramName } from '../program-name.js'
@@ -31,6 +32,8 @@ export interface OptionSpec {
   /** What stands for the value in the help. */
   value?: string
   choices?: readonly string[]
+  /** The command does not run without it. */
+  required?: true
   /** Another word for it, which the help does not show. */
   alias?: string
   /** One letter for it. */
@@ -70,6 +73,18 @@ export interface Output {
 
 /** The option of every subcommand that prints results. */
 export const JSON_OPTION = { json: { type: 'boolean', description: 'Print JSON.' } } as const
+
+/** The options of every subcommand that shows an agent or a tool. */
+export const SHOW_OPTIONS = {
+  at: {
+    type: 'string',
+    value: 'VERSION|DATE',
+    alias: 'version',
+    description:
+      'As it was in this version, or at this time (RFC 3339, UTC without an offset). --version is the same word.',
+  },
+  ...JSON_OPTION,
+} as const satisfies Record<string, OptionSpec>
 
 /** The option of every subcommand that asks before it does something that cannot be undone. */
 export const DELETE_OPTIONS = {
@@ -238,6 +253,14 @@ export function wholeNumber(text: string, what: string): number {
   if (!/^[1-9]\d{0,9}$/.test(text) || Number(text) > 2_147_483_647)
     throw new UsageError(`${what} must be a whole number from 1, not ${text}`)
   return Number(text)
+}
+
+/** The earlier state that `--at` asks for; undefined without it. Throws `UsageError`. */
+export function asOfOption(call: Call): AsOf | undefined {
+  const text = call.text('at') ?? ''
+  if (/^\d+$/.test(text)) return { version: wholeNumber(text, '--at') }
+  const at = dateOf(call, 'at')
+  return at === undefined ? undefined : { at }
 }
 
 /** The time that an option names, in UTC; undefined without the option. Throws `UsageError`. */

@@ -3,28 +3,48 @@ import type { ResourceKind } from '../../db/tables.js'
 import { parseExact, stringifyExact } from '../../schema/exact-json.js'
 import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { pruneHistory } from '../../updates/prune.js'
+import { NOUN } from '../document.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from '../history.js'
 import { resourceId } from '../resources.js'
 import { rollbackPersona, rollbackTool } from '../rollback.js'
 import type { Coloured } from '../terminal.js'
-import { type Call, type Command, JSON_OPTION, UsageError, wholeNumber } from './command.js'
-import { shortened } from './organisation.js'
+import { type Call, type Command, EXIT, JSON_OPTION, UsageError, wholeNumber } from './command.js'
+import { listCommand } from './list.js'
+import { printOutcome, shortened } from './organisation.js'
+import { KINDS } from './program.js'
 
 const NAMES = 'ID may be a name that only one agent or tool has.'
 
 export const historyCommands: Command[] = [
-  {
+  listCommand({
     name: 'history',
     summary: 'Lists the versions of an agent or tool, newest first.',
-    positionals: ['agent|tool', 'ID'],
-    options: JSON_OPTION,
+    positionals: [KINDS, 'ID'],
     details: NAMES,
-    run: historyCommand,
-  },
+    columns: [
+      { field: 'version', title: 'VERSION', whole: true },
+      { field: 'at', title: 'TIME', whole: true },
+      { field: 'actor', title: 'BY' },
+      { field: 'fields', title: 'FIELDS' },
+      { field: 'request_id' },
+      { field: 'difference' },
+    ],
+    limit: 100,
+    rows: async (call, selection) => {
+      const kind = kindOf(call)
+      const { db } = await call.database()
+      const history = await readHistory(db, kind, await resourceId(db, kind, call.argument(1)), selection)
+      return {
+        rows: history.versions,
+        enclose: versions => ({ ...history, versions }),
+        remark: history.kept_from > 1 ? `contents are kept from version ${history.kept_from} on` : undefined,
+      }
+    },
+  }),
   {
     name: 'diff',
     summary: 'Shows what differs between two versions of an agent or tool.',
-    positionals: ['agent|tool', 'ID', 'FROM', 'TO'],
+    positionals: [KINDS, 'ID', 'FROM', 'TO'],
     options: JSON_OPTION,
     details: NAMES,
     run: diffCommand,
@@ -32,8 +52,12 @@ export const historyCommands: Command[] = [
   {
     name: 'rollback',
     summary: 'Makes a new version with the content of an old one.',
-    positionals: ['agent|tool', 'ID'],
-    options: { to: { type: 'string', value: 'VERSION', description: 'The old version. Required.' }, ...JSON_OPTION },
+    positionals: [KINDS, 'ID'],
+    options: {
+      to: { type: 'string', value: 'VERSION', required: true, description: 'The old version.' },
+      plan: { type: 'boolean', description: 'Only show what would be set back. Exit status 2 where something would.' },
+      ...JSON_OPTION,
+    },
     details:
       'By the same checks as any change. Secrets (header values) are not rolled back: they stay as they are now.',
     run: rollbackCommand,
@@ -63,20 +87,6 @@ function kindOf(call: Call): ResourceKind {
   if (kind === 'agent' || kind === 'persona') return 'persona'
   if (kind === 'tool') return kind
   throw new UsageError(`the first argument is agent or tool, not ${kind}`)
-}
-
-async function historyCommand(call: Call): Promise<undefined> {
-  const kind = kindOf(call)
-  const { db } = await call.database()
-  const history = await readHistory(db, kind, await resourceId(db, kind, call.argument(1)))
-  if (call.json) {
-    call.printJson(history)
-    return undefined
-  }
-  const rows = history.versions.map(({ version, at, actor, fields }) => [version, at, actor, fields.join(', ')])
-  call.printTable([['VERSION', 'TIME', 'BY', 'FIELDS'], ...rows], [0, 1])
-  if (history.kept_from > 1) call.remark(`contents are kept from version ${history.kept_from} on`)
-  return undefined
 }
 
 async function diffCommand(call: Call): Promise<undefined> {
@@ -130,24 +140,27 @@ function textOf(value: unknown): string {
   return typeof value === 'object' && value !== null ? stringifyExact(value, 2) : shortened(value)
 }
 
-async function rollbackCommand(call: Call): Promise<undefined> {
+async function rollbackCommand(call: Call): Promise<number> {
   const kind = kindOf(call)
-  const to = call.text('to')
-  if (to === undefined) throw new UsageError('--to VERSION is missing')
-  const target = wholeNumber(to, '--to')
+  const version = wholeNumber(call.text('to') ?? '', '--to')
   const database = await call.database()
   const id = await resourceId(database.db, kind, call.argument(1))
-  const result =
+  const options = { plan: call.flag('plan'), actor: call.actor, limits: definitionLimitsOf(call.config.limits) }
+  const { changes, left, ...result } =
     kind === 'persona'
-      ? await rollbackPersona(database, id, target, call.actor)
-      : await rollbackTool(database, await call.vault(), id, target, definitionLimitsOf(call.config.limits), call.actor)
-  if (call.json) {
-    call.printJson(result)
-    return undefined
+      ? await rollbackPersona(database, id, version, options)
+      : await rollbackTool(database, await call.vault(), id, version, options)
+  const fields = changes.map(({ field }) => field)
+  const changesSomething = fields.length > 0
+  if (call.json) call.printJson({ version: result.version, fields, left, planned: options.plan })
+  else {
+    const section = kind === 'tool' ? 'tools' : 'agents'
+    const done = changesSomething ? `set back ${fields.join(', ')}` : 'nothing to set back'
+    if (options.plan && changesSomething) {
+      printOutcome(call, { section, id, name: result.name, action: 'changed', fields: changes }, true)
+    } else call.print(`${NOUN[section]} ${id} is version ${result.version}: ${done}`)
+    if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
+    if (left.length > 0) call.remark(`left as now: ${left.join(', ')}`)
   }
-  const done = result.fields.length === 0 ? 'nothing to set back' : `set back ${result.fields.join(', ')}`
-  call.print(`${kind === 'tool' ? 'tool' : 'agent'} ${id} is version ${result.version}: ${done}`)
-  if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
-  if (result.left.length > 0) call.remark(`left as now: ${result.left.join(', ')}`)
-  return undefined
+  return options.plan && changesSomething ? EXIT.planned : EXIT.ok
 }

@@ -1,4 +1,5 @@
 import { generateKey } from '../../secrets/key-ring.js'
+import { counted } from '../counts.js'
 import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, unopenedText, verifyKeys } from '../keys.js'
 import { type Call, type Command, EXIT, JSON_OPTION } from './command.js'
 
@@ -67,7 +68,7 @@ async function verifyCommand(call: Call): Promise<number> {
       call.print({ text: problem, colour: 'red' }, `  ${place}, key ${key}`)
     }
     const { values, opened, findings } = verification
-    call.print(`${values} values, ${opened} opened, ${findings.length} findings`)
+    call.print(`${counted(values, 'value')}, ${opened} opened, ${counted(findings.length, 'finding')}`)
   }
   return verification.findings.length > 0 ? EXIT.refused : EXIT.ok
 }
@@ -104,7 +105,9 @@ async function rotateCommand(call: Call): Promise<number> {
   if (call.json) call.printJson(rotation)
   else {
     const deployment = rotation.deployment_key ? ', and the deployment key' : ''
-    call.print(`${rotation.values} values of ${rotation.tools} tools${deployment} are now sealed by ${ring.currentId}`)
+    call.print(
+      `${counted(rotation.values, 'value')} of ${counted(rotation.tools, 'tool')}${deployment} sealed by ${ring.currentId}`,
+    )
     if (rotation.skipped_tools.length > 0) {
       call.print(`left, as their key is missing: tools ${rotation.skipped_tools.join(', ')}`)
     }

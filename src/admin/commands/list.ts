@@ -24,9 +24,15 @@ export interface ListSpec<Row> {
   offline?: boolean
   /** How many rows without `--limit`; absent: all. */
   limit?: number
-  rows(call: Call, selection: Selection): Promise<readonly Row[]>
-  /** What to say after the table. */
-  after?(call: Call, rows: readonly Row[]): void
+  rows(call: Call, selection: Selection): Promise<readonly Row[] | Listed<Row>>
+}
+
+/** Rows with what is to be said beside them. */
+export interface Listed<Row> {
+  rows: readonly Row[]
+  /** What JSON shows around the rows. */
+  enclose?(rows: readonly Row[]): object
+  remark?: string | undefined
 }
 
 const LIST_OPTIONS = {
@@ -62,14 +68,23 @@ export function listCommand<Row extends object>(spec: ListSpec<Row>): Command {
       .join('\n'),
     ...(spec.offline && { offline: true }),
     run: async call => {
-      const selection = selectionOf(call, spec)
-      printRows(call, spec, await spec.rows(call, selection))
+      const { filters, limit } = selectionOf(call, spec)
+      // One more than is shown tells that there are more.
+      const found = await spec.rows(call, limit === undefined ? { filters } : { filters, limit: limit + 1 })
+      const { rows, enclose, remark } = 'rows' in found ? found : { rows: found }
+      const shown = rows.slice(0, limit)
+      printRows(call, spec, shown, enclose?.(shown))
+      if (remark !== undefined) call.remark(remark)
+      if (shown.length < rows.length) call.remark(`there are more than ${limit}: see --limit and --filter`)
       return undefined
     },
   }
 }
 
-function selectionOf<Row>(call: Call, { columns, limit: byDefault }: ListSpec<Row>): Selection {
+function selectionOf<Row>(
+  call: Call,
+  { columns, limit: byDefault }: ListSpec<Row>,
+): Selection & Required<Pick<Selection, 'filters'>> {
   const text = call.text('limit')
   const limit = text === undefined ? byDefault : wholeNumber(text, '--limit')
   const filters = call.texts('filter').map(filter => {
@@ -83,9 +98,9 @@ function selectionOf<Row>(call: Call, { columns, limit: byDefault }: ListSpec<Ro
   return { filters, ...(limit !== undefined && { limit }) }
 }
 
-function printRows<Row extends object>(call: Call, spec: ListSpec<Row>, rows: readonly Row[]): void {
+function printRows<Row extends object>(call: Call, spec: ListSpec<Row>, rows: readonly Row[], enclosed?: object): void {
   const format = call.json ? 'json' : (call.text('output') ?? 'table')
-  if (format === 'json') call.printJson(rows)
+  if (format === 'json') call.printJson(enclosed ?? rows)
   else if (format === 'csv') {
     const fields = spec.columns.map(column => column.field)
     call.printExact(csvText([fields, ...rows.map(row => fields.map(field => row[field]))]))
@@ -94,7 +109,6 @@ function printRows<Row extends object>(call: Call, spec: ListSpec<Row>, rows: re
     const whole = shown.flatMap((column, index) => (column.whole ? [index] : []))
     const cells = rows.map(row => shown.map(column => (column.show ? column.show(row) : cellOf(row[column.field]))))
     call.printTable([shown.map(column => column.title), ...cells], whole)
-    spec.after?.(call, rows)
   }
 }
 

@@ -6,10 +6,11 @@ import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { placeholder } from '../apply/placeholders.js'
 import { folderOf } from '../apply/tools.js'
 import { type ApplyOptions, type ApplyReport, applyOrganisation, countOutcomes, type Outcome } from '../apply.js'
+import { counted } from '../counts.js'
 import { NOUN, organisationSchema } from '../document.js'
 import { exportOrganisation } from '../export.js'
 import { InvalidDocument, placeText } from '../refusal.js'
-import { readSource, type Source } from '../source.js'
+import { readSource } from '../source.js'
 import { type Call, type Command, EXIT, JSON_OPTION } from './command.js'
 
 export const organisationCommands: Command[] = [
@@ -80,7 +81,7 @@ async function applyCommand(call: Call): Promise<number | undefined> {
     return report.planned && changesSomething(report) ? EXIT.planned : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
-    printFaults(call, error, source)
+    printFaults(call, error, source.lineOf)
     return EXIT.refused
   }
 }
@@ -97,21 +98,15 @@ async function applyOptions(call: Call): Promise<ApplyOptions> {
   }
 }
 
-/** Where an entry comes from: the file, and the place in the entry at which that file stands. */
-export interface EntrySource {
-  source: Source
-  at: Loc
-}
-
 /**
  * Makes or changes one agent or tool by the rules of `apply`. An entry without an id is a new row, also where its name exists.
- * Header values stand as they are: no variable is read.
+ * Header values stand as they are: no variable is read. `lineOf` tells of a place in the entry where it stands in its file.
  */
 export async function applyEntry(
   call: Call,
   section: 'agents' | 'tools',
   entry: Readonly<Record<string, unknown>>,
-  { source, at }: EntrySource,
+  lineOf: LineOf,
 ): Promise<number | undefined> {
   const options = { ...(await applyOptions(call)), asNew: true }
   try {
@@ -130,21 +125,31 @@ export async function applyEntry(
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
     const faults = error.faults.map(fault => ({ ...fault, loc: fault.loc.slice(2) }))
-    const inFile = (loc: Loc) => (at.every((step, index) => loc[index] === step) ? loc.slice(at.length) : [])
-    printFaults(call, new InvalidDocument(faults), { value: source.value, lineOf: loc => source.lineOf(inFile(loc)) })
+    printFaults(call, new InvalidDocument(faults), lineOf)
     return EXIT.refused
   }
 }
 
+/** The line of a place; undefined where it was not read from a file. */
+type LineOf = (loc: Loc) => number | undefined
+
 /** The faults of a document with line and place, one a line. */
-function printFaults(call: Call, { faults }: InvalidDocument, source: Source): void {
+function printFaults(call: Call, { faults }: InvalidDocument, lineOf: LineOf): void {
+  const located = faults.map(fault => ({ line: lineOf(fault.loc), ...fault }))
   if (call.json) {
-    call.printJson({ faults: faults.map(fault => ({ line: source.lineOf(fault.loc), ...fault })) })
+    call.printJson({ faults: located })
     return
   }
-  const rows = faults.map(({ loc, msg, type }) => [`line ${source.lineOf(loc)}`, placeText(loc), msg, `(${type})`])
-  call.printTable(rows, [0, 1, 2])
-  call.remark(`${faults.length} fault${faults.length === 1 ? '' : 's'}; nothing was stored`)
+  const lines = located.some(({ line }) => line !== undefined)
+  const lineText = (line: number | undefined) => (line === undefined ? '' : `line ${line}`)
+  const rows = located.map(({ line, loc, msg, type }) => [
+    ...(lines ? [lineText(line)] : []),
+    placeText(loc),
+    msg,
+    `(${type})`,
+  ])
+  call.printTable(rows, lines ? [0, 1, 2] : [0, 1])
+  call.remark(`${counted(faults.length, 'fault')}; nothing was stored`)
 }
 
 const SIGN: Record<Outcome['action'], string> = {
@@ -186,7 +191,12 @@ function printOnlyHere(call: Call, { outcomes }: ApplyReport): void {
   for (const [section, count] of counts) call.print(`? ${section} ${count} only in the database (--verbose names them)`)
 }
 
-function printOutcome(call: Call, { section, id, name, action, fields, reason }: Outcome, withFields: boolean): void {
+/** One outcome for people: a line with its sign, then what each field was and becomes. */
+export function printOutcome(
+  call: Call,
+  { section, id, name, action, fields, reason }: Outcome,
+  withFields: boolean,
+): void {
   const shownId = typeof id === 'number' && id < 0 ? 'new' : id
   call.print(`${SIGN[action]} ${section} ${shownId} ${name}${reason ? `: ${reason}` : ''}`)
   if (action === 'created' && !withFields) return

@@ -1,5 +1,6 @@
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission, UserKind } from '../../db/tables.js'
+import { counted, countedAll } from '../counts.js'
 import { deleteUser, planUserDeletion } from '../deletion.js'
 import { eraseUser, planErasure } from '../erasure.js'
 import {
@@ -170,7 +171,7 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
     files: user_files,
   })
   const lines = [
-    `${goes.email} would be deleted, with ${goes.tokens} tokens, ${goes.groups} memberships, ${goes.shares.length} shares`,
+    `${goes.email} would be deleted${countedAll(', with ', { token: goes.tokens, membership: goes.groups, share: goes.shares.length })}`,
     ...owned.flatMap(([what, ids]) => (ids.length > 0 ? [`${what} ${ids.join(', ')} would go to ${goes.heir}`] : [])),
   ]
   const remove = async () => await deleteUser(database, await call.vault(), user, heir, call.actor)
@@ -182,7 +183,7 @@ async function eraseCommand(call: Call): Promise<number | undefined> {
   const goes = await planErasure(db, call.argument(0))
   const account = goes.has_account ? 'the account would be shut and lose its email, and ' : ''
   const lines = [
-    `${account}${goes.audit_rows} audit rows and ${goes.events} events would lose name and addresses, for good`,
+    `${account}${counted(goes.audit_rows, 'audit row')} and ${counted(goes.events, 'event')} would lose name and addresses, for good`,
   ]
   const erase = async () =>
     await eraseUser(db, goes.email, call.actor, rows => call.progress.at('erasing', rows, undefined, 'rows'))

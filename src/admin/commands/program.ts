@@ -15,6 +15,10 @@ const EMBEDDED: OptionSpec = {
   description: 'Make an embedded database where there is none yet.',
 }
 
+/** The first argument of the commands that take both kinds. */
+export const KINDS = 'agent|tool'
+const KIND_WORDS = ['agent', 'persona', 'tool']
+
 /** Another word for a group. */
 const GROUP_ALIASES: Readonly<Record<string, string>> = { agent: 'persona' }
 
@@ -27,8 +31,9 @@ export function parseCommandLine(
   args: readonly string[],
   output: Output,
 ): Parsed | { status: number } {
-  const [first, ...rest] = args
-  const asked = first === undefined ? ['--help'] : first === 'help' ? [...rest, '--help'] : [...args]
+  const [first, ...rest] = inOrder(commands, args)
+  const asked =
+    first === undefined ? ['--help'] : first === 'help' ? [...inOrder(commands, rest), '--help'] : [first, ...rest]
   let found: Parsed | undefined
   try {
     parserOf(commands, output, parsed => {
@@ -41,6 +46,13 @@ export function parseCommandLine(
     throw new UsageError(error.message.replace(/^error: /, '').replace(/\n/g, ' '))
   }
   return found ?? { status: EXIT.ok }
+}
+
+/** What is asked of either kind is asked in either order: `agent history 7` is `history agent 7`. */
+function inOrder(commands: readonly Command[], args: readonly string[]): readonly string[] {
+  const [kind = '', name, ...rest] = args
+  const isOfKinds = commands.some(command => command.name === name && command.positionals[0] === KINDS)
+  return isOfKinds && KIND_WORDS.includes(kind) ? [name ?? '', kind, ...rest] : args
 }
 
 /** The next words of the commands that begin with these. */
@@ -58,6 +70,7 @@ function parserOf(commands: readonly Command[], output: Output, found: (parsed: 
     .configureHelp({ subcommandTerm: group => group.name(), helpWidth: output.columns ?? 100 })
     .helpOption('-h, --help', 'Show this text.')
     .helpCommand(false)
+    .enablePositionalOptions() // so that --version after a command is the command's
     .version(VERSION, '--version', 'Show the version.')
     .usage('COMMAND [arguments] [--help]')
     .addHelpText('after', `\n${AFTER}`)
@@ -84,6 +97,11 @@ function addCommand(program: Parser, command: Command, found: (parsed: Parsed) =
     const name = text.replace(/[[\]]/g, '')
     leaf.addArgument(new Argument(isOptional ? `[${name}]` : `<${name}>`))
   }
+  leaf.usage(formOf(command))
+  leaf.exitOverride(error => {
+    if (OTHER_FORM.has(error.code)) throw new UsageError(`the form is agentctl ${command.name} ${formOf(command)}`)
+    throw error
+  })
   const specs = command.offline ? command.options : { ...command.options, embedded: EMBEDDED }
   const options = Object.entries(specs).flatMap(([name, spec]) => addOption(leaf, name, spec))
   leaf.action(() => {
@@ -95,6 +113,19 @@ function addCommand(program: Parser, command: Command, found: (parsed: Parsed) =
     }
     found({ command, positionals: leaf.args, values })
   })
+}
+
+const OTHER_FORM: ReadonlySet<string> = new Set([
+  'commander.excessArguments',
+  'commander.missingArgument',
+  'commander.missingMandatoryOptionValue',
+])
+
+/** What stands behind the words of a command: `<ID> --to <VERSION> [options]`. */
+function formOf({ positionals, options }: Command): string {
+  const places = positionals.map(text => (text.startsWith('[') ? text : `<${text}>`))
+  const required = Object.entries(options).filter(([, { required }]) => required)
+  return [...places, ...required.map(([name, { value }]) => `--${name} <${value}>`), '[options]'].join(' ')
 }
 
 function groupOf(parent: Parser, name: string): Parser {
@@ -113,6 +144,7 @@ function addOption(leaf: Parser, name: string, spec: OptionSpec): { name: string
     const flags = short + (spec.type === 'boolean' ? `--${word}` : `--${word} <${spec.value ?? 'TEXT'}>`)
     const option = new Option(flags, spec.description)
     if (spec.choices) option.choices(spec.choices)
+    if (spec.required) option.makeOptionMandatory()
     if (spec.multiple) {
       const one = option.parseArg
       option.argParser((value: string, before: string[] = []) => {
@@ -132,5 +164,6 @@ function describeGroups(parent: Parser): void {
     describeGroups(group)
     const names = group.commands.map(command => command.name())
     group.description(names.join(', ')).usage('COMMAND [arguments] [--help]')
+    if (KIND_WORDS.includes(group.name())) group.addHelpText('after', '\nhistory, diff and rollback take both kinds.')
   }
 }

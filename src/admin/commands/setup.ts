@@ -4,6 +4,7 @@ import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { VERSION } from '../../version.js'
+import { counted } from '../counts.js'
 import { readFailures } from '../failures.js'
 import { createUser, firstAdministrator } from '../people.js'
 import { Refusal } from '../refusal.js'
@@ -61,8 +62,7 @@ export const setupCommands: Command[] = [
       { field: 'default', title: 'DEFAULT' },
       { field: 'description', title: 'MEANING' },
     ],
-    rows: async (_, selection) => selectOf(describeSettings(), selection),
-    after: remarkFaults,
+    rows: async (call, selection) => ({ rows: selectOf(describeSettings(), selection), remark: faultsOf(call) }),
   }),
   {
     name: 'version',
@@ -79,12 +79,13 @@ export const setupCommands: Command[] = [
 ]
 
 /** The settings are listed whatever the environment says; what is wrong with it is said beside. */
-function remarkFaults(call: Call): void {
+function faultsOf(call: Call): string | undefined {
   try {
     readConfig({ ...call.env })
+    return undefined
   } catch (error) {
     if (!(error instanceof InvalidConfiguration)) throw error
-    call.remark(error.message)
+    return error.message
   }
 }
 
@@ -110,7 +111,7 @@ async function initCommand(call: Call): Promise<undefined> {
     call.printJson({ migrations, email, ...issued })
     return undefined
   }
-  call.remark(`${description}: ${migrations.length} migrations, administrator ${email}`)
+  call.remark(`${description}: ${counted(migrations.length, 'migration')}, administrator ${email}`)
   call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now:`)
   call.print(issued.token)
   call.remark('Next: npm start, then agentctl agent create NAME, or agentctl apply FILE (ops/organisation.md)')
@@ -188,7 +189,8 @@ async function statusCommand(call: Call): Promise<undefined> {
     const tried = services.map(({ url }) => url).join(', ')
     call.print(`unknown: no service shows its metrics at ${tried || 'a port known here'}`)
   } else if (status.recent_errors.length === 0) call.print('none since the service started')
-  else call.printTable(status.recent_errors.map(({ last_at, reason, count }) => [last_at, reason, `${count} times`]))
+  else
+    call.printTable(status.recent_errors.map(({ last_at, reason, count }) => [last_at, reason, counted(count, 'time')]))
   call.print('')
   call.print('recent changes')
   if (status.recent_changes.length === 0) call.print('none')
@@ -196,7 +198,7 @@ async function statusCommand(call: Call): Promise<undefined> {
     status.recent_changes.map(({ at, resource, version, actor, fields }) => [
       at,
       resource,
-      `version ${version}`,
+      `${resource.match(/^(agent|tool):/) ? 'version' : 'event'} ${version}`,
       actor,
       fields.join(', '),
     ]),

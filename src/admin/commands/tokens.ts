@@ -11,7 +11,7 @@ export const tokenCommands: Command[] = [
     summary: 'Makes an access token and shows it once.',
     positionals: [],
     options: {
-      for: { type: 'string', value: 'EMAIL', description: 'The user. Required.' },
+      for: { type: 'string', value: 'EMAIL', required: true, description: 'The user.' },
       scope: {
         type: 'string',
         multiple: true,
@@ -95,9 +95,8 @@ export const tokenCommands: Command[] = [
 ]
 
 async function createCommand(call: Call): Promise<undefined> {
-  const email = call.text('for')
+  const email = call.text('for') ?? ''
   const expires = call.text('expires')
-  if (email === undefined) throw new UsageError('--for EMAIL is missing')
   if (expires !== undefined && call.flag('never')) throw new UsageError('--expires and --never exclude each other')
   const expiresInS = call.flag('never') ? null : expires === undefined ? undefined : durationS(expires, '--expires')
   const { db } = await call.database()

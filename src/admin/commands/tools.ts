@@ -15,6 +15,7 @@ import {
   toFunctions,
 } from '../../tool/definition/index.js'
 import { type Impact, impactOf } from '../../tool/impact.js'
+import { counted, countedAll } from '../counts.js'
 import { deleteTool, planToolDeletion } from '../deletion.js'
 import { editedText } from '../edited-text.js'
 import { type FileFinding, githubLines, sarifOf } from '../finding-formats.js'
@@ -23,7 +24,17 @@ import { definitionUse, listTools, resourceId, showTool, toolName } from '../res
 import { parseSource, readSource, type Source } from '../source.js'
 import { showRecord } from './agents.js'
 import { deleteAsked } from './asking.js'
-import { type Call, type Command, DELETE_OPTIONS, EXIT, JSON_OPTION, type OptionSpec, UsageError } from './command.js'
+import {
+  asOfOption,
+  type Call,
+  type Command,
+  DELETE_OPTIONS,
+  EXIT,
+  JSON_OPTION,
+  type OptionSpec,
+  SHOW_OPTIONS,
+  UsageError,
+} from './command.js'
 import { listCommand } from './list.js'
 import { applyEntry } from './organisation.js'
 
@@ -72,7 +83,7 @@ export const toolCommands: Command[] = [
         description:
           'With --as-functions: names that this provider takes, and the way back to those of the definition.',
       },
-      ...JSON_OPTION,
+      ...SHOW_OPTIONS,
     },
     details: 'TOOL is an id, or a name that only one tool has.',
     run: showCommand,
@@ -82,7 +93,7 @@ export const toolCommands: Command[] = [
     summary: 'Makes a custom tool from an OpenAPI 3 document.',
     positionals: [],
     options: {
-      definition: { type: 'string', value: 'FILE', description: 'The definition, JSON or YAML. Required.' },
+      definition: { type: 'string', value: 'FILE', required: true, description: 'The definition, JSON or YAML.' },
       name: { type: 'string', description: 'Default: the title of the definition.' },
       ...CONTENT_OPTIONS,
       'passthrough-auth': { type: 'boolean', description: "Pass the person's own authentication on." },
@@ -166,13 +177,15 @@ export const toolCommands: Command[] = [
 async function showCommand(call: Call): Promise<undefined> {
   if (call.text('target') !== undefined && !call.flag('as-functions'))
     throw new UsageError('--target goes together with --as-functions')
-  const { db } = await call.database()
-  const id = await resourceId(db, 'tool', call.argument(0))
+  const asOf = asOfOption(call)
+  if (asOf !== undefined && call.flag('as-functions')) throw new UsageError('--as-functions excludes --at')
+  const database = await call.database()
+  const id = await resourceId(database.db, 'tool', call.argument(0))
   if (!call.flag('as-functions')) {
-    showRecord(call, await showTool(db, id))
+    showRecord(call, await showTool(database, id, asOf))
     return undefined
   }
-  const { definition, header_names } = await definitionUse(db, id)
+  const { definition, header_names } = await definitionUse(database.db, id)
   if (definition === null) throw new Refusal('this tool has no definition')
   const functions = toFunctions(withBigInts(parseExact(definition)), { headerNames: header_names })
   const target = targetOf(call)
@@ -181,9 +194,7 @@ async function showCommand(call: Call): Promise<undefined> {
 }
 
 async function createCommand(call: Call): Promise<number | undefined> {
-  const file = call.text('definition')
-  if (file === undefined) throw new UsageError('--definition FILE is missing')
-  const source = readDefinition(call, file)
+  const source = readDefinition(call, call.text('definition') ?? '')
   const name = call.text('name') ?? titleOf(source.value)
   if (name === undefined || name.length < 1 || name.length > 255)
     throw new UsageError('--name must have 1 to 255 characters')
@@ -195,7 +206,9 @@ async function createCommand(call: Call): Promise<number | undefined> {
     ...(headers.length > 0 && { custom_headers: headers }),
     passthrough_auth: call.flag('passthrough-auth'),
   }
-  return await applyEntry(call, 'tools', entry, { source, at: ['definition'] })
+  return await applyEntry(call, 'tools', entry, ([field, ...loc]) =>
+    field === 'definition' ? source.lineOf(loc) : undefined,
+  )
 }
 
 async function updateCommand(call: Call): Promise<number | undefined> {
@@ -215,10 +228,9 @@ async function updateCommand(call: Call): Promise<number | undefined> {
       Object.entries(switches).flatMap(([field, value]) => (value === undefined ? [] : [[field, value === 'on']])),
     ),
   }
-  return await applyEntry(call, 'tools', entry, {
-    source: source ?? { value: {}, lineOf: () => 1 },
-    at: ['definition'],
-  })
+  return await applyEntry(call, 'tools', entry, ([field, ...loc]) =>
+    field === 'definition' ? source?.lineOf(loc) : undefined,
+  )
 }
 
 function readDefinition(call: Call, file: string): Source {
@@ -265,9 +277,11 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
   const database = await call.database()
   const goes = await planToolDeletion(database.db, await resourceId(database.db, 'tool', call.argument(0)))
   const what = `tool ${goes.id} ${goes.name}`
-  const lines = [`${what} would be deleted, with its ${goes.headers} headers`]
+  const lines = [`${what} would be deleted${countedAll(', with ', { header: goes.headers })}`]
   if (goes.agents.length > 0) {
-    lines.push(`these agents would lose it, each with a new version: ${goes.agents.join(', ')}`)
+    lines.push(
+      `${counted(goes.agents.length, 'agent')} would lose it, each with a new version: ${goes.agents.join(', ')}`,
+    )
   }
   return await deleteAsked(call, what, { goes, lines }, async () => await deleteTool(database, goes.id, call.actor))
 }
@@ -332,7 +346,9 @@ async function validateCommand(call: Call): Promise<number | undefined> {
     )
     if (check.ok) printMethods(call, check.methods)
     if (report)
-      call.print(`about ${report.tokens} tokens in every request (${report.target}, rules of ${report.as_of})`)
+      call.print(
+        `about ${counted(report.tokens, 'token')} in every request (${report.target}, rules of ${report.as_of})`,
+      )
     if (impact) printImpact(call, impact)
   }
   return status
@@ -388,8 +404,7 @@ function printEdits(call: Call, { edits, dropped }: { edits: readonly Edit[]; dr
     edits.map(({ op, path, msg, type }) => [op, placeText(path), msg, `(${type})`]),
     [0, 1, 2],
   )
-  const left = dropped.length === 0 ? '' : `, ${dropped.length} operations left out`
-  call.print(`${edits.length} edit${edits.length === 1 ? '' : 's'}${left}`)
+  call.print(counted(edits.length, 'edit') + countedAll(', left out ', { operation: dropped.length }))
 }
 
 /** `tool:7` is a tool as `audit list` names it. */
@@ -402,7 +417,7 @@ function printMethods(
   call: Call,
   methods: readonly { name: string; method: string; path: string; summary: string }[],
 ): void {
-  call.print(`${methods.length} method${methods.length === 1 ? '' : 's'}:`)
+  call.print(`${counted(methods.length, 'method')}:`)
   call.printTable(methods.map(({ name, method, path, summary }) => [`  ${name}`, method.toUpperCase(), path, summary]))
 }
 
