@@ -43,7 +43,9 @@ export class KeptByHash<Value> {
 /** V8 takes at most so many bytes for a character. */
 const CHARACTER_BYTES = 2
 
-const texts = new KeptByHash<string>(8 * 1024 * 1024, 64 * 1024)
+/** Room for every definition that one answer can show, the largest included: who asks for it again costs no reading. */
+const TEXT_BYTES_MAX = 32 * 1024 * 1024
+const texts = new KeptByHash<string>(TEXT_BYTES_MAX, TEXT_BYTES_MAX / 2)
 
 /** Those of these definitions whose texts are held here. The map stays as it is, whatever is dropped meanwhile. */
 export function heldTexts(hashes: readonly (string | null)[]): ReadonlyMap<string, string> {
