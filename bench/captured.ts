@@ -153,8 +153,8 @@ interface Asked {
 /** The statements of some requests of one kind, each with the rows of all. */
 function bound(requests: readonly (readonly Asked[])[], definitions: readonly string[]): CapturedStatement[] {
   return (requests[0] ?? []).map(({ statement }, i) => {
-    // Which definitions the service holds depends on what it answered before; here it holds all.
-    const rows = requests.map(asked => ({ ...asked[i]?.row, held_definitions: definitions }))
+    // Which definitions the service has cached depends on what it answered before; here it has all.
+    const rows = requests.map(asked => ({ ...asked[i]?.row, cached_definitions: definitions }))
     const { sql: text, parameters } = statement.bind(rows)
     return { sql: text, values: [...parameters], variables: variablesOf(statement) }
   })

@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import type pg from 'pg'
 import { statement } from '../src/db/statements/statement.js'
 import { personaSnapshot, storedRelations } from '../src/persona/snapshot.js'
-import { withDefinitions } from '../src/tool/definition-texts.js'
+import { withDefinitions } from '../src/tool/definition-cache.js'
 
 /** The fields of an agent update that the control stores. */
 interface AgentBody {

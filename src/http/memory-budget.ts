@@ -14,7 +14,7 @@ export type Exhausted = 'token' | 'total'
 export class MemoryBudget {
   readonly #limits: MemoryBudgetLimits
   /** Only tokens that hold something are listed: ordinary requests hold nothing that counts. */
-  readonly #held = new Map<string, number>()
+  readonly #reserved = new Map<string, number>()
   #total = 0
 
   constructor(limits: MemoryBudgetLimits) {
@@ -28,19 +28,19 @@ export class MemoryBudget {
 
   /** Takes more for a token, or says why not and takes nothing. */
   take(token: string, bytes: number): Exhausted | undefined {
-    const held = (this.#held.get(token) ?? 0) + bytes
-    if (held > this.#limits.perTokenBytes) return 'token'
+    const reserved = (this.#reserved.get(token) ?? 0) + bytes
+    if (reserved > this.#limits.perTokenBytes) return 'token'
     if (this.#total + bytes > this.#limits.totalBytes) return 'total'
-    this.#held.set(token, held)
+    this.#reserved.set(token, reserved)
     this.#total += bytes
     return undefined
   }
 
   /** Gives back what was taken. */
   give(token: string, bytes: number): void {
-    const held = (this.#held.get(token) ?? 0) - bytes
-    if (held > 0) this.#held.set(token, held)
-    else this.#held.delete(token)
+    const reserved = (this.#reserved.get(token) ?? 0) - bytes
+    if (reserved > 0) this.#reserved.set(token, reserved)
+    else this.#reserved.delete(token)
     this.#total -= bytes
   }
 }

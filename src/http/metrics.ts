@@ -263,7 +263,7 @@ function refusalOf(request: IncomingMessage, token: string | undefined): 403 | 4
 
 /** Compared by their hashes, in the same time wherever they differ. */
 function carriesToken({ headers }: IncomingMessage, token: string | undefined): boolean {
-  const given = /^bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1]
-  if (token === undefined || given === undefined) return false
-  return timingSafeEqual(createHash('sha256').update(given).digest(), createHash('sha256').update(token).digest())
+  const received = /^bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1]
+  if (token === undefined || received === undefined) return false
+  return timingSafeEqual(createHash('sha256').update(received).digest(), createHash('sha256').update(token).digest())
 }

@@ -8,8 +8,8 @@ let used = supply.length
 
 /** The caller's `X-Request-ID` if it has the allowed form, else a new one (DECISIONS section 2). */
 export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): string {
-  const given = headers['x-request-id']
-  if (typeof given === 'string' && /^[A-Za-z0-9_-]{1,64}$/.test(given)) return given
+  const received = headers['x-request-id']
+  if (typeof received === 'string' && /^[A-Za-z0-9_-]{1,64}$/.test(received)) return received
   if (used === supply.length) {
     randomFillSync(supply)
     used = 0

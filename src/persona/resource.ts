@@ -3,7 +3,7 @@ import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
-import { heldTexts, withDefinitions } from '../tool/definition-texts.js'
+import { cachedTexts, withDefinitions } from '../tool/definition-cache.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { COLUMNS, CONTENT_FIELDS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
@@ -54,7 +54,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   storedBytes: state => bytesOfStored(state, state),
   reading: (state, viewer) => {
     const { id, version, access } = state
-    return withHeld(state, held => readSnapshot.for({ ...viewer, ...held, id, version, access }))
+    return withCached(state, cached => readSnapshot.for({ ...viewer, ...cached, id, version, access }))
   },
   writing: (state, { content, changes, attached, toolBytesLeft }, viewer, entry, minimal) => {
     const changed = new Set(changes.map(change => change.field))
@@ -75,8 +75,8 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     }
     if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
     const statement = writeStatement(changedRelations, attachedRelations, minimal)
-    const query = (held: { held_definitions: string[] }) => statement.for(Object.assign(parameters, held))
-    return minimal ? query({ held_definitions: [] }) : withHeld(state, query)
+    const query = (cached: { cached_definitions: string[] }) => statement.for(Object.assign(parameters, cached))
+    return minimal ? query({ cached_definitions: [] }) : withCached(state, query)
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
@@ -91,14 +91,14 @@ export function auditedPersona(content: PersonaContent): unknown[] {
   return CONTENT_FIELDS.map(field => content[field])
 }
 
-/** The query that leaves out the definitions whose texts are held here, and puts them into its answer. */
-function withHeld(
+/** The query that leaves out the definitions whose texts are cached here, and puts them into its answer. */
+function withCached(
   { tool_sizes }: PersonaState,
-  query: (parameters: { held_definitions: string[] }) => RowQuery<PersonaRow>,
+  query: (parameters: { cached_definitions: string[] }) => RowQuery<PersonaRow>,
 ): RowQuery<PersonaRow> {
-  const held = heldTexts(tool_sizes.map(({ definition }) => definition))
-  const held_definitions = [...held.keys()].map(hash => `\\x${hash}`)
-  return query({ held_definitions }).map(row => ({ ...row, snapshot: withDefinitions(row.snapshot, held) }))
+  const cached = cachedTexts(tool_sizes.map(({ definition }) => definition))
+  const cached_definitions = [...cached.keys()].map(hash => `\\x${hash}`)
+  return query({ cached_definitions }).map(row => ({ ...row, snapshot: withDefinitions(row.snapshot, cached) }))
 }
 
 /** An agent with more tools goes by itself: its snapshot holds the definition of each. */

@@ -18,8 +18,8 @@ export const storedRelations = Object.fromEntries(
  * The relations come as arrays of ids, so that a statement which changes them can show what they become: a statement
  * never sees its own writes. What they refer to is read from tables that an update does not write.
  */
-export function personaSnapshot(ids: RelationIds, viewer: Viewer, held: RawBuilder<unknown>): RawBuilder<unknown> {
-  return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, held))
+export function personaSnapshot(ids: RelationIds, viewer: Viewer, cached: RawBuilder<unknown>): RawBuilder<unknown> {
+  return snapshotWith(ids, toolSnapshots(ids.tool_ids, viewer, cached))
 }
 
 function snapshotWith(ids: RelationIds, tools: RawBuilder<unknown>): RawBuilder<unknown> {

@@ -26,17 +26,17 @@ export const readState = statement<StateParameters, { state: PersonaState }>('pe
   return sql`select ${personaState(sql`${param('user')}::uuid`)} as state from persona p where p.id = ${param('id')}::integer`
 })
 
-type SnapshotParameters = ViewerParameters & HeldDefinitions & { id: number; version: number; access: PersonaAccess }
+type SnapshotParameters = ViewerParameters & CachedDefinitions & { id: number; version: number; access: PersonaAccess }
 
 /** Answers each stored agent, if version, access and caller are still those that the request was decided on. */
 export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
   'persona_snapshot',
-  { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text', held_definitions: 'bytea[]' },
+  { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text', cached_definitions: 'bytea[]' },
   param => {
     const viewer = viewerOfRow(param)
     return {
       query: sql`
-      select input.position, p.version, ${personaSnapshot(storedRelations, viewer, param('held_definitions'))} as snapshot
+      select input.position, p.version, ${personaSnapshot(storedRelations, viewer, param('cached_definitions'))} as snapshot
       from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
       where ${personaAccess(viewer.user)} = ${param('access')} and ${viewerStands(param)}`,
     }
@@ -44,12 +44,12 @@ export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
 )
 
 /** The hashes of definitions that the answer may leave out, as `\\x` and hex. */
-interface HeldDefinitions {
-  held_definitions: string[]
+interface CachedDefinitions {
+  cached_definitions: string[]
 }
 
 type WriteParameters = ViewerParameters &
-  HeldDefinitions &
+  CachedDefinitions &
   AuditEntry &
   RequestKey & {
     id: number
@@ -70,7 +70,7 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   changed_columns: 'jsonb',
   field_versions: 'jsonb',
   tool_bytes_left: 'integer',
-  held_definitions: 'bytea[]',
+  cached_definitions: 'bytea[]',
   ...relationTypes(),
 }
 
@@ -143,7 +143,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
       query: minimal
         ? sql`select input.position, p.version from ${WRITTEN}`
         : sql`
-      select input.position, p.version, ${personaSnapshot(relations, viewer, param('held_definitions'))} as snapshot
+      select input.position, p.version, ${personaSnapshot(relations, viewer, param('cached_definitions'))} as snapshot
       from ${WRITTEN}`,
     }
   }

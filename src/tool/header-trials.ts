@@ -8,7 +8,7 @@ const WINDOW_MS = 3_600_000
 const PAIRS_MAX = 10_000
 
 /** The different sets of one user for one tool, as HMACs, until the window ends. */
-interface Seen {
+interface Trials {
   endsAt: number
   sets: Set<string>
 }
@@ -22,7 +22,7 @@ interface Seen {
 export class HeaderTrials {
   readonly #key = randomBytes(32)
   readonly #setsMax: number
-  readonly #pairs = new Map<string, Seen>()
+  readonly #pairs = new Map<string, Trials>()
 
   /** At most `setsMax` different sets of one user for one tool an hour; 0 is off. */
   constructor(setsMax: number) {
@@ -34,7 +34,7 @@ export class HeaderTrials {
     const clear = headers.filter(({ value }) => !looksLikeMask(value))
     if (clear.length === 0 || this.#setsMax === 0) return 0
     const now = performance.now()
-    const { sets, endsAt } = this.#seenOf(`${user} ${tool}`, now)
+    const { sets, endsAt } = this.#trialsOf(`${user} ${tool}`, now)
     const pairs = clear.map(({ key, value }) => [key.toLowerCase(), value])
     const set = createHmac('sha256', this.#key).update(JSON.stringify(pairs)).digest('base64')
     if (!sets.has(set) && sets.size >= this.#setsMax) {
@@ -44,18 +44,18 @@ export class HeaderTrials {
     return sets.size
   }
 
-  #seenOf(pair: string, now: number): Seen {
-    const known = this.#pairs.get(pair)
-    if (known !== undefined && known.endsAt > now) return known
+  #trialsOf(pair: string, now: number): Trials {
+    const existing = this.#pairs.get(pair)
+    if (existing !== undefined && existing.endsAt > now) return existing
     this.#pairs.delete(pair)
     if (this.#pairs.size >= PAIRS_MAX) for (const first of this.#pairs.keys()) return this.#begin(pair, now, first)
     return this.#begin(pair, now)
   }
 
-  #begin(pair: string, now: number, forgotten?: string): Seen {
+  #begin(pair: string, now: number, forgotten?: string): Trials {
     if (forgotten !== undefined) this.#pairs.delete(forgotten)
-    const seen = { endsAt: now + WINDOW_MS, sets: new Set<string>() }
-    this.#pairs.set(pair, seen)
-    return seen
+    const trials = { endsAt: now + WINDOW_MS, sets: new Set<string>() }
+    this.#pairs.set(pair, trials)
+    return trials
   }
 }

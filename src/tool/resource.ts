@@ -6,7 +6,7 @@ import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { inSlices, originsOf } from './definition/index.js'
-import { heldOrigins, heldTexts, keepOrigins, keepText } from './definition-texts.js'
+import { cachedOrigins, cachedTexts, cacheOrigins, cacheText } from './definition-cache.js'
 import { COLUMNS, type ToolContent } from './fields.js'
 import { pastRecords, pastToolBytes, readPastTool } from './past.js'
 import {
@@ -46,17 +46,17 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return row && markReceived(row.state)
   },
   decide: (state, request, references) => {
-    // Where the origins of the stored definition are known they decide. Not beside a newly linked OAuth configuration: only
-    // the lock tells of that, and it is told first.
-    const stored = linksOauthConfig(state, request) ? undefined : heldOrigins(state.definition_hash)
-    const known = stored && { oauthConfigLinkable: true, addedOrigins: additions(request, stored) }
-    return decideTool(state, request, references ?? known ?? null)
+    // Where the origins of the stored definition are cached they decide. Not beside a newly linked OAuth configuration: only
+    // what is read under the lock says whether it may be linked, and that fault comes first.
+    const stored = linksOauthConfig(state, request) ? undefined : cachedOrigins(state.definition_hash)
+    const cached = stored && { oauthConfigLinkable: true, addedOrigins: additions(request, stored) }
+    return decideTool(state, request, references ?? cached ?? null)
   },
   references: async (executor, request, { content: { oauth_config_id: id }, mayMoveSecrets }, state) => {
     const viewer = viewerParameters(request.caller)
     const isLinkable = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { ...viewer, id })).length > 0
-    const held = heldOrigins(state.definition_hash)
-    const stored = held ?? (mayMoveSecrets ? await readOrigins(executor, state.definition_hash) : undefined)
+    const cached = cachedOrigins(state.definition_hash)
+    const stored = cached ?? (mayMoveSecrets ? await readOrigins(executor, state.definition_hash) : undefined)
     return { oauthConfigLinkable: isLinkable, addedOrigins: stored ? additions(request, stored) : [] }
   },
   // Where secrets stay, the origins of the definition that is replaced are read first, under the lock.
@@ -86,7 +86,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     // Not spread into a literal: for so many properties V8 makes new hidden classes each time, a tenth of an update.
     const query = writeStatement(shape).for(Object.assign({}, viewer, entry, own))
     return query.map(row => {
-      if (definition !== null) keepText(definition.hash, definition.text)
+      if (definition !== null) cacheText(definition.hash, definition.text)
       return row
     })
   },
@@ -127,13 +127,13 @@ function additions({ origins }: ToolUpdate, stored: ReadonlySet<string>): string
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const [row] = hash === null ? [] : await readDefinition.run(executor, { hash })
   const stored = row === undefined ? new Set<string>() : await inSlices(originsOf(JSON.parse(row.definition)))
-  if (hash !== null) keepOrigins(hash, stored)
+  if (hash !== null) cacheOrigins(hash, stored)
   return stored
 }
 
 /** Whether the definition was stored lately, so that storing it again waits for nobody. */
 function isHeld({ hash }: NonNullable<ToolDecision['definition']>): boolean {
-  return heldTexts([hash]).size > 0
+  return cachedTexts([hash]).size > 0
 }
 
 function encoded(sealed: PlannedHeader['sealed']) {

@@ -33,17 +33,17 @@ const MARK = sql`chr(1)`
 
 /**
  * SQL: the snapshots of the tools with these ids as a JSON array in the order of the ids, secrets as masks or null. As text for
- * `withDefinitions`: in place of a definition stand its hash and, unless the hash is among those `held`, its text. Reading and
+ * `withDefinitions`: in place of a definition stand its hash and, unless the hash is among those `cached`, its text. Reading and
  * copying these texts would be a third of what an agent's snapshot costs.
  */
 export function toolSnapshots(
   ids: RawBuilder<unknown>,
   viewer: Viewer,
-  held: RawBuilder<unknown>,
+  cached: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
   const headers = sql`case when ${managesTool(viewer)} then ${maskedHeaders} end`
   return sql`'[' || coalesce((
-    select string_agg(${markedSnapshot(headers, held)}, ', ' order by t.id)
+    select string_agg(${markedSnapshot(headers, cached)}, ', ' order by t.id)
     from tool t
     left join oauth_config o on o.id = t.oauth_config_id
     where t.id = any(${ids})), '') || ']'`
@@ -70,9 +70,9 @@ export function pastToolSnapshots(
     left join oauth_config o on o.id = t.oauth_config_id), '[]')`
 }
 
-function markedSnapshot(customHeaders: RawBuilder<unknown>, held: RawBuilder<unknown>): RawBuilder<unknown> {
+function markedSnapshot(customHeaders: RawBuilder<unknown>, cached: RawBuilder<unknown>): RawBuilder<unknown> {
   const definition = sql`${MARK} || coalesce(encode(t.definition_hash, 'hex'), '') || ${MARK} ||
-      case when t.definition_hash is null then 'null' when t.definition_hash = any(${held}) then ''
+      case when t.definition_hash is null then 'null' when t.definition_hash = any(${cached}) then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || ${MARK}`
   const fields = snapshotFields({ definition, oauth_config_name: sql`o.name`, custom_headers: customHeaders })
   return jsonWithText(fields, 'definition')

@@ -14,10 +14,10 @@ import { fingerprint } from '../secrets/mask.js'
 import type { Vault } from '../secrets/vault.js'
 import { actorOf } from '../updates/actor.js'
 import { requestKey } from '../updates/idempotency.js'
-import { updateOnce } from '../updates/replay.js'
+import { updateOnce } from '../updates/update-once.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
-import { keepOrigins } from './definition-texts.js'
+import { cacheOrigins } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
 import { toolResource } from './resource.js'
 import type { ToolUpdateContent } from './rules.js'
@@ -79,7 +79,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { caller } = request
       const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
       const { fields, origins, definitionFaults, unknown, notes } = content
-      if (fields.definition) keepOrigins(fields.definition.hash, origins)
+      if (fields.definition) cacheOrigins(fields.definition.hash, origins)
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
       const mayTell = prefetched !== null && prefetched.managed_as !== null // who may not manage it is told nothing

@@ -5,7 +5,7 @@ import { definitionOf } from '../../bench/definitions.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { readSnapshot } from '../../src/persona/statements.js'
-import { heldTexts, KeptByHash, keepText, withDefinitions } from '../../src/tool/definition-texts.js'
+import { cachedTexts, cacheText, DefinitionCache, withDefinitions } from '../../src/tool/definition-cache.js'
 import { sha256 } from '../../src/updates/audit.js'
 import { appOver } from '../app.js'
 import { worldDatabase } from '../world.js'
@@ -126,13 +126,13 @@ async function shownNow(database: ServiceDatabase): Promise<string> {
     .where('id', '=', AGENT)
     .executeTakeFirstOrThrow()
   const row = await readSnapshot
-    .for({ ...OPERATOR, id: AGENT, version, access, held_definitions: [] })
+    .for({ ...OPERATOR, id: AGENT, version, access, cached_definitions: [] })
     .single(database.db)
   return withDefinitions(row?.snapshot ?? '', new Map())
 }
 
 t.test('what is kept by hash is what was used lately, within the bytes', t => {
-  const kept = new KeptByHash<number>(40_000, 10_000)
+  const kept = new DefinitionCache<number>(40_000, 10_000)
   kept.keep('large', 0, 10_001)
   t.equal(kept.get('large'), undefined)
   for (let n = 0; n < 100; n++) {
@@ -147,9 +147,9 @@ t.test('what is kept by hash is what was used lately, within the bytes', t => {
 
 t.test('a text is kept under its own hash alone', t => {
   const [text, other] = ['{"own":1}', '{"other":1}']
-  keepText(sha256(text), other)
-  t.equal(heldTexts([sha256(text)]).size, 0)
-  keepText(sha256(text), text)
-  t.strictSame([...heldTexts([sha256(text), sha256(other), null])], [[sha256(text), text]])
+  cacheText(sha256(text), other)
+  t.equal(cachedTexts([sha256(text)]).size, 0)
+  cacheText(sha256(text), text)
+  t.strictSame([...cachedTexts([sha256(text), sha256(other), null])], [[sha256(text), text]])
   t.end()
 })

@@ -81,11 +81,11 @@ const INSTEAD: Readonly<Record<string, string>> = {
 /** Reads a connection string. Reports every fault at once, in sentences without secrets. Never throws. */
 export function parseDatabaseUrl(text: string): ParsedDatabaseUrl {
   const faults: string[] = []
-  const given = SCHEME.test(text) ? urlPairs(text.replace(SCHEME, '')) : dsnPairs(text)
-  if (given === undefined) {
+  const pairs = SCHEME.test(text) ? urlPairs(text.replace(SCHEME, '')) : dsnPairs(text)
+  if (pairs === undefined) {
     return { ok: false, faults: ['it does not start with postgresql:// and is not a list of key=value'] }
   }
-  const values = readValues(given, faults)
+  const values = readValues(pairs, faults)
   const hosts = readHosts(values, faults)
   const url: DatabaseUrl = {
     hosts,

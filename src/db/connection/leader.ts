@@ -70,19 +70,19 @@ export class Leader {
   async #look(): Promise<void> {
     if (this.#isLooking) return
     this.#isLooking = true
-    const seen = await Promise.all(this.#hosts.hosts.map(host => this.#read(host)))
+    const servers = await Promise.all(this.#hosts.hosts.map(host => this.#read(host)))
     this.#isLooking = false
     this.#lookedAt = performance.now()
-    const place = this.#best(seen)
-    const server = place === undefined ? undefined : seen[place]
+    const place = this.#best(servers)
+    const server = place === undefined ? undefined : servers[place]
     if (place === undefined || server === undefined) return
     if (this.#options.isSought) this.#hosts.choose(place)
     this.#note(server)
   }
 
   /** The place of the leader. Of servers that are equally new the one in use stays. */
-  #best(seen: readonly (DatabaseServer | undefined)[]): number | undefined {
-    const writable = seen.flatMap((server, place) =>
+  #best(servers: readonly (DatabaseServer | undefined)[]): number | undefined {
+    const writable = servers.flatMap((server, place) =>
       server?.acceptsWrites ? [{ timeline: server.timeline, place }] : [],
     )
     const newest = Math.max(...writable.map(({ timeline }) => timeline))

@@ -1,0 +1,80 @@
+import { viewerParameters } from '../auth/viewer.js'
+import { withRetries } from '../db/connection/retry.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { unavailableFor } from '../db/unavailable.js'
+import { ResourceNotFound, VersionGone } from '../errors.js'
+import { type ResourceTypes, type Updated, update, type VersionedResource } from './engine.js'
+import { firstVersion, isKeyTaken } from './idempotency.js'
+import { readPast, readResource } from './read.js'
+
+/** What an update is answered with. */
+export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
+  /** Null where the same request was answered before: then the answer is that of the version which it made. */
+  decision: T['Decision'] | null
+}
+
+/**
+ * Updates a resource as `update` does, or answers what the same request, told by its `Idempotency-Key`, was answered before.
+ * The rights are those of now. Throws what `update` throws, and `InvalidRequest` where another request had the key.
+ */
+export async function updateOnce<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  prefetched: T['State'] | null,
+): Promise<Answered<T>> {
+  const { key, caller, dryRun } = request
+  if (prefetched === null) throw new ResourceNotFound(resource.kind)
+  if (key.idempotency_key !== null && !dryRun) {
+    resource.requireRights(prefetched, caller)
+    const before = await answerBefore(database, resource, request)
+    if (before !== undefined) return before
+  }
+  try {
+    return await update(database, resource, request, prefetched)
+  } catch (error) {
+    // Whoever took the key has stored its audit row.
+    const meanwhile = isKeyTaken(error) ? await answerBefore(database, resource, request) : undefined
+    if (meanwhile === undefined) throw error
+    return meanwhile
+  }
+}
+
+/** The answer that the request with this key had, made anew from the version that it stored; undefined where there is none. */
+async function answerBefore<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+): Promise<Answered<T> | undefined> {
+  try {
+    const version = await withRetries(() => firstVersion(database.db, request.key))
+    if (version === undefined) return undefined
+    const caller = await request.callerNow(database.db)
+    const stored = await resource.read(database.db, request.id, viewerParameters(caller))
+    if (stored === undefined) throw new ResourceNotFound(resource.kind)
+    resource.requireRights(stored, caller)
+    const shown = await contentOf(database, resource, { ...request, caller }, version, stored)
+    return { ...shown, version, decision: null, overwritten: [], merged: false }
+  } catch (error) {
+    throw unavailableFor(error) ?? error
+  }
+}
+
+/** The snapshot of a version; where it is no longer kept, that of `stored`, which is the present state, and a note. */
+async function contentOf<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  version: number,
+  stored: T['State'],
+): Promise<{ snapshot: string | null; notes: string[] }> {
+  if (request.minimal) return { snapshot: null, notes: [] }
+  try {
+    const { snapshot } = await readPast(database, resource, request.id, { version }, request)
+    return { snapshot, notes: [] }
+  } catch (error) {
+    if (!(error instanceof VersionGone)) throw error
+    const { snapshot } = await readResource(database, resource, stored, request)
+    return { snapshot, notes: [`the content of version ${version} is no longer kept: the body is the present state`] }
+  }
+}
