@@ -1,9 +1,16 @@
-import { Type } from '@sinclair/typebox'
-import type { FastifyReply } from 'fastify'
+import { type TSchema, Type } from '@sinclair/typebox'
+import type { FastifyInstance } from 'fastify'
+import type { Caller } from '../auth/caller.js'
+import type { ResourceKind } from '../db/tables.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { HTTPValidationError } from '../schema/faults.js'
 import { queryInteger, queryText } from '../schema/parameters.js'
-import { INT4_MAX } from '../schema/vocabulary.js'
-import { contentTag, type Precondition } from '../updates/tag.js'
+import { INT4_MAX, reference } from '../schema/vocabulary.js'
+import { contentTag } from '../updates/tag.js'
 import { answerTagged } from './answer.js'
+import { errorResponses, pageHeaders } from './openapi.js'
+import { IfNoneMatch } from './parameters.js'
+import type { SchemaTypes } from './validation.js'
 
 /** Records of one page, at most, and where nobody says how many. */
 export const PAGE_RECORDS_MAX = 100
@@ -13,7 +20,7 @@ const PAGE_RECORDS = 50
 const FREE_CHARACTERS = 256 * 1024
 
 /** The query of a list: by name, and a page at a time. */
-export const PageQuery = Type.Object({
+const PageQuery = Type.Object({
   name: queryText(255, 'Only those with exactly this name.'),
   limit: queryInteger(1, PAGE_RECORDS_MAX, `Records of the page; ${PAGE_RECORDS} unless it is said.`),
   after: queryInteger(0, INT4_MAX, 'Only those with a larger id: where the page before ended.'),
@@ -32,29 +39,65 @@ export interface PageRow {
   record: string
 }
 
-/**
- * Answers a page: the records as a list, and in `Link` the address of the next page if there is one. `read` reads so many rows
- * behind an id, in the order of their ids; one more than the page has is asked for.
- */
-export async function answerPage(
-  reply: FastifyReply,
-  asked: AskedPage,
-  ifNoneMatch: Precondition | undefined,
-  read: (after: number, rows: number) => Promise<PageRow[]>,
-): Promise<string | FastifyReply> {
-  const { limit = PAGE_RECORDS, after = 0 } = asked
-  const rows = await read(after, limit + 1)
-  const shown = rows.slice(0, limit)
-  const last = shown.at(-1)
-  if (rows.length > limit && last !== undefined) {
-    const query = new URLSearchParams({
-      ...(asked.name !== undefined && { name: asked.name }),
-      ...(asked.limit !== undefined && { limit: String(limit) }),
-      after: String(last.id),
-    })
-    reply.header('link', `<${reply.request.routeOptions.url}?${query}>; rel="next"`)
-  }
-  const text = `[${shown.map(row => row.record).join(',')}]`
-  if (text.length > FREE_CHARACTERS) reply.request.reserveMemory(text.length)
-  return answerTagged(reply, contentTag(text), text, ifNoneMatch)
+/** A list of resources of one kind. */
+interface List {
+  resource: ResourceKind
+  /** What a sentence calls the resources. */
+  title: 'agents' | 'tools'
+  /** The schema of one record. */
+  record: TSchema
+  /** Reads so many rows behind an id that the caller sees, in the order of their ids. */
+  read(database: ServiceDatabase, caller: Caller, asked: AskedPage, after: number, rows: number): Promise<PageRow[]>
+}
+
+/** `GET /persona` or `GET /tool`: what the caller sees of a kind, as small records, a page at a time. */
+export function registerList(app: FastifyInstance, database: ServiceDatabase, list: List): void {
+  const { resource, title, record, read } = list
+  app.withTypeProvider<SchemaTypes>().get(
+    `/${resource}`,
+    {
+      exposeHeadRoute: true,
+      config: { policy: { permission: 'basic', resource } },
+      schema: {
+        operationId: `list_${resource}s`,
+        summary: resource === 'persona' ? 'List Personas' : 'List Tools',
+        description:
+          `Lists the ${title} that the caller sees, in the order of their ids. \`Link\` with \`rel="next"\` is the next page; without ` +
+          'it this is the last. The `etag` of a record is what an update takes as `If-Match`.',
+        querystring: PageQuery,
+        headers: Type.Object({ 'if-none-match': IfNoneMatch }),
+        response: {
+          200: {
+            type: 'array',
+            items: reference(record),
+            description: `The ${title} of this page.`,
+            headers: pageHeaders,
+          },
+          304: { description: 'The page is still what the caller has.', type: 'null', headers: pageHeaders },
+          422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
+          ...errorResponses(400, 401, 403, 429, 500, 503),
+        },
+      },
+    },
+    async (request, reply) => {
+      const { query, caller, headers } = request
+      const { limit = PAGE_RECORDS, after = 0 } = query
+      const rows = await read(database, caller, query, after, limit + 1)
+      const shown = rows.slice(0, limit)
+      const last = shown.at(-1)
+      if (rows.length > limit && last !== undefined) reply.header('link', nextLink(`/${resource}`, query, last.id))
+      const text = `[${shown.map(row => row.record).join(',')}]`
+      if (text.length > FREE_CHARACTERS) request.reserveMemory(text.length)
+      return answerTagged(reply, contentTag(text), text, headers['if-none-match'])
+    },
+  )
+}
+
+function nextLink(path: string, { name, limit }: AskedPage, after: number): string {
+  const query = new URLSearchParams({
+    ...(name !== undefined && { name }),
+    ...(limit !== undefined && { limit: String(limit) }),
+    after: String(after),
+  })
+  return `<${path}?${query}>; rel="next"`
 }
