@@ -1,4 +1,4 @@
-import { appendFileSync, chmodSync, existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { appendFileSync, chmodSync, existsSync, renameSync } from 'node:fs'
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
@@ -16,6 +16,7 @@ import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
+import { readText, writeText } from './source.js'
 
 /** How many stored secrets each key seals, and what cannot be read. */
 export interface KeyStatus {
@@ -309,10 +310,10 @@ function openedDeploymentKey(ring: KeyRing, stored: Parameters<typeof openDeploy
 /** Puts a new key first in a key file of mode 0600, which is made when it is missing. Answers the new key's id. */
 export function addKeyToFile(path: string): string {
   const entry = generateKey()
-  const before = existsSync(path) ? readFileSync(path, 'utf8') : ''
+  const before = existsSync(path) ? readText(path) : ''
   if (before.trim() !== '') parseKeyRing(before)
   const draft = `${path}.${process.pid}`
-  writeFileSync(draft, `${entry}\n`, { mode: 0o600, flag: 'wx' })
+  writeText(draft, `${entry}\n`, { mode: 0o600, flag: 'wx' })
   appendFileSync(draft, before)
   chmodSync(draft, 0o600)
   renameSync(draft, path)

@@ -10,6 +10,7 @@ import { parseExact } from '../schema/exact-json.js'
 import { COLUMNS as TOOL_COLUMNS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
+import type { ToolState } from '../tool/state.js'
 import type { Actor } from '../updates/audit.js'
 import { type AsOf, readPastOf } from '../updates/past.js'
 import { inOneSnapshot } from '../updates/read.js'
@@ -91,10 +92,7 @@ async function shown(
 }
 
 async function withNames(db: Kysely<Database>, state: PersonaContent): Promise<Record<string, unknown>> {
-  const ids = [...state.users.map(share => share.id), ...(state.owner_id === null ? [] : [state.owner_id])]
-  const people =
-    ids.length === 0 ? [] : await db.selectFrom('user_account').select(['id', 'email']).where('id', 'in', ids).execute()
-  const emails = new Map(people.map(person => [person.id, person.email]))
+  const emails = await emailsOf(db, [...state.users.map(share => share.id), state.owner_id])
   const groups = await db.selectFrom('user_group').select(['id', 'name']).execute()
   const names = new Map(groups.map(group => [group.id, group.name]))
   const { owner_id, ...content } = contentOf(state)
@@ -106,21 +104,27 @@ async function withNames(db: Kysely<Database>, state: PersonaContent): Promise<R
   }
 }
 
+async function emailsOf(db: Kysely<Database>, ids: readonly (string | null)[]): Promise<ReadonlyMap<unknown, string>> {
+  const { rows } = await sql<{ id: string; email: string }>`
+    select id, email from user_account where id = any(${ids}::uuid[])`.execute(db)
+  return new Map(rows.map(({ id, email }) => [id, email]))
+}
+
 /** Whom an agent is shared with, by email and by group name or id. */
 export interface Shares {
   users: readonly string[]
   groups: readonly string[]
 }
 
-/** Shares an agent at a level, or takes the shares away (`level` null): one new version. Throws `Refusal`. */
+/** Shares an agent at a level, or takes the shares away (`level` null): one new version; a plan stores none. Throws `Refusal`. */
 export async function shareAgent(
   database: Pick<ServiceDatabase, 'db'>,
   id: number,
   shares: Shares,
   level: ShareLevel | null,
-  actor: Actor = operatorActor(),
+  { plan = false, actor = operatorActor() }: { plan?: boolean; actor?: Actor } = {},
 ): Promise<{ version: number; changed: boolean }> {
-  return await inTransaction(database, { rollback: false }, async trx => {
+  return await inTransaction(database, { rollback: plan }, async trx => {
     const users: string[] = []
     const groups: number[] = []
     for (const email of shares.users) users.push(await userId(trx, email))
@@ -195,6 +199,7 @@ export async function showTool(
     if (state === undefined) throw new Refusal(`there is no tool ${id}`)
     const past = asOf && (await readPastOf(trx, 'tool', id, asOf))
     const { definition: hash = state.definition_hash, custom_headers, ...columns } = past?.values ?? {}
+    const { user_id: owner }: Pick<ToolState, 'user_id'> = { ...state, ...columns }
     const text = (await definitionTexts(trx, [hash])).get(String(hash))
     if (hash !== null && text === undefined) throw new Refusal('the definition of that version is no longer kept')
     return {
@@ -204,6 +209,7 @@ export async function showTool(
       ...Object.fromEntries(TOOL_COLUMNS.map(([name]) => [name, state[name]])),
       ...columns,
       custom_headers: custom_headers ?? shownHeaders(state.headers),
+      owner: owner && (await emailsOf(trx, [owner])).get(owner),
       agents: await agentsWithTool(trx, id),
       definition: text === undefined ? null : parseExact(text),
     }

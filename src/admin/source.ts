@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, type WriteFileOptions, writeFileSync } from 'node:fs'
 import {
   type Document,
   isCollection,
@@ -27,14 +27,29 @@ export interface Source {
  * Reads a file of JSON or YAML; `-` is standard input. Throws `Refusal` when it cannot be read or is neither.
  */
 export function readSource(path: string): Source {
-  let text: string
+  return parseSource(readText(path))
+}
+
+/** The text of a file; `-` is standard input. Throws `Refusal` when it cannot be read. */
+export function readText(path: string): string {
   try {
-    text = readFileSync(path === '-' ? 0 : path, 'utf8')
+    return readFileSync(path === '-' ? 0 : path, 'utf8')
   } catch (error) {
-    const reason = error instanceof Error && 'code' in error ? String(error.code) : String(error)
-    throw new Refusal(`${path === '-' ? 'standard input' : path} cannot be read (${reason})`)
+    throw new Refusal(`${path === '-' ? 'standard input' : path} cannot be read (${reasonOf(error)})`)
   }
-  return parseSource(text)
+}
+
+/** Writes a text to a file as it is. Throws `Refusal` when that cannot be. */
+export function writeText(path: string, text: string, options?: WriteFileOptions): void {
+  try {
+    writeFileSync(path, text, options)
+  } catch (error) {
+    throw new Refusal(`${path} cannot be written (${reasonOf(error)})`)
+  }
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : String(error)
 }
 
 /**

@@ -68,10 +68,7 @@ export function tableLines(
   wholeColumns: readonly number[] = [],
 ): Piece[][] {
   const cells = rows.map(row => row.map(cellOf))
-  const widths: number[] = []
-  for (const row of cells) {
-    for (const [index, cell] of row.entries()) widths[index] = Math.max(widths[index] ?? 0, shownWidth(cell.text))
-  }
+  const widths = widthsOf(cells)
   if (width !== undefined) fit(widths, width, new Set(wholeColumns))
   return cells.map(row => {
     const last = row.findLastIndex(cell => cell.text !== '')
@@ -81,6 +78,31 @@ export function tableLines(
       return [cell.colour === undefined ? text : { text, colour: cell.colour }, space]
     })
   })
+}
+
+/** How many columns, from the left, fit into `width` when each is cut as far as it may be; at least one. */
+export function columnsThatFit(
+  rows: readonly (readonly Cell[])[],
+  width: number,
+  wholeColumns: readonly number[] = [],
+): number {
+  const least = widthsOf(rows.map(row => row.map(cellOf))).map((one, index) =>
+    wholeColumns.includes(index) ? one : Math.min(one, LEAST_WIDTH),
+  )
+  let sum = -GAP.length
+  const first = least.findIndex(one => {
+    sum += GAP.length + one
+    return sum > width
+  })
+  return first === -1 ? least.length : Math.max(first, 1)
+}
+
+function widthsOf(rows: readonly (readonly { text: string }[])[]): number[] {
+  const widths: number[] = []
+  for (const row of rows) {
+    for (const [index, cell] of row.entries()) widths[index] = Math.max(widths[index] ?? 0, shownWidth(cell.text))
+  }
+  return widths
 }
 
 function cellOf(cell: Cell): { text: string; colour?: Coloured['colour'] } {

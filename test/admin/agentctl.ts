@@ -21,6 +21,8 @@ export interface CommandLine {
   env?: Record<string, string>
   /** What stands on its standard input. */
   input?: string
+  /** How wide the terminal is; absent where there is none. */
+  columns?: number
 }
 
 /** Runs a command line in this process, or, with something on its standard input, in one of its own. */
@@ -33,7 +35,12 @@ export async function agentctl(line: CommandLine): Promise<Answer> {
   const remark = (text: string) => {
     answer.stderr += `${text}\n`
   }
-  answer.status = await run(line.args, environmentOf(line), { print, remark, colours: false })
+  answer.status = await run(line.args, environmentOf(line), {
+    print,
+    remark,
+    colours: false,
+    ...(line.columns !== undefined && { columns: line.columns }),
+  })
   return answer
 }
 

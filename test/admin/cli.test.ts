@@ -121,6 +121,40 @@ t.test('token create prints id, token and expiry as JSON; the token works until 
   t.equal((await agentctl(['token', 'create', '--for', 'nobody@example.com'])).status, 1)
 })
 
+t.test('a mistyped option is told before a missing one', async t => {
+  t.match((await agentctl(['token', 'create', '--fo', 'alice@example.com'])).stderr, 'Did you mean --for?')
+  t.match((await agentctl(['token', 'create'])).stderr, 'token create --for <EMAIL> [options]')
+})
+
+t.test('every command that changes something answers JSON when asked', async t => {
+  const json = async (...args: string[]) => JSON.parse((await agentctl([...args, '--json'])).stdout)
+  const email = 'erin@example.com'
+  t.match(await json('user', 'create', email), { email })
+  t.same(await json('user', 'grant', email, 'admin'), { email, permission: 'admin', granted: true })
+  t.same(await json('user', 'revoke', email, 'admin'), { email, permission: 'admin', granted: false })
+  t.same(await json('user', 'deactivate', email), { email, active: false })
+  t.match(await json('group', 'create', 'Early shift'), { name: 'Early shift' })
+  t.same(await json('group', 'member', 'add', 'Early shift', email), { group: 'Early shift', email, done: 'added' })
+  const { id } = await json('token', 'create', '--for', email)
+  t.same(await json('token', 'revoke', String(id)), { id, revoked: true })
+  t.match(await json('keys', 'generate'), { key: /./ })
+  const without = COMMANDS.filter(({ options }) => !('json' in options)).map(({ name }) => name)
+  t.same(without, ['schema', 'audit checkpoint', 'audit prove', 'completion'], 'these print what has a form of its own')
+})
+
+t.test('a file that cannot be written is refused with the reason', async t => {
+  for (const args of [
+    ['export', '/nonexistent/x'],
+    ['audit', 'keygen', 'x', '--file', '/nonexistent/x'],
+    ['keys', 'generate', '--file', '/nonexistent/x'],
+    ['validate', file('fine.yaml', GOOD), '--complete', '-o', '/nonexistent/x'],
+  ]) {
+    const { status, stderr } = await agentctl(args)
+    t.equal(status, 1, args.join(' '))
+    t.match(stderr, /\/nonexistent\/x(\.\d+)? cannot be written \(ENOENT\)$/m)
+  }
+})
+
 t.test('people: made, granted, listed, shut out', async t => {
   t.equal((await agentctl(['user', 'create', 'dora@example.com'])).status, 0)
   t.equal((await agentctl(['user', 'create', 'DORA@example.com'])).status, 1)
@@ -140,6 +174,9 @@ t.test('people: made, granted, listed, shut out', async t => {
 })
 
 t.test('an agent is shared and unshared, each a version of its own', async t => {
+  const planned = await agentctl(['agent', 'share', '1', '--user', 'bob@example.com', '--plan'])
+  t.equal(planned.status, 2)
+  t.match(planned.stdout, 'agent 1 would be version 2')
   t.match(
     (await agentctl(['agent', 'share', '1', '--user', 'bob@example.com', '--group', 'Sales', '--level', 'editor']))
       .stdout,

@@ -49,6 +49,9 @@ t.test('the sample organisation comes beside what init and agent create made', a
   t.equal((await agentctl({ url, args: ['init', 'alice@example.com'] })).status, 0)
   const owned = ['agent', 'create', 'Support', '--owner', 'alice@example.com']
   t.equal((await agentctl({ url, args: owned })).status, 0)
+  const planned = await agentctl({ url, args: ['apply', sample, '--plan'] })
+  t.match(planned.stdout, /^ {4}members: \[\{"user_id":"manager@example.com","is_manager":true\}/m)
+  t.match(planned.stdout, /^ {4}tool_ids: \["weather"\]$/m)
   const applied = await agentctl({ url, args: ['apply', sample, '--json'] })
   t.equal(applied.status, 0, applied.stdout)
   t.match(JSON.parse(applied.stdout).counts, { changed: 0, removed: 0 })

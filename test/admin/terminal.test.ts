@@ -1,4 +1,5 @@
 import t from 'tap'
+import { COMMANDS } from '../../src/admin/commands/run.js'
 import { harmless, jsonText, shownWidth, tableLines } from '../../src/admin/terminal.js'
 import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from './agentctl.js'
@@ -62,4 +63,23 @@ t.test('a table fits the terminal: long columns are cut, ids never, and colours 
   t.equal(new Set(lines.slice(1, 3).map(line => shownWidth(line.replace(/(MISSING|ok)$/, '')))).size, 1)
   t.match(lines[1], '…')
   t.match(tableLines(rows).join(), '旅行案内'.repeat(20))
+})
+
+t.test('every list fits 80 columns; what is left out for that is said', async t => {
+  t.equal((await agentctl('user', 'create', 'somebody-with-a-long-name@departments.example.com')).status, 0)
+  t.equal(
+    (await agentctl('token', 'create', '--for', 'alice@example.com', '--agent', '8', '--scope', 'basic')).status,
+    0,
+  )
+  const lists = COMMANDS.filter(({ options }) => 'limit' in options).map(({ name }) => name)
+  t.ok(lists.length >= 8)
+  for (const name of [...lists, 'status']) {
+    const place = name === 'history' ? ['agent', '8'] : []
+    const { stdout } = await agentctlOf({ url, args: [...name.split(' '), ...place], columns: 80 })
+    const wide = stdout.split('\n').filter(line => shownWidth(line) > 80)
+    t.same(name === 'status' ? wide.filter(line => !line.startsWith('database')) : wide, [], name)
+  }
+  const { stderr } = await agentctlOf({ url, args: ['audit', 'list'], columns: 80 })
+  t.match(stderr, 'not shown for lack of room: TOKEN, FROM, COMMAND; --output csv and json have them')
+  t.equal((await agentctlOf({ url, args: ['audit', 'list'], columns: 300 })).stderr, '')
 })

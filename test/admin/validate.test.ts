@@ -51,7 +51,7 @@ t.test('--complete -o: YAML keeps its comments, order and style; the text is wha
   )
   t.equal(status, 0)
   t.match(stderr, `wrote ${out}`)
-  t.match(stdout, /operation_id_added[\s\S]*4 edits, 1 operations left out/)
+  t.match(stdout, /operation_id_added[\s\S]*4 edits, 1 operation left out/)
   const text = readFileSync(out, 'utf8')
   t.equal(
     text,

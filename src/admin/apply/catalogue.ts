@@ -192,10 +192,10 @@ export function reserveInDatabase(db: Kysely<Database>): Reserve {
   }
 }
 
-/** Ids for a plan, which makes nothing: below zero, so that no row has them. */
+/** Ids for a plan, which makes nothing: the lowest there are, so that no row has them, and hardly any other number is one. */
 export function reserveForPlan(): Reserve {
-  let last = 0
-  return async (_, found) => found.filter(({ id }) => id === undefined).map(() => --last)
+  let next = -2_147_483_648
+  return async (_, found) => found.filter(({ id }) => id === undefined).map(() => next++)
 }
 
 /** A sequence only ever moves forward: an id once given is never given again. */

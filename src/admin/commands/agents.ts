@@ -24,6 +24,7 @@ import { applyEntry, shortened } from './organisation.js'
 const SHARE_OPTIONS = {
   user: { type: 'string', multiple: true, value: 'EMAIL', description: 'A user; may be repeated.' },
   group: { type: 'string', multiple: true, value: 'GROUP', description: 'A group by name or id; may be repeated.' },
+  plan: { type: 'boolean', description: 'Only try it. Exit status 2 where something would change.' },
 } as const
 
 export const agentCommands: Command[] = [
@@ -132,7 +133,6 @@ async function showCommand(call: Call): Promise<undefined> {
   const asOf = asOfOption(call)
   const database = await call.database()
   showRecord(call, await showAgent(database, await resourceId(database.db, 'persona', call.argument(0)), asOf))
-  return undefined
 }
 
 async function checkCommand(call: Call): Promise<number | undefined> {
@@ -152,8 +152,7 @@ async function checkCommand(call: Call): Promise<number | undefined> {
   const isRefused =
     report.tools.some(tool => tool.refused !== undefined) ||
     report.warnings.some(each => each.type === 'agent_functions_refused')
-  if (call.json) call.printJson(report)
-  else printReport(call, report)
+  call.answer(report, () => printReport(call, report))
   return isRefused ? EXIT.refused : EXIT.ok
 }
 
@@ -206,16 +205,17 @@ function idOrName(text: string): number | string {
   return /^\d{1,10}$/.test(text) ? Number(text) : text
 }
 
-async function share(call: Call, level: ShareLevel | null): Promise<undefined> {
+async function share(call: Call, level: ShareLevel | null): Promise<number> {
   const shares = { users: call.texts('user'), groups: call.texts('group') }
   if (shares.users.length + shares.groups.length === 0)
     throw new UsageError('name somebody: --user EMAIL or --group GROUP')
   const database = await call.database()
   const id = await resourceId(database.db, 'persona', call.argument(0))
-  const { version, changed } = await shareAgent(database, id, shares, level, call.actor)
-  if (call.json) call.printJson({ id, version, changed })
-  else call.print(changed ? `agent ${id} is now version ${version}` : `nothing to change, version ${version}`)
-  return undefined
+  const plan = call.flag('plan')
+  const { version, changed } = await shareAgent(database, id, shares, level, { plan, actor: call.actor })
+  const done = `agent ${id} ${plan ? 'would be' : 'is now'} version ${version}`
+  call.answer({ id, version, changed }, changed ? done : `nothing to change, version ${version}`)
+  return plan && changed ? EXIT.planned : EXIT.ok
 }
 
 async function deleteCommand(call: Call): Promise<number | undefined> {
@@ -228,21 +228,19 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
 }
 
 /** A record for people: one field a line, texts of several lines below their name. */
-export function showRecord(call: Call, record: Record<string, unknown>): void {
-  if (call.json) {
-    call.printJson(record)
-    return
-  }
-  for (const [field, value] of Object.entries(record)) {
-    const text =
-      typeof value === 'string'
-        ? value
-        : isJsonObject(value)
-          ? stringifyExact(value, 2)
-          : shortened(value, Number.POSITIVE_INFINITY)
-    if (text.includes('\n')) {
-      call.print(`${field}:`)
-      call.printIndented(text)
-    } else call.print(`${field}: ${text}`)
-  }
+export function showRecord(call: Call, record: Record<string, unknown>): undefined {
+  call.answer(record, () => {
+    for (const [field, value] of Object.entries(record)) {
+      const text =
+        typeof value === 'string'
+          ? value
+          : isJsonObject(value)
+            ? stringifyExact(value, 2)
+            : shortened(value, Number.POSITIVE_INFINITY)
+      if (text.includes('\n')) {
+        call.print(`${field}:`)
+        call.printIndented(text)
+      } else call.print(`${field}: ${text}`)
+    }
+  })
 }

@@ -10,10 +10,10 @@ export async function deleteAsked(
   plan: { goes: object; lines: readonly string[] },
   remove: () => Promise<unknown>,
   words = { ask: 'Delete', done: 'deleted' },
-): Promise<number | undefined> {
+): Promise<number> {
   if (!call.json) for (const line of plan.lines) call.print(line)
   if (call.flag('plan')) {
-    if (call.json) call.printJson(plan.goes)
+    call.answer(plan.goes, () => undefined)
     return EXIT.planned
   }
   if (!(await call.confirmed(`${words.ask} ${what}?`))) {
@@ -21,7 +21,6 @@ export async function deleteAsked(
     return EXIT.refused
   }
   await remove()
-  if (call.json) call.printJson(plan.goes)
-  else call.print(`${words.done} ${what}`)
-  return undefined
+  call.answer(plan.goes, `${words.done} ${what}`)
+  return EXIT.ok
 }

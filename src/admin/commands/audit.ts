@@ -1,4 +1,3 @@
-import { readFileSync, writeFileSync } from 'node:fs'
 import type { ResourceKind } from '../../db/tables.js'
 import { ACCESS_KINDS } from '../../updates/access-events.js'
 import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
@@ -9,6 +8,7 @@ import { counted } from '../counts.js'
 import type { Selection } from '../listing.js'
 import { Refusal } from '../refusal.js'
 import { resourceId } from '../resources.js'
+import { readText, writeText } from '../source.js'
 import { type Call, type Command, dateOf, EXIT, JSON_OPTION, UsageError, wholeNumber } from './command.js'
 import { listCommand } from './list.js'
 
@@ -36,7 +36,6 @@ export const auditCommands: Command[] = [
       {
         field: 'subject',
         title: 'WHAT',
-        whole: true,
         show: row => (row.subject ? `${row.kind}:${row.subject}` : row.kind),
       },
       { field: 'number', title: 'VERSION' },
@@ -113,13 +112,11 @@ export const auditCommands: Command[] = [
     run: async call => {
       const { signer, verifier } = generateSigningKey(call.argument(0))
       const file = call.text('file')
-      if (file !== undefined) writeFileSync(file, `${signer}\n`, { mode: 0o600, flag: 'wx' })
-      if (call.json) call.printJson({ ...(file === undefined && { private_key: signer }), public_key: verifier })
-      else {
+      if (file !== undefined) writeText(file, `${signer}\n`, { mode: 0o600, flag: 'wx' })
+      call.answer({ ...(file === undefined && { private_key: signer }), public_key: verifier }, () => {
         call.print(file === undefined ? signer : `the private key is in ${file}`)
         call.print(verifier)
-      }
-      return undefined
+      })
     },
   },
   {
@@ -133,10 +130,9 @@ export const auditCommands: Command[] = [
       const out = call.text('out')
       if (out === undefined) call.printExact(note.trimEnd())
       else {
-        writeFileSync(out, note)
+        writeText(out, note)
         call.print(`${out}: ${size} audit rows and events`)
       }
-      return undefined
     },
   },
   {
@@ -181,7 +177,7 @@ async function auditRows(call: Call, selection: Selection) {
 
 async function verifyCommand(call: Call): Promise<number | undefined> {
   const [expected, file] = [call.text('expect-head'), call.text('checkpoint')]
-  const checkpoint = file === undefined ? undefined : readNote(textOf(file), publicKeyOf(call))
+  const checkpoint = file === undefined ? undefined : readNote(readText(file), publicKeyOf(call))
   const only = await resourceOf(call)
   const result = await verifyAudit((await call.database()).db, {
     ...(only && { only }),
@@ -189,8 +185,7 @@ async function verifyCommand(call: Call): Promise<number | undefined> {
     progress: rows => call.progress.at('recomputing the audit trail', rows, undefined, 'rows'),
   })
   const headDiffers = expected !== undefined && expected.toLowerCase() !== result.head
-  if (call.json) call.printJson({ ...result, ...(expected !== undefined && { head_as_expected: !headDiffers }) })
-  else {
+  call.answer({ ...result, ...(expected !== undefined && { head_as_expected: !headDiffers }) }, () => {
     for (const { kind, subject, number, problem, msg } of result.findings) {
       const place = `${kind === 'persona' ? 'agent' : kind}${subject === '' ? '' : `:${subject}`}`
       call.print({ text: problem, colour: 'red' }, `  ${place} ${number}: ${msg}`)
@@ -201,7 +196,7 @@ async function verifyCommand(call: Call): Promise<number | undefined> {
     )
     if (checkpoint) call.print(`compared with the checkpoint of ${checkpoint.size} leaves`)
     call.print(`head ${result.head}`)
-  }
+  })
   return result.findings.length > 0 || headDiffers ? EXIT.refused : EXIT.ok
 }
 
@@ -212,13 +207,12 @@ async function proveCommand(call: Call): Promise<undefined> {
   const checkpoint =
     file === undefined
       ? { note: (await makeCheckpoint(db, signingKeyOf(call))).note, verifier: signingKeyOf(call).verifier }
-      : { note: textOf(file), verifier: publicKeyOf(call) }
+      : { note: readText(file), verifier: publicKeyOf(call) }
   call.progress.at('reading the tree')
-  const proof = `${JSON.stringify(await proveChange(db, change, checkpoint), null, 2)}`
+  const proof = JSON.stringify(await proveChange(db, change, checkpoint), null, 2)
   const out = call.text('out')
   if (out === undefined) call.printExact(proof)
-  else writeFileSync(out, `${proof}\n`)
-  return undefined
+  else writeText(out, `${proof}\n`)
 }
 
 async function changeOf(call: Call): Promise<ProvedChange> {
@@ -247,13 +241,4 @@ function signingKeyOf(call: Call): SigningKey {
 
 function publicKeyOf(call: Call): string {
   return call.text('public-key') ?? signingKeyOf(call).verifier
-}
-
-/** The text of a file. Throws `Refusal`. */
-function textOf(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (error) {
-    throw new Refusal(`${file} cannot be read: ${(error as Error).message.split(', ', 1)[0]}`) // what Node's fs throws
-  }
 }

@@ -174,6 +174,13 @@ export class Call {
     this.output.print(jsonText(value))
   }
 
+  /** What a command found or did: the value where JSON is asked for, else what people are shown. */
+  answer(value: unknown, shown: string | (() => void)): void {
+    if (this.json) this.printJson(value)
+    else if (typeof shown === 'string') this.print(shown)
+    else shown()
+  }
+
   /** A text for a program: exactly as it is, but on a terminal, where a person reads it. */
   printExact(text: string): void {
     this.output.print(this.output.columns === undefined ? text : harmlessLines(text))

@@ -19,7 +19,6 @@ export function completionCommand(commands: () => readonly Command[]): Command {
       const shell = SHELLS.find(known => known === call.argument(0))
       if (shell === undefined) throw new UsageError(`SHELL is one of ${SHELLS.join(', ')}, not ${call.argument(0)}`)
       call.printExact(scriptOf(shell, followers(commands())))
-      return undefined
     },
   }
 }

@@ -72,12 +72,8 @@ export const historyCommands: Command[] = [
       const { db } = await call.database()
       const progress = (resources: number) => call.progress.at('pruning', resources, undefined, 'agents and tools')
       const pruned = await pruneHistory(db, call.config.history, progress, call.actor)
-      if (call.json) call.printJson(pruned)
-      else {
-        const { auditRows, differences, definitions } = pruned
-        call.print(`removed ${auditRows} audit rows, ${differences} old contents, ${definitions} definitions`)
-      }
-      return undefined
+      const { auditRows, differences, definitions } = pruned
+      call.answer(pruned, `removed ${auditRows} audit rows, ${differences} old contents, ${definitions} definitions`)
     },
   },
 ]
@@ -98,10 +94,10 @@ async function diffCommand(call: Call): Promise<undefined> {
   const hashes = differences.filter(({ field }) => field === 'definition').flatMap(change => [change.from, change.to])
   const texts = await definitionTexts(db, hashes)
   const shown = differences.map(change => (change.field === 'definition' ? withTexts(change, texts) : change))
-  if (call.json) call.printJson({ kind, id, from, to, differences: shown })
-  else if (shown.length === 0) call.print('The versions have the same content.')
-  else for (const change of shown) printDifference(call, change)
-  return undefined
+  call.answer({ kind, id, from, to, differences: shown }, () => {
+    if (shown.length === 0) call.print('The versions have the same content.')
+    for (const change of shown) printDifference(call, change)
+  })
 }
 
 /** A definition is kept by its hash: what is compared is its text. */
@@ -152,8 +148,7 @@ async function rollbackCommand(call: Call): Promise<number> {
       : await rollbackTool(database, await call.vault(), id, version, options)
   const fields = changes.map(({ field }) => field)
   const changesSomething = fields.length > 0
-  if (call.json) call.printJson({ version: result.version, fields, left, planned: options.plan })
-  else {
+  call.answer({ version: result.version, fields, left }, () => {
     const section = kind === 'tool' ? 'tools' : 'agents'
     const done = changesSomething ? `set back ${fields.join(', ')}` : 'nothing to set back'
     if (options.plan && changesSomething) {
@@ -161,6 +156,6 @@ async function rollbackCommand(call: Call): Promise<number> {
     } else call.print(`${NOUN[section]} ${id} is version ${result.version}: ${done}`)
     if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
     if (left.length > 0) call.remark(`left as now: ${left.join(', ')}`)
-  }
+  })
   return options.plan && changesSomething ? EXIT.planned : EXIT.ok
 }

@@ -10,6 +10,7 @@ export const keyCommands: Command[] = [
     positionals: [],
     options: {
       file: { type: 'string', value: 'FILE', description: 'Put it first in this key file instead of printing it.' },
+      ...JSON_OPTION,
     },
     details: [
       'Put the new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, and take',
@@ -18,8 +19,11 @@ export const keyCommands: Command[] = [
     offline: true,
     run: async call => {
       const file = call.text('file')
-      call.print(file === undefined ? generateKey() : `added the key ${addKeyToFile(file)} to ${file}`)
-      return undefined
+      const key = file === undefined ? generateKey() : addKeyToFile(file)
+      call.answer(
+        file === undefined ? { key } : { added: key, file },
+        file === undefined ? key : `added the key ${key} to ${file}`,
+      )
     },
   },
   {
@@ -32,8 +36,7 @@ export const keyCommands: Command[] = [
     run: async call => {
       const ring = await call.ring()
       const status = await keyStatus((await call.database()).db, ring)
-      if (call.json) call.printJson(status)
-      else printKeys(call, status)
+      call.answer(status, () => printKeys(call, status))
       return isIncomplete(status) ? EXIT.refused : EXIT.ok
     },
   },
@@ -62,14 +65,13 @@ async function verifyCommand(call: Call): Promise<number> {
   const verification = await verifyKeys(db, ring, (done, total) =>
     call.progress.at('opening stored secrets', done, total, 'values'),
   )
-  if (call.json) call.printJson(verification)
-  else {
+  call.answer(verification, () => {
     for (const { place, key, problem } of verification.findings) {
       call.print({ text: problem, colour: 'red' }, `  ${place}, key ${key}`)
     }
     const { values, opened, findings } = verification
     call.print(`${counted(values, 'value')}, ${opened} opened, ${counted(findings.length, 'finding')}`)
-  }
+  })
   return verification.findings.length > 0 ? EXIT.refused : EXIT.ok
 }
 
@@ -102,8 +104,7 @@ async function rotateCommand(call: Call): Promise<number> {
     },
     call.actor,
   )
-  if (call.json) call.printJson(rotation)
-  else {
+  call.answer(rotation, () => {
     const deployment = rotation.deployment_key ? ', and the deployment key' : ''
     call.print(
       `${counted(rotation.values, 'value')} of ${counted(rotation.tools, 'tool')}${deployment} sealed by ${ring.currentId}`,
@@ -115,6 +116,6 @@ async function rotateCommand(call: Call): Promise<number> {
       const tools = rotation.unopened_tools.join(', ')
       call.print(`left, as a value does not open (see agentctl keys status): tools ${tools}`)
     }
-  }
+  })
   return rotation.skipped_tools.length + rotation.unopened_tools.length > 0 ? EXIT.refused : EXIT.ok
 }

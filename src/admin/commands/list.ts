@@ -1,5 +1,5 @@
 import type { Selection } from '../listing.js'
-import { type Cell, csvText } from '../terminal.js'
+import { type Cell, columnsThatFit, csvText } from '../terminal.js'
 import { type Call, type Command, type OptionSpec, UsageError, wholeNumber } from './command.js'
 
 /** A column of a list: the field of the row, and how people see it. */
@@ -76,7 +76,6 @@ export function listCommand<Row extends object>(spec: ListSpec<Row>): Command {
       printRows(call, spec, shown, enclose?.(shown))
       if (remark !== undefined) call.remark(remark)
       if (shown.length < rows.length) call.remark(`there are more than ${limit}: see --limit and --filter`)
-      return undefined
     },
   }
 }
@@ -108,7 +107,16 @@ function printRows<Row extends object>(call: Call, spec: ListSpec<Row>, rows: re
     const shown = spec.columns.filter(column => column.title !== undefined)
     const whole = shown.flatMap((column, index) => (column.whole ? [index] : []))
     const cells = rows.map(row => shown.map(column => (column.show ? column.show(row) : cellOf(row[column.field]))))
-    call.printTable([shown.map(column => column.title), ...cells], whole)
+    const titles = shown.map(column => column.title)
+    const { columns } = call.output
+    const fit = columns === undefined ? shown.length : columnsThatFit([titles, ...cells], columns, whole)
+    call.printTable(
+      [titles, ...cells].map(row => row.slice(0, fit)),
+      whole,
+    )
+    if (fit < shown.length) {
+      call.remark(`not shown for lack of room: ${titles.slice(fit).join(', ')}; --output csv and json have them`)
+    }
   }
 }
 

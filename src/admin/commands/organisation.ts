@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs'
 import { stringify } from 'yaml'
 import type { Loc } from '../../errors.js'
 import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
@@ -10,7 +9,7 @@ import { counted } from '../counts.js'
 import { NOUN, organisationSchema } from '../document.js'
 import { exportOrganisation } from '../export.js'
 import { InvalidDocument, placeText } from '../refusal.js'
-import { readSource } from '../source.js'
+import { readSource, writeText } from '../source.js'
 import { type Call, type Command, EXIT, JSON_OPTION } from './command.js'
 
 export const organisationCommands: Command[] = [
@@ -59,7 +58,6 @@ export const organisationCommands: Command[] = [
     offline: true,
     run: async call => {
       call.printJson(organisationSchema())
-      return undefined
     },
   },
 ]
@@ -76,8 +74,7 @@ async function applyCommand(call: Call): Promise<number | undefined> {
   }
   try {
     const report = await applyOrganisation(await call.database(), source.value, options)
-    if (call.json) call.printJson({ ...report, counts: countOutcomes(report) })
-    else printReport(call, report)
+    call.answer({ ...report, counts: countOutcomes(report) }, () => printReport(call, report))
     return report.planned && changesSomething(report) ? EXIT.planned : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
@@ -113,14 +110,13 @@ export async function applyEntry(
     const report = await applyOrganisation(await call.database(), { version: 1, [section]: [entry] }, options)
     const [outcome] = report.outcomes.filter(one => one.section === section && one.action !== 'only_here')
     if (outcome === undefined) return EXIT.ok
-    if (call.json)
-      call.printJson({ id: outcome.id, name: outcome.name, action: outcome.action, fields: outcome.fields })
-    else if (report.planned) printOutcome(call, outcome, true)
-    else if (outcome.action === 'unchanged') call.print(`${NOUN[section]} ${outcome.id} ${outcome.name} is so already`)
-    else {
-      const what = outcome.action === 'changed' ? `: ${outcome.fields.map(({ field }) => field).join(', ')}` : ''
-      call.print(`${outcome.action} ${NOUN[section]} ${outcome.id} ${outcome.name}${what}`)
-    }
+    const { id, name, action, fields } = outcome
+    const what = action === 'changed' ? `: ${fields.map(({ field }) => field).join(', ')}` : ''
+    call.answer({ id, name, action, fields }, () => {
+      if (report.planned) printOutcome(call, outcome, true)
+      else if (action === 'unchanged') call.print(`${NOUN[section]} ${id} ${name} is so already`)
+      else call.print(`${action} ${NOUN[section]} ${id} ${name}${what}`)
+    })
     return report.planned && outcome.action !== 'unchanged' ? EXIT.planned : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
@@ -136,20 +132,17 @@ type LineOf = (loc: Loc) => number | undefined
 /** The faults of a document with line and place, one a line. */
 function printFaults(call: Call, { faults }: InvalidDocument, lineOf: LineOf): void {
   const located = faults.map(fault => ({ line: lineOf(fault.loc), ...fault }))
-  if (call.json) {
-    call.printJson({ faults: located })
-    return
-  }
   const lines = located.some(({ line }) => line !== undefined)
-  const lineText = (line: number | undefined) => (line === undefined ? '' : `line ${line}`)
   const rows = located.map(({ line, loc, msg, type }) => [
-    ...(lines ? [lineText(line)] : []),
+    ...(lines ? [line === undefined ? '' : `line ${line}`] : []),
     placeText(loc),
     msg,
     `(${type})`,
   ])
-  call.printTable(rows, lines ? [0, 1, 2] : [0, 1])
-  call.remark(`${counted(faults.length, 'fault')}; nothing was stored`)
+  call.answer({ faults: located }, () => {
+    call.printTable(rows, lines ? [0, 1, 2] : [0, 1])
+    call.remark(`${counted(faults.length, 'fault')}; nothing was stored`)
+  })
 }
 
 const SIGN: Record<Outcome['action'], string> = {
@@ -174,12 +167,18 @@ function printReport(call: Call, report: ApplyReport): void {
   const verbose = call.flag('verbose')
   const shown = report.outcomes.filter(({ action }) => action !== 'unchanged' && (verbose || action !== 'only_here'))
   if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used  ? only in the database')
-  for (const outcome of shown) printOutcome(call, outcome, verbose || created <= CREATED_SHOWN_MAX)
+  const names = namesOfNew(report.outcomes)
+  for (const outcome of shown) printOutcome(call, outcome, verbose || created <= CREATED_SHOWN_MAX, names)
   if (!verbose) printOnlyHere(call, report)
   const counts = [`${created} created`, `${changed} changed`, `${unchanged} unchanged`]
   if (removed + kept > 0) counts.push(`${removed} removed`, `${kept} kept`)
   if (only_here > 0) counts.push(`${only_here} only in the database`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
+}
+
+/** What a plan would make has no id yet: where another row would refer to it, its name stands. */
+function namesOfNew(outcomes: readonly Outcome[]): ReadonlyMap<string, string> {
+  return new Map(outcomes.flatMap(({ id, name }) => (Number(id) < 0 ? [[String(id), name] as const] : [])))
 }
 
 /** What no entry names is counted by list: it may be nearly everything. */
@@ -196,25 +195,27 @@ export function printOutcome(
   call: Call,
   { section, id, name, action, fields, reason }: Outcome,
   withFields: boolean,
+  names: ReadonlyMap<string, string> = new Map(),
 ): void {
   const shownId = typeof id === 'number' && id < 0 ? 'new' : id
   call.print(`${SIGN[action]} ${section} ${shownId} ${name}${reason ? `: ${reason}` : ''}`)
   if (action === 'created' && !withFields) return
   for (const { field, from, to, changed_by, changed_at } of fields) {
     const by = changed_by ? `  (set by ${changed_by} at ${changed_at})` : ''
-    const after = { text: shortened(to), colour: 'green' } as const
+    const after = { text: shortened(to, 100, names), colour: 'green' } as const
     if (action === 'created') call.print(`    ${field}: `, after)
     else call.print(`    ${field}: `, { text: shortened(from), colour: 'red' }, ' -> ', after, by)
   }
 }
 
-/** A value on one line, cut where it is long. */
-export function shortened(value: unknown, characters = 100): string {
-  const text = JSON.stringify(value) ?? 'null'
+/** A value on one line, cut where it is long; `names` stand in the place of ids. */
+export function shortened(value: unknown, characters = 100, names: ReadonlyMap<string, string> = new Map()): string {
+  const named = (_: string, part: unknown) => (typeof part === 'object' ? part : (names.get(String(part)) ?? part))
+  const text = JSON.stringify(value, named) ?? 'null'
   return text.length > characters ? `${text.slice(0, characters)}...` : text
 }
 
-async function exportCommand(call: Call): Promise<number | undefined> {
+async function exportCommand(call: Call): Promise<undefined> {
   call.progress.at('reading the organisation')
   const document = await exportOrganisation((await call.database()).db)
   const text = call.json
@@ -222,6 +223,5 @@ async function exportCommand(call: Call): Promise<number | undefined> {
     : withoutMarks(stringify(document, numberReplacer, { lineWidth: 120 })).trimEnd()
   const file = call.positionals[0]
   if (file === undefined) call.printExact(text)
-  else writeFileSync(file, `${text}\n`)
-  return undefined
+  else writeText(file, `${text}\n`)
 }

@@ -48,10 +48,8 @@ export const peopleCommands: Command[] = [
         { email, kind, permissions: call.texts('permission').map(permissionOf) },
         call.actor,
       )
-      if (call.json) call.printJson({ id, email, kind })
-      else
-        call.print(withProgramName(`created ${email} (${id}); a token: agentctl token create --for ${email}`, call.env))
-      return undefined
+      const hint = withProgramName(`a token: agentctl token create --for ${email}`, call.env)
+      call.answer({ id, email, kind }, `created ${email} (${id}); ${hint}`)
     },
   },
   permissionCommand('user grant', 'Grants a permission to a user.', 'EMAIL', async (call, permission) => {
@@ -110,9 +108,7 @@ export const peopleCommands: Command[] = [
         call.texts('permission').map(permissionOf),
         call.actor,
       )
-      if (call.json) call.printJson({ id, name })
-      else call.print(`created group ${id} ${name}`)
-      return undefined
+      call.answer({ id, name }, `created group ${id} ${name}`)
     },
   },
   permissionCommand(
@@ -207,12 +203,13 @@ function permissionCommand(
     name,
     summary,
     positionals: [whom, 'PERMISSION'],
-    options: {},
+    options: JSON_OPTION,
     details: `PERMISSION is one of ${PERMISSIONS.join(', ')}; each includes the ones before.`,
     run: async call => {
-      await change(call, permissionOf(call.argument(1)))
-      call.print(`${name.endsWith('grant') ? 'granted' : 'revoked'} ${call.argument(1)}: ${call.argument(0)}`)
-      return undefined
+      const [to, permission, granted] = [call.argument(0), permissionOf(call.argument(1)), name.endsWith('grant')]
+      await change(call, permission)
+      const answer = { [whom.toLowerCase()]: to, permission, granted }
+      call.answer(answer, `${granted ? 'granted' : 'revoked'} ${permission}: ${to}`)
     },
   }
 }
@@ -222,11 +219,11 @@ function activityCommand(name: string, summary: string, active: boolean): Comman
     name,
     summary,
     positionals: ['EMAIL'],
-    options: {},
+    options: JSON_OPTION,
     run: async call => {
-      await setUserActive((await call.database()).db, call.argument(0), active, call.actor)
-      call.print(`${call.argument(0)} is ${active ? 'active' : 'inactive'}`)
-      return undefined
+      const email = call.argument(0)
+      await setUserActive((await call.database()).db, email, active, call.actor)
+      call.answer({ email, active }, `${email} is ${active ? 'active' : 'inactive'}`)
     },
   }
 }
@@ -238,11 +235,11 @@ function memberCommand(name: string, summary: string, change: (call: Call, db: D
     name,
     summary,
     positionals: ['GROUP', 'EMAIL'],
-    options: {},
+    options: JSON_OPTION,
     run: async call => {
+      const [group, email, done] = [call.argument(0), call.argument(1), name.endsWith('add') ? 'added' : 'removed']
       await change(call, (await call.database()).db)
-      call.print(`${name.endsWith('add') ? 'added' : 'removed'} ${call.argument(1)}: ${call.argument(0)}`)
-      return undefined
+      call.answer({ group, email, done }, `${done} ${email}: ${group}`)
     },
   }
 }

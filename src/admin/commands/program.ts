@@ -80,9 +80,9 @@ function parserOf(commands: readonly Command[], output: Output, found: (parsed: 
 }
 
 const AFTER = [
-  'The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the server made.',
-  'Exit status: 0 done; 1 findings or refused; 2 usage, or --plan found something to do;',
-  '69 database unreachable; 78 configuration.',
+  'The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the',
+  'server made. Exit status: 0 done; 1 findings or refused; 2 usage, or --plan found',
+  'something to do; 69 database unreachable; 78 configuration.',
 ].join('\n')
 
 function addCommand(program: Parser, command: Command, found: (parsed: Parsed) => void): void {
@@ -99,7 +99,7 @@ function addCommand(program: Parser, command: Command, found: (parsed: Parsed) =
   }
   leaf.usage(formOf(command))
   leaf.exitOverride(error => {
-    if (OTHER_FORM.has(error.code)) throw new UsageError(`the form is agentctl ${command.name} ${formOf(command)}`)
+    if (OTHER_FORM.has(error.code)) throw otherForm(command)
     throw error
   })
   const specs = command.offline ? command.options : { ...command.options, embedded: EMBEDDED }
@@ -111,15 +111,18 @@ function addCommand(program: Parser, command: Command, found: (parsed: Parsed) =
       if (Array.isArray(value)) values[name] = [...(Array.isArray(values[name]) ? values[name] : []), ...value]
       else if (value !== undefined) values[name] = value
     }
+    // Not by the parser: it would tell of the missing one before the mistyped one.
+    const isComplete = Object.entries(command.options).every(([name, { required }]) => !required || name in values)
+    if (!isComplete) throw otherForm(command)
     found({ command, positionals: leaf.args, values })
   })
 }
 
-const OTHER_FORM: ReadonlySet<string> = new Set([
-  'commander.excessArguments',
-  'commander.missingArgument',
-  'commander.missingMandatoryOptionValue',
-])
+const OTHER_FORM: ReadonlySet<string> = new Set(['commander.excessArguments', 'commander.missingArgument'])
+
+function otherForm(command: Command): UsageError {
+  return new UsageError(`the form is agentctl ${command.name} ${formOf(command)}`)
+}
 
 /** What stands behind the words of a command: `<ID> --to <VERSION> [options]`. */
 function formOf({ positionals, options }: Command): string {
@@ -144,7 +147,6 @@ function addOption(leaf: Parser, name: string, spec: OptionSpec): { name: string
     const flags = short + (spec.type === 'boolean' ? `--${word}` : `--${word} <${spec.value ?? 'TEXT'}>`)
     const option = new Option(flags, spec.description)
     if (spec.choices) option.choices(spec.choices)
-    if (spec.required) option.makeOptionMandatory()
     if (spec.multiple) {
       const one = option.parseArg
       option.argParser((value: string, before: string[] = []) => {

@@ -71,9 +71,7 @@ export const setupCommands: Command[] = [
     options: JSON_OPTION,
     offline: true,
     run: async call => {
-      if (call.json) call.printJson({ version: VERSION })
-      else call.print(VERSION)
-      return undefined
+      call.answer({ version: VERSION }, VERSION)
     },
   },
 ]
@@ -82,7 +80,6 @@ export const setupCommands: Command[] = [
 function faultsOf(call: Call): string | undefined {
   try {
     readConfig({ ...call.env })
-    return undefined
   } catch (error) {
     if (!(error instanceof InvalidConfiguration)) throw error
     return error.message
@@ -107,39 +104,38 @@ async function initCommand(call: Call): Promise<undefined> {
     await createUser(trx, { email, kind: 'person', permissions: ['admin'] }, call.actor)
     return await createToken(trx, { email }, call.actor)
   })
-  if (call.json) {
-    call.printJson({ migrations, email, ...issued })
-    return undefined
-  }
-  call.remark(`${description}: ${counted(migrations.length, 'migration')}, administrator ${email}`)
-  call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now:`)
-  call.print(issued.token)
-  call.remark('Next: npm start, then agentctl agent create NAME, or agentctl apply FILE (ops/organisation.md)')
-  return undefined
+  call.answer({ migrations, email, ...issued }, () => {
+    call.remark(`${description}: ${counted(migrations.length, 'migration')}, administrator ${email}`)
+    call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now:`)
+    call.print(issued.token)
+    call.remark('Next: npm start, then agentctl agent create NAME, or agentctl apply FILE (ops/organisation.md)')
+  })
 }
 
 function aheadOf(oldestProgram: string): NotConfigured {
   return new NotConfigured(`the schema needs at least version ${oldestProgram} of this program`)
 }
 
-async function migrateCommand(call: Call): Promise<number | undefined> {
+async function migrateCommand(call: Call): Promise<number> {
   const { database } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw aheadOf(state.oldestProgram)
   const pending = state.kind === 'behind' ? state.pending : []
   if (call.flag('plan')) {
     const steps = pending.map(name => ({ migration: name, locks: MIGRATIONS[name]?.locks ?? [] }))
-    if (call.json) call.printJson({ pending: steps })
-    else if (steps.length === 0) call.print('The schema is up to date.')
-    else call.printTable(steps.map(step => [step.migration, `locks: ${step.locks.join('; ')}`]))
+    call.answer({ pending: steps }, () => {
+      if (steps.length === 0) call.print('The schema is up to date.')
+      call.printTable(steps.map(step => [step.migration, `locks: ${step.locks.join('; ')}`]))
+    })
     return steps.length > 0 ? EXIT.planned : EXIT.ok
   }
   call.progress.at('bringing the schema up to date')
   const ran = await migrate(database.db)
-  if (call.json) call.printJson({ applied: ran })
-  else if (ran.length === 0) call.print('The schema is up to date.')
-  for (const name of call.json ? [] : ran) call.print(`applied ${name}`)
-  return undefined
+  call.answer({ applied: ran }, () => {
+    if (ran.length === 0) call.print('The schema is up to date.')
+    for (const name of ran) call.print(`applied ${name}`)
+  })
+  return EXIT.ok
 }
 
 /** The key ring, or why none is configured: everything else can be said without it. One that cannot be used is a fault. */
@@ -170,39 +166,38 @@ async function statusCommand(call: Call): Promise<undefined> {
     services: shown.map(({ url }) => url),
     recent_errors: shown.length === 0 ? null : errors,
   }
-  if (call.json) {
-    call.printJson(status)
-    return undefined
-  }
-  const { size, read_only } = status.database
-  call.print(`version   ${status.version}`)
-  call.print(`database  ${description}: ${status.server}, ${size}${read_only ? ', read only' : ''}`)
-  call.print(`schema    ${status.schema.kind}`)
-  call.print('')
-  call.printTable(Object.entries(status.counts).map(([what, count]) => [what.replaceAll('_', ' '), count]))
-  call.print('')
-  if (status.keys === null) call.print(`keys      unknown: ${ring}`)
-  else printKeys(call, status.keys)
-  call.print('')
-  call.print('recent errors')
-  if (status.recent_errors === null) {
-    const tried = services.map(({ url }) => url).join(', ')
-    call.print(`unknown: no service shows its metrics at ${tried || 'a port known here'}`)
-  } else if (status.recent_errors.length === 0) call.print('none since the service started')
-  else
-    call.printTable(status.recent_errors.map(({ last_at, reason, count }) => [last_at, reason, counted(count, 'time')]))
-  call.print('')
-  call.print('recent changes')
-  if (status.recent_changes.length === 0) call.print('none')
-  call.printTable(
-    status.recent_changes.map(({ at, resource, version, actor, fields }) => [
-      at,
-      resource,
-      `${resource.match(/^(agent|tool):/) ? 'version' : 'event'} ${version}`,
-      actor,
-      fields.join(', '),
-    ]),
-    [0, 1],
-  )
-  return undefined
+  call.answer(status, () => {
+    const { size, read_only } = status.database
+    call.print(`version   ${status.version}`)
+    call.print(`database  ${description}: ${status.server}, ${size}${read_only ? ', read only' : ''}`)
+    call.print(`schema    ${status.schema.kind}`)
+    call.print('')
+    call.printTable(Object.entries(status.counts).map(([what, count]) => [what.replaceAll('_', ' '), count]))
+    call.print('')
+    if (status.keys === null) call.print(`keys      unknown: ${ring}`)
+    else printKeys(call, status.keys)
+    call.print('')
+    call.print('recent errors')
+    if (status.recent_errors === null) {
+      const tried = services.map(({ url }) => url).join(', ')
+      call.print(`unknown: no service shows its metrics at ${tried || 'a port known here'}`)
+    } else if (status.recent_errors.length === 0) call.print('none since the service started')
+    else
+      call.printTable(
+        status.recent_errors.map(({ last_at, reason, count }) => [last_at, reason, counted(count, 'time')]),
+      )
+    call.print('')
+    call.print('recent changes')
+    if (status.recent_changes.length === 0) call.print('none')
+    call.printTable(
+      status.recent_changes.map(({ at, resource, version, actor, fields }) => [
+        at,
+        resource,
+        `${resource.match(/^(agent|tool):/) ? 'version' : 'event'} ${version}`,
+        actor,
+        fields.join(', '),
+      ]),
+      [0],
+    )
+  })
 }

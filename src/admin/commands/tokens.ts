@@ -65,12 +65,11 @@ export const tokenCommands: Command[] = [
     name: 'token revoke',
     summary: 'Revokes a token: it stops working with the next request.',
     positionals: ['ID'],
-    options: {},
+    options: JSON_OPTION,
     run: async call => {
       const id = call.id(0)
       const revoked = await revokeToken((await call.database()).db, id, call.actor)
-      call.print(revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
-      return undefined
+      call.answer({ id, revoked }, revoked ? `revoked token ${id}` : `token ${id} was revoked before`)
     },
   },
   {
@@ -89,7 +88,6 @@ export const tokenCommands: Command[] = [
       const overlap = call.text('overlap') ?? '24h'
       const overlapS = overlap === '0' ? 0 : durationS(overlap, '--overlap')
       show(call, await rotateToken((await call.database()).db, call.id(0), overlapS, call.actor))
-      return undefined
     },
   },
 ]
@@ -109,14 +107,11 @@ async function createCommand(call: Call): Promise<undefined> {
     ...(expiresInS !== undefined && { expiresInS }),
   }
   show(call, await createToken(db, request, call.actor))
-  return undefined
 }
 
 function show(call: Call, issued: IssuedToken): void {
-  if (call.json) {
-    call.printJson(issued)
-    return
-  }
-  call.print(issued.token)
-  call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now`)
+  call.answer(issued, () => {
+    call.print(issued.token)
+    call.remark(`token ${issued.id}, expires ${issued.expires_at ?? 'never'}; it is shown only now`)
+  })
 }

@@ -1,4 +1,3 @@
-import { readFileSync, writeFileSync } from 'node:fs'
 import type { Loc } from '../../errors.js'
 import { parseExact, withBigInts } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
@@ -21,7 +20,7 @@ import { editedText } from '../edited-text.js'
 import { type FileFinding, githubLines, sarifOf } from '../finding-formats.js'
 import { placeText, Refusal } from '../refusal.js'
 import { definitionUse, listTools, resourceId, showTool, toolName } from '../resources.js'
-import { parseSource, readSource, type Source } from '../source.js'
+import { parseSource, readSource, readText, type Source, writeText } from '../source.js'
 import { showRecord } from './agents.js'
 import { deleteAsked } from './asking.js'
 import {
@@ -181,16 +180,12 @@ async function showCommand(call: Call): Promise<undefined> {
   if (asOf !== undefined && call.flag('as-functions')) throw new UsageError('--as-functions excludes --at')
   const database = await call.database()
   const id = await resourceId(database.db, 'tool', call.argument(0))
-  if (!call.flag('as-functions')) {
-    showRecord(call, await showTool(database, id, asOf))
-    return undefined
-  }
+  if (!call.flag('as-functions')) return showRecord(call, await showTool(database, id, asOf))
   const { definition, header_names } = await definitionUse(database.db, id)
   if (definition === null) throw new Refusal('this tool has no definition')
   const functions = toFunctions(withBigInts(parseExact(definition)), { headerNames: header_names })
   const target = targetOf(call)
   call.printJson(target === undefined ? functions : functionsFor(functions, target))
-  return undefined
 }
 
 async function createCommand(call: Call): Promise<number | undefined> {
@@ -256,15 +251,8 @@ function titleOf(definition: unknown): string | undefined {
 }
 
 function givenHeaders(call: Call): { key: string; value: string }[] {
-  const file = call.flag('headers-stdin') ? 0 : call.text('header-file')
-  if (file === undefined) return []
-  let text: string
-  try {
-    text = readFileSync(file, 'utf8')
-  } catch {
-    throw new Refusal(`the headers cannot be read from ${file === 0 ? 'standard input' : file}`)
-  }
-  return text.split(/\r?\n/).flatMap((line, index) => {
+  const file = call.flag('headers-stdin') ? '-' : call.text('header-file')
+  return (file === undefined ? '' : readText(file)).split(/\r?\n/).flatMap((line, index) => {
     if (line.trim() === '' || line.startsWith('#')) return []
     const colon = line.indexOf(':')
     // The line itself may be a secret: it is not repeated.
@@ -387,11 +375,7 @@ function writeCompleted(call: Call, text: string): void {
     call.printExact(text.trimEnd())
     return
   }
-  try {
-    writeFileSync(file, text)
-  } catch (error) {
-    throw new Refusal(`${file} cannot be written (${error instanceof Error && 'code' in error ? error.code : error})`)
-  }
+  writeText(file, text)
   call.remark(`wrote ${file}`)
 }
 
@@ -404,7 +388,9 @@ function printEdits(call: Call, { edits, dropped }: { edits: readonly Edit[]; dr
     edits.map(({ op, path, msg, type }) => [op, placeText(path), msg, `(${type})`]),
     [0, 1, 2],
   )
-  call.print(counted(edits.length, 'edit') + countedAll(', left out ', { operation: dropped.length }))
+  call.print(
+    counted(edits.length, 'edit') + (dropped.length === 0 ? '' : `, ${counted(dropped.length, 'operation')} left out`),
+  )
 }
 
 /** `tool:7` is a tool as `audit list` names it. */
