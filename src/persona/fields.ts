@@ -341,10 +341,18 @@ export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link
 }
 
-/** A new agent before anybody says anything of it. */
+/** What the differences of a new agent start from. */
 export const BLANK_AGENT = Object.fromEntries(
   CONTENT_FIELDS.map(name => {
     const field: object = FIELDS[name]
     return [name, 'blank' in field ? field.blank : []]
   }),
 ) as unknown as Readonly<PersonaContent>
+
+/** A new agent of which nothing was said: an update takes its values, so that what is read of it can be sent back. */
+export const NEW_AGENT: Readonly<PersonaContent> = {
+  ...BLANK_AGENT,
+  num_chunks: 10,
+  system_prompt: '',
+  task_prompt: '',
+}

@@ -3,10 +3,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { appOver } from '../app.js'
 import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from './agentctl.js'
 
-const { database, url } = await worldDatabase(t)
+const { database, url, token } = await worldDatabase(t)
 const { db } = database
 const folder = mkdtempSync(join(tmpdir(), 'resources-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
@@ -42,6 +43,20 @@ t.test('an agent is made with what is named, planned first, and found by its nam
   })
   t.match((await agentctl('history', 'agent', 'Porter')).stdout, 'agentctl')
   t.match((await agentctl('agent', 'create', 'x', '--owner', 'nobody@example.com')).stdout, /owner.*not found/)
+})
+
+t.test('an agent that is made with a name alone: what view=update reads is a whole update', async t => {
+  const { call } = await appOver(t, database)
+  const admin = await token('admin@example.com')
+  const { id } = await json('agent', 'create', 'Plain', '--owner', 'alice@example.com')
+  const read = await call('GET', `/persona/${id}?view=update`, { token: admin })
+  t.equal(read.headers.link, `</persona/${id}>; rel="edit"`)
+  const body = { ...read.json(), system_prompt: 'Be brief.' }
+  const written = await call('PATCH', `/persona/${id}`, { token: admin, body })
+  t.equal(written.statusCode, 200, written.body)
+  t.equal(written.headers.warning, undefined)
+  t.match(written.json(), { system_prompt: 'Be brief.', task_prompt: '', num_chunks: 10 })
+  t.equal((await agentctl('audit', 'verify')).status, 0)
 })
 
 t.test('1: a name that several have is refused with their ids', async t => {

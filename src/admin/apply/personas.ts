@@ -6,6 +6,7 @@ import {
   BLANK_AGENT,
   COLUMNS,
   linkOf,
+  NEW_AGENT,
   type PersonaContent,
   RELATIONS,
   type Relation,
@@ -40,7 +41,7 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
   const changed: Matched[] = []
   const outcomes = matches.map((match): Outcome => {
     const before = states.get(Number(match.id))
-    const content = mergedContent(before ?? BLANK_AGENT, match, catalogue)
+    const content = mergedContent(before ?? NEW_AGENT, match, catalogue)
     const changes = changedFields(before ?? BLANK_AGENT, content)
     if (before === undefined) created.push({ id: Number(match.id), content, changes })
     else if (changes.length > 0) changed.push(match)
