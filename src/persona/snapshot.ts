@@ -37,8 +37,13 @@ function snapshotWith(ids: RelationIds, tools: RawBuilder<unknown>): RawBuilder<
     groups: ids.groups,
     document_sets: documentSets(ids.document_set_ids),
   }
+  // As jsonb the same messages are the same bytes, however they came into the row.
+  const expressions: Record<string, RawBuilder<unknown>> = {
+    ...parts,
+    starter_messages: sql`p.starter_messages::jsonb`,
+  }
   const fields = SNAPSHOT_FIELDS.map(([name]): [string, RawBuilder<unknown>] => {
-    return [name, Object.hasOwn(parts, name) ? parts[name as SnapshotPart] : sql.raw(`p.${name}`)]
+    return [name, expressions[name] ?? sql.raw(`p.${name}`)]
   })
   return jsonWithText(fields, 'tools')
 }

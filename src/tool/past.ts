@@ -3,7 +3,8 @@ import { type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import { VersionGone } from '../errors.js'
 import type { Past } from '../updates/past.js'
-import { pastToolSnapshots } from './snapshot.js'
+import { pastHeaders, pastTools } from './snapshot.js'
+import { answerColumns, type ToolRow } from './statements.js'
 
 /* Tools as they were, by themselves or in the answer of an agent. */
 
@@ -38,8 +39,8 @@ const readPastSize = statement<PastParameters, { bytes: number; gone: number | n
     where stored.id = any(${param('ids')}::integer[])`
 })
 
-/** One tool as it was, as JSON text. */
-export const readPastTool = statement<ViewerParameters & PastParameters, { snapshot: string }>('past_tool', param => {
-  const snapshots = pastToolSnapshots(sql`${param('ids')}::integer[]`, sql`${param('past')}::json`, viewerOf(param))
-  return sql`select (${snapshots} -> 0)::text as snapshot`
+/** One tool as it was; its version is that of now. */
+export const readPastTool = statement<ViewerParameters & PastParameters, ToolRow>('past_tool', param => {
+  const tools = pastTools(sql`${param('ids')}::integer[]`, sql`${param('past')}::json`, viewerOf(param))
+  return sql`select ${answerColumns(sql`d.content::text`, pastHeaders)} from ${tools}`
 })

@@ -99,7 +99,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     reserve(await pastToolBytes(executor, [past]))
     const [row] = await readPastTool.run(executor, { ...viewer, ids: [id], past: pastRecords([past]) })
     if (row === undefined) throw new Error('the statement of an earlier tool answered no row')
-    return row.snapshot
+    return snapshotText(row, row.definition)
   },
 }
 
@@ -147,7 +147,7 @@ function encoded(sealed: PlannedHeader['sealed']) {
 }
 
 /** The wire's ToolSnapshot as JSON text; the definition's own text is put in as it is stored. */
-function snapshotText(row: Positioned<ToolRow>, definition: string | null): string {
+function snapshotText(row: ToolRow & { position?: number }, definition: string | null): string {
   const { position: _, version: __, definition: ___, id, name, description, ...rest } = row
   const head = JSON.stringify({ id, name, description })
   return `${head.slice(0, -1)},"definition":${definition ?? 'null'},${JSON.stringify(rest).slice(1)}`

@@ -49,26 +49,35 @@ export function toolSnapshots(
     where t.id = any(${ids})), '') || ']'`
 }
 
-/**
- * SQL: the same as they were: `past` is JSON of what was different then, of each tool that differs by its id (`pastRecord`).
- * Who may see masks is a question of now.
- */
+/** SQL: the same as they were, byte for byte: `past` is JSON of what was different then, of each tool that differs by its id (`pastRecord`). */
 export function pastToolSnapshots(
   ids: RawBuilder<unknown>,
   past: RawBuilder<unknown>,
   viewer: Viewer,
 ): RawBuilder<unknown> {
-  const headers = sql`case when stored.manageable then coalesce(stored.past -> 'custom_headers', ${maskedHeaders}) end`
-  const fields = snapshotFields({ definition: sql`d.content`, oauth_config_name: sql`o.name`, custom_headers: headers })
-  return sql`coalesce((
-    select json_agg(${jsonObject(fields)} order by t.id)
-    from (
+  const definition = sql`d.content`
+  const fields = snapshotFields({ definition, oauth_config_name: sql`o.name`, custom_headers: pastHeaders })
+  return sql`'[' || coalesce((
+    select string_agg(${jsonObject(fields)}::text, ', ' order by t.id)
+    from ${pastTools(ids, past, viewer)}
+    left join oauth_config o on o.id = t.oauth_config_id), '') || ']'`
+}
+
+/** SQL: the tools `t` with these ids as they were, with their definitions `d`. Who may see masks is a question of now. */
+export function pastTools(ids: RawBuilder<unknown>, past: RawBuilder<unknown>, viewer: Viewer): RawBuilder<unknown> {
+  return sql`(
       select t as stored_row, ${managesTool(viewer)} as manageable, ${past} -> t.id::text as past
       from tool t where t.id = any(${ids})) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
-    left join tool_definition d on d.hash = t.definition_hash
-    left join oauth_config o on o.id = t.oauth_config_id), '[]')`
+    left join tool_definition d on d.hash = t.definition_hash`
 }
+
+/** SQL: the custom headers of one of `pastTools`. */
+export const pastHeaders: RawBuilder<unknown> = sql`case when stored.manageable then case
+  when stored.past -> 'custom_headers' is null then ${maskedHeaders}
+  else coalesce((
+    select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
+    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end`
 
 function markedSnapshot(customHeaders: RawBuilder<unknown>, cached: RawBuilder<unknown>): RawBuilder<unknown> {
   const definition = sql`${MARK} || coalesce(encode(t.definition_hash, 'hex'), '') || ${MARK} ||

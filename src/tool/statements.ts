@@ -201,7 +201,11 @@ function replaceHeaders(param: Param<WriteParameters>): RawBuilder<unknown>[] {
   ]
 }
 
-function answerColumns(definition: RawBuilder<unknown>, customHeaders: RawBuilder<unknown>): RawBuilder<unknown> {
+/** SQL: the columns of a `ToolRow` of the tool `t`. */
+export function answerColumns(
+  definition: RawBuilder<unknown>,
+  customHeaders: RawBuilder<unknown>,
+): RawBuilder<unknown> {
   const oauth_config_name = sql`(select o.name from oauth_config o where o.id = t.oauth_config_id)`
   const fields = snapshotFields({ definition, oauth_config_name, custom_headers: customHeaders })
   return sql`t.version, ${sql.join(fields.map(([name, expression]) => sql`${expression} as ${sql.raw(name)}`))}`

@@ -231,7 +231,7 @@ with input as materialized (
     'display_priority', p.display_priority,
     'is_default_persona', p.is_default_persona,
     'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages,
+    'starter_messages', p.starter_messages::jsonb,
     'llm_relevance_filter', p.llm_relevance_filter,
     'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
     select string_agg(left(json_build_object(
@@ -409,7 +409,7 @@ with input as materialized (
     'display_priority', p.display_priority,
     'is_default_persona', p.is_default_persona,
     'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages,
+    'starter_messages', p.starter_messages::jsonb,
     'llm_relevance_filter', p.llm_relevance_filter,
     'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
     select string_agg(left(json_build_object(
@@ -587,7 +587,7 @@ with input as materialized (
     'display_priority', p.display_priority,
     'is_default_persona', p.is_default_persona,
     'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages,
+    'starter_messages', p.starter_messages::jsonb,
     'llm_relevance_filter', p.llm_relevance_filter,
     'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
     select string_agg(left(json_build_object(
@@ -758,20 +758,24 @@ select left(json_build_object(
     'display_priority', p.display_priority,
     'is_default_persona', p.is_default_persona,
     'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages,
+    'starter_messages', p.starter_messages::jsonb,
     'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || coalesce((
-    select json_agg(json_build_object(
+    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
+    select string_agg(json_build_object(
     'id', t.id,
     'name', t.name,
     'description', t.description,
     'definition', d.content,
     'display_name', coalesce(t.display_name, t.name),
     'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when stored.manageable then coalesce(stored.past -> 'custom_headers', coalesce((
+    'custom_headers', case when stored.manageable then case
+  when stored.past -> 'custom_headers' is null then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]')) end,
+  from tool_header h where h.tool_id = t.id), '[]')
+  else coalesce((
+    select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
+    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end,
     'passthrough_auth', t.passthrough_auth,
     'mcp_server_id', t.mcp_server_id,
     'user_id', t.user_id,
@@ -780,7 +784,7 @@ select left(json_build_object(
     'enabled', t.enabled,
     'chat_selectable', t.chat_selectable,
     'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled) order by t.id)
+    'default_enabled', t.default_enabled)::text, ', ' order by t.id)
     from (
       select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($2::boolean or (
     cardinality($3::integer[]) > 0 and (t.user_id = $4::uuid or (
@@ -793,7 +797,7 @@ select left(json_build_object(
       from tool t where t.id = any($6::integer[])) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
     left join tool_definition d on d.hash = t.definition_hash
-    left join oauth_config o on o.id = t.oauth_config_id), '[]')
+    left join oauth_config o on o.id = t.oauth_config_id), '') || ']'
     || ', ' || substr(json_build_object(
     'labels', coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
@@ -834,28 +838,14 @@ select left(json_build_object(
     where stored.id = $12::integer;
 
 -- past_tool
-select (coalesce((
-    select json_agg(json_build_object(
-    'id', t.id,
-    'name', t.name,
-    'description', t.description,
-    'definition', d.content,
-    'display_name', coalesce(t.display_name, t.name),
-    'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when stored.manageable then coalesce(stored.past -> 'custom_headers', coalesce((
+select t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, case when stored.manageable then case
+  when stored.past -> 'custom_headers' is null then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]')) end,
-    'passthrough_auth', t.passthrough_auth,
-    'mcp_server_id', t.mcp_server_id,
-    'user_id', t.user_id,
-    'oauth_config_id', t.oauth_config_id,
-    'oauth_config_name', o.name,
-    'enabled', t.enabled,
-    'chat_selectable', t.chat_selectable,
-    'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled) order by t.id)
-    from (
+  from tool_header h where h.tool_id = t.id), '[]')
+  else coalesce((
+    select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
+    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled from (
       select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
     cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or (
       not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
@@ -866,8 +856,7 @@ select (coalesce((
       join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $3::uuid))))))) as manageable, $4::json -> t.id::text as past
       from tool t where t.id = any($5::integer[])) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
-    left join tool_definition d on d.hash = t.definition_hash
-    left join oauth_config o on o.id = t.oauth_config_id), '[]') -> 0)::text as snapshot;
+    left join tool_definition d on d.hash = t.definition_hash;
 
 -- tool_lock
 select id from tool where id = $1::integer for no key update;
