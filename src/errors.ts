@@ -62,6 +62,13 @@ export class UnsupportedBody extends Refusal {
   }
 }
 
+/** The body has a media type that is not JSON's. */
+export class NotJson extends UnsupportedBody {
+  constructor() {
+    super('Send the body as JSON, with the header Content-Type: application/json.', { accept: 'application/json' })
+  }
+}
+
 /** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
 export class Forbidden extends Error {
   constructor(
@@ -103,24 +110,31 @@ export class SnapshotTooLarge extends Refusal {
   }
 }
 
+export const STALE_REASONS = ['changed', 'unknown_tag'] as const
+
 /**
- * `If-Match` names another version. `changed` is null when the changes since then are no longer kept. `appliedTag` is that of
- * the version in which the caller's own content was stored since, as when the answer to it was lost; else null.
+ * `If-Match` names another version (`changed`), or no version that the resource ever had (`unknown_tag`). `changed` is null when the
+ * changes since then are no longer kept. `appliedTag` is that of the version in which the caller's own content was stored since,
+ * as when the answer to it was lost; else null.
  */
 export class PreconditionFailed extends Error {
   constructor(
+    readonly reason: (typeof STALE_REASONS)[number],
     readonly currentTag: string,
     readonly changed: FieldChange[] | null,
     readonly appliedTag: string | null,
     /** Where a merge was asked for: the fields that both sides changed; null where the history does not reach back so far. */
     readonly merge?: { conflicts: string[] | null } | undefined,
   ) {
-    super(`${STALE[appliedTag === null ? 'changed' : 'applied']}${merge === undefined ? '' : ` ${notMerged(merge)}`}`)
+    const merges = merge !== undefined && reason === 'changed'
+    super(`${STALE[appliedTag === null ? reason : 'applied']}${merges ? ` ${notMerged(merge)}` : ''}`)
   }
 }
 
 const STALE = {
   changed: 'The stored state is not the one that If-Match names. Read the current state and apply the change to it.',
+  unknown_tag:
+    'If-Match names no state that this agent or tool ever had; a weak tag (W/) never matches. Read it and send the ETag of the answer.',
   applied: 'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.',
 }
 

@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream'
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
@@ -83,7 +84,9 @@ export function answerTagged(
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
     countBytes(reply.request, text.length) // it was made as if it were sent
-    return reply.code(304).send() // nothing: an empty text would have a type and a length of its own
+    // Nothing: an empty text would have a type and a length of its own. To HEAD even nothing would have one, which is not that of
+    // the 200 (RFC 9110, section 8.6); of a stream none is said.
+    return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type('application/json')
   return text

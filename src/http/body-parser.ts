@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { type Fault, UnsupportedBody } from '../errors.js'
+import { type Fault, NotJson, UnsupportedBody } from '../errors.js'
 import { fault } from '../schema/faults.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
@@ -45,7 +45,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
   app.addContentTypeParser('*', (request, stream, done) => {
     if (request.headers['content-type'] === undefined) parse(request, stream, done)
     else if (request.is404) done(null)
-    else done(new UnsupportedBody('Send the body as application/json.', { accept: 'application/json' }))
+    else done(new NotJson())
   })
 
   function parse(

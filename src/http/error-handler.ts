@@ -8,6 +8,7 @@ import {
   IdempotencyKeyInUse,
   InvalidRequest,
   NotAuthenticated,
+  NotJson,
   PreconditionFailed,
   PreconditionRequired,
   RateLimited,
@@ -19,7 +20,6 @@ import {
   VersionNotFound,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
-import { nearestName } from '../schema/nearest-name.js'
 import type { ErrorCode } from './error-codes.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
@@ -79,15 +79,12 @@ function misspeltFields(faults: readonly Fault[], request: FastifyRequest): stri
   const names = missing.map(({ loc }) => String(loc[1]))
   if (names.length === 0) return []
   const unknown = fieldsOfInvalidBody(request).filter(name => !Object.hasOwn(properties, name))
-  return unknown.slice(0, MISSPELT_FIELDS_MAX).flatMap(name => {
-    const nearest = nearestName(name, names)
-    return nearest === undefined ? [] : [misspeltFieldWarning(name, nearest)]
-  })
+  return unknown.slice(0, MISSPELT_FIELDS_MAX).flatMap(name => misspeltFieldWarning(name, names))
 }
 
 /** Sends an error in the one shape that everything but 422 has. */
 export function sendError(request: FastifyRequest, reply: FastifyReply, answer: ErrorAnswer): void {
-  request.refusal = answer.extra?.reason === undefined ? answer.code : String(answer.extra.reason)
+  request.refusal = answer.code === 'SERVICE_UNAVAILABLE' ? String(answer.extra?.reason) : answer.code
   const body = { error_code: answer.code, detail: answer.detail, request_id: request.id, ...answer.extra }
   reply
     .code(answer.status)
@@ -146,6 +143,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   }
   if (error instanceof PreconditionFailed) {
     const extra = {
+      reason: error.reason,
       current_etag: error.currentTag,
       changed: error.changed,
       applied_etag: error.appliedTag,
@@ -153,9 +151,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     }
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
   }
-  if (error instanceof UnsupportedBody) {
-    return { status: 415, code: 'UNSUPPORTED_MEDIA_TYPE', detail: error.message, headers: error.accept }
-  }
+  if (error instanceof UnsupportedBody) return unsupported(error)
   if (error instanceof PreconditionRequired) {
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
   }
@@ -169,6 +165,10 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
 function authenticationAnswer(error: NotAuthenticated): ErrorAnswer {
   const suffix = error.code === 'UNAUTHENTICATED' ? '' : `, error="invalid_token", error_description="${error.message}"`
   return { status: 401, code: error.code, detail: error.message, headers: { 'www-authenticate': `${REALM}${suffix}` } }
+}
+
+function unsupported({ message, accept }: UnsupportedBody): ErrorAnswer {
+  return { status: 415, code: 'UNSUPPORTED_MEDIA_TYPE', detail: message, headers: accept }
 }
 
 function unavailable(error: Unavailable | undefined, request: FastifyRequest): ErrorAnswer | undefined {
@@ -189,7 +189,7 @@ function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
       return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: 'The body is larger than this operation allows.' }
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return { status: 415, code: 'UNSUPPORTED_MEDIA_TYPE', detail: 'Send the body as application/json.' }
+      return unsupported(new NotJson())
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return { status: 400, code: 'BAD_REQUEST', detail: 'The body is not as long as Content-Length says.' }
     case 'FST_ERR_BAD_URL':

@@ -1,6 +1,6 @@
 import { type TObject, type TProperties, Type } from '@sinclair/typebox'
 import type { FastifyContextConfig, FastifySchema } from 'fastify'
-import { UNAVAILABLE_REASONS } from '../errors.js'
+import { STALE_REASONS, UNAVAILABLE_REASONS } from '../errors.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { reference, withReferences } from '../schema/vocabulary.js'
 import { ERROR_CODES } from './error-codes.js'
@@ -35,10 +35,14 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
     }),
   },
   412: {
+    reason: Type.String({
+      description: '`changed` since a tag that was sent, or `unknown_tag`: the agent or tool never had one of them.',
+      enum: [...STALE_REASONS],
+    }),
     current_etag: Type.String({ description: 'The tag of the stored state.' }),
     changed: Type.Unsafe<unknown>({
       type: ['array', 'null'],
-      description: 'What changed since the tag that was sent; null when that is no longer known.',
+      description: 'What changed since the tag that was sent; null when that is not, or no longer, known.',
       items: {
         type: 'object',
         required: ['field', 'by', 'at'],
@@ -59,7 +63,7 @@ const ERROR_EXTRAS: { [status in ErrorStatus]?: TProperties } = {
       Type.Unsafe<string[] | null>({
         type: ['array', 'null'],
         description:
-          'With `Prefer: merge=fields`: the fields that both sides changed; null when what changed is no longer known.',
+          'With `Prefer: merge=fields`: the fields that both sides changed; null when what changed is not, or no longer, known.',
         items: { type: 'string' },
       }),
     ),

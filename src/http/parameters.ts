@@ -60,13 +60,15 @@ export const IdempotencyKey = Type.Optional(
   ),
 )
 
-const QUOTED_KEY = /^"((?:[ !#-[\]-~]|\\["\\]){1,255})"$/
-const BARE_KEY = /^[!#-+\--:<-[\]-~]{1,255}$/
+const KEY = String.raw`(?:"((?:[ !#-[\]-~]|\\["\\]){1,255})"|[!#-+\--:<-[\]-~]{1,255})`
+const ONE_KEY = new RegExp(`^${KEY}$`)
+/** Node joins headers of one name with a comma, and to HTTP both forms are the same (RFC 9110, section 5.3). */
+const SEVERAL_KEYS = new RegExp(`^${KEY}(?:[ \t]*,[ \t]*${KEY})+$`)
 
 function parseIdempotencyKey(header: string, loc: Loc): Parsed<string> {
-  const quoted = QUOTED_KEY.exec(header)?.[1]?.replaceAll(/\\(.)/g, '$1')
-  const key = quoted ?? (BARE_KEY.test(header) ? header : undefined)
-  if (key !== undefined) return { value: key }
+  const key = ONE_KEY.exec(header)
+  if (key !== null) return { value: key[1]?.replaceAll(/\\(.)/g, '$1') ?? header }
+  if (SEVERAL_KEYS.test(header)) return { faults: [fault('parameter_repeated', loc)] }
   const msg = 'Input should be 1 to 255 printable ASCII characters in double quotes, such as "8f9c7b1e"'
   return { faults: [{ loc, msg, type: 'string_pattern_mismatch' }] }
 }
@@ -82,12 +84,20 @@ export const ReadQuery = {
         format: 'date-time',
         description: 'Answers what was stored at this time (RFC 3339; without an offset UTC).',
       },
-      (text, loc): Parsed<string> => {
-        const at = parseDateTime(text)
-        return at === undefined ? { faults: [fault('datetime_from_date_parsing', loc)] } : { value: at }
-      },
+      parseTime,
     ),
   ),
+}
+
+const ENCODE_PLUS = 'a + in an address stands for a blank: write it as %2B, or the time in UTC with Z'
+
+/** Reads a time in a query. One whose offset lost its `+` on the way is refused as every other, and says why. */
+function parseTime(text: string, loc: Loc): Parsed<string> {
+  const at = parseDateTime(text)
+  if (at !== undefined) return { value: at }
+  const refused = fault('datetime_from_date_parsing', loc)
+  const lostPlus = parseDateTime(text.replace(/ (?=\d\d:\d\d$)/, '+')) !== undefined
+  return { faults: [lostPlus ? { ...refused, msg: `${refused.msg}; ${ENCODE_PLUS}` } : refused] }
 }
 
 /** Which earlier version a query asks for; undefined where it asks for the present one. Throws `InvalidRequest` for two. */

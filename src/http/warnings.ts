@@ -1,5 +1,8 @@
+import type { TObject } from '@sinclair/typebox'
 import type { FastifyReply } from 'fastify'
 import type { Loc } from '../errors.js'
+import { declaredBeside } from '../schema/faults.js'
+import { suggestion } from '../schema/nearest-name.js'
 import type { RecentChange } from '../updates/recent.js'
 
 const WARNINGS_MAX = 5
@@ -20,13 +23,18 @@ export function addWarnings(reply: FastifyReply, texts: readonly string[]): void
   reply.header('warning', before === undefined ? header : `${before}, ${header}`)
 }
 
-/** `loc` is the field's place in the body. */
-export function unknownFieldWarning(loc: Loc): string {
-  return `unknown field ${shortened(loc.join('.'))} ignored`
+/** What is said of unknown fields at these places of a body; of the first ones also which field was meant. */
+export function unknownFieldWarnings(body: TObject, places: readonly Loc[]): string[] {
+  return places.map((loc, index) => {
+    const meant = index < WARNINGS_MAX ? suggestion(String(loc.at(-1)), declaredBeside(body, loc)) : ''
+    return `unknown field ${shortened(loc.join('.'))} ignored${meant}`
+  })
 }
 
-export function misspeltFieldWarning(name: string, nearest: string): string {
-  return `unknown field ${shortened(name)}: did you mean ${nearest}?`
+/** The same of a field where one of nearly that name is missing: nothing where none is. */
+export function misspeltFieldWarning(name: string, missing: readonly string[]): string[] {
+  const meant = suggestion(name, missing)
+  return meant === '' ? [] : [`unknown field ${shortened(name)}${meant}`]
 }
 
 export function outsideMaskWarning(name: string): string {

@@ -15,7 +15,7 @@ import {
   updateMask,
 } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
+import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { unknownWithin } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
@@ -139,6 +139,6 @@ function warningsOf(kept: string[], overwritten: RecentChange[], body: object, m
     ...kept.map(name => keptFieldWarning(name, name === 'groups')),
     ...overwritten.map(overwriteWarning),
     ...outside.map(outsideMaskWarning),
-    ...unknownWithin(PersonaUpsertRequest, body, mask).map(unknownFieldWarning),
+    ...unknownFieldWarnings(PersonaUpsertRequest, unknownWithin(PersonaUpsertRequest, body, mask)),
   ]
 }

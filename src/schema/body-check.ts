@@ -1,6 +1,15 @@
 import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
-import { type CompiledBody, compileBody, fault, faultsOfMasked, unknownWithin } from './faults.js'
+import {
+  type CompiledBody,
+  compileBody,
+  declaredBeside,
+  FAULTS_MAX,
+  fault,
+  faultsOfMasked,
+  notDeclared,
+  unknownWithin,
+} from './faults.js'
 import { exceedsDepth, type ParsedBody, tooDeep } from './json-body.js'
 import { innerSchema } from './vocabulary.js'
 
@@ -35,11 +44,16 @@ export class BodyCheck {
     if (exceedsDepth(value, this.#depthMax, ...this.#freeForm)) return { faults: [tooDeep()], standsAlone: true }
     const faults = mask === undefined ? this.#compiled.faults(value) : faultsOfMasked(this.#schema, value, mask)
     const unknown = strict ? unknownWithin(this.#schema, value, mask) : []
-    const extra = unknown.filter(loc => !isForbidden(loc)).map(loc => fault('extra_forbidden', ['body', ...loc]))
+    const extra = unknown.filter(loc => !isForbidden(loc)).map((loc, index) => this.#unknownField(loc, index))
     const found = [...faults, ...extra]
     if (forbidden.length > 0)
       return { faults: inPlace(this.#schema, [...found, ...forbidden.map(forbiddenKey)]), standsAlone: false }
     return found.length === 0 ? { value } : { faults: found, standsAlone: false }
+  }
+
+  /** Which field was meant is looked for only where the answer has room for it. */
+  #unknownField(loc: Loc, index: number): Fault {
+    return notDeclared(['body', ...loc], index < FAULTS_MAX ? declaredBeside(this.#schema, loc) : [])
   }
 }
 

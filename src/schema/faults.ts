@@ -2,6 +2,7 @@ import { Kind, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
 import type { Fault, Loc } from '../errors.js'
 import { parseDateTime } from './date-time.js'
+import { suggestion } from './nearest-name.js'
 import { SENTENCES } from './sentences.js'
 import { innerSchema, isJsonObject, isUuid, textProblem } from './vocabulary.js'
 
@@ -21,6 +22,12 @@ export const HTTPValidationError = Type.Object({ detail: Type.Array(ValidationEr
 /** A fault whose sentence follows from its type alone. */
 export function fault(type: keyof typeof SENTENCES, loc: Loc): Fault {
   return { loc, msg: SENTENCES[type], type }
+}
+
+/** The fault of a name, the last of its place, that is none of those that are declared there. */
+export function notDeclared(loc: Loc, declared: readonly string[]): Fault {
+  const type = 'extra_forbidden'
+  return { loc, msg: `${SENTENCES[type]}${suggestion(String(loc.at(-1)), declared)}`, type }
 }
 
 /** The fault of a value that is none of the words that may stand there. */
@@ -88,8 +95,26 @@ export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly st
   return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
 }
 
+/** The names that the record which holds an unknown field declares. */
+export function declaredBeside(schema: TSchema, loc: Loc): string[] {
+  const record = loc.slice(0, -1).reduce<TSchema>((outer, key) => partOf(outer, key), schema)
+  return Object.keys(bare(record).properties ?? {})
+}
+
+function partOf(schema: TSchema, key: string | number): TSchema {
+  const { items, properties } = bare(schema)
+  return typeof key === 'number' ? items : properties[key]
+}
+
+function bare(schema: TSchema): TSchema {
+  return schema[Kind] === 'Nullable' ? innerSchema(schema) : schema
+}
+
+/** More faults are not listed. */
+export const FAULTS_MAX = 100
+
 /** At most `limit` faults; where there are more, the last says how many are left out, in place of the first of them. */
-export function boundFaults(faults: readonly Fault[], limit = 100): Fault[] {
+export function boundFaults(faults: readonly Fault[], limit = FAULTS_MAX): Fault[] {
   if (faults.length <= limit) return [...faults]
   const shown = faults.slice(0, limit - 1)
   const place = faults[limit - 1]?.loc[0] ?? 'body'

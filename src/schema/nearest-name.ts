@@ -5,7 +5,7 @@ const NAME_CHARACTERS = 64
  * Of `names` the one that `written` was most likely meant to be, or undefined where none is near: at most a third of its characters
  * differ. An edit is a character too many, one too few, another one, or two that changed places (optimal string alignment).
  */
-export function nearestName(written: string, names: readonly string[]): string | undefined {
+function nearestName(written: string, names: readonly string[]): string | undefined {
   if (written.length > NAME_CHARACTERS) return undefined
   let nearest: string | undefined
   let least = Math.floor(written.length / 3) + 1
@@ -18,6 +18,12 @@ export function nearestName(written: string, names: readonly string[]): string |
     }
   }
   return nearest
+}
+
+/** `: did you mean 'x'?`, to stand behind what is said of a name that is none of these; nothing where none of them is near. */
+export function suggestion(written: string, names: readonly string[]): string {
+  const nearest = nearestName(written, names)
+  return nearest === undefined ? '' : `: did you mean '${nearest}'?`
 }
 
 function editsBetween(a: string, b: string): number {

@@ -1,7 +1,7 @@
 import { Kind, type SchemaOptions, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
-import { collectFaults, fault, notOneOf } from './faults.js'
-import { nearestName } from './nearest-name.js'
+import { collectFaults, fault, notDeclared, notOneOf } from './faults.js'
+import { suggestion } from './nearest-name.js'
 import { text as textSchema } from './vocabulary.js'
 
 /*
@@ -115,7 +115,8 @@ export type ParameterTexts = Readonly<Record<string, string | string[] | undefin
 
 /**
  * Makes the reader of all parameters of a path, a query or the headers; throws for a schema that is none of a parameter.
- * A query parameter that is not declared or repeated is `extra_forbidden`; headers that are not declared are not read.
+ * A query parameter that is not declared is `extra_forbidden`, a repeated one `parameter_repeated`; headers that are not
+ * declared are not read.
  */
 export function parameterReader(schema: TObject, place: 'path' | 'query' | 'header') {
   const declared = new Map(Object.entries(schema.properties).map(([name, property]) => [name, readOf(name, property)]))
@@ -127,8 +128,12 @@ export function parameterReader(schema: TObject, place: 'path' | 'query' | 'head
       if (text === undefined) continue
       const loc = [place, name]
       const read = declared.get(name)
-      if (read === undefined || (place === 'query' && typeof text !== 'string')) {
-        faults.push(fault('extra_forbidden', loc))
+      if (read === undefined) {
+        faults.push(notDeclared(loc, [...declared.keys()]))
+        continue
+      }
+      if (place === 'query' && typeof text !== 'string') {
+        faults.push(fault('parameter_repeated', loc))
         continue
       }
       const parsed = read(String(text), loc)
@@ -172,8 +177,7 @@ function namesIn(mask: string): Set<string> {
 
 function notAField(name: string, body: TObject, loc: Loc): Fault {
   const shown = name.length > shownNameLimit ? `${name.slice(0, shownNameLimit)}...` : name
-  const nearest = nearestName(name, Object.keys(body.properties))
-  const advice = nearest === undefined ? '' : `: did you mean '${nearest}'?`
-  const msg = `Input should be names of fields, separated by commas; '${shown}' is not a field${advice}`
+  const meant = suggestion(name, Object.keys(body.properties))
+  const msg = `Input should be names of fields, separated by commas; '${shown}' is not a field${meant}`
   return { loc, msg, type: 'enum' }
 }

@@ -7,7 +7,7 @@ import { answerUpdate } from '../http/answer.js'
 import { errorResponses, invalidResponse, updateHeaders } from '../http/openapi.js'
 import { DryRun, IdempotencyKey, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { overwriteWarning, unknownFieldWarning } from '../http/warnings.js'
+import { overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { fingerprint } from '../secrets/mask.js'
@@ -120,7 +120,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         ...own,
         ...(decision?.notes ?? []),
         ...overwritten.map(overwriteWarning),
-        ...unknown.map(unknownFieldWarning),
+        ...unknownFieldWarnings(CustomToolUpdate, unknown),
         ...notes,
       ]
       return answerUpdate(reply, {

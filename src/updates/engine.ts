@@ -304,7 +304,7 @@ export async function update<T extends ResourceTypes>(
   /** What a merge starts from; undefined where none is asked for or needed, and where the past is not known that far. */
   async function mergeBaseOf(trx: Transaction<Database>, state: T['State']): Promise<MergeBase | undefined> {
     if (!isStaleMerge(state)) return undefined
-    const since = versionInTags(request.precondition, resource.kind, state.id, state.version)
+    const since = namedVersion(state)
     return since === undefined ? undefined : await readMergeBase(trx, resource.kind, state.id, since)
   }
 
@@ -318,9 +318,14 @@ export async function update<T extends ResourceTypes>(
     const asks = Object.keys(fields).length > 0
     // A request that names no field is a read: where If-Match is required, it is how a client learns the tag.
     if (asks && precondition.kind === 'none' && preconditionRequired) return 'required'
+    if (preconditionHolds(precondition, entityTag(resource.kind, state.id, state.version))) return 'holds'
     // A retry after a lost answer finds its own change already stored: that is success, not a conflict.
-    if (changes.length === 0) return 'holds'
-    return preconditionHolds(precondition, entityTag(resource.kind, state.id, state.version)) ? 'holds' : 'failed'
+    return changes.length === 0 && namedVersion(state) !== undefined ? 'holds' : 'failed'
+  }
+
+  /** Of a failed precondition the newest version of the past that it names; undefined where the resource never had any of its tags. */
+  function namedVersion({ id, version }: T['State']): number | undefined {
+    return versionInTags(request.precondition, resource.kind, id, version)
   }
 
   async function requirePrecondition(
@@ -334,12 +339,18 @@ export async function update<T extends ResourceTypes>(
     const found = preconditionOf(state, decision, asked)
     if (found === 'required') throw new PreconditionRequired()
     if (conflicts.length === 0 && (base !== undefined || found === 'holds')) return
-    const since = versionInTags(request.precondition, resource.kind, state.id, state.version)
+    const since = namedVersion(state)
     const refused = { actorId: request.actor.id, fields: Object.keys(request.fields), changes: decision.changes }
     const { changed, applied } = await changesSince(trx, resource.kind, state.id, since, state.version, refused)
     const tagOf = (version: number) => entityTag(resource.kind, state.id, version)
     const merge = request.merges ? { conflicts: base === undefined ? null : [...conflicts] } : undefined
-    throw new PreconditionFailed(tagOf(state.version), changed, applied === null ? null : tagOf(applied), merge)
+    throw new PreconditionFailed(
+      since === undefined ? 'unknown_tag' : 'changed',
+      tagOf(state.version),
+      changed,
+      applied === null ? null : tagOf(applied),
+      merge,
+    )
   }
 
   /** What became of a write whose commit was not confirmed, and the answer if it was applied. */

@@ -75,6 +75,13 @@ t.test('HEAD answers the headers of GET; 422 for an unknown query parameter; 405
   t.equal(head.statusCode, 200)
   t.equal(head.body, '')
   t.equal(head.headers.etag, read.headers.etag)
+  t.equal(head.headers['content-length'], read.headers['content-length'])
+  const headers = { 'if-none-match': String(read.headers.etag) }
+  for (const method of ['GET', 'HEAD']) {
+    const unchanged = await call(method, PATH, { token: admin, headers })
+    t.strictSame([unchanged.statusCode, unchanged.body], [304, ''])
+    for (const name of ['content-length', 'content-type']) t.notOk(name in unchanged.headers, `${method} has ${name}`)
+  }
   t.equal((await call('GET', `${PATH}?page=1`, { token: admin })).statusCode, 422)
   const other = await call('DELETE', PATH, { token: admin })
   t.equal(other.statusCode, 405)

@@ -305,7 +305,7 @@ t.test('200 with Warning: unknown fields are named, at most five; with strict ha
     return await world.call('PATCH', '/persona/1?update_mask=name', { token: alice, body, headers })
   }
   const one = await send({ name: 'A', system_promt: 'x' })
-  t.equal(one.headers.warning, '299 - "unknown field system_promt ignored"')
+  t.equal(one.headers.warning, `299 - "unknown field system_promt ignored: did you mean 'system_prompt'?"`)
   const outside = await send({ name: 'A', system_prompt: 'x' })
   t.equal(outside.headers.warning, '299 - "field system_prompt is outside the update_mask and was ignored"')
   const many = await send({ name: 'A', a: 1, b: 2, c: 3, d: 4, e: 5, f: 6 })

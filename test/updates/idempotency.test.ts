@@ -1,10 +1,11 @@
+import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { createUser } from '../../src/admin/people.js'
 import { worldApp } from '../app.js'
 
-const { call, token, database } = await worldApp(t)
+const { app, call, token, database } = await worldApp(t)
 const alice = await token('admin@example.com')
 await database.db
   .transaction()
@@ -171,7 +172,7 @@ t.test('keys of two people are two keys', async t => {
 })
 
 t.test('422 for what is not a key, 403 for a repetition without the right', async t => {
-  for (const key of ['""', '"a', 'a b', '"a", "b"', '"a";b=1', 'ä', `"${'x'.repeat(256)}"`, '"\\x"']) {
+  for (const key of ['""', '"a', 'a b', 'a,', '"a";b=1', 'ä', `"${'x'.repeat(256)}"`, '"\\x"']) {
     const headers = { 'idempotency-key': Buffer.from(key).toString('latin1') }
     const answer = await call('PATCH', '/persona/1?update_mask=name', { token: alice, body: { name: 'n' }, headers })
     t.match(answer.json(), { detail: [{ loc: ['header', 'idempotency-key'], type: 'string_pattern_mismatch' }] }, key)
@@ -182,4 +183,25 @@ t.test('422 for what is not a key, 403 for a repetition without the right', asyn
   t.equal((await put()).headers['idempotent-replayed'], 'true')
   await sql`update user_account set permissions = '{basic}' where email = 'second@example.com'`.execute(database.db)
   t.equal((await put()).statusCode, 403)
+})
+
+t.test('422 that says so for two keys: two headers, or one with a list, which is the same to HTTP', async t => {
+  const address = await app.listen({ host: '127.0.0.1', port: 0 })
+  const faults = async (keys: string[]): Promise<unknown> => {
+    const headers = { authorization: `Bearer ${alice}`, 'idempotency-key': keys }
+    return await new Promise((resolve, reject) => {
+      const sent = request(`${address}/persona/1?update_mask=name`, { method: 'PATCH', headers }, answer => {
+        answer
+          .setEncoding('utf8')
+          .toArray()
+          .then(parts => resolve(JSON.parse(parts.join('')).detail), reject)
+      })
+      sent.on('error', reject).end('{"name":"of two keys"}')
+    })
+  }
+  const msg = 'Input should be given once, and was given more than once'
+  const told = [{ loc: ['header', 'idempotency-key'], msg, type: 'parameter_repeated' }]
+  for (const keys of [['"a"', '"b"'], ['a', 'a'], ['"a", "b"'], ['"a,b"', 'c', '"d\\""']]) {
+    t.strictSame(await faults(keys), told, keys.join(' and '))
+  }
 })

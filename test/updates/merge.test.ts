@@ -70,6 +70,24 @@ for (const place of [AGENT, TOOL]) {
     t.match(same.json(), { name: 'his', description: 'mine' })
   })
 
+  t.test(`412 for a tag that it never had, also where nothing would change: ${place.kind}`, async t => {
+    const current = await set(place, { name: 'base', description: 'base' })
+    const other = place === AGENT ? TOOL : AGENT
+    for (const tag of [
+      '"persona-2-1"',
+      await set(other, { name: 'other' }),
+      current.replace(/\d+"$/, '99999"'),
+      '"x"',
+    ]) {
+      for (const description of ['base', 'mine']) {
+        const refused = await send(place, { description }, { tag, merge: true })
+        t.equal(refused.statusCode, 412, tag)
+        t.match(refused.json(), { reason: 'unknown_tag', current_etag: current, changed: null, conflicts: null })
+        t.notMatch(refused.json().detail, /merged|known/, 'nothing was forgotten')
+      }
+    }
+  })
+
   t.test(`412 says so where what changed is no longer kept: ${place.kind}`, async t => {
     const tag = await set(place, { name: 'base', description: 'base' })
     await set(place, { name: 'his' }, bob)
@@ -77,7 +95,7 @@ for (const place of [AGENT, TOOL]) {
     await sql`update audit set difference = null where ${rows}`.execute(database.db)
     const refused = await send(place, { description: 'mine' }, { tag, merge: true })
     t.equal(refused.statusCode, 412)
-    t.equal(refused.json().conflicts, null)
+    t.match(refused.json(), { reason: 'changed', conflicts: null })
     t.match(refused.json().detail, /cannot be merged: what changed since that tag is no longer known\.$/)
   })
 }

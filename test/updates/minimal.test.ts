@@ -30,7 +30,12 @@ t.test(
       t.equal(shown.json().description, 'minimal')
       const tag = String(first.headers.etag)
       t.equal(String(shown.headers.etag).split('.')[0], tag.slice(0, -1))
-      const again = await update(method, url, { description: 'minimal' }, { ...MINIMAL, 'if-match': '"stale"' })
+      const again = await update(
+        method,
+        url,
+        { description: 'minimal' },
+        { ...MINIMAL, 'if-match': tag.replace(/\d+"$/, '1"') },
+      )
       t.strictSame([again.statusCode, again.headers.etag], [204, tag], 'what is stored already')
       const stale = await update(method, url, { description: 'other' }, { ...MINIMAL, 'if-match': '"stale"' })
       t.strictSame([stale.statusCode, stale.headers['preference-applied']], [412, undefined])

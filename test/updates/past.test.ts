@@ -58,7 +58,7 @@ function sequence(seed: number): (n: number) => number {
 
 t.test(`at any of ${INSTANTS} instants the answer is what was answered then, and so by version`, async t => {
   const pick = sequence(17)
-  const seen: { at: string; agent: unknown; tool: unknown; tags: string[] }[] = []
+  const seen: { at: string; agent: string; tool: string; tags: unknown[] }[] = []
   const edits = [
     (i: number) => patch({ name: `agent ${i}` }),
     (i: number) => patch({ starter_messages: pick(3) === 0 ? null : [{ name: `n${i}`, message: `m "${i}" \u00e4` }] }),
@@ -75,23 +75,23 @@ t.test(`at any of ${INSTANTS} instants the answer is what was answered then, and
     const [agent, tool] = [await get(AGENT), await get('/tool/10')]
     seen.push({
       at: await instant(),
-      agent: agent.json(),
-      tool: tool.json(),
-      tags: [agent, tool].map(({ headers }) => String(headers.etag).split('.')[0] ?? ''),
+      agent: agent.body,
+      tool: tool.body,
+      tags: [agent, tool].map(({ headers }) => headers.etag),
     })
   }
   const asked = seen.map(one => ({ one, place: pick(seen.length) })).sort((a, b) => a.place - b.place)
   for (const { one } of asked) {
     const [agent, tool] = [await get(`${AGENT}?at=${one.at}`), await get(`/tool/10?at=${one.at}`)]
     t.match([agent.statusCode, tool.statusCode], [200, 200], agent.body)
-    t.strictSame(agent.json(), one.agent)
-    t.strictSame(tool.json(), one.tool)
+    t.equal(agent.body, one.agent)
+    t.equal(tool.body, one.tool)
     t.same(
-      [agent, tool].map(({ headers }) => String(headers.etag).split('.')[0]),
+      [agent, tool].map(({ headers }) => headers.etag),
       one.tags,
     )
-    const version = /-(\d+)$/.exec(one.tags[1] ?? '')?.[1]
-    t.strictSame((await get(`/tool/10?version=${version}`)).json(), one.tool)
+    const version = /-(\d+)\./.exec(String(one.tags[1]))?.[1]
+    t.equal((await get(`/tool/10?version=${version}`)).body, one.tool)
   }
 })
 
@@ -100,10 +100,25 @@ t.test('an answer of an update is the answer of a read of its version', async t 
   const version = /-(\d+)"$/.exec(String(first.headers.etag))?.[1]
   await patch({ name: 'later', tool_ids: [] })
   const read = await get(`${AGENT}?version=${version}`)
-  t.strictSame(read.json(), first.json())
+  t.equal(read.body, first.body)
   t.equal((await get(`${AGENT}?version=${version}`, { 'if-none-match': String(read.headers.etag) })).statusCode, 304)
   const head = await call('HEAD', `${AGENT}?version=${version}`, { token: alice })
   t.match(head, { statusCode: 200, body: '', headers: { etag: read.headers.etag } })
+})
+
+t.test('the last version is byte for byte the present one and the answer of its update, under one tag', async t => {
+  const tool = await put({ name: 'of bytes', custom_headers: [{ key: 'X', value: 'a secret' }] })
+  const agent = await patch({ tool_ids: [10, 11, 12], name: 'of three tools' })
+  for (const [path, update] of [['/tool/10', tool] as const, [AGENT, agent] as const]) {
+    const version = /-(\d+)"$/.exec(String(update.headers.etag))?.[1]
+    const [present, last] = [await get(path), await get(`${path}?version=${version}`)]
+    t.equal(present.body, update.body)
+    t.equal(last.body, present.body)
+    t.equal(last.headers.etag, present.headers.etag)
+    t.equal((await get(path, { 'if-none-match': String(last.headers.etag) })).statusCode, 304)
+    const ofVersion = await get(path, { 'if-none-match': String(update.headers.etag) })
+    t.equal(ofVersion.statusCode, 200, 'the tag of a version says nothing of what a snapshot shows beside it')
+  }
 })
 
 t.test('404 for a version that is not there, 422 for nonsense and the future', async t => {
@@ -124,6 +139,12 @@ t.test('404 for a version that is not there, 422 for nonsense and the future', a
     t.match((await get(`${AGENT}?${query}`)).json(), { detail: [{ type }] }, query)
   }
   t.match((await get('/persona/4711?version=1')).json(), { error_code: 'PERSONA_NOT_FOUND' })
+  const messageOf = async (at: string) => (await get(`${AGENT}?at=${at}`)).json().detail?.[0].msg
+  t.match(await messageOf('2026-01-31T12:00:00+02:00'), /write it as %2B, or the time in UTC with Z$/, 'a blank came')
+  t.match(await messageOf('2026-01-31T12:00:00.5+02:00'), /%2B/)
+  t.match(await messageOf('2026-01-31+12:00'), /in UTC$/, 'no offset would mend it')
+  const encoded = await get(`${AGENT}?at=2026-01-31T12:00:00%2B02:00`)
+  t.equal(encoded.json().error_code, 'VERSION_NOT_FOUND', 'it is read')
 })
 
 t.test('who does not see the agent now does not see it as it was', async t => {

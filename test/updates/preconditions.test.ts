@@ -43,11 +43,17 @@ t.test('If-Match on an agent', async t => {
       t.equal(answer.statusCode, 412, answer.body)
       t.match(answer.json(), {
         error_code: 'PRECONDITION_FAILED',
+        reason: 'unknown_tag',
         current_etag: now,
         changed: null,
         applied_etag: null,
         request_id: answer.headers['x-request-id'],
       })
+      t.match(answer.json().detail, /^If-Match names no state that this agent or tool ever had;/)
+      const stored = (await call('PATCH', READ, { token: alice, body: {} })).json().name
+      const unchanged = await rename(stored, tag(now))
+      t.equal(unchanged.statusCode, 412, 'also where nothing would change: no answer to it was lost')
+      t.equal(unchanged.json().reason, 'unknown_tag')
       t.equal(await current(), now)
     })
   }
@@ -86,7 +92,7 @@ t.test('If-Match on an agent', async t => {
     const before = await current()
     const done = await rename('wanted', before)
     const rows = await auditRows(database.db, 'persona', 1)
-    for (const tag of [before, '"persona-1-1"', 'W/"x"', '"persona-2-1"']) {
+    for (const tag of [before, '"persona-1-1"', `"persona-2-1", ${before}`]) {
       const again = await rename('wanted', tag)
       t.equal(again.statusCode, 200, tag)
       t.equal(again.headers.etag, done.headers.etag)
@@ -106,6 +112,7 @@ t.test('If-Match on an agent', async t => {
     await edit({ task_prompt: 'c' }, alice)
     const answer = await rename('third', stale)
     t.equal(answer.statusCode, 412)
+    t.equal(answer.json().reason, 'changed')
     const rows = await auditRows(database.db, 'persona', 1)
     const atOf = (version: number) => rows.find(row => row.version_after === version)?.at
     const changed: { field: string; by: string; at: string }[] = answer.json().changed
@@ -143,7 +150,7 @@ t.test('If-Match on an agent', async t => {
       .where('resource_id', '=', 1)
       .where('version_after', '<=', since + 1)
       .execute()
-    t.equal((await rename('x', stale)).json().changed, null)
+    t.match((await rename('x', stale)).json(), { reason: 'changed', changed: null })
     t.equal((await rename('x', `"persona-1-${since + 1}"`)).json().changed.length, 1)
   })
   t.test('412 and 200 with hundreds of tags', async t => {

@@ -1,5 +1,5 @@
 import { InvalidRequest } from '../../errors.js'
-import { unknownFieldWarning } from '../../http/warnings.js'
+import { unknownFieldWarnings } from '../../http/warnings.js'
 import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
 import {
@@ -60,7 +60,7 @@ export async function validationOf(
   }
   return {
     answer: writerFor(body)(answer),
-    warnings: [...unknown.map(unknownFieldWarning), ...(full ? [] : definitionNotes(checked))],
+    warnings: [...unknownFieldWarnings(ValidateToolRequest, unknown), ...(full ? [] : definitionNotes(checked))],
   }
 }
 
