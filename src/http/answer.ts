@@ -6,20 +6,15 @@ import { countBytes } from './limits.js'
 import { NO_PRECONDITION } from './parameters.js'
 import { addWarnings } from './warnings.js'
 
-/** What an update's 200 carries beside its body. `version` is the stored one, also after a dry run. */
-export interface UpdateAnswer {
-  kind: ResourceKind
-  id: number
+/** What an update led to. `version` is the stored one, also after a dry run. */
+interface Updated {
   version: number
   /** JSON text, sent as it is; null where the caller wants none. */
   snapshot: string | null
-  dryRun: boolean
-  strict: boolean
-  /** Whether it answers the repetition of a request that was stored before. */
-  replayed: boolean
+  /** Null where it answers the repetition of a request that was stored before. */
+  decision: object | null
   /** Whether it was merged into what others made since. */
   merged: boolean
-  warnings: string[]
 }
 
 /**
@@ -27,20 +22,26 @@ export interface UpdateAnswer {
  * know; answers the text to send.
  * The text and not the reply: an async handler that returns the reply has Fastify watch it until it has gone out.
  */
-export function answerUpdate(reply: FastifyReply, answer: UpdateAnswer): string | FastifyReply {
-  reply.header('etag', entityTag(answer.kind, answer.id, answer.version))
-  if (answer.replayed) reply.header('idempotent-replayed', 'true')
-  addWarnings(reply, answer.warnings)
-  if (answer.dryRun) reply.header('dry-run', 'true')
-  const isMinimal = answer.snapshot === null
-  const applied = [answer.strict && 'handling=strict', answer.merged && 'merge=fields', isMinimal && 'return=minimal']
+export function answerUpdate(
+  reply: FastifyReply,
+  kind: ResourceKind,
+  { id, dryRun, strict }: { id: number; dryRun: boolean; strict: boolean },
+  { version, snapshot, decision, merged }: Updated,
+  warnings: readonly string[],
+): string | FastifyReply {
+  reply.header('etag', entityTag(kind, id, version))
+  if (decision === null) reply.header('idempotent-replayed', 'true')
+  addWarnings(reply, warnings)
+  if (dryRun) reply.header('dry-run', 'true')
+  const isMinimal = snapshot === null
+  const applied = [strict && 'handling=strict', merged && 'merge=fields', isMinimal && 'return=minimal']
   notePreferences(
     reply,
     applied.filter(preference => preference !== false),
   )
-  if (answer.snapshot === null) return reply.code(204).send()
+  if (snapshot === null) return reply.code(204).send()
   reply.type('application/json')
-  return answer.snapshot
+  return snapshot
 }
 
 /** Says which preferences of the request were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */

@@ -5,6 +5,7 @@ import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { editHeader, errorResponses, readHeaders } from '../http/openapi.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
+import { readerOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
@@ -69,11 +70,7 @@ export function registerReadPersona(
         reply.header('link', editLink(`/persona/${id}`, mask))
         return answerRead(reply, { kind: 'persona', id, version: prefetched.version, snapshot }, ifNoneMatch)
       }
-      const reader = {
-        caller: request.caller,
-        snapshotBytesMax,
-        reserveMemory: (bytes: number) => request.reserveMemory(bytes),
-      }
+      const reader = readerOf(request, snapshotBytesMax)
       const read =
         earlier === undefined
           ? await readResource(database, personaResource, prefetched, reader)

@@ -1,25 +1,15 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { bodyBounds, errorResponses, invalidResponse, updateHeaders } from '../http/openapi.js'
-import {
-  DryRun,
-  IdempotencyKey,
-  IfMatch,
-  NO_PRECONDITION,
-  NO_PREFERENCE,
-  Prefer,
-  updateMask,
-} from '../http/parameters.js'
+import { bodyBounds } from '../http/openapi.js'
+import { DryRun, updateMask } from '../http/parameters.js'
+import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { unknownWithin } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
-import { reference } from '../schema/vocabulary.js'
-import { actorOf } from '../updates/actor.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { RecentChange } from '../updates/recent.js'
 import { updateOnce } from '../updates/update-once.js'
@@ -63,60 +53,29 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
         description: `${PURPOSE} ${bodyBounds(options.bodyLimitBytes, options.jsonDepthMax)}`,
         params: Type.Object({ persona_id: pathId() }),
         querystring: Type.Object({ update_mask: updateMask(options.upsertRequest), dry_run: DryRun }),
-        headers: Type.Object({ 'if-match': IfMatch, 'idempotency-key': IdempotencyKey, prefer: Prefer }),
+        headers: UpdateHeaders,
         body: options.upsertRequest,
-        response: {
-          200: { ...reference(PersonaSnapshot), description: 'The agent as it is now.', headers: updateHeaders },
-          204: { description: 'It is stored; `return=minimal` was preferred.', type: 'null', headers: updateHeaders },
-          ...invalidResponse('request'),
-          ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
-        },
+        response: updateResponses(PersonaSnapshot, 'agent'),
       },
     },
     async (request, reply) => {
       const { persona_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('persona')
-      const { update_mask: mask, dry_run: dryRun = false } = request.query
-      const { 'if-match': precondition = NO_PRECONDITION, prefer = NO_PREFERENCE } = request.headers
-      const { strict, merges, minimal } = prefer
-      const { caller, body } = request
+      const { caller, body, query, headers } = request
+      const { update_mask: mask } = query
       const asked = {
+        ...updaterOf(request, query, headers, options),
         id,
-        caller,
-        callerNow: (executor: Executor) => request.callerNow(executor),
-        actor: actorOf(request),
         fields: fieldsOf(body, mask),
         masked: mask !== undefined,
-        strict,
-        precondition,
-        preconditionRequired: options.requireIfMatch,
-        dryRun,
-        merges,
-        minimal,
-        key: requestKey(caller, request.headers['idempotency-key'], () => ['persona', id, mask, body]),
-        snapshotBytesMax: options.snapshotBytesMax,
-        reserveMemory: (bytes: number) => request.reserveMemory(bytes),
+        key: requestKey(caller, headers['idempotency-key'], () => ['persona', id, mask, body]),
       }
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null
-      const { snapshot, version, decision, overwritten, merged, notes } = await updateOnce(
-        options.database,
-        personaResource,
-        asked,
-        prefetched,
-      )
+      const updated = await updateOnce(options.database, personaResource, asked, prefetched)
+      const { decision, overwritten, notes } = updated
       const warnings = [...notes, ...warningsOf(decision?.kept ?? [], overwritten, body, mask)]
-      return answerUpdate(reply, {
-        kind: 'persona',
-        id,
-        version,
-        snapshot,
-        dryRun,
-        strict,
-        replayed: decision === null,
-        merged,
-        warnings,
-      })
+      return answerUpdate(reply, 'persona', asked, updated, warnings)
     },
   )
 }

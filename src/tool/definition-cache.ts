@@ -94,7 +94,7 @@ export function withDefinitions(marked: string, cached: ReadonlyMap<string, stri
 }
 
 /** The text of a definition that a statement left out because it is cached here. */
-export function cachedText(cached: ReadonlyMap<string, string>, hash: string): string {
+function cachedText(cached: ReadonlyMap<string, string>, hash: string): string {
   const text = cached.get(hash)
   if (text === undefined) throw new Error(`a statement left out the definition ${hash}, which is not cached`)
   return text

@@ -5,6 +5,7 @@ import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { editHeader, errorResponses, readHeaders } from '../http/openapi.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
+import { readerOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
@@ -55,11 +56,7 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
       if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
       const earlier = asOf(request.query)
       const isUpdateView = request.query.view === 'update'
-      const reader = {
-        caller: request.caller,
-        snapshotBytesMax,
-        reserveMemory: (bytes: number) => request.reserveMemory(bytes),
-      }
+      const reader = readerOf(request, snapshotBytesMax)
       const read =
         earlier === undefined
           ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)

@@ -1,18 +1,15 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
-import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { errorResponses, invalidResponse, updateHeaders } from '../http/openapi.js'
-import { DryRun, IdempotencyKey, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from '../http/parameters.js'
+import { DryRun } from '../http/parameters.js'
+import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { pathId } from '../schema/parameters.js'
-import { reference } from '../schema/vocabulary.js'
 import { fingerprint } from '../secrets/mask.js'
 import type { Vault } from '../secrets/vault.js'
-import { actorOf } from '../updates/actor.js'
 import { requestKey } from '../updates/idempotency.js'
 import { updateOnce } from '../updates/update-once.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
@@ -60,23 +57,17 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         description: `${PURPOSE} ${boundsOf(options)}`,
         params: Type.Object({ tool_id: pathId() }),
         querystring: Type.Object({ dry_run: DryRun }),
-        headers: Type.Object({ 'if-match': IfMatch, 'idempotency-key': IdempotencyKey, prefer: Prefer }),
+        headers: UpdateHeaders,
         body: CustomToolUpdate,
-        response: {
-          200: { ...reference(ToolSnapshot), description: 'The tool as it is now.', headers: updateHeaders },
-          204: { description: 'It is stored; `return=minimal` was preferred.', type: 'null', headers: updateHeaders },
-          ...invalidResponse('request'),
-          ...errorResponses(400, 401, 403, 404, 409, 412, 413, 415, 428, 429, 500, 503),
-        },
+        response: updateResponses(ToolSnapshot, 'tool'),
       },
     },
     async (request, reply) => {
       const { tool_id: id } = request.params
       if (id === undefined) throw new ResourceNotFound('tool')
-      const { dry_run: dryRun = false } = request.query
-      const { 'if-match': precondition = NO_PRECONDITION, prefer = NO_PREFERENCE } = request.headers
-      const { strict, merges, minimal } = prefer
-      const { caller } = request
+      const { caller, headers } = request
+      const updater = updaterOf(request, request.query, headers, options)
+      const { strict, dryRun } = updater
       const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
       const { fields, origins, definitionFaults, unknown, notes } = content
       if (fields.definition) cacheOrigins(fields.definition.hash, origins)
@@ -89,51 +80,25 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         request.log.info(line, 'header values in clear text')
       }
       const asked = {
+        ...updater,
         id,
-        caller,
-        callerNow: (executor: Executor) => request.callerNow(executor),
-        actor: actorOf(request),
         fields,
         origins,
         definitionFaults,
         vault: options.vault(),
-        precondition,
-        preconditionRequired: options.requireIfMatch,
-        dryRun,
-        merges,
-        minimal,
-        key: requestKey(caller, request.headers['idempotency-key'], () => askedBy(id, content, options.vault())),
-        snapshotBytesMax: options.snapshotBytesMax,
-        reserveMemory: (bytes: number) => request.reserveMemory(bytes),
+        key: requestKey(caller, headers['idempotency-key'], () => askedBy(id, content, options.vault())),
       }
-      const {
-        snapshot,
-        version,
-        decision,
-        overwritten,
-        merged,
-        notes: own,
-      } = await withScopeTold(options.database, caller, id, () =>
+      const updated = await withScopeTold(options.database, caller, id, () =>
         updateOnce(options.database, toolResource, asked, prefetched),
       )
       const warnings = [
-        ...own,
-        ...(decision?.notes ?? []),
-        ...overwritten.map(overwriteWarning),
+        ...updated.notes,
+        ...(updated.decision?.notes ?? []),
+        ...updated.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(CustomToolUpdate, unknown),
         ...notes,
       ]
-      return answerUpdate(reply, {
-        kind: 'tool',
-        id,
-        version,
-        snapshot,
-        dryRun,
-        strict,
-        replayed: decision === null,
-        merged,
-        warnings,
-      })
+      return answerUpdate(reply, 'tool', asked, updated, warnings)
     },
   )
 }

@@ -28,15 +28,16 @@ import { entityTag, type Precondition, preconditionHolds, versionInTags } from '
 /*
  * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
  *
- *   1. Decide on the state that came with the authentication, and write with one statement. It checks under the row's lock
- *      that version, access (ownership and shares) and caller (token, user, permission, groups, bindings) are still those that
- *      were decided on, and answers nothing where they are not. It never waits for the row.
- *   2. Where it answered nothing, or where only the lock can tell: lock the row, establish the caller again, read the row again,
- *      decide again, write.
+ *   1. Decide on the state that came with the authentication, and write with one statement. It checks under the row's
+ *      lock that version, access (ownership and shares) and caller (token, user, permission, groups, bindings) are
+ *      still those that were decided on, and answers nothing where they are not. It never waits for the row.
+ *   2. Where it answered nothing, or where only the lock can tell: lock the row, establish the caller again, read the
+ *      row again, decide again, write.
  *   3. Where a commit is not confirmed: settle. The audit row of the write says whether it was applied.
  *
- * Invariants: one effective change makes one version and one audit row, in one transaction. A decision is never written to
- * another state than the one it was made on. An unconfirmed commit is never repeated, and no outcome is ever guessed.
+ * Invariants: one effective change makes one version and one audit row, in one transaction. A decision is never written
+ * to another state than the one it was made on. An unconfirmed commit is never repeated, and no outcome is ever
+ * guessed.
  */
 
 /** An agent or a tool as one statement found it. Times are milliseconds, hashes are hex. */
@@ -105,8 +106,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** Reads the state as the viewer sees it; undefined when there is none. */
   read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
   /**
-   * Decides, without a database: the same state, request and references give the same decision. With `references` null what
-   * is newly attached is taken for granted: the writing statement checks it. Throws domain errors.
+   * Decides, without a database: the same state, request and references give the same decision. With `references` null
+   * what is newly attached is taken for granted: the writing statement checks it. Throws domain errors.
    */
   decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
   references(
@@ -125,7 +126,10 @@ export interface VersionedResource<T extends ResourceTypes> {
   storedBytes(state: T['State']): number
   /** The statement that answers the stored state, if it is still this one. */
   reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
-  /** The statement that stores the decision if the stored state is still this one, and answers the new one, or its version alone. */
+  /**
+   * The statement that stores the decision if the stored state is still this one, and answers the new one, or its
+   * version alone.
+   */
   writing(
     state: T['State'],
     decision: T['Decision'],
@@ -137,15 +141,18 @@ export interface VersionedResource<T extends ResourceTypes> {
   snapshot(row: T['Row'], decision: T['Decision'] | null): string
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
-  /** Everything that the audit trail vouches for, after the decision or, where it is null, as stored: always in one order. */
+  /**
+   * Everything that the audit trail vouches for, after the decision or, where it is null, as stored: always in one
+   * order.
+   */
   audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[]
   /** Whether the caller may still be shown this state. */
   isVisible(state: T['State'], caller: Caller): boolean
   /** That the caller may update it at all. Throws what `decide` throws for that. */
   requireRights(state: T['State'], caller: Caller): void
   /**
-   * The snapshot of an earlier version as JSON text, in a transaction that sees `state`. Calls `reserve` with the size of its
-   * definitions before it is made. Throws `VersionGone`.
+   * The snapshot of an earlier version as JSON text, in a transaction that sees `state`. Calls `reserve` with the size
+   * of its definitions before it is made. Throws `VersionGone`.
    */
   pastSnapshot(
     executor: Executor,
@@ -156,7 +163,10 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<string>
 }
 
-/** What an update led to: the snapshot as JSON text (null where none is wanted), the stored version, the decision, and whose changes it replaced. */
+/**
+ * What an update led to: the snapshot as JSON text (null where none is wanted), the stored version, the decision, and
+ * whose changes it replaced.
+ */
 export interface Updated<T extends ResourceTypes> {
   snapshot: string | null
   version: number
@@ -178,10 +188,12 @@ interface LastWrite<T extends ResourceTypes> {
 }
 
 /**
- * Updates a resource as a request asks. `prefetched` is the state that came with the authentication, null when there is none.
+ * Updates a resource as a request asks. `prefetched` is the state that came with the authentication, null when there is
+ * none.
  *
- * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `reserveMemory` throw, for a key
- * `IdempotencyKeyInUse` and `KeyTaken` (an update with it is stored, maybe this one), and `Unavailable`, which says what became of the update.
+ * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `reserveMemory` throw,
+ * for a key `IdempotencyKeyInUse` and `KeyTaken` (an update with it is stored, maybe this one), and `Unavailable`,
+ * which says what became of the update.
  */
 export async function update<T extends ResourceTypes>(
   database: ServiceDatabase,
@@ -301,7 +313,9 @@ export async function update<T extends ResourceTypes>(
     return request.merges && !preconditionHolds(request.precondition, entityTag(resource.kind, id, version))
   }
 
-  /** What a merge starts from; undefined where none is asked for or needed, and where the past is not known that far. */
+  /**
+   * What a merge starts from; undefined where none is asked for or needed, and where the past is not known that far.
+   */
   async function mergeBaseOf(trx: Transaction<Database>, state: T['State']): Promise<MergeBase | undefined> {
     if (!isStaleMerge(state)) return undefined
     const since = namedVersion(state)
