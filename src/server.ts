@@ -187,7 +187,7 @@ function ignoreEchoes(signal: NodeJS.Signals): void {
   }, ECHO_MS).unref()
 }
 
-/** Says where the service is and how to make the first call. Plain text for the person at the terminal. */
+/** Says where the service is and how to make the first call. Text for a person: standard output may be a log of JSON lines. */
 async function welcome(
   app: FastifyInstance,
   service: Lifecycle,
@@ -215,7 +215,7 @@ async function welcome(
     ? 'No administrator yet: npx agentctl init EMAIL'
     : 'Another token: npx agentctl token create --for EMAIL'
   lines.push('', `  ${next}`, '')
-  process.stdout.write(`${lines.join('\n')}\n`)
+  process.stderr.write(`${lines.join('\n')}\n`)
 }
 
 function explain(error: unknown): { message: string; code: number } {

@@ -48,10 +48,10 @@ async function start(tarball: string): Promise<{ child: ChildProcess; origin: st
     cwd,
     env,
     detached: true,
-    stdio: ['ignore', 'pipe', 'inherit'],
+    stdio: ['ignore', 'ignore', 'pipe'],
   })
   let text = ''
-  child.stdout.on('data', chunk => {
+  child.stderr.on('data', chunk => {
     text += String(chunk)
   })
   for (const began = performance.now(); performance.now() - began < START_WITHIN_MS && child.exitCode === null; ) {

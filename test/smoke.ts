@@ -28,9 +28,9 @@ async function start(): Promise<Running> {
   const began = performance.now()
   const { DATABASE_URL: _, ...inherited } = process.env
   const env = { ...inherited, PORT: '0', HOST: '127.0.0.1', DATA_DIR: join(folder, 'data'), LOG_LEVEL: 'warn' }
-  const child = spawn('npm', ['start'], { env, detached: true, stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn('npm', ['start'], { env, detached: true, stdio: ['ignore', 'ignore', 'pipe'] })
   let text = ''
-  child.stdout.on('data', chunk => {
+  child.stderr.on('data', chunk => {
     text += String(chunk)
   })
   while (!text.includes('Another token')) {

@@ -1,7 +1,8 @@
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
@@ -19,6 +20,7 @@ import { TEST_SECRET_KEYS } from './world.js'
 t.setTimeout(900_000)
 
 const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url))
+const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'start-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 const cluster = await Cluster.create()
@@ -231,6 +233,23 @@ t.test('DEMO fills an embedded database that is empty, and prints the token of i
     t.equal(/\bpat_\w{28}\b/.test(service.log), shows)
     t.equal(await service.stop(), 0)
   }
+})
+
+t.test('standard output has nothing but JSON lines where it is not a terminal', async t => {
+  const child = spawn(process.execPath, [SERVER], { env: { ...env, PORT: '0' }, stdio: ['ignore', 'pipe', 'pipe'] })
+  t.teardown(() => child.kill('SIGKILL'))
+  const output = text(child.stdout)
+  await new Promise<void>(resolve => {
+    let said = ''
+    child.stderr.on('data', chunk => {
+      said += String(chunk)
+      if (said.includes('Listening on')) resolve()
+    })
+  })
+  child.kill('SIGINT')
+  const lines = (await output).trimEnd().split('\n')
+  t.ok(lines.length > 2)
+  for (const line of lines) t.type(JSON.parse(line), 'object')
 })
 
 /** The service on a free port, launched and not waited for. */
