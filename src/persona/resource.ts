@@ -5,8 +5,18 @@ import type { RowQuery } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import { cachedTexts, withDefinitions } from '../tool/definition-cache.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
+import { auditedFields } from '../updates/field-table.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
-import { COLUMNS, CONTENT_FIELDS, linkOf, type PersonaContent, RELATIONS, type Relation, type Share } from './fields.js'
+import {
+  BLANK_AGENT,
+  COLUMNS,
+  CONTENT_FIELDS,
+  linkOf,
+  type PersonaContent,
+  RELATIONS,
+  type Relation,
+  type Share,
+} from './fields.js'
 import { idsOf } from './links.js'
 import { pastPersona } from './past.js'
 import {
@@ -86,9 +96,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   pastSnapshot: pastPersona,
 }
 
-/** The whole content of an agent, in the order of the table of fields. */
+/** The whole content of an agent, for its hash. */
 export function auditedPersona(content: PersonaContent): unknown[] {
-  return CONTENT_FIELDS.map(field => content[field])
+  return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
 
 /** The query that leaves out the definitions whose texts are cached here, and puts them into its answer. */

@@ -4,10 +4,11 @@ import type { Positioned } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
+import { auditedFields } from '../updates/field-table.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { inSlices, originsOf } from './definition/index.js'
 import { cachedOrigins, cachedTexts, cacheOrigins, cacheText } from './definition-cache.js'
-import { COLUMNS, type ToolContent } from './fields.js'
+import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
 import { pastRecords, pastToolBytes, readPastTool } from './past.js'
 import {
   decideTool,
@@ -103,13 +104,14 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
 }
 
-/** The whole content of a tool, in the order of the table of fields: its definition by the hash, header values by the fingerprints. */
+/** The whole content of a tool, for its hash: the definition by its own, header values by their fingerprints. */
 export function auditedTool(
   content: ToolContent,
   headers: readonly { name: string; fingerprint: string }[],
 ): unknown[] {
   const marks = headers.map(({ name, fingerprint }) => [name, fingerprint])
-  return [...COLUMNS.map(([column]) => content[column]), content.definition_hash, marks]
+  const columns = COLUMNS.map(([column]) => column)
+  return [auditedFields(columns, content, BLANK_TOOL), content.definition_hash, marks]
 }
 
 function linksOauthConfig(

@@ -55,6 +55,18 @@ export function inOrder<Value>(order: readonly string[], entries: Record<string,
   return Object.entries(entries).sort(([a], [b]) => place(a) - place(b))
 }
 
+/**
+ * What the hash of a content covers: each of these fields that is not as in a new resource, with its name. So a field that a
+ * later version adds, with which existing rows are blank, changes no hash that is stored.
+ */
+export function auditedFields<Content extends object>(
+  fields: readonly (keyof Content & string)[],
+  content: Content,
+  blank: Content,
+): [field: string, value: unknown][] {
+  return fields.filter(field => !sameValue(content[field], blank[field])).map(field => [field, content[field]])
+}
+
 /** Equality of stored values: scalars by identity, lists and records by their JSON, whose key order is fixed. */
 export function sameValue(a: unknown, b: unknown): boolean {
   return a === b || (typeof a === 'object' && typeof b === 'object' && JSON.stringify(a) === JSON.stringify(b))

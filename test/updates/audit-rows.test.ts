@@ -1,6 +1,10 @@
 import { type Kysely, sql } from 'kysely'
 import t from 'tap'
 import type { Database, ResourceKind } from '../../src/db/tables.js'
+import { BLANK_AGENT } from '../../src/persona/fields.js'
+import { auditedPersona } from '../../src/persona/resource.js'
+import { BLANK_TOOL } from '../../src/tool/fields.js'
+import { auditedTool } from '../../src/tool/resource.js'
 import { auditHash, commitment, GENESIS_HASH, sha256 } from '../../src/updates/audit.js'
 import { worldApp } from '../app.js'
 import { auditRows, only, versionOf } from './stored-state.js'
@@ -192,4 +196,21 @@ t.test("a tool's rows hold masks and hashes, no secret, and its definition's ord
   t.equal(await firstBrokenLink(database.db, 'tool', 16), null)
   const read = await put({})
   t.match(read.body, JSON.stringify(definition), 'the definition comes back with its keys in order')
+})
+
+t.test('a field that a later version adds changes no stored hash of a content: what is blank is not in it', async t => {
+  t.strictSame(auditedPersona(BLANK_AGENT), [])
+  t.strictSame(auditedTool(BLANK_TOOL, []), [[], null, []])
+  const agent = { ...BLANK_AGENT, name: 'Agent', is_visible: false, tool_ids: [1], starter_messages: [] }
+  t.strictSame(auditedPersona(agent), [
+    ['name', 'Agent'],
+    ['tool_ids', [1]],
+    ['starter_messages', []],
+    ['is_visible', false],
+  ])
+  t.strictSame(auditedTool({ ...BLANK_TOOL, name: 'tool' }, [{ name: 'x-key', fingerprint: '00' }]), [
+    [['name', 'tool']],
+    null,
+    [['x-key', '00']],
+  ])
 })
