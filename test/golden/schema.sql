@@ -221,6 +221,7 @@ create table persona (
 CREATE INDEX persona_by_name_and_id ON public.persona USING btree (name, id);
 CREATE INDEX persona_by_owner_and_id ON public.persona USING btree (owner_id, id);
 CREATE INDEX persona_public ON public.persona USING btree (id) WHERE (is_public AND (NOT deleted));
+CREATE INDEX persona_public_by_name ON public.persona USING btree (name, id) WHERE (is_public AND (NOT deleted));
 
 create table persona_document_set (
   persona_id integer not null,

@@ -1260,27 +1260,48 @@ with candidate as materialized (
       'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
       'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
-      from candidate join persona p using (id)
+      from candidate cross join lateral (select * from persona where id = candidate.id offset 0) p
       where p.id > $2::integer and not p.deleted
       order by p.id limit 101
     ) page limit $3::integer;
 
 -- persona_page(seen of a name)
-select id, record from (
+with few as materialized (
+      select c.id from persona c where c.name = $1::text and c.id > $2::integer and not c.deleted
+      order by c.id limit 1000 + 1
+    ), candidate as materialized (
+      select id from few where (select count(*) from few) <= 1000
+      union (
+        select c.id from persona c
+        where c.name = $1::text and c.id > $2::integer and c.is_public and not c.deleted
+          and (select count(*) from few) > 1000
+        order by c.id limit 101)
+      union (
+        select own.id from (
+          select c.id from persona c where c.owner_id = $3::uuid and c.id > $2::integer
+          union select s.persona_id from persona_user s where s.user_id = $3::uuid and s.persona_id > $2::integer
+          union select s.persona_id from user_group_member m join persona_group s using (user_group_id)
+            where m.user_id = $3::uuid and s.persona_id > $2::integer
+        ) own cross join lateral (
+          select from persona c where c.id = own.id and c.name = $1::text and not c.deleted offset 0) named
+        where (select count(*) from few) > 1000
+        order by own.id limit 101)
+    )
+    select id, record from (
       select p.id, json_build_object(
       'id', p.id, 'name', p.name, 'description', p.description,
       'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
       'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
-      from persona p
-      where p.id > $1::integer and not p.deleted and p.name = $2::text and ($3::boolean or (case
-    when p.owner_id = $4::uuid then 'owner'
+      from candidate cross join lateral (select * from persona where id = candidate.id offset 0) p
+      where p.id > $2::integer and not p.deleted and p.name = $1::text and ($4::boolean or (case
+    when p.owner_id = $3::uuid then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
-       from (select level from persona_user where persona_id = p.id and user_id = $4::uuid
+       from (select level from persona_user where persona_id = p.id and user_id = $3::uuid
              union all
              select s.level from persona_group s
-             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $4::uuid
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $3::uuid
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
