@@ -83,20 +83,28 @@ export async function keepingAdministrator<T>(
   return await joined(db, within)
 }
 
-/** Grants or takes a permission of a user; the next request sees it. Throws `Refusal`. */
-export async function setUserPermission(
+/**
+ * Grants or takes a permission of a user, named by email or id, or of a group, by name or id; the next request sees it.
+ * Throws `Refusal`.
+ */
+export async function setPermission(
   db: Kysely<Database>,
-  email: string,
+  holder: 'user' | 'group',
+  named: string,
   permission: Permission,
   isGranted: boolean,
   actor: Actor = operatorActor(),
 ): Promise<void> {
   await keepingAdministrator(db, async trx => {
-    const id = await userId(trx, email)
-    const permissions = withPermission(permission, isGranted)
-    await trx.updateTable('user_account').set({ permissions }).where('id', '=', id).execute()
+    const id = holder === 'user' ? await userId(trx, named) : await groupId(trx, named)
+    const permissions = isGranted
+      ? sql`array(select distinct p from unnest(permissions || ${permission}::text) p order by 1)`
+      : sql`array_remove(permissions, ${permission}::text)`
+    await sql`
+      update ${sql.table(holder === 'user' ? 'user_account' : 'user_group')} set permissions = ${permissions}
+      where id = ${id}`.execute(trx)
     const action = `${isGranted ? 'granted' : 'revoked'} ${permission}`
-    await recordAccess(trx, actor, [{ kind: 'user', subject: id, action }])
+    await recordAccess(trx, actor, [{ kind: holder, subject: String(id), action }])
   })
 }
 
@@ -153,23 +161,6 @@ const GROUPS = sql<ListedGroup>`
 /** The groups, by id. */
 export async function listGroups(db: Kysely<Database>, selection: Selection = {}): Promise<ListedGroup[]> {
   return await selectRows(db, GROUPS, sql`id`, selection)
-}
-
-/** Grants or takes a permission of a group. Throws `Refusal`. */
-export async function setGroupPermission(
-  db: Kysely<Database>,
-  group: string,
-  permission: Permission,
-  isGranted: boolean,
-  actor: Actor = operatorActor(),
-): Promise<void> {
-  await keepingAdministrator(db, async trx => {
-    const id = await groupId(trx, group)
-    const permissions = withPermission(permission, isGranted)
-    await trx.updateTable('user_group').set({ permissions }).where('id', '=', id).execute()
-    const action = `${isGranted ? 'granted' : 'revoked'} ${permission}`
-    await recordAccess(trx, actor, [{ kind: 'group', subject: String(id), action }])
-  })
 }
 
 /** Makes a user a member, or a manager, of a group; a manager who is made a member stays one. Throws `Refusal`. */
@@ -240,12 +231,6 @@ export async function groupId(db: Kysely<Database>, group: string): Promise<numb
   const row = await db.selectFrom('user_group').select('id').where('id', '=', id).executeTakeFirst()
   if (row === undefined) throw new Refusal(`there is no group ${group}`)
   return row.id
-}
-
-function withPermission(permission: Permission, isGranted: boolean) {
-  return isGranted
-    ? sql<Permission[]>`array(select distinct p from unnest(permissions || ${permission}::text) p order by 1)`
-    : sql<Permission[]>`array_remove(permissions, ${permission}::text)`
 }
 
 function sorted(permissions: readonly Permission[]): Permission[] {

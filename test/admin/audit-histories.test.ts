@@ -5,7 +5,7 @@ import { verifyAudit } from '../../src/admin/audit-verification.js'
 import type { Checkpoint } from '../../src/admin/checkpoint.js'
 import { eraseUser } from '../../src/admin/erasure.js'
 import { operatorActor } from '../../src/admin/operator.js'
-import { addMember, createGroup, createUser, setUserActive, setUserPermission } from '../../src/admin/people.js'
+import { addMember, createGroup, createUser, setPermission, setUserActive } from '../../src/admin/people.js'
 import { createToken, revokeToken } from '../../src/admin/tokens.js'
 import { readConfig } from '../../src/config.js'
 import type { Database } from '../../src/db/tables.js'
@@ -56,7 +56,7 @@ async function live(life: Life, pick: Pick): Promise<void> {
     () => edit(person.token, pick(AGENTS)),
     () => share(db, pick(AGENTS), person.email),
     () => newPerson(life),
-    () => setUserPermission(db, person.email, 'manage:actions', pick([true, false])),
+    () => setPermission(db, 'user', person.email, 'manage:actions', pick([true, false])),
     () => setUserActive(db, person.email, true),
     async () => {
       await revokeToken(db, person.tokenId)

@@ -15,6 +15,7 @@ import {
   DELETE_OPTIONS,
   EXIT,
   JSON_OPTION,
+  PLAN_OPTIONS,
   SHOW_OPTIONS,
   UsageError,
 } from './command.js'
@@ -24,7 +25,7 @@ import { applyEntry, shortened } from './organisation.js'
 const SHARE_OPTIONS = {
   user: { type: 'string', multiple: true, value: 'EMAIL', description: 'A user; may be repeated.' },
   group: { type: 'string', multiple: true, value: 'GROUP', description: 'A group by name or id; may be repeated.' },
-  plan: { type: 'boolean', description: 'Only try it. Exit status 2 where something would change.' },
+  ...PLAN_OPTIONS,
 } as const
 
 export const agentCommands: Command[] = [
@@ -52,7 +53,6 @@ export const agentCommands: Command[] = [
     summary: 'Shows one agent.',
     positionals: ['AGENT'],
     options: SHOW_OPTIONS,
-    details: 'AGENT is an id, or a name that only one agent has.',
     run: showCommand,
   },
   {
@@ -73,8 +73,7 @@ export const agentCommands: Command[] = [
         value: 'FILE',
         description: 'The other fields: an entry of agents as in an organisation document.',
       },
-      plan: { type: 'boolean', description: 'Only show what would be made.' },
-      ...JSON_OPTION,
+      ...PLAN_OPTIONS,
     },
     run: createCommand,
   },
@@ -92,7 +91,7 @@ export const agentCommands: Command[] = [
       ...JSON_OPTION,
     },
     details:
-      'AGENT is an id, or a name that only one agent has. Exit status 1 when the definition of a tool is refused, or there are ' +
+      'Exit status 1 when the definition of a tool is refused, or there are ' +
       'more functions than the provider takes. Tokens are an estimate.',
     run: checkCommand,
   },
@@ -116,7 +115,7 @@ export const agentCommands: Command[] = [
     name: 'agent unshare',
     summary: 'Takes shares of an agent away.',
     positionals: ['AGENT'],
-    options: { ...SHARE_OPTIONS, ...JSON_OPTION },
+    options: SHARE_OPTIONS,
     run: async call => await share(call, null),
   },
   {
@@ -124,7 +123,6 @@ export const agentCommands: Command[] = [
     summary: 'Deletes an agent: marks it, and takes it out of every relation.',
     positionals: ['AGENT'],
     options: DELETE_OPTIONS,
-    details: 'AGENT is an id, or a name that only one agent has.',
     run: deleteCommand,
   },
 ]

@@ -86,12 +86,14 @@ export const SHOW_OPTIONS = {
   ...JSON_OPTION,
 } as const satisfies Record<string, OptionSpec>
 
-/** The option of every subcommand that asks before it does something that cannot be undone. */
-export const DELETE_OPTIONS = {
-  plan: { type: 'boolean', description: 'Only show what would go. Exit status 2 where something would.' },
-  yes: { type: 'boolean', description: 'Do not ask.' },
+/** The options of every subcommand that can say what it would do. */
+export const PLAN_OPTIONS = {
+  plan: { type: 'boolean', description: 'Only show what would change. Exit status 2 where something would.' },
   ...JSON_OPTION,
 } as const
+
+/** The options of every subcommand that asks before it does something that cannot be undone. */
+export const DELETE_OPTIONS = { yes: { type: 'boolean', description: 'Do not ask.' }, ...PLAN_OPTIONS } as const
 
 /** Nobody waits for a command as for a request: a migration, a check of the whole audit trail or a large document may take minutes. */
 const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000', IDLE_IN_TRANSACTION_TIMEOUT_MS: '600000' }

@@ -8,7 +8,7 @@ import { definitionTexts, differenceBetween, type FieldDifference, readHistory }
 import { resourceId } from '../resources.js'
 import { rollbackPersona, rollbackTool } from '../rollback.js'
 import type { Coloured } from '../terminal.js'
-import { type Call, type Command, EXIT, JSON_OPTION, UsageError, wholeNumber } from './command.js'
+import { type Call, type Command, EXIT, JSON_OPTION, PLAN_OPTIONS, UsageError, wholeNumber } from './command.js'
 import { listCommand } from './list.js'
 import { printOutcome, shortened } from './organisation.js'
 import { KINDS } from './program.js'
@@ -55,8 +55,7 @@ export const historyCommands: Command[] = [
     positionals: [KINDS, 'ID'],
     options: {
       to: { type: 'string', value: 'VERSION', required: true, description: 'The old version.' },
-      plan: { type: 'boolean', description: 'Only show what would be set back. Exit status 2 where something would.' },
-      ...JSON_OPTION,
+      ...PLAN_OPTIONS,
     },
     details:
       'By the same checks as any change. Secrets (header values) are not rolled back: they stay as they are now.',

@@ -10,7 +10,7 @@ import { NOUN, organisationSchema } from '../document.js'
 import { exportOrganisation } from '../export.js'
 import { InvalidDocument, placeText } from '../refusal.js'
 import { readSource, writeText } from '../source.js'
-import { type Call, type Command, EXIT, JSON_OPTION } from './command.js'
+import { type Call, type Command, EXIT, PLAN_OPTIONS } from './command.js'
 
 export const organisationCommands: Command[] = [
   {
@@ -18,16 +18,12 @@ export const organisationCommands: Command[] = [
     summary: 'Brings the database to what an organisation document (YAML or JSON) says.',
     positionals: ['FILE'],
     options: {
-      plan: {
-        type: 'boolean',
-        description: 'Only show what would be created and changed. Exit status 2 where something would.',
-      },
       prune: { type: 'boolean', description: 'Remove what the lists of the document do not name.' },
       verbose: {
         type: 'boolean',
         description: 'Show every row that is only in the database, and all fields of new ones.',
       },
-      ...JSON_OPTION,
+      ...PLAN_OPTIONS,
     },
     details: [
       'Rows are found by id or name; what an entry does not name stays as it is. FILE may be - for standard input.',

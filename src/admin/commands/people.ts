@@ -10,9 +10,8 @@ import {
   listGroups,
   listUsers,
   removeMember,
-  setGroupPermission,
+  setPermission,
   setUserActive,
-  setUserPermission,
 } from '../people.js'
 import { withProgramName } from '../program-name.js'
 import { deleteAsked } from './asking.js'
@@ -52,12 +51,8 @@ export const peopleCommands: Command[] = [
       call.answer({ id, email, kind }, `created ${email} (${id}); ${hint}`)
     },
   },
-  permissionCommand('user grant', 'Grants a permission to a user.', 'EMAIL', async (call, permission) => {
-    await setUserPermission((await call.database()).db, call.argument(0), permission, true, call.actor)
-  }),
-  permissionCommand('user revoke', 'Takes a permission from a user.', 'EMAIL', async (call, permission) => {
-    await setUserPermission((await call.database()).db, call.argument(0), permission, false, call.actor)
-  }),
+  permissionCommand('user', 'grant', 'Grants a permission to a user.'),
+  permissionCommand('user', 'revoke', 'Takes a permission from a user.'),
   activityCommand('user activate', 'Lets a user in again.', true),
   activityCommand('user deactivate', 'Shuts a user out: their tokens stop working with the next request.', false),
   {
@@ -111,29 +106,12 @@ export const peopleCommands: Command[] = [
       call.answer({ id, name }, `created group ${id} ${name}`)
     },
   },
-  permissionCommand(
-    'group grant',
-    'Grants a permission to every member of a group.',
-    'GROUP',
-    async (call, permission) => {
-      await setGroupPermission((await call.database()).db, call.argument(0), permission, true, call.actor)
-    },
-  ),
-  permissionCommand('group revoke', 'Takes a permission from a group.', 'GROUP', async (call, permission) => {
-    await setGroupPermission((await call.database()).db, call.argument(0), permission, false, call.actor)
-  }),
-  memberCommand('group member add', 'Makes a user a member of a group.', (call, db) =>
-    addMember(db, call.argument(0), call.argument(1), false, call.actor),
-  ),
-  memberCommand('group member remove', 'Takes a user out of a group.', (call, db) =>
-    removeMember(db, call.argument(0), call.argument(1), false, call.actor),
-  ),
-  memberCommand('group manager add', 'Makes a user a manager of a group.', (call, db) =>
-    addMember(db, call.argument(0), call.argument(1), true, call.actor),
-  ),
-  memberCommand('group manager remove', 'Makes a manager of a group a plain member.', (call, db) =>
-    removeMember(db, call.argument(0), call.argument(1), true, call.actor),
-  ),
+  permissionCommand('group', 'grant', 'Grants a permission to every member of a group.'),
+  permissionCommand('group', 'revoke', 'Takes a permission from a group.'),
+  memberCommand('member', 'add', 'Makes a user a member of a group.'),
+  memberCommand('member', 'remove', 'Takes a user out of a group.'),
+  memberCommand('manager', 'add', 'Makes a user a manager of a group.'),
+  memberCommand('manager', 'remove', 'Makes a manager of a group a plain member.'),
   listCommand({
     name: 'group list',
     summary: 'Lists the groups with members and managers.',
@@ -193,23 +171,19 @@ export function permissionOf(text: string): Permission {
   return found
 }
 
-function permissionCommand(
-  name: string,
-  summary: string,
-  whom: string,
-  change: (call: Call, permission: Permission) => Promise<void>,
-): Command {
+function permissionCommand(holder: 'user' | 'group', word: 'grant' | 'revoke', summary: string): Command {
+  const place = holder === 'user' ? 'EMAIL' : 'GROUP'
   return {
-    name,
+    name: `${holder} ${word}`,
     summary,
-    positionals: [whom, 'PERMISSION'],
+    positionals: [place, 'PERMISSION'],
     options: JSON_OPTION,
     details: `PERMISSION is one of ${PERMISSIONS.join(', ')}; each includes the ones before.`,
     run: async call => {
-      const [to, permission, granted] = [call.argument(0), permissionOf(call.argument(1)), name.endsWith('grant')]
-      await change(call, permission)
-      const answer = { [whom.toLowerCase()]: to, permission, granted }
-      call.answer(answer, `${granted ? 'granted' : 'revoked'} ${permission}: ${to}`)
+      const [named, permission, granted] = [call.argument(0), permissionOf(call.argument(1)), word === 'grant']
+      await setPermission((await call.database()).db, holder, named, permission, granted, call.actor)
+      const answer = { [place.toLowerCase()]: named, permission, granted }
+      call.answer(answer, `${granted ? 'granted' : 'revoked'} ${permission}: ${named}`)
     },
   }
 }
@@ -228,17 +202,16 @@ function activityCommand(name: string, summary: string, active: boolean): Comman
   }
 }
 
-type Db = Awaited<ReturnType<Call['database']>>['db']
-
-function memberCommand(name: string, summary: string, change: (call: Call, db: Db) => Promise<void>): Command {
+function memberCommand(role: 'member' | 'manager', word: 'add' | 'remove', summary: string): Command {
+  const change = word === 'add' ? addMember : removeMember
   return {
-    name,
+    name: `group ${role} ${word}`,
     summary,
     positionals: ['GROUP', 'EMAIL'],
     options: JSON_OPTION,
     run: async call => {
-      const [group, email, done] = [call.argument(0), call.argument(1), name.endsWith('add') ? 'added' : 'removed']
-      await change(call, (await call.database()).db)
+      const [group, email, done] = [call.argument(0), call.argument(1), word === 'add' ? 'added' : 'removed']
+      await change((await call.database()).db, group, email, role === 'manager', call.actor)
       call.answer({ group, email, done }, `${done} ${email}: ${group}`)
     },
   }

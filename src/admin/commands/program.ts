@@ -85,13 +85,21 @@ const AFTER = [
   'something to do; 69 database unreachable; 78 configuration.',
 ].join('\n')
 
+/** What stands for an argument, in the help of every command that takes it. */
+const EXPLAINED: Readonly<Record<string, string>> = {
+  AGENT: 'AGENT is an id, or a name that only one agent has.',
+  TOOL: 'TOOL is an id, or a name that only one tool has.',
+  GROUP: 'GROUP is a name or an id.',
+}
+
 function addCommand(program: Parser, command: Command, found: (parsed: Parsed) => void): void {
   const words = command.name.split(' ')
   const leaf = words
     .slice(0, -1)
     .reduce(groupOf, program)
     .command(words.at(-1) ?? '')
-  leaf.description([command.summary, command.details].filter(Boolean).join('\n\n')).summary(command.summary)
+  const details = [command.details, ...command.positionals.map(place => EXPLAINED[place])].filter(Boolean).join('\n')
+  leaf.description([command.summary, details].filter(Boolean).join('\n\n')).summary(command.summary)
   for (const text of command.positionals) {
     const isOptional = text.startsWith('[')
     const name = text.replace(/[[\]]/g, '')

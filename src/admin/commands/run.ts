@@ -28,6 +28,7 @@ import { parseCommandLine } from './program.js'
 import { setupCommands } from './setup.js'
 import { tokenCommands } from './tokens.js'
 import { toolCommands } from './tools.js'
+import { validateCommand } from './validate.js'
 
 export const COMMANDS: readonly Command[] = [
   ...setupCommands,
@@ -36,6 +37,7 @@ export const COMMANDS: readonly Command[] = [
   ...tokenCommands,
   ...agentCommands,
   ...toolCommands,
+  validateCommand,
   ...historyCommands,
   ...auditCommands,
   ...keyCommands,

@@ -11,7 +11,7 @@ import { Refusal } from '../refusal.js'
 import { runningServices } from '../services.js'
 import { readStatus } from '../status.js'
 import { createToken } from '../tokens.js'
-import { type Call, type Command, EXIT, JSON_OPTION, NotConfigured } from './command.js'
+import { type Call, type Command, EXIT, JSON_OPTION, NotConfigured, PLAN_OPTIONS } from './command.js'
 import { printKeys } from './keys.js'
 import { listCommand, selectOf } from './list.js'
 import { emailOf } from './people.js'
@@ -31,15 +31,9 @@ export const setupCommands: Command[] = [
     name: 'migrate',
     summary: 'Brings the schema of the database up to date.',
     positionals: [],
-    options: {
-      plan: {
-        type: 'boolean',
-        description: 'Only name the migrations that would run and what they lock. Exit status 2 where there are any.',
-      },
-      ...JSON_OPTION,
-    },
+    options: PLAN_OPTIONS,
     details:
-      'Forward only; several processes may start it at once. The embedded database is migrated by whoever opens it.',
+      'The plan names the migrations and what they lock. Forward only; several processes may start it at once. The embedded database is migrated by whoever opens it.',
     run: migrateCommand,
   },
   {

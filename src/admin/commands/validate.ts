@@ -1,0 +1,208 @@
+import type { Loc } from '../../errors.js'
+import {
+  type CheckOptions,
+  checkDefinition,
+  checkForTarget,
+  completeDefinition,
+  definitionLimitsOf,
+  type Edit,
+  TARGETS,
+  type Target,
+} from '../../tool/definition/index.js'
+import { type Impact, impactOf } from '../../tool/impact.js'
+import { counted } from '../counts.js'
+import { editedText } from '../edited-text.js'
+import { type FileFinding, githubLines, sarifOf } from '../finding-formats.js'
+import { placeText } from '../refusal.js'
+import { definitionUse, resourceId } from '../resources.js'
+import { parseSource, readSource, type Source, writeText } from '../source.js'
+import { type Call, type Command, EXIT, JSON_OPTION, UsageError } from './command.js'
+
+export const TARGET_OPTION = { type: 'string', value: 'TARGET', choices: TARGETS } as const
+
+export const validateCommand: Command = {
+  name: 'validate',
+  summary: 'Checks a tool definition, JSON or YAML, with the check of the service.',
+  positionals: ['FILE'],
+  options: {
+    against: {
+      type: 'string',
+      value: 'TOOL',
+      description: 'Say what it would change for the agents that use this tool.',
+    },
+    target: {
+      ...TARGET_OPTION,
+      description: 'Say what this provider refuses or loses, and how many tokens it costs.',
+    },
+    complete: { type: 'boolean', description: 'Repair it with the fewest edits, and say which they are.' },
+    server: {
+      type: 'string',
+      value: 'URL',
+      description: 'With --complete: the address where the definition names none that can be used.',
+    },
+    drop: {
+      type: 'string',
+      value: 'unsupported',
+      choices: ['unsupported'],
+      description: 'With --complete: leave out operations whose body is not JSON.',
+    },
+    output: {
+      type: 'string',
+      short: 'o',
+      value: 'FILE',
+      description:
+        'With --complete: write the completed definition here, JSON or YAML as it came; - is standard output.',
+    },
+    sarif: { type: 'boolean', description: 'Print the findings as SARIF, for code scanning.' },
+    github: { type: 'boolean', description: 'Print the findings as annotations of GitHub Actions.' },
+    ...JSON_OPTION,
+  },
+  details:
+    'FILE may be - for standard input. Needs no database unless --against is given. Exit status 1 when there are faults. ' +
+    'With --complete the findings are those of the completed definition, at the lines of the text that -o writes.',
+  run: validate,
+}
+
+async function validate(call: Call): Promise<number | undefined> {
+  requireTogether(call)
+  const against = call.text('against')
+  const use = against === undefined ? undefined : await useOf(call, against)
+  const given = readSource(call.argument(0))
+  const options = {
+    at: ['definition'],
+    limits: definitionLimitsOf(call.config.limits),
+    ...(use && { headerNames: use.header_names }),
+  }
+  const completion = call.flag('complete') ? completed(call, given, options) : undefined
+  const source = completion?.source ?? given
+  const target = targetOf(call)
+  const { check, report } =
+    target === undefined
+      ? { check: checkDefinition(source.value, options), report: undefined }
+      : checkForTarget(source.value, target, options)
+  if (completion && check.ok) writeCompleted(call, completion.source.text ?? '')
+  const located = <Found extends { loc: Loc }>(found: Found) => ({
+    line: source.lineOf(found.loc.slice(1)),
+    ...found,
+    loc: found.loc.slice(1),
+  })
+  const faults = check.ok ? [] : check.faults.map(located)
+  const warnings = check.warnings.map(located)
+  const impact = use && check.ok ? await impactOf(use, source.value) : undefined
+  const findings: FileFinding[] = [
+    ...faults.map(({ line, msg, type }) => ({ level: 'error' as const, line, msg, type })),
+    ...warnings.map(({ line, msg, type }) => ({ level: 'warning' as const, line, msg, type })),
+  ]
+  const status = check.ok ? EXIT.ok : EXIT.refused
+  // What was written to standard output is the definition: nothing else may stand there.
+  if (call.text('output') === '-') {
+    for (const { level, line, msg, type } of findings) call.remark(`line ${line}: ${level}: ${msg} (${type})`)
+  } else if (call.flag('sarif')) {
+    call.printJson(sarifOf(call.argument(0), findings))
+  } else if (call.flag('github')) {
+    for (const line of githubLines(call.argument(0), findings)) call.print(line)
+  } else if (call.json) {
+    call.printJson({
+      ok: check.ok,
+      ...(check.ok && { methods: check.methods }),
+      faults,
+      warnings,
+      ...(completion && { edits: completion.edits.map(shownEdit), dropped: completion.dropped }),
+      ...(report && { target: report }),
+      ...(impact && { impact }),
+    })
+  } else {
+    if (completion) printEdits(call, completion)
+    const rows = [
+      ...faults.map(fault => ['fault', fault] as const),
+      ...warnings.map(warning => ['warning', warning] as const),
+    ]
+    call.printTable(
+      rows.map(([kind, { line, loc, msg, type }]) => [`line ${line}`, kind, placeText(loc), msg, `(${type})`]),
+      [0, 1, 2, 3],
+    )
+    if (check.ok) printMethods(call, check.methods)
+    if (report)
+      call.print(
+        `about ${counted(report.tokens, 'token')} in every request (${report.target}, rules of ${report.as_of})`,
+      )
+    if (impact) printImpact(call, impact)
+  }
+  return status
+}
+
+/** What would be without effect is a mistake. */
+function requireTogether(call: Call): void {
+  const alone = ['server', 'drop', 'output'].find(name => call.text(name) !== undefined)
+  if (alone !== undefined && !call.flag('complete')) throw new UsageError(`--${alone} goes together with --complete`)
+  const forms = ['json', 'sarif', 'github'].filter(name => call.flag(name))
+  if (forms.length > 1) throw new UsageError(`--${forms[0]} excludes --${forms[1]}`)
+  const server = call.text('server')
+  if (server !== undefined && !(/^https?:\/\//i.test(server) && URL.canParse(server)))
+    throw new UsageError('--server must be an absolute http(s) address')
+}
+
+export function targetOf(call: Call): Target | undefined {
+  return TARGETS.find(each => each === call.text('target'))
+}
+
+function completed(call: Call, given: Source, options: CheckOptions) {
+  const server = call.text('server')
+  const { definition, edits, dropped } = completeDefinition(given.value, {
+    ...options,
+    ...(server !== undefined && { server }),
+    dropsUnsupported: call.text('drop') === 'unsupported',
+  })
+  return { source: parseSource(editedText(given.text ?? '', edits, definition)), edits, dropped }
+}
+
+/** Without `-o` the completed definition is only judged. */
+function writeCompleted(call: Call, text: string): void {
+  const file = call.text('output')
+  if (file === undefined) return
+  if (file === '-') {
+    call.printExact(text.trimEnd())
+    return
+  }
+  writeText(file, text)
+  call.remark(`wrote ${file}`)
+}
+
+function shownEdit({ op, path, type, msg }: Edit) {
+  return { op, loc: path, type, msg }
+}
+
+function printEdits(call: Call, { edits, dropped }: { edits: readonly Edit[]; dropped: readonly unknown[] }): void {
+  call.printTable(
+    edits.map(({ op, path, msg, type }) => [op, placeText(path), msg, `(${type})`]),
+    [0, 1, 2],
+  )
+  call.print(
+    counted(edits.length, 'edit') + (dropped.length === 0 ? '' : `, ${counted(dropped.length, 'operation')} left out`),
+  )
+}
+
+/** `tool:7` is a tool as `audit list` names it. */
+async function useOf(call: Call, tool: string) {
+  const { db } = await call.database()
+  return await definitionUse(db, await resourceId(db, 'tool', tool.replace(/^tool:/, '')))
+}
+
+function printMethods(
+  call: Call,
+  methods: readonly { name: string; method: string; path: string; summary: string }[],
+): void {
+  call.print(`${counted(methods.length, 'method')}:`)
+  call.printTable(methods.map(({ name, method, path, summary }) => [`  ${name}`, method.toUpperCase(), path, summary]))
+}
+
+const CLASS_COLOUR = { breaking: 'red', unknown: 'yellow', safe: 'green' } as const
+
+function printImpact(call: Call, { changes, agents }: Impact): void {
+  if (changes.length === 0) call.print('No change for a model.')
+  for (const change of changes) {
+    const word = { text: change.class.padEnd(8), colour: CLASS_COLOUR[change.class] }
+    call.print(word, `  ${change.operation}  ${change.msg}`)
+  }
+  call.print(`Used by ${agents.ids.length === 0 ? 'no agent' : `the agents ${agents.ids.join(', ')}`}.`)
+}
