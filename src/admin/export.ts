@@ -3,7 +3,10 @@ import type { Database } from '../db/tables.js'
 import { COLUMNS, type PersonaContent, RELATIONS } from '../persona/fields.js'
 import { personaState } from '../persona/state.js'
 import { parseExact } from '../schema/exact-json.js'
+import { inOneSnapshot } from '../updates/read.js'
 import { headerVariables, placeholder } from './apply/placeholders.js'
+import { readSection } from './apply/reference-sections.js'
+import { listGroups } from './people.js'
 
 /**
  * The organisation as a document that `apply` takes back with an empty plan: every row with its id, references by id (names
@@ -11,36 +14,20 @@ import { headerVariables, placeholder } from './apply/placeholders.js'
  */
 export async function exportOrganisation(db: Kysely<Database>): Promise<Record<string, unknown>> {
   // One snapshot for all lists: without it, what changes meanwhile could leave references to rows that are not there.
-  return await db
-    .transaction()
-    .setIsolationLevel('repeatable read')
-    .setAccessMode('read only')
-    .execute(async trx => ({
-      version: 1,
-      users: await users(trx),
-      groups: await groups(trx),
-      labels: await trx.selectFrom('label').select(['id', 'name']).orderBy('id').execute(),
-      oauth_configs: await trx
-        .selectFrom('oauth_config')
-        .select(['id', 'name', 'owner_id as owner'])
-        .orderBy('id')
-        .execute(),
-      mcp_servers: await trx
-        .selectFrom('mcp_server')
-        .select(['id', 'name', 'owner_id as owner'])
-        .orderBy('id')
-        .execute(),
-      cc_pairs: await trx.selectFrom('cc_pair').select(['id', 'name', 'source', 'access_type']).orderBy('id').execute(),
-      federated_connectors: await trx
-        .selectFrom('federated_connector')
-        .select(['id', 'name', 'source'])
-        .orderBy('id')
-        .execute(),
-      document_sets: await documentSets(trx),
-      user_files: await trx.selectFrom('user_file').select(['id', 'name', 'owner_id as owner']).orderBy('id').execute(),
-      tools: await tools(trx),
-      agents: await agents(trx),
-    }))
+  return await inOneSnapshot({ db }, async trx => ({
+    version: 1,
+    users: await users(trx),
+    groups: await listGroups(trx),
+    labels: await readSection(trx, 'labels'),
+    oauth_configs: await readSection(trx, 'oauth_configs'),
+    mcp_servers: await readSection(trx, 'mcp_servers'),
+    cc_pairs: await readSection(trx, 'cc_pairs'),
+    federated_connectors: await readSection(trx, 'federated_connectors'),
+    document_sets: await documentSets(trx),
+    user_files: await readSection(trx, 'user_files'),
+    tools: await tools(trx),
+    agents: await agents(trx),
+  }))
 }
 
 async function users(db: Kysely<Database>) {
@@ -49,17 +36,6 @@ async function users(db: Kysely<Database>) {
     .select(['id', 'email', 'kind', 'active', 'permissions'])
     .orderBy('email')
     .execute()
-}
-
-async function groups(db: Kysely<Database>) {
-  const { rows } = await sql<Record<string, unknown>>`
-    select g.id, g.name, g.permissions,
-      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
-            where m.user_group_id = g.id and not m.is_manager order by 1) as members,
-      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
-            where m.user_group_id = g.id and m.is_manager order by 1) as managers
-    from user_group g order by g.id`.execute(db)
-  return rows
 }
 
 async function documentSets(db: Kysely<Database>) {

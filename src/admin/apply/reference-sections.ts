@@ -78,6 +78,18 @@ const SHAPES: Record<Section, Shape> = {
 
 export const REFERENCE_SECTIONS = Object.keys(SHAPES) as Section[]
 
+/** The rows of one list by id, with the columns and references that a document names. */
+export async function readSection(db: Kysely<Database>, section: Section): Promise<object[]> {
+  const { columns, references = {} } = SHAPES[section]
+  const owned = Object.entries(references).map(([field, { column }]) => `${column} as ${field}`)
+  const loose = db as unknown as Loose
+  return await loose
+    .selectFrom(TABLES[section].table)
+    .select(['id', ...columns, ...owned])
+    .orderBy('id')
+    .execute()
+}
+
 /** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
 export async function planReferenceSections(
   db: Kysely<Database>,
