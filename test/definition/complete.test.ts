@@ -393,6 +393,192 @@ t.test('Swagger 2.0 is converted', async t => {
   )
 })
 
+const swagger = { swagger: '2.0', info: { title: 'T', version: '1' }, host: 'h.example.com', schemes: ['https'] }
+const numbered = (count: number, name: (i: number) => string) => Array.from({ length: count }, (_, i) => name(i))
+
+t.test('a small document makes a small answer: what multiplies is refused or left', async t => {
+  const responses = Object.fromEntries(numbered(550, i => `x${i}`).map(code => [code, { schema: {} }]))
+  const produces = numbered(550, i => `a/${i}`)
+  const multiplied = completeDefinition({ ...swagger, produces, paths: { '/a': { get: { ...operation, responses } } } })
+  t.match(multiplied.check, {
+    ok: false,
+    faults: [{ loc: ['body', 'definition'], type: 'definition_too_large', msg: /characters.*"produces"/ }],
+  })
+  t.same([multiplied.edits.length, JSON.stringify(multiplied.definition).length < 20_000], [0, true])
+
+  const long = { schema: { description: 'x'.repeat(30_000) } }
+  const texts = completeDefinition({
+    ...swagger,
+    produces,
+    paths: { '/a': { get: { ...operation, responses: { 200: long } } } },
+  })
+  t.match(texts.check, { ok: false, faults: [{ type: 'definition_too_large' }] })
+
+  const holes = numbered(60, i => `{${String.fromCharCode(0x4e00 + i)}}`).join('')
+  const methods = { get: {}, put: {}, post: {}, patch: {}, delete: {} }
+  const paths = Object.fromEntries(numbered(60, i => `/${i}${holes}`).map(path => [path, methods]))
+  const declared = completeDefinition(document({ paths }))
+  t.ok(declared.edits.length > 1000, 'some are declared')
+  t.ok(JSON.stringify(declared.edits).length < 2_000_000, 'more edits than can be answered are not made')
+
+  const type = 'x'.repeat(8000)
+  const body = { content: { [type]: {} } }
+  const users = Object.fromEntries(
+    numbered(500, i => `/${i}`).map(path => [
+      path,
+      { post: { ...operation, operationId: path, requestBody: { $ref: '#/components/requestBodies/B' } } },
+    ]),
+  )
+  const dropped = completeDefinition(document({ paths: users, components: { requestBodies: { B: body } } }), {
+    dropsUnsupported: true,
+  })
+  t.equal(dropped.dropped.length, 500)
+  t.ok(JSON.stringify([dropped.edits, dropped.dropped]).length < 500_000, 'a long media type is not repeated')
+})
+
+t.test('Swagger 2.0: a reference by index leads to what it led to', async t => {
+  const body = { in: 'body', name: 'b', schema: { type: 'object', properties: { name: { type: 'string' } } } }
+  const q = { in: 'query', name: 'q', type: 'integer' }
+  const r = { in: 'query', name: 'r', type: 'array', items: { type: 'string' } }
+  const first = '#/paths/~1a/post'
+  const paths = {
+    '/a': {
+      post: {
+        ...operation,
+        operationId: 'a',
+        parameters: [body, q, r],
+        responses: { 200: { description: 'D', schema: { type: 'integer' }, headers: { X: { type: 'string' } } } },
+      },
+    },
+    '/b': {
+      post: {
+        ...operation,
+        operationId: 'b',
+        parameters: [
+          { in: 'body', name: 'b', schema: { $ref: `${first}/parameters/0/schema` } },
+          { $ref: `${first}/parameters/2` },
+        ],
+        responses: { 200: { description: 'D', schema: { $ref: `${first}/responses/200/schema` } } },
+      },
+      patch: { ...operation, operationId: 'c', parameters: [{ $ref: `${first}/parameters/0` }], responses: {} },
+    },
+    '/d': {
+      put: {
+        ...operation,
+        operationId: 'd',
+        parameters: [{ in: 'body', name: 'b', schema: { allOf: [{ $ref: `${first}/parameters/2/items` }] } }],
+      },
+    },
+  }
+  const completed = completeDefinition({ ...swagger, paths })
+  t.ok(completed.check.ok)
+  const viewed = toFunctions(completed.definition).map(({ parameters }) => {
+    const { properties, $defs = {} } = parameters as { properties: Json; $defs?: Record<string, Json> }
+    // What is referred to, in its place.
+    return JSON.parse(JSON.stringify(properties), (_, each) =>
+      typeof each?.$ref === 'string' ? $defs[each.$ref.slice('#/$defs/'.length)] : each,
+    )
+  })
+  t.same(viewed, [
+    { q: { type: 'integer' }, r: { type: 'array', items: { type: 'string' } }, requestBody: body.schema },
+    { r: { type: 'array', items: { type: 'string' } }, requestBody: body.schema },
+    { requestBody: body.schema },
+    { requestBody: { allOf: [{ type: 'string' }] } },
+  ])
+  t.match(completed.definition, {
+    paths: {
+      '/b': {
+        post: {
+          responses: {
+            200: {
+              content: {
+                'application/json': {
+                  schema: { $ref: '#/paths/~1a/post/responses/200/content/application~1json/schema' },
+                },
+              },
+            },
+          },
+        },
+      },
+    },
+  })
+
+  const form = { in: 'formData', name: 'f', type: 'string' }
+  const lost = {
+    '/a': { post: { ...operation, parameters: [form, q] } },
+    '/b': {
+      put: {
+        ...operation,
+        operationId: 'b',
+        'x-a': 1,
+        responses: { 200: { schema: { $ref: `${first}/parameters/0` } } },
+      },
+    },
+  }
+  const refused = completeDefinition({ ...swagger, paths: lost })
+  t.match(refused.check, {
+    ok: false,
+    faults: [{ type: 'ref_unresolved', msg: /parameters\/0" leads to what has no such place/ }],
+  })
+  t.same(refused.edits, [])
+})
+
+t.test('Swagger 2.0: methods in capitals, extensions as they are, and every guess is an edit', async t => {
+  const extension = { type: 'file', discriminator: 'k', 'x-nullable': true, $ref: '#/definitions/A' }
+  const paths = {
+    '/a': {
+      POST: {
+        ...operation,
+        'x-upload': extension,
+        schemes: ['http'],
+        parameters: [
+          { in: 'body', name: 'b', required: true, schema: { type: 'string' } },
+          { in: 'query', name: 'q', type: 'array', items: { type: 'string' }, collectionFormat: 'tsv' },
+          { in: 'header', name: 'H', type: 'array', items: { type: 'string' }, collectionFormat: 'pipes' },
+        ],
+      },
+      get: { ...operation, operationId: 'y', schemes: ['ws'] },
+    },
+  }
+  const given = { ...swagger, schemes: undefined, paths, definitions: { A: {} } }
+  const completed = completeDefinition(given)
+  t.ok(completed.check.ok)
+  t.same(editsOf(completed), [
+    'replace swagger_converted at',
+    'replace scheme_assumed at servers 0 url',
+    'replace collection_format_replaced at paths /a POST parameters 0',
+    'replace collection_format_replaced at paths /a POST parameters 1',
+    'replace schemes_removed at paths /a get',
+  ])
+  t.match(completed.definition, {
+    servers: [{ url: 'https://h.example.com' }],
+    paths: {
+      '/a': {
+        POST: {
+          'x-upload': extension,
+          servers: [{ url: 'http://h.example.com' }],
+          requestBody: { required: true, content: { 'application/json': { schema: { type: 'string' } } } },
+          parameters: [{ schema: { type: 'array' }, style: 'form', explode: false }, { schema: { type: 'array' } }],
+        },
+      },
+    },
+  })
+  t.same(completeDefinition(completed.definition).edits, [])
+
+  const local = completeDefinition(given, { server: 'http://localhost:8080/x' })
+  t.match(local.definition, { servers: [{ url: 'http://h.example.com' }] }, 'the scheme of the server given is taken')
+  t.match(local.edits[1], { type: 'scheme_assumed', msg: /that of the server given/ })
+  const sockets = { ...swagger, schemes: ['ws'], paths: { '/a': { get: operation } } }
+  t.match(completeDefinition(sockets).check, { ok: false, faults: [{ type: 'servers_missing' }] })
+  t.match(completeDefinition(sockets, { server: 'https://g.example.com' }).definition, {
+    servers: [{ url: 'https://g.example.com' }],
+  })
+  const proto = JSON.parse(
+    '{"swagger":"2.0","info":{"title":"T"},"host":"h.example.com","paths":{"__proto__":{},"/a":{"get":{}}}}',
+  )
+  t.match(completeDefinition(proto).edits, [], 'a forbidden key does not go in silence')
+})
+
 t.test(
   'made documents: one that is accepted is not changed; what is repaired is accepted, the same in slices',
   async t => {
@@ -429,7 +615,11 @@ t.test('bounded: what would make too much is not made', async t => {
     ),
   }
   const { edits, check } = completeDefinition(spread)
-  t.same([edits, check.ok], [[], false], 'a conversion that would make more than a definition may hold is not made')
+  t.same(
+    [edits, check.ok || check.faults.map(each => [each.loc, each.type])],
+    [[], [[['body', 'definition'], 'definition_too_large']]],
+    'a conversion that would make more than a definition may hold is not made',
+  )
 
   const item = { get: { operationId: 'x', summary: 'x'.repeat(300_000) } }
   const paths = Object.fromEntries(

@@ -43,6 +43,7 @@ export async function validationOf(
   { limits, query, use }: ValidationAsked,
 ): Promise<Validation> {
   const completion = query.complete ? await completed(body.definition, query, limits) : undefined
+  if (completion && !completion.check.ok) throw new InvalidRequest(completion.check.faults)
   const definition = completion?.definition ?? body.definition
   const { check: checked, report: target } =
     query.target === undefined

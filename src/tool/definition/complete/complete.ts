@@ -6,7 +6,9 @@ import { isObject } from '../check/references.js'
 import { inOneGo, inSlices } from '../check/slices.js'
 import { type Edit, EditedDocument } from './edits.js'
 import { generatedId, TakenNames } from './ids.js'
-import { convertSwagger, movedReference, serversOf, TooLarge } from './swagger.js'
+import { stepsOf } from './pointers.js'
+import { charactersOf, mostMadeOf } from './sizes.js'
+import { convertSwagger, movedReference, NotConvertible, serversOf } from './swagger.js'
 
 export interface CompletionOptions extends CheckOptions {
   /** The absolute address for a definition that names none that can be used, or only a relative one. */
@@ -37,10 +39,14 @@ const MOST_EDITS = 20_000
 const MOST_ROUNDS = 2
 /** Characters of all path items together that are copied because several paths share them. */
 const MOST_COPIED_CHARACTERS = 1024 * 1024
+/** Characters of the media types of a body that is left out, as they are named. */
+const MOST_TYPE_CHARACTERS = 200
 const PATH_FROM_PLACEHOLDER = /^the placeholder (".*") of the path is not declared/
 const REPAIRS_A_STEP = 20
 const MEMBERS_A_STEP = 1000
 const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
+/** What no copy can be made of. */
+const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
 const ANY_JSON = new Set(['*/*', 'application/*', 'text/json', 'application/x-json', 'application/javascript'])
 const TOOL_METHODS = new Set(['get', 'post', 'put', 'patch', 'delete'])
 
@@ -87,7 +93,11 @@ export function* completion(definition: unknown, options: CompletionOptions): Ge
     if (!(yield* repair.mend(inspected.check.faults))) break
     inspected = yield* inspection(repair.document.value, roomy, false)
   }
-  const { document, dropped } = repair
+  const { document, dropped, refusal } = repair
+  if (refusal) {
+    const check: DefinitionCheck = { ok: false, faults: [refusal], warnings: inspected.check.warnings }
+    return { definition, edits: [], dropped, check }
+  }
   return { definition: document.value, edits: document.edits, dropped, check: boundedCheck(inspected, limits) }
 }
 
@@ -105,6 +115,9 @@ class Repair {
   private bodyUses: Map<string, Loc[]> | undefined
   private readonly mergedItems = new Map<string, Record<string, unknown>>()
   private copiedCharacters = 0
+  private mostCharacters: number | undefined
+  /** Why the document cannot be repaired at all. */
+  refusal: Fault | undefined
 
   constructor(
     definition: unknown,
@@ -118,11 +131,7 @@ class Repair {
   *prepare(check: DefinitionCheck): Generator<void, boolean> {
     const { document } = this
     const before = document.edits.length
-    if (
-      !check.ok &&
-      check.faults.some(each => each.type === 'definition_too_deep' || each.type === 'definition_too_large')
-    )
-      return false
+    if (!check.ok && check.faults.some(each => BEYOND_REPAIR.has(each.type))) return false
     if (!isObject(document.value)) return false
     const { openapi, swagger } = document.value
     if (openapi === undefined && (swagger === '2.0' || swagger === 2 || swagger === '2'))
@@ -151,7 +160,7 @@ class Repair {
     const inTurn = (turn: number) => faults.filter(fault => turnOf(fault) === turn)
     const inOrder = [...inTurn(0), ...inTurn(1), ...inTurn(2).reverse()]
     for (const [i, fault] of inOrder.entries()) {
-      if (edits.length >= MOST_EDITS) break
+      if (edits.length >= MOST_EDITS || (yield* this.hasNoRoom())) break
       if (i % REPAIRS_A_STEP === 0) yield
       yield* this.mendOne(fault, fault.loc.slice(this.options.at.length))
     }
@@ -160,13 +169,25 @@ class Repair {
     return edits.length > before
   }
 
+  /** True once the edits take more characters than may be made of the document. */
+  private *hasNoRoom(): Generator<void, boolean> {
+    const { editCharacters, given } = this.document
+    if (editCharacters < mostMadeOf(0)) return false
+    this.mostCharacters ??= mostMadeOf(yield* charactersOf(given))
+    return editCharacters > this.mostCharacters
+  }
+
   private *convert(document: Record<string, unknown>): Generator<void> {
+    const { server } = this.options
+    const scheme = server === undefined ? undefined : new URL(server).protocol.slice(0, -1)
     try {
-      const converted = yield* convertSwagger(document, this.limits.values)
-      this.document.replaceAll(converted, 'swagger_converted', 'Swagger 2.0 was converted to OpenAPI 3.0.3')
+      const converted = yield* convertSwagger(document, { mostValues: this.limits.values, scheme })
+      this.document.replaceAll(converted.document, 'swagger_converted', 'Swagger 2.0 was converted to OpenAPI 3.0.3')
+      for (const { path, type, msg } of converted.notes.slice(0, MOST_EDITS)) this.document.note(path, type, msg)
       this.resolveRelativeServer()
     } catch (error) {
-      if (!(error instanceof TooLarge)) throw error
+      if (!(error instanceof NotConvertible)) throw error
+      this.refusal = { loc: this.options.at, msg: error.message, type: error.type }
     }
   }
 
@@ -330,7 +351,7 @@ class Repair {
   private *renumberId(path: Loc, value: string): Generator<void> {
     const ids = yield* this.takenIds()
     const id = ids.take(`${value}_${String(path.at(-2)).toLowerCase()}`)
-    this.document.set(path, id, 'operation_id_renamed', `${JSON.stringify(value)} is the id of another operation`)
+    this.document.set(path, id, 'operation_id_renamed', `${quote(value)} is the id of another operation`)
   }
 
   /** A path that shares its operations with another one gets a copy of them with ids of its own, as long as that is small. */
@@ -343,7 +364,7 @@ class Repair {
       if (rest === undefined) return
       const { $ref: _, ...own } = item
       const copy = { ...own, ...rest, ...own }
-      this.copiedCharacters += charactersOf(copy, MOST_COPIED_CHARACTERS - this.copiedCharacters)
+      this.copiedCharacters += yield* charactersOf(copy, MOST_COPIED_CHARACTERS - this.copiedCharacters)
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
       const reason = 'another path has the same operations; each operation has an id of its own'
       document.set(path, copy, 'path_item_copied', reason)
@@ -420,7 +441,7 @@ class Repair {
       const msg = `${any} takes JSON too`
       document.set([...path, 'application/json'], content[any], 'body_type_added', msg)
     } else if (this.options.dropsUnsupported) {
-      yield* this.dropOperationsOf(path.slice(0, -1), Object.keys(content).slice(0, 3).join(', '))
+      yield* this.dropOperationsOf(path.slice(0, -1), cut(Object.keys(content).slice(0, 3).join(', ')))
     }
   }
 
@@ -482,32 +503,8 @@ class Repair {
   }
 }
 
-/** The keys that a JSON pointer leads through, percent-decoded; those of any other reference lead nowhere. */
-function stepsOf(ref: string): string[] {
-  if (!ref.startsWith('#/')) return [ref]
-  let pointer = ref.slice('#/'.length)
-  try {
-    pointer = decodeURIComponent(pointer)
-  } catch {
-    // Percent signs that encode nothing stand for themselves.
-  }
-  return pointer.split('/').map(step => step.replaceAll('~1', '/').replaceAll('~0', '~'))
-}
-
-/** Characters of all keys and strings of a value, not counted beyond `most`. Shared values count at every place. */
-function charactersOf(value: unknown, most: number): number {
-  let characters = 0
-  const pending: unknown[] = [value]
-  for (let at = pending.pop(); at !== undefined && characters <= most; at = pending.pop()) {
-    // Numbers, and what separates the members, count a few.
-    characters += typeof at === 'string' ? at.length : 4
-    if (typeof at !== 'object' || at === null) continue
-    for (const key of Object.keys(at)) {
-      characters += Array.isArray(at) ? 1 : key.length
-      pending.push((at as Record<string, unknown>)[key])
-    }
-  }
-  return characters
+function cut(text: string): string {
+  return text.length > MOST_TYPE_CHARACTERS ? `${text.slice(0, MOST_TYPE_CHARACTERS)}...` : text
 }
 
 function firstSentence(text: string): string {

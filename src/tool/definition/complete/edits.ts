@@ -1,5 +1,7 @@
 import type { Loc } from '../../../errors.js'
 import { rememberNumbers, removeItem } from '../../../schema/exact-json.js'
+import { valueAt } from './pointers.js'
+import { charactersAt } from './sizes.js'
 
 /** One change that a completion makes. */
 export interface Edit {
@@ -22,9 +24,14 @@ type Container = Record<string | number, unknown>
  */
 export class EditedDocument {
   readonly edits: Edit[] = []
+  /** Characters of the places and reasons of all edits. */
+  editCharacters = 0
   private readonly copies = new WeakSet<object>()
+  private document: unknown
 
-  constructor(private document: unknown) {}
+  constructor(readonly given: unknown) {
+    this.document = given
+  }
 
   get value(): unknown {
     return this.document
@@ -32,12 +39,7 @@ export class EditedDocument {
 
   /** What stands at `path`, or undefined. */
   at(path: Loc): unknown {
-    let value = this.document
-    for (const key of path) {
-      if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return undefined
-      value = (value as Container)[key]
-    }
-    return value
+    return valueAt(this.document, path)
   }
 
   /** Sets what stands at `path`, whose container must exist; a list is extended by its length as the key. */
@@ -47,7 +49,7 @@ export class EditedDocument {
     const container = this.own(path.slice(0, -1))
     if (container === undefined) return
     container[key] = value
-    this.edits.push({ op, path, value, type, msg })
+    this.push({ op, path, value, type, msg })
   }
 
   remove(path: Loc, type: string, msg: string): void {
@@ -57,12 +59,23 @@ export class EditedDocument {
     if (container === undefined) return
     if (Array.isArray(container)) removeItem(container, Number(key))
     else delete container[key]
-    this.edits.push({ op: 'remove', path, type, msg })
+    this.push({ op: 'remove', path, type, msg })
   }
 
   replaceAll(document: Record<string, unknown>, type: string, msg: string): void {
     this.document = document
-    this.edits.push({ op: 'replace', path: [], type, msg })
+    this.push({ op: 'replace', path: [], type, msg })
+  }
+
+  /** Says why what was put at a place is as it is. */
+  note(path: Loc, type: string, msg: string): void {
+    this.push({ op: 'replace', path, value: this.at(path), type, msg })
+  }
+
+  private push(edit: Edit): void {
+    for (const key of edit.path) this.editCharacters += charactersAt(key)
+    this.editCharacters += edit.msg.length
+    this.edits.push(edit)
   }
 
   /** The container at `path`, copied with everything above it if that has not been done. */

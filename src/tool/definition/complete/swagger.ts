@@ -1,12 +1,35 @@
+import type { Loc } from '../../../errors.js'
 import { rememberNumbers } from '../../../schema/exact-json.js'
+import { quote } from '../check/findings.js'
 import { isObject } from '../check/references.js'
+import { referenceTo, stepsOf, valueAt } from './pointers.js'
+import { charactersAt, charactersOf, mostMadeOf } from './sizes.js'
 
 type Json = Record<string, unknown>
 
-/** What a conversion may use up; beyond it the result would be larger than a definition may be. */
-export class TooLarge extends Error {}
+/** Why a document cannot be converted, as a fault says it. */
+export class NotConvertible extends Error {
+  constructor(
+    readonly type: 'definition_too_large' | 'ref_unresolved',
+    message: string,
+  ) {
+    super(message)
+  }
+}
 
-const METHODS = ['get', 'put', 'post', 'delete', 'options', 'head', 'patch']
+/** Something that OpenAPI 3 cannot say as it was, or that was not said at all: what was taken instead stands at `path` of the result. */
+export interface ConversionNote {
+  path: Loc
+  type: string
+  msg: string
+}
+
+export interface Conversion {
+  document: Json
+  notes: ConversionNote[]
+}
+
+const METHODS = new Set(['get', 'put', 'post', 'delete', 'options', 'head', 'patch'])
 const FORM_TYPES = new Set(['application/x-www-form-urlencoded', 'multipart/form-data'])
 const JSON_TYPE = 'application/json'
 /** Members of a parameter or header that are its schema in OpenAPI 3. */
@@ -49,27 +72,42 @@ const MAP_KEYS = new Set([
   'headers',
   'content',
 ])
+/** What is data, in which no reference and no schema stands. */
+const SHARED_KEYS = new Set(['example', 'examples', 'default', 'enum'])
 const STEP_MEMBERS = 1000
+const REFERENCE_HOPS = 8
 
 /**
  * Turns a Swagger 2.0 document into OpenAPI 3.0.3: servers, request bodies of body and form parameters, schemas of parameters,
- * responses, security schemes, and references to where things stand now. What it does not know stays as it is. Own code, because
- * no library of it is bounded: the result has at most `mostValues` values, and the input must have passed the budget walk.
- * The input is never changed; what is the same in both versions is shared with it. A sequence of short steps.
+ * responses, security schemes, and references to where things stand now. What it does not know stays as it is, extensions too;
+ * what it had to decide is in `notes`. Own code, because no library of it is bounded: the result has at most `mostValues` values
+ * and 16 characters for each of the input, which must have passed the budget walk. `scheme` is that of a document that names none.
+ * Throws `NotConvertible`. The input is never changed; what is the same in both versions is shared with it. A sequence of short steps.
  */
-export function* convertSwagger(document: Json, mostValues: number): Generator<void, Json> {
-  return yield* new SwaggerConversion(document, mostValues).run()
+export function* convertSwagger(
+  document: Json,
+  { mostValues, scheme }: { mostValues: number; scheme: string | undefined },
+): Generator<void, Conversion> {
+  const most = mostMadeOf(yield* charactersOf(document))
+  return yield* new SwaggerConversion(document, mostValues, most, scheme).run()
 }
 
 class SwaggerConversion {
+  private readonly notes: ConversionNote[] = []
+  private readonly movedIndexes = new WeakMap<object, number[]>()
+  private readonly servers: { url: string }[]
   private made = 0
 
   constructor(
     private readonly document: Json,
     private readonly mostValues: number,
-  ) {}
+    private readonly mostCharacters: number,
+    private readonly scheme: string | undefined,
+  ) {
+    this.servers = serversOf(document, scheme)
+  }
 
-  *run(): Generator<void, Json> {
+  *run(): Generator<void, Conversion> {
     const { document } = this
     const result: Json = { openapi: '3.0.3' }
     rememberNumbers(document, result)
@@ -77,12 +115,18 @@ class SwaggerConversion {
       if (key === 'info' || key === 'tags' || key === 'externalDocs' || key === 'security' || key.startsWith('x-'))
         result[key] = document[key]
     }
-    const servers = serversOf(document)
-    if (servers.length > 0) result.servers = servers
+    if (this.servers.length > 0) {
+      result.servers = this.servers
+      if (document.schemes === undefined && typeof document.host === 'string') {
+        const origin = this.scheme === undefined ? 'https is assumed' : 'that of the server given is taken'
+        this.note(['servers', 0, 'url'], 'scheme_assumed', `the document names a host and no scheme: ${origin}`)
+      }
+    }
     result.paths = yield* this.paths()
     const components = yield* this.components()
     if (Object.keys(components).length > 0) result.components = components
-    return (yield* withModernSchemas(result, this.mostValues)) as Json
+    // Both are objects: a copy of an object is one.
+    return { document: (yield* this.withModernSchemas(result)) as Json, notes: this.notes }
   }
 
   private *paths(): Generator<void, unknown> {
@@ -91,57 +135,67 @@ class SwaggerConversion {
     const result: Json = {}
     for (const path of Object.keys(paths)) {
       const item = paths[path]
-      result[path] = isObject(item) && !path.startsWith('x-') ? this.pathItem(item) : item
+      result[path] = isObject(item) && !path.startsWith('x-') ? yield* this.pathItem(item, ['paths', path]) : item
       yield
     }
     return result
   }
 
-  private pathItem(item: Json): Json {
+  private *pathItem(item: Json, at: Loc): Generator<void, Json> {
     const shared = Array.isArray(item.parameters) ? item.parameters : []
-    const isBody = (entry: unknown) => {
-      const { in: location } = this.resolved(entry)
-      return location === 'body' || location === 'formData'
-    }
-    const bodies = shared.filter(isBody)
+    const bodies = shared.filter(each => this.isBody(each))
     const result: Json = {}
     for (const key of Object.keys(item)) {
-      if (key === 'parameters' && Array.isArray(item.parameters)) {
-        result.parameters = shared.filter(each => !isBody(each)).map(each => this.parameter(each))
-      } else if (METHODS.includes(key) && isObject(item[key])) {
-        result[key] = this.operation(item[key] as Json, bodies)
+      const value = item[key]
+      if (key === 'parameters' && Array.isArray(value)) {
+        const plain = shared.filter(each => !this.isBody(each))
+        result.parameters = plain.map((each, i) => this.parameter(each, [...at, key, i]))
+      } else if (METHODS.has(key.toLowerCase()) && isObject(value)) {
+        result[key] = yield* this.operation(value, bodies, [...at, key])
       } else {
-        result[key] = item[key]
+        result[key] = value
       }
     }
     return result
   }
 
-  private operation(operation: Json, sharedBodies: readonly unknown[]): Json {
+  private *operation(operation: Json, sharedBodies: readonly unknown[], at: Loc): Generator<void, Json> {
     const result: Json = {}
     for (const key of Object.keys(operation)) {
       if (key === 'consumes' || key === 'produces' || key === 'schemes') continue
-      if (key === 'responses') result.responses = this.responses(operation)
+      if (key === 'responses') result.responses = yield* this.responses(operation.responses, operation.produces)
       else if (key !== 'parameters' || !Array.isArray(operation.parameters)) result[key] = operation[key]
       else result.parameters = []
     }
+    if (operation.schemes !== undefined) this.addServers(result, operation.schemes, at)
     const own = Array.isArray(operation.parameters) ? operation.parameters : []
     const plain: unknown[] = []
     const forms: Json[] = []
     let body: unknown
     for (const entry of [...sharedBodies, ...own]) {
-      this.pay()
       const parameter = this.resolved(entry)
       if (parameter.in === 'body') body = entry
       else if (parameter.in === 'formData') forms.push(parameter)
-      else plain.push(this.parameter(entry))
+      else plain.push(this.parameter(entry, [...at, 'parameters', plain.length]))
+      this.pay(1)
     }
     if (Array.isArray(operation.parameters)) result.parameters = plain
-    const types = mediaTypes(operation.consumes ?? this.document.consumes)
-    this.pay(types.length)
+    const types = this.typesOf(operation.consumes ?? this.document.consumes)
     if (body !== undefined) result.requestBody = this.body(body, types)
     else if (forms.length > 0) result.requestBody = formBody(forms, types)
     return result
+  }
+
+  /** An operation that goes by other schemes than the document has servers of its own. */
+  private addServers(operation: Json, schemes: unknown, at: Loc): void {
+    const { host, basePath } = this.document
+    const servers = typeof host === 'string' ? serversOf({ host, basePath, schemes }, this.scheme) : []
+    if (servers.length === 0) {
+      const msg = 'the schemes of the operation give no http(s) address: it is called as the others are'
+      this.note(at, 'schemes_removed', msg)
+    } else if (servers.map(each => each.url).join() !== this.servers.map(each => each.url).join()) {
+      operation.servers = servers
+    }
   }
 
   private body(entry: unknown, types: readonly string[]): Json {
@@ -150,14 +204,12 @@ class SwaggerConversion {
     return {
       ...(typeof parameter.description === 'string' ? { description: parameter.description } : {}),
       ...(parameter.required === true ? { required: true } : {}),
-      content: Object.fromEntries(
-        (types.length > 0 ? types : [JSON_TYPE]).map(type => [type, schema === undefined ? {} : { schema }]),
-      ),
+      content: Object.fromEntries(types.map(type => [type, schema === undefined ? {} : { schema }])),
     }
   }
 
-  private parameter(entry: unknown): unknown {
-    this.pay()
+  private parameter(entry: unknown, at: Loc): unknown {
+    this.pay(1)
     if (!isObject(entry) || entry.$ref !== undefined || typeof entry.in !== 'string') return entry
     const result: Json = {}
     for (const key of Object.keys(entry)) {
@@ -166,18 +218,27 @@ class SwaggerConversion {
     }
     if (entry.in === 'query' && entry.allowEmptyValue === true) result.allowEmptyValue = true
     if (result.schema === undefined) result.schema = schemaOf(entry)
-    if (entry.type === 'array') Object.assign(result, styleOf(entry.collectionFormat, entry.in))
+    if (entry.type !== 'array') return result
+    const style = styleOf(entry.collectionFormat, entry.in)
+    if (style !== undefined) return Object.assign(result, style)
+    const format = quote(String(entry.collectionFormat))
+    const msg = `OpenAPI 3 has no collectionFormat ${format} for ${quote(entry.in)}: the values are separated by commas`
+    this.note(at, 'collection_format_replaced', msg)
+    return entry.in === 'query' ? { ...result, style: 'form', explode: false } : result
+  }
+
+  private *responses(responses: unknown, produces: unknown): Generator<void, unknown> {
+    if (!isObject(responses)) return responses
+    const result: Json = {}
+    for (const code of Object.keys(responses)) {
+      result[code] = this.response(responses[code], produces)
+      yield
+    }
     return result
   }
 
-  private responses({ responses, produces }: Json): unknown {
-    if (!isObject(responses)) return responses
-    const types = mediaTypes(produces ?? this.document.produces)
-    return Object.fromEntries(Object.keys(responses).map(code => [code, this.response(responses[code], types)]))
-  }
-
-  private response(response: unknown, types: readonly string[]): unknown {
-    this.pay(1 + types.length)
+  private response(response: unknown, produces: unknown): unknown {
+    this.pay(1)
     if (!isObject(response) || response.$ref !== undefined) return response
     const { schema, headers, examples, ...rest } = response
     const result: Json = { ...rest }
@@ -194,7 +255,7 @@ class SwaggerConversion {
     if (schema !== undefined) {
       const shown = isObject(examples) ? examples : {}
       result.content = Object.fromEntries(
-        (types.length > 0 ? types : [JSON_TYPE]).map(type => [
+        this.typesOf(produces ?? this.document.produces).map(type => [
           type,
           { schema, ...(Object.hasOwn(shown, type) ? { example: shown[type] } : {}) },
         ]),
@@ -212,18 +273,12 @@ class SwaggerConversion {
       const kept: Json = {}
       for (const name of Object.keys(parameters)) {
         const parameter = parameters[name]
-        const location = isObject(parameter) ? parameter.in : undefined
-        if (location !== 'body' && location !== 'formData') kept[name] = this.parameter(parameter)
+        if (!this.isBody(parameter)) kept[name] = this.parameter(parameter, ['components', 'parameters', name])
         yield
       }
       components.parameters = kept
     }
-    if (isObject(responses)) {
-      const types = mediaTypes(this.document.produces)
-      components.responses = Object.fromEntries(
-        Object.keys(responses).map(name => [name, this.response(responses[name], types)]),
-      )
-    }
+    if (isObject(responses)) components.responses = yield* this.responses(responses, undefined)
     if (isObject(securityDefinitions)) {
       components.securitySchemes = Object.fromEntries(
         Object.keys(securityDefinitions).map(name => [name, securityScheme(securityDefinitions[name])]),
@@ -232,38 +287,182 @@ class SwaggerConversion {
     return components
   }
 
-  /** A parameter, or the one of the document that it refers to. */
-  private resolved(entry: unknown): Json {
-    if (!isObject(entry)) return {}
-    const { $ref } = entry
-    if (typeof $ref !== 'string' || !$ref.startsWith('#/parameters/')) return entry
-    const name = $ref.slice('#/parameters/'.length).replaceAll('~1', '/').replaceAll('~0', '~')
-    const { parameters } = this.document
-    const target = isObject(parameters) && Object.hasOwn(parameters, name) ? parameters[name] : undefined
-    return isObject(target) ? target : entry
+  private isBody(entry: unknown): boolean {
+    const { in: location } = this.resolved(entry)
+    return location === 'body' || location === 'formData'
   }
 
-  private pay(values = 1): void {
-    this.made += values
-    if (this.made > this.mostValues) throw new TooLarge()
+  /** A parameter, or the one that it refers to. */
+  private resolved(entry: unknown): Json {
+    let at = entry
+    for (let hops = 0; isObject(at) && typeof at.$ref === 'string' && hops < REFERENCE_HOPS; hops++)
+      at = valueAt(this.document, stepsOf(at.$ref))
+    return isObject(at) ? at : {}
+  }
+
+  /** The media types of a list; JSON where it names none. Each will stand in the result. */
+  private typesOf(types: unknown): string[] {
+    const named = Array.isArray(types) ? types.filter(each => typeof each === 'string' && each !== '') : []
+    for (const type of named) this.pay(type.length)
+    return named.length > 0 ? named : [JSON_TYPE]
+  }
+
+  private note(path: Loc, type: string, msg: string): void {
+    for (const key of path) this.pay(charactersAt(key))
+    this.pay(msg.length)
+    this.notes.push({ path, type, msg })
+  }
+
+  private pay(characters: number): void {
+    this.made += characters
+    if (this.made > this.mostCharacters) throw tooLarge(this.mostCharacters, 'characters')
+  }
+
+  /** A reference to where it leads now. */
+  private moved(ref: string): string {
+    if (!ref.startsWith('#/')) return ref
+    const steps = stepsOf(ref)
+    const to = this.movedSteps(steps)
+    if (to !== undefined) {
+      // As it is written, where only its beginning changes.
+      const plain = movedReference(ref)
+      return stepsOf(plain).join('/') === to.join('/') ? plain : referenceTo(to)
+    }
+    // One that led nowhere before is said to by the check.
+    if (valueAt(this.document, steps) === undefined) return ref
+    const msg = `the reference ${quote(ref)} leads to what has no such place in OpenAPI 3: put it under "definitions" and refer to it there`
+    throw new NotConvertible('ref_unresolved', msg)
+  }
+
+  /** The place in the result of what stands at a place of the document; undefined where it has none. */
+  private movedSteps(steps: readonly string[]): string[] | undefined {
+    const [section = '', name = '', third = '', fourth = ''] = steps
+    const { document } = this
+    const under = (place: readonly string[], rest: readonly string[] | undefined) => rest && [...place, ...rest]
+    if (section === 'definitions') return ['components', 'schemas', ...steps.slice(1)]
+    if (section === 'parameters')
+      return under(
+        ['components', 'parameters', name],
+        this.inParameter(valueAt(document, [section, name]), steps.slice(2)),
+      )
+    if (section === 'responses')
+      return under(['components', 'responses', name], this.inResponse(undefined, steps.slice(2)))
+    if (section !== 'paths') return [...steps]
+    if (third === 'parameters') return this.inParameters(steps, 3, undefined)
+    if (!METHODS.has(third.toLowerCase())) return [...steps]
+    const operation = valueAt(document, [section, name, third])
+    if (fourth === 'parameters') return this.inParameters(steps, 4, isObject(operation) ? operation : undefined)
+    if (fourth !== 'responses' || steps.length < 6) return [...steps]
+    return under(
+      steps.slice(0, 5),
+      this.inResponse(isObject(operation) ? operation.produces : undefined, steps.slice(5)),
+    )
+  }
+
+  /** A place in a list of parameters whose index is step number `at`; the body among them stands beside the list. */
+  private inParameters(steps: readonly string[], at: number, operation: Json | undefined): string[] | undefined {
+    const list = valueAt(this.document, steps.slice(0, at))
+    const index = Number(steps[at])
+    const entry = Array.isArray(list) ? list[index] : undefined
+    if (!Array.isArray(list) || entry === undefined) return [...steps]
+    const rest = steps.slice(at + 1)
+    if (this.isBody(entry)) {
+      if (operation === undefined || !isObject(entry) || entry.in !== 'body' || rest[0] !== 'schema') return undefined
+      const [type = JSON_TYPE] = this.typesOf(operation.consumes ?? this.document.consumes)
+      return [...steps.slice(0, at - 1), 'requestBody', 'content', type, ...rest]
+    }
+    const inside = this.inParameter(entry, rest)
+    return inside && [...steps.slice(0, at), String(this.indexesOf(list)[index]), ...inside]
+  }
+
+  /** Where the entries of a list stand once the bodies are taken out. */
+  private indexesOf(list: readonly unknown[]): number[] {
+    let indexes = this.movedIndexes.get(list)
+    if (indexes === undefined) {
+      let kept = 0
+      indexes = list.map(entry => (this.isBody(entry) ? -1 : kept++))
+      this.movedIndexes.set(list, indexes)
+    }
+    return indexes
+  }
+
+  private inParameter(parameter: unknown, rest: readonly string[]): string[] | undefined {
+    if (this.isBody(parameter)) return undefined
+    return SCHEMA_KEYS.includes(rest[0] ?? '') ? ['schema', ...rest] : [...rest]
+  }
+
+  private inResponse(produces: unknown, rest: readonly string[]): string[] | undefined {
+    const [part, name = '', key = '', ...others] = rest
+    if (part === 'examples') return undefined
+    if (part === 'schema') return ['content', this.typesOf(produces ?? this.document.produces)[0] ?? JSON_TYPE, ...rest]
+    if (part === 'headers' && SCHEMA_KEYS.includes(key)) return [part, name, 'schema', key, ...others]
+    return [...rest]
+  }
+
+  /**
+   * A copy in which references lead to where things stand now and schemas speak 3.0: files are binary strings, a discriminator is an
+   * object, `x-nullable` is `nullable`. Without recursion; the input nests no deeper than the budget walk allows.
+   */
+  private *withModernSchemas(document: Json): Generator<void, unknown> {
+    const pending: { from: object; to: Record<string | number, unknown> | unknown[]; isMap: boolean }[] = []
+    const copy = (value: unknown, isMap: boolean): unknown => {
+      if (typeof value !== 'object' || value === null) return value
+      const to = Array.isArray(value) ? [] : {}
+      rememberNumbers(value, to)
+      pending.push({ from: value, to, isMap })
+      return to
+    }
+    const root = copy(document, false)
+    let values = 0
+    this.made = 0
+    for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+      const { from, to, isMap } = next
+      for (const key of Array.isArray(from) ? from.keys() : Object.keys(from)) {
+        if (++values % STEP_MEMBERS === 0) yield
+        if (values > this.mostValues) throw tooLarge(this.mostValues, 'values')
+        const value = (from as Record<string | number, unknown>)[key]
+        this.pay(charactersAt(value) + (typeof key === 'string' ? key.length : 1))
+        // In a map the keys are names and mean nothing.
+        if (isMap) {
+          ;(to as Json)[key] = copy(value, false)
+        } else if (key === '$ref' && typeof value === 'string') {
+          ;(to as Json).$ref = this.moved(value)
+        } else if (key === 'x-nullable' && typeof value === 'boolean') {
+          ;(to as Json).nullable = value
+        } else if (SHARED_KEYS.has(String(key)) || String(key).startsWith('x-')) {
+          if (typeof value === 'object') this.pay(yield* charactersOf(value, this.mostCharacters - this.made))
+          ;(to as Json)[key] = value
+        } else if (key === 'discriminator' && typeof value === 'string') {
+          ;(to as Json).discriminator = { propertyName: value }
+        } else {
+          ;(to as Record<string | number, unknown>)[key] = copy(value, MAP_KEYS.has(String(key)))
+        }
+      }
+      if (!isMap && (to as Json).type === 'file') Object.assign(to, { type: 'string', format: 'binary' })
+    }
+    return root
   }
 }
 
-/** The addresses that host, base path and schemes give; without a host none is certain but the path. */
-export function serversOf({ host, basePath, schemes }: Json): { url: string }[] {
+function tooLarge(most: number, unit: string): NotConvertible {
+  const msg = `converted to OpenAPI 3 the definition would hold more than ${most} ${unit}, as each media type of "consumes" and "produces" stands at each body: name fewer`
+  return new NotConvertible('definition_too_large', msg)
+}
+
+/**
+ * The addresses that host, base path and schemes give; without a host none is certain but the path, without schemes `scheme` is
+ * taken, and none where other schemes than http and https are named.
+ */
+export function serversOf({ host, basePath, schemes }: Json, scheme = 'https'): { url: string }[] {
   const path = typeof basePath === 'string' ? (basePath === '/' ? '' : basePath.replace(/\/$/, '')) : ''
   if (typeof host !== 'string' || host.trim() === '') return path === '' ? [] : [{ url: path }]
-  const known = Array.isArray(schemes) ? schemes.filter(each => each === 'https' || each === 'http') : []
-  const chosen = known.length === 0 ? ['https'] : [...new Set(known)].sort().reverse()
+  const named = Array.isArray(schemes) && schemes.length > 0 ? schemes : [scheme]
+  const chosen = [...new Set(named.filter(each => each === 'https' || each === 'http'))].sort().reverse()
   const name = host
     .trim()
     .replace(/^https?:\/\//, '')
     .replace(/\/$/, '')
-  return chosen.map(scheme => ({ url: `${scheme}://${name}${path.startsWith('/') || path === '' ? '' : '/'}${path}` }))
-}
-
-function mediaTypes(types: unknown): string[] {
-  return Array.isArray(types) ? types.filter(each => typeof each === 'string' && each !== '') : []
+  return chosen.map(each => ({ url: `${each}://${name}${path.startsWith('/') || path === '' ? '' : '/'}${path}` }))
 }
 
 function formBody(forms: readonly Json[], types: readonly string[]): Json {
@@ -290,12 +489,14 @@ function schemaOf(holder: Json): Json {
   return schema
 }
 
-function styleOf(collectionFormat: unknown, location: string): Json {
-  if (location !== 'query') return {}
+/** How a list is written, or undefined where OpenAPI 3 cannot say it. */
+function styleOf(collectionFormat: unknown, location: string): Json | undefined {
+  const isPlain = collectionFormat === undefined || collectionFormat === 'csv'
+  if (location !== 'query') return isPlain ? {} : undefined
   if (collectionFormat === 'multi') return { explode: true }
   if (collectionFormat === 'ssv') return { style: 'spaceDelimited', explode: false }
   if (collectionFormat === 'pipes') return { style: 'pipeDelimited', explode: false }
-  return { style: 'form', explode: false }
+  return isPlain ? { style: 'form', explode: false } : undefined
 }
 
 function securityScheme(scheme: unknown): unknown {
@@ -318,39 +519,4 @@ function securityScheme(scheme: unknown): unknown {
 export function movedReference(ref: string): string {
   for (const [from, to] of MOVED_SECTIONS) if (ref.startsWith(from)) return to + ref.slice(from.length)
   return ref
-}
-
-/**
- * A copy in which references lead to where things stand now and schemas speak 3.0: files are binary strings, a discriminator is an
- * object, `x-nullable` is `nullable`. Without recursion; the input nests no deeper than the budget walk allows.
- */
-function* withModernSchemas(document: Json, mostValues: number): Generator<void, unknown> {
-  const pending: { from: object; to: Record<string | number, unknown> | unknown[]; isMap: boolean }[] = []
-  const copy = (value: unknown, isMap: boolean): unknown => {
-    if (typeof value !== 'object' || value === null) return value
-    const to = Array.isArray(value) ? [] : {}
-    rememberNumbers(value, to)
-    pending.push({ from: value, to, isMap })
-    return to
-  }
-  const root = copy(document, false)
-  let values = 0
-  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
-    const { from, to, isMap } = next
-    for (const key of Array.isArray(from) ? from.keys() : Object.keys(from)) {
-      if (++values % STEP_MEMBERS === 0) yield
-      if (values > mostValues) throw new TooLarge()
-      const value = (from as Record<string | number, unknown>)[key]
-      // In a map the keys are names and mean nothing.
-      if (isMap) (to as Json)[key] = copy(value, false)
-      else if (key === '$ref' && typeof value === 'string') (to as Json).$ref = movedReference(value)
-      else if (key === 'example' || key === 'examples' || key === 'default' || key === 'enum') (to as Json)[key] = value
-      else if (key === 'discriminator' && typeof value === 'string')
-        (to as Json).discriminator = { propertyName: value }
-      else if (key === 'x-nullable' && typeof value === 'boolean') (to as Json).nullable = value
-      else (to as Record<string | number, unknown>)[key] = copy(value, MAP_KEYS.has(String(key)))
-    }
-    if (!isMap && (to as Json).type === 'file') Object.assign(to, { type: 'string', format: 'binary' })
-  }
-  return root
 }
