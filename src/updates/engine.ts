@@ -265,7 +265,7 @@ export async function update<T extends ResourceTypes>(
     const asked = base === undefined ? asOfNow : { ...asOfNow, base: base.values }
     const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
     const decision = resource.decide(state, asked, references)
-    await requirePrecondition(trx, state, decision, asked, base)
+    await requirePrecondition(trx, state, decision, asOfNow, base)
     const result = isStored(decision)
       ? updatedTo(state.version, null, state, decision)
       : updated(state, decision, await statementFor(state, decision, viewer).single(trx))
@@ -346,15 +346,17 @@ export async function update<T extends ResourceTypes>(
     trx: Transaction<Database>,
     state: T['State'],
     decision: T['Decision'],
-    asked: T['Request'],
+    asOfNow: T['Request'],
     base: MergeBase | undefined,
   ): Promise<void> {
     const { conflicts = [] } = decision
-    const found = preconditionOf(state, decision, asked)
+    const found = preconditionOf(state, decision, asOfNow)
     if (found === 'required') throw new PreconditionRequired()
     if (conflicts.length === 0 && (base !== undefined || found === 'holds')) return
     const since = namedVersion(state)
-    const refused = { actorId: request.actor.id, fields: Object.keys(request.fields), changes: decision.changes }
+    // A merge leaves out what is in conflict: whether it was stored before, all that was asked for must tell.
+    const { changes } = base === undefined ? decision : resource.decide(state, asOfNow, null)
+    const refused = { actorId: request.actor.id, fields: Object.keys(request.fields), changes }
     const { changed, applied } = await changesSince(trx, resource.kind, state.id, since, state.version, refused)
     const tagOf = (version: number) => entityTag(resource.kind, state.id, version)
     const merge = request.merges ? { conflicts: base === undefined ? null : [...conflicts] } : undefined
@@ -371,10 +373,10 @@ export async function update<T extends ResourceTypes>(
   async function settled(doubt: CommitUnknown): Promise<Updated<T>> {
     const { entry, decision } = last
     const outcome = entry === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(entry))
-    if (outcome !== 'applied' || decision === undefined) throw lost(outcome, doubt)
+    if (outcome !== 'applied' || decision === undefined) throw lost(outcome, doubt, request)
     if (key.idempotency_key !== null) throw new KeyTaken()
     const result = await withRetries(() => asStoredNow(decision)).catch(() => undefined)
-    if (result === undefined) throw lost('applied', doubt)
+    if (result === undefined) throw lost('applied', doubt, request)
     return result
   }
 
@@ -389,13 +391,20 @@ export async function update<T extends ResourceTypes>(
 }
 
 /** What the answer says when the connection was lost at the commit. */
-function lost(outcome: 'applied' | 'not_applied' | 'unknown', doubt: CommitUnknown): Unavailable {
+function lost(
+  outcome: 'applied' | 'not_applied' | 'unknown',
+  doubt: CommitUnknown,
+  { merges, key }: UpdateRequest,
+): Unavailable {
+  const repeating =
+    merges && key.idempotency_key === null
+      ? 'A merge that is repeated is a new one: read the resource first, and send an Idempotency-Key with the next.'
+      : 'Repeating it with the same If-Match is safe, and only the answer 200 or 412 to it settles this; a 412 names in ' +
+        'applied_etag the version in which it was stored, if it was.'
   const rest = {
     applied: 'The update was applied, and its answer could not be read. Read the resource before the next update.',
     not_applied: 'The update was not applied. Try again.',
-    unknown:
-      'Whether the update was applied is not known. Repeating it with the same If-Match is safe, and only the answer 200 ' +
-      'or 412 to it settles this; a 412 names in applied_etag the version in which it was stored, if it was.',
+    unknown: `Whether the update was applied is not known. ${repeating}`,
   }
   const message = `The connection to the database was lost. ${rest[outcome]}`
   return new Unavailable('database_unreachable', message, outcome, { cause: doubt })

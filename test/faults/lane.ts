@@ -5,7 +5,7 @@ import { readConfig } from '../../src/config.js'
 import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import { openUrl } from '../../src/db/open.js'
 import { appOver, type WorldApp } from '../app.js'
-import { type Act, fatal, MessageProxy, type WireMessage } from './message-proxy.js'
+import { type Act, fatal, MessageProxy, READY, type WireMessage } from './message-proxy.js'
 
 /** Longer than this the other writer is not waited for: it may wait for a lock that the held message would free. */
 const WRITER_PATIENCE_MS = 300
@@ -18,6 +18,9 @@ export const FAULTS = {
   '08P01, and the server gets it': () => ({ do: 'answer', bytes: fatal('08P01', 'client lost'), deliver: true }),
   '57P01 instead of it': () => ({ do: 'answer', bytes: fatal('57P01', 'terminating connection'), deliver: false }),
   '57P01, and the server gets it': () => ({ do: 'answer', bytes: fatal('57P01', 'shutting down'), deliver: true }),
+  '53300 and ready again, and the server gets it': () => fatalAndReady('53300'),
+  '25006 and ready again, and the server gets it': () => fatalAndReady('25006'),
+  'arrives twice': () => ({ do: 'repeat' }),
   'held until somebody else has written': (_: WireMessage, written: Promise<unknown>) => ({
     do: 'hold',
     until: written,
@@ -206,6 +209,10 @@ export class Lane {
   get #path(): string {
     return `/persona/${this.#agent}?update_mask=description`
   }
+}
+
+function fatalAndReady(code: string): Act {
+  return { do: 'answer', bytes: Buffer.concat([fatal(code, 'said by a pooler'), READY]), deliver: true }
 }
 
 /** How many times an update may be found stored after this answer. */

@@ -11,12 +11,14 @@ export interface WireMessage {
 /**
  * What happens to a message:
  * - `cut`: so many bytes of it arrive, then both sides are closed;
+ * - `repeat`: it arrives twice;
  * - `hold`: it and what follows it wait;
  * - `answer`: the service gets this instead, and its side is closed. With `deliver`, the server still gets and does all
  *   that was sent; without, its side is closed as well.
  */
 export type Act =
   | { do: 'pass' }
+  | { do: 'repeat' }
   | { do: 'cut'; after: number }
   | { do: 'hold'; until: Promise<unknown> }
   | { do: 'answer'; bytes: Buffer; deliver: boolean }
@@ -140,8 +142,9 @@ class Line {
   }
 
   #carryOut(act: Exclude<Act, { do: 'hold' }>, message: WireMessage, target: Socket): void {
-    if (act.do === 'pass') this.#write(message, target)
-    else if (act.do === 'cut') {
+    if (act.do === 'pass' || act.do === 'repeat') {
+      for (let times = act.do === 'repeat' ? 2 : 1; times > 0; times--) this.#write(message, target)
+    } else if (act.do === 'cut') {
       // What is cut behind its last byte is delivered; the other side is gone at once.
       const source = target === this.#near ? this.#far : this.#near
       target.end(message.bytes.subarray(0, act.after), () => target.destroy())
@@ -176,3 +179,6 @@ export function fatal(code: string, message: string): Buffer {
   head.writeInt32BE(fields.length + 4, 1)
   return Buffer.concat([head, fields])
 }
+
+/** A ReadyForQuery outside of a transaction. */
+export const READY = Buffer.from('Z\0\0\0\u0005I', 'latin1')

@@ -65,6 +65,7 @@ for (const place of [AGENT, TOOL]) {
     t.equal(refused.statusCode, 412)
     t.match(refused.json(), { conflicts: ['name'], current_etag: current, changed: [{ field: 'name' }] })
     t.match(refused.json().detail, /both sides changed name\.$/)
+    t.equal(refused.json().applied_etag, null)
     const same = await send(place, { name: 'his', description: 'mine' }, { tag, merge: true })
     t.match(same, { statusCode: 200 }, 'the same change on both sides is no conflict')
     t.match(same.json(), { name: 'his', description: 'mine' })
@@ -86,6 +87,20 @@ for (const place of [AGENT, TOOL]) {
         t.notMatch(refused.json().detail, /merged|known/, 'nothing was forgotten')
       }
     }
+  })
+
+  t.test(`412 says whether a merge that conflicts was stored before: ${place.kind}`, async t => {
+    const tag = await set(place, { name: 'base', description: 'base' })
+    const mine = { name: 'mine', description: 'base' }
+    const first = await set(place, { name: 'own, but another' })
+    const refused = await send(place, mine, { tag, merge: true })
+    t.match(refused, { statusCode: 412 })
+    t.match(refused.json(), { applied_etag: null, conflicts: ['name'] }, "the caller's own, and something else")
+    t.notMatch(refused.json().detail, /was stored before/)
+    const stored = await send(place, mine, { tag: first, merge: true })
+    await set(place, { name: 'his' }, bob)
+    const again = await send(place, mine, { tag: first, merge: true })
+    t.match(again.json(), { applied_etag: stored.headers.etag, conflicts: ['name'] })
   })
 
   t.test(`412 says so where what changed is no longer kept: ${place.kind}`, async t => {

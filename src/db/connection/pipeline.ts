@@ -9,6 +9,9 @@ export interface WireStatement {
   values: readonly (string | Buffer | null)[]
 }
 
+/** What came is not one answer for each statement: a line or a pooler lost or repeated a part. */
+export class ProtocolViolation extends Error {}
+
 export interface StatementResult<R = unknown> {
   /** The first word of the command tag: `SELECT`, `UPDATE`, `COMMIT`, ... */
   command: string
@@ -115,7 +118,11 @@ export class Pipeline implements pg.Submittable {
 
   handleCommandComplete({ text }: { text: string }): void {
     const [, command = '', count] = COMMAND_TAG.exec(text) ?? []
-    this.#complete({ command, rowCount: count === undefined ? null : Number(count), rows: this.#rows })
+    const rowCount = count === undefined ? null : Number(count)
+    const rows = this.#rows
+    if (rows.length > 0 && rows.length !== rowCount)
+      this.#rowError ??= new ProtocolViolation('rows were lost or repeated')
+    this.#complete({ command, rowCount, rows })
   }
 
   handleEmptyQuery(): void {
@@ -127,7 +134,8 @@ export class Pipeline implements pg.Submittable {
   }
 
   handleReadyForQuery(): void {
-    this.#done(this.#rowError, this.#results)
+    const isWhole = this.#results.length === this.#statements.length
+    this.#done(isWhole ? this.#rowError : new ProtocolViolation('answers were lost or repeated'), this.#results)
   }
 
   handlePortalSuspended(): void {}

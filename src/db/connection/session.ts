@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { CommitUnknown, ConnectionLost } from './database-error.js'
 import type { DatabaseServer } from './database-server.js'
-import { type Descriptions, Pipeline, type StatementResult, type WireStatement } from './pipeline.js'
+import { type Descriptions, Pipeline, ProtocolViolation, type StatementResult, type WireStatement } from './pipeline.js'
 import { prepareValue } from './prepare-value.js'
 import type { PreparedNames } from './prepared-names.js'
 import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
@@ -236,7 +236,10 @@ export class Session {
 
   /** Waits until it is clear whether the server goes on behind its error: only then were they its own, last words. */
   async #failed(error: unknown): Promise<never> {
-    if (error instanceof pg.DatabaseError && !this.#isReady && this.#loss === undefined) {
+    if (error instanceof ProtocolViolation) {
+      this.cut()
+      await this.ended
+    } else if (error instanceof pg.DatabaseError && !this.#isReady && this.#loss === undefined) {
       if (error.severity === 'FATAL' || error.severity === 'PANIC') this.cut()
       let stop = () => {}
       const ready = new Promise<void>(resolve => {

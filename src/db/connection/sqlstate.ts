@@ -131,10 +131,11 @@ function kindByCode({ code = '', routine }: pg.DatabaseError): DatabaseErrorKind
 
 /**
  * Whether this may be somebody else speaking in the server's name. When a pooler loses its server it says 08P01, 08006 or
- * 58000, and 57P01 when it is told to stop; what was sent may have been applied all the same.
+ * 58000, and 57P01 when it is told to stop; what was sent may have been applied all the same. So may it be behind a FATAL of
+ * any code: a server ends the connection with it, and whoever goes on behind one is not the server.
  */
-export function maySpeakForServer({ code = '' }: pg.DatabaseError): boolean {
-  return /^(?:08|57P0|58000)/.test(code)
+export function maySpeakForServer({ code = '', severity }: pg.DatabaseError): boolean {
+  return severity === 'FATAL' || severity === 'PANIC' || /^(?:08|57P0|58000)/.test(code)
 }
 
 /**
