@@ -48,7 +48,7 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
     const faults = faultsOfAllParts(error, request)
-    addWarnings(reply, [...(lacksMask(faults, request) ? [MASK_HINT] : []), ...misspeltFields(faults, request)])
+    addWarnings(reply, hintsOf(faults, request))
     reply
       .code(422)
       .type('application/json')
@@ -65,21 +65,29 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
 const MISSPELT_FIELDS_MAX = 20
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
 
-/** Whether required fields are missing which a mask would let be absent: the body of 422 is the contract's, so a header says it. */
-function lacksMask(faults: readonly Fault[], { routeOptions, query }: FastifyRequest): boolean {
-  const { properties = {} } = (routeOptions.schema?.querystring ?? {}) as Partial<TObject> // the schemas of routes are ours
-  if (!Object.hasOwn(properties, 'update_mask') || Object.hasOwn(query as object, 'update_mask')) return false
-  return faults.some(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
+/**
+ * What helps where required fields are missing: that a mask would let them be absent, and which field that is not known
+ * means one of them. The body of a 422 is the contract's, and names places only for what is missing: a header says it.
+ */
+function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
+  const missing = faults
+    .filter(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
+    .map(({ loc }) => String(loc[1]))
+  if (missing.length === 0) return []
+  const { querystring = {}, body = {} } = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+  const lacksMask = declares(querystring, 'update_mask') && !Object.hasOwn(request.query as object, 'update_mask')
+  const unknown = fieldsOfInvalidBody(request).filter(name => !declares(body, name))
+  const meant = unknown.slice(0, MISSPELT_FIELDS_MAX).flatMap(name => misspeltFieldWarning(name, missing))
+  return lacksMask ? [MASK_HINT, ...meant] : meant
 }
 
-/** Fields of the body that are not known where one with nearly that name is missing: a 422 can name a place only for what is missing. */
-function misspeltFields(faults: readonly Fault[], request: FastifyRequest): string[] {
-  const { properties = {} } = (request.routeOptions.schema?.body ?? {}) as Partial<TObject> // as above
-  const missing = faults.filter(({ type, loc }) => type === 'missing' && loc[0] === 'body' && loc.length === 2)
-  const names = missing.map(({ loc }) => String(loc[1]))
-  if (names.length === 0) return []
-  const unknown = fieldsOfInvalidBody(request).filter(name => !Object.hasOwn(properties, name))
-  return unknown.slice(0, MISSPELT_FIELDS_MAX).flatMap(name => misspeltFieldWarning(name, names))
+interface Schemas {
+  querystring?: Partial<TObject>
+  body?: Partial<TObject>
+}
+
+function declares({ properties = {} }: Partial<TObject>, name: string): boolean {
+  return Object.hasOwn(properties, name)
 }
 
 /** Sends an error in the one shape that everything but 422 has. */

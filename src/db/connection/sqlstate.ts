@@ -13,17 +13,8 @@ import {
 /** SQLSTATE codes that the service tells apart. Source: PostgreSQL documentation, appendix A. */
 export const SQLSTATE = {
   featureNotSupported: '0A000',
-  numericValueOutOfRange: '22003',
-  characterNotInRepertoire: '22021',
-  invalidTextRepresentation: '22P02',
-  untranslatableCharacter: '22P05',
-  notNullViolation: '23502',
   foreignKeyViolation: '23503',
-  uniqueViolation: '23505',
-  checkViolation: '23514',
-  exclusionViolation: '23P01',
   readOnlySqlTransaction: '25006',
-  inFailedSqlTransaction: '25P02',
   idleInTransactionSessionTimeout: '25P03',
   transactionTimeout: '25P04',
   invalidSqlStatementName: '26000',
