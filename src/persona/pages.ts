@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
-import { statement } from '../db/statements/statement.js'
+import { isOnly, statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 
@@ -75,7 +75,7 @@ function pageOf(scope: Scope) {
           : sql``
     const conditions = [
       sql`${behind(sql`p.id`)} and not p.deleted`,
-      ...(scope.endsWith('name') ? [sql`p.name = ${name}`] : []),
+      ...(scope.endsWith('name') ? [isOnly(sql`p.name`, name)] : []),
       ...(scope.startsWith('bound') ? [sql`p.id = any(${param('ids')}::integer[])`] : []),
       ...(scope.startsWith('all') || scope === 'seen' ? [] : [seen]),
     ]
@@ -84,7 +84,7 @@ function pageOf(scope: Scope) {
       select p.id, ${RECORD} as record
       from ${scope.startsWith('seen') ? BY_ID : sql`persona p`}
       where ${sql.join(conditions, sql` and `)}
-      order by p.id limit ${MOST}
+      order by ${scope.endsWith('name') ? sql`p.name, p.id` : sql`p.id`} limit ${MOST}
     ) page limit ${param('rows')}::integer`
   })
 }
@@ -118,22 +118,22 @@ function candidatesOfName(
   behind: (id: RawBuilder<unknown>) => RawBuilder<unknown>,
 ) {
   return sql`few as materialized (
-      select c.id from persona c where c.name = ${name} and ${behind(sql`c.id`)} and not c.deleted
-      order by c.id limit ${FEW_OF_A_NAME} + 1
+      select c.id from persona c where ${isOnly(sql`c.name`, name)} and ${behind(sql`c.id`)} and not c.deleted
+      order by c.name, c.id limit ${FEW_OF_A_NAME} + 1
+    ), own as materialized (
+      select c.id from persona c where ${isOnly(sql`c.owner_id`, user)} and ${behind(sql`c.id`)}
+      union select s.persona_id from persona_user s where s.user_id = ${user} and ${behind(sql`s.persona_id`)}
+      union select s.persona_id from user_group_member m join persona_group s using (user_group_id)
+        where m.user_id = ${user} and ${behind(sql`s.persona_id`)}
     ), candidate as materialized (
       select id from few where (select count(*) from few) <= ${FEW_OF_A_NAME}
       union (
         select c.id from persona c
-        where c.name = ${name} and ${behind(sql`c.id`)} and c.is_public and not c.deleted
+        where ${isOnly(sql`c.name`, name)} and ${behind(sql`c.id`)} and c.is_public and not c.deleted
           and (select count(*) from few) > ${FEW_OF_A_NAME}
-        order by c.id limit ${MOST})
+        order by c.name, c.id limit ${MOST})
       union (
-        select own.id from (
-          select c.id from persona c where c.owner_id = ${user} and ${behind(sql`c.id`)}
-          union select s.persona_id from persona_user s where s.user_id = ${user} and ${behind(sql`s.persona_id`)}
-          union select s.persona_id from user_group_member m join persona_group s using (user_group_id)
-            where m.user_id = ${user} and ${behind(sql`s.persona_id`)}
-        ) own cross join lateral (
+        select own.id from own cross join lateral (
           select from persona c where c.id = own.id and c.name = ${name} and not c.deleted offset 0) named
         where (select count(*) from few) > ${FEW_OF_A_NAME}
         order by own.id limit ${MOST})

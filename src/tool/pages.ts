@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import type { Caller } from '../auth/caller.js'
-import { statement } from '../db/statements/statement.js'
+import { isOnly, statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 
@@ -40,7 +40,7 @@ export async function readToolPage(
 
 function pageOf(scope: Scope) {
   return statement<Parameters, PageRow>(`tool_page(${scope})`, param => {
-    const named = scope.endsWith('name') ? sql`and t.name = ${param('name')}::text` : sql``
+    const named = scope.endsWith('name') ? sql`and ${isOnly(sql`t.name`, sql`${param('name')}::text`)}` : sql``
     const bound = scope.startsWith('bound') ? sql`and t.id = any(${param('ids')}::integer[])` : sql``
     return sql`
     select id, record from (
@@ -50,7 +50,7 @@ function pageOf(scope: Scope) {
         'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
         'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
       from tool t where t.id > ${param('after')}::integer ${named} ${bound}
-      order by t.id limit ${MOST}
+      order by ${scope.endsWith('name') ? sql`t.name, t.id` : sql`t.id`} limit ${MOST}
     ) page limit ${param('rows')}::integer`
   })
 }

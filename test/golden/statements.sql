@@ -1189,8 +1189,8 @@ select id, record from (
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
       'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
       from persona p
-      where p.id > $1::integer and not p.deleted and p.name = $2::text
-      order by p.id limit 101
+      where p.id > $1::integer and not p.deleted and p.name between $2::text and $2::text
+      order by p.name, p.id limit 101
     ) page limit $3::integer;
 
 -- persona_page(bound)
@@ -1224,7 +1224,7 @@ select id, record from (
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
       'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
       from persona p
-      where p.id > $1::integer and not p.deleted and p.name = $2::text and p.id = any($3::integer[]) and ($4::boolean or (case
+      where p.id > $1::integer and not p.deleted and p.name between $2::text and $2::text and p.id = any($3::integer[]) and ($4::boolean or (case
     when p.owner_id = $5::uuid then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
@@ -1236,7 +1236,7 @@ select id, record from (
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
     end) <> 'none')
-      order by p.id limit 101
+      order by p.name, p.id limit 101
     ) page limit $6::integer;
 
 -- persona_page(seen)
@@ -1267,22 +1267,22 @@ with candidate as materialized (
 
 -- persona_page(seen of a name)
 with few as materialized (
-      select c.id from persona c where c.name = $1::text and c.id > $2::integer and not c.deleted
-      order by c.id limit 1000 + 1
+      select c.id from persona c where c.name between $1::text and $1::text and c.id > $2::integer and not c.deleted
+      order by c.name, c.id limit 1000 + 1
+    ), own as materialized (
+      select c.id from persona c where c.owner_id between $3::uuid and $3::uuid and c.id > $2::integer
+      union select s.persona_id from persona_user s where s.user_id = $3::uuid and s.persona_id > $2::integer
+      union select s.persona_id from user_group_member m join persona_group s using (user_group_id)
+        where m.user_id = $3::uuid and s.persona_id > $2::integer
     ), candidate as materialized (
       select id from few where (select count(*) from few) <= 1000
       union (
         select c.id from persona c
-        where c.name = $1::text and c.id > $2::integer and c.is_public and not c.deleted
+        where c.name between $1::text and $1::text and c.id > $2::integer and c.is_public and not c.deleted
           and (select count(*) from few) > 1000
-        order by c.id limit 101)
+        order by c.name, c.id limit 101)
       union (
-        select own.id from (
-          select c.id from persona c where c.owner_id = $3::uuid and c.id > $2::integer
-          union select s.persona_id from persona_user s where s.user_id = $3::uuid and s.persona_id > $2::integer
-          union select s.persona_id from user_group_member m join persona_group s using (user_group_id)
-            where m.user_id = $3::uuid and s.persona_id > $2::integer
-        ) own cross join lateral (
+        select own.id from own cross join lateral (
           select from persona c where c.id = own.id and c.name = $1::text and not c.deleted offset 0) named
         where (select count(*) from few) > 1000
         order by own.id limit 101)
@@ -1294,7 +1294,7 @@ with few as materialized (
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
       'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
       from candidate cross join lateral (select * from persona where id = candidate.id offset 0) p
-      where p.id > $2::integer and not p.deleted and p.name = $1::text and ($4::boolean or (case
+      where p.id > $2::integer and not p.deleted and p.name between $1::text and $1::text and ($4::boolean or (case
     when p.owner_id = $3::uuid then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
@@ -1306,7 +1306,7 @@ with few as materialized (
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
     end) <> 'none')
-      order by p.id limit 101
+      order by p.name, p.id limit 101
     ) page limit $5::integer;
 
 -- tool_page(all)
@@ -1327,8 +1327,8 @@ select id, record from (
         'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
         'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
         'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
-      from tool t where t.id > $1::integer and t.name = $2::text
-      order by t.id limit 101
+      from tool t where t.id > $1::integer and t.name between $2::text and $2::text
+      order by t.name, t.id limit 101
     ) page limit $3::integer;
 
 -- tool_page(bound)
@@ -1349,6 +1349,6 @@ select id, record from (
         'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
         'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
         'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
-      from tool t where t.id > $1::integer and t.name = $2::text and t.id = any($3::integer[])
-      order by t.id limit 101
+      from tool t where t.id > $1::integer and t.name between $2::text and $2::text and t.id = any($3::integer[])
+      order by t.name, t.id limit 101
     ) page limit $4::integer;

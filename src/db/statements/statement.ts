@@ -64,6 +64,14 @@ export function statement<P extends object, R>(
   }
 }
 
+/**
+ * SQL: that a column has this value, so that the rows are found by it. As a range, which the planner takes for few rows and for a part
+ * of the order; with `=` it may read all rows in the order of their ids until it has met a page with the value.
+ */
+export function isOnly(column: RawBuilder<unknown>, value: RawBuilder<unknown>): RawBuilder<boolean> {
+  return sql`${column} between ${value} and ${value}`
+}
+
 /** Stands in the place of a value until the statement is bound. */
 class NamedParameter {
   constructor(readonly key: string) {}
