@@ -1,4 +1,4 @@
-import { Argument, CommanderError, Option, Command as Parser } from 'commander'
+import { CommanderError, Option, Command as Parser } from 'commander'
 import { VERSION } from '../../version.js'
 import { type Command, EXIT, type OptionSpec, type Output, UsageError } from './command.js'
 
@@ -31,9 +31,8 @@ export function parseCommandLine(
   args: readonly string[],
   output: Output,
 ): Parsed | { status: number } {
-  const [first, ...rest] = inOrder(commands, args)
-  const asked =
-    first === undefined ? ['--help'] : first === 'help' ? [...inOrder(commands, rest), '--help'] : [first, ...rest]
+  const asksHelp = args.length === 0 || args[0] === 'help'
+  const asked = [...inOrder(commands, asksHelp ? args.slice(1) : args), ...(asksHelp ? ['--help'] : [])]
   let found: Parsed | undefined
   try {
     parserOf(commands, output, parsed => {
@@ -100,11 +99,7 @@ function addCommand(program: Parser, command: Command, found: (parsed: Parsed) =
     .command(words.at(-1) ?? '')
   const details = [command.details, ...command.positionals.map(place => EXPLAINED[place])].filter(Boolean).join('\n')
   leaf.description([command.summary, details].filter(Boolean).join('\n\n')).summary(command.summary)
-  for (const text of command.positionals) {
-    const isOptional = text.startsWith('[')
-    const name = text.replace(/[[\]]/g, '')
-    leaf.addArgument(new Argument(isOptional ? `[${name}]` : `<${name}>`))
-  }
+  for (const place of placesOf(command)) leaf.argument(place)
   leaf.usage(formOf(command))
   leaf.exitOverride(error => {
     if (OTHER_FORM.has(error.code)) throw otherForm(command)
@@ -132,11 +127,14 @@ function otherForm(command: Command): UsageError {
   return new UsageError(`the form is agentctl ${command.name} ${formOf(command)}`)
 }
 
+function placesOf({ positionals }: Command): string[] {
+  return positionals.map(text => (text.startsWith('[') ? text : `<${text}>`))
+}
+
 /** What stands behind the words of a command: `<ID> --to <VERSION> [options]`. */
-function formOf({ positionals, options }: Command): string {
-  const places = positionals.map(text => (text.startsWith('[') ? text : `<${text}>`))
-  const required = Object.entries(options).filter(([, { required }]) => required)
-  return [...places, ...required.map(([name, { value }]) => `--${name} <${value}>`), '[options]'].join(' ')
+function formOf(command: Command): string {
+  const required = Object.entries(command.options).filter(([, { required }]) => required)
+  return [...placesOf(command), ...required.map(([name, { value }]) => `--${name} <${value}>`), '[options]'].join(' ')
 }
 
 function groupOf(parent: Parser, name: string): Parser {
