@@ -484,6 +484,32 @@ export const families: readonly Family[] = [
       ),
   },
   {
+    name: 'operations that share a header parameter that is not asked for, with a long description',
+    bytes: 400,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ get: operation(`o${i}`, { parameters: [{ $ref: '#/components/parameters/A' }] }) }),
+        ),
+        { components: { parameters: { A: { name: 'Accept', in: 'header', description: long(n * 300) } } } },
+      ),
+  },
+  {
+    name: 'operations that share a parameter with a long name of another script',
+    bytes: 400,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ get: operation(`o${i}`, { parameters: [{ $ref: '#/components/parameters/A' }] }) }),
+        ),
+        { components: { parameters: { A: { name: '名'.repeat(100 * n), in: 'query' } } } },
+      ),
+  },
+  {
     name: 'operations that share 400 path-level parameters',
     bytes: 80,
     make: n =>

@@ -91,8 +91,8 @@ export const agentCommands: Command[] = [
       ...JSON_OPTION,
     },
     details:
-      'Exit status 1 when the definition of a tool is refused, or there are ' +
-      'more functions than the provider takes. Tokens are an estimate.',
+      'Exit status 1 when the definition of a tool is refused, there are more functions than the provider takes, or two ' +
+      'have a name that it takes once. Tokens are an estimate.',
     run: checkCommand,
   },
   {
@@ -147,11 +147,8 @@ async function checkCommand(call: Call): Promise<number | undefined> {
     target,
     { limits: definitionLimitsOf(call.config.limits) },
   )
-  const isRefused =
-    report.tools.some(tool => tool.refused !== undefined) ||
-    report.warnings.some(each => each.type === 'agent_functions_refused')
   call.answer(report, () => printReport(call, report))
-  return isRefused ? EXIT.refused : EXIT.ok
+  return report.ok ? EXIT.ok : EXIT.refused
 }
 
 function printReport(call: Call, { target, as_of, functions, tokens, tools, warnings }: AgentReport): void {

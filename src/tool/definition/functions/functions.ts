@@ -22,7 +22,11 @@ export interface FunctionView {
 
 const BODY_PROPERTY = 'requestBody'
 const DEFINITIONS_A_STEP = 500
-const PUNCTUATION_BYTES = 4
+/** What is around name, description and the members of the parameters in the JSON of a function. */
+const ENVELOPE_BYTES = JSON.stringify({
+  type: 'function',
+  function: { name: '', description: '', parameters: { type: 'object', properties: {}, required: [] } },
+}).length
 
 /**
  * The function-calling view of every method of a definition, in document order.
@@ -63,7 +67,7 @@ function* viewsOf(inspected: Inspection, options: CheckOptions): Generator<void,
   return (yield* sizedViewsOf(inspected, options)).map(each => each.view)
 }
 
-/** The functions of a definition that was inspected and accepted, each with the bytes of its texts and schemas. */
+/** The functions of a definition that was inspected and accepted, each with the bytes that it has as JSON, escapes aside. */
 export function* sizedViewsOf(
   inspected: Inspection,
   options: CheckOptions,
@@ -74,31 +78,28 @@ export function* sizedViewsOf(
   const schemas = new InputSchemas(references, document, options.headerNames ?? [])
   const names = functionNames(operations.map(each => each.record))
   const views: { view: FunctionView; bytes: number }[] = []
-  const size: Size = { values: 0, bytes: 0 }
+  const size: Size = { values: 0, bytes: 0, otherBytes: 0 }
   for (const [i, operation] of operations.entries()) {
     const { record } = operation
-    const before = bytesOf(size)
+    const name = names[i] as string // one for each operation
+    const before = size.bytes + size.otherBytes
     const description = describe(record.summary, record.spec.description)
-    size.bytes += Buffer.byteLength(description)
+    size.bytes += name.length + Buffer.byteLength(description)
+    size.otherBytes += ENVELOPE_BYTES
     const parameters = yield* schemas.parametersOf(operation, size, limits)
     if (parameters === undefined) throw new InvalidRequest([tooLarge(options.at ?? DEFAULT_AT, limits)])
     const view: FunctionView = {
-      name: names[i] as string, // one for each operation
+      name,
       operationId: record.name,
       description,
       parameters,
       method: record.method,
       path: record.path,
     }
-    views.push({ view, bytes: bytesOf(size) - before })
+    views.push({ view, bytes: size.bytes + size.otherBytes - before })
     yield
   }
   return views
-}
-
-/** About as many bytes as it has as JSON: each value with its quotes, colon and comma. */
-function bytesOf({ values, bytes }: Size): number {
-  return bytes + PUNCTUATION_BYTES * values
 }
 
 function tooLarge(at: Loc, { functionValues, functionBytes }: DefinitionLimits): Fault {
@@ -139,7 +140,11 @@ export class InputSchemas {
       let key = Object.hasOwn(properties, name) ? `${place}_${name}` : name
       while (Object.hasOwn(properties, key)) key = `${key}_`
       setOwn(properties, key, schema.schema)
-      if (isRequired) required.push(key)
+      addName(size, key, '"":,')
+      if (isRequired) {
+        required.push(key)
+        addName(size, key, '"",')
+      }
       for (const use of schema.uses) uses.add(use)
       addSize(size, schema.size)
     }
@@ -158,6 +163,7 @@ export class InputSchemas {
       if (definition === undefined) continue
       if (isTooLarge()) return undefined
       $defs[name] = definition.schema
+      addName(size, name, '"":,')
       addSize(size, definition.size)
       for (const use of definition.uses) uses.add(use)
       if (++sinceYield % DEFINITIONS_A_STEP === 0) yield
@@ -203,7 +209,7 @@ export class InputSchemas {
     const ownSize = { ...size }
     if (typeof value.description === 'string' && described.description === undefined) {
       described.description = value.description
-      ownSize.bytes += Buffer.byteLength(value.description)
+      yield* measure({ description: value.description }, ownSize)
     }
     const made = { schema: described, uses, size: ownSize }
     this.bodies.set(body, made)
@@ -247,4 +253,10 @@ function setOwn(object: Record<string, unknown>, key: string, value: unknown): v
 function addSize(size: Size, more: Size): void {
   size.values += more.values
   size.bytes += more.bytes
+  size.otherBytes += more.otherBytes
+}
+
+function addName(size: Size, name: string, around: string): void {
+  size.bytes += Buffer.byteLength(name)
+  size.otherBytes += around.length
 }

@@ -18,6 +18,8 @@ export interface Size {
   values: number
   /** Bytes of all keys and strings. */
   bytes: number
+  /** Bytes of what stands between them in JSON: quotes, colons, commas, brackets, numbers and words. */
+  otherBytes: number
 }
 
 /** A schema of the document that becomes the object `target`, which stands in its parent already. */
@@ -127,7 +129,7 @@ export class SchemaConverter {
   }
 
   private *convertTree(schema: unknown, base: Record<string, unknown> | undefined): Generator<void, ConvertedSchema> {
-    const run: Run = { tasks: [], uses: new Set(), size: { values: 1, bytes: 0 } }
+    const run: Run = { tasks: [], uses: new Set(), size: { values: 1, bytes: 0, otherBytes: '{}'.length } }
     const result = begin(schema, base, run.tasks)
     let sinceYield = 0
     for (let task = run.tasks.pop(); task !== undefined; task = run.tasks.pop()) {
@@ -234,8 +236,9 @@ export class SchemaConverter {
   /** True for a property that says of itself, or by the schema it refers to, that only the server sets it. */
   private isSetByServer(property: unknown, base: Record<string, unknown> | undefined): boolean {
     if (!isObject(property)) return false
-    if (typeof property.$ref !== 'string') return property.readOnly === true
-    if (property.readOnly === true && !this.is30) return true
+    // 3.0 gives what stands beside a reference no meaning, but whoever writes it there means it.
+    if (property.readOnly === true) return true
+    if (typeof property.$ref !== 'string') return false
     const target = this.references.find(property.$ref, base)
     return !isDangling(target) && isObject(target.value) && target.value.readOnly === true
   }
@@ -419,9 +422,18 @@ export function* measure(value: object, size: Size): Generator<void> {
     for (const key of Array.isArray(at) ? at.keys() : Object.keys(at)) {
       const member = (at as Record<string | number, unknown>)[key]
       size.values++
-      if (typeof key === 'string') size.bytes += Buffer.byteLength(key)
-      if (typeof member === 'string') size.bytes += Buffer.byteLength(member)
-      else if (typeof member === 'object' && member !== null) pending.push(member)
+      size.otherBytes += ','.length
+      if (typeof key === 'string') {
+        size.bytes += Buffer.byteLength(key)
+        size.otherBytes += '"":'.length
+      }
+      if (typeof member === 'string') {
+        size.bytes += Buffer.byteLength(member)
+        size.otherBytes += '""'.length
+      } else if (typeof member === 'object' && member !== null) {
+        size.otherBytes += '{}'.length
+        pending.push(member)
+      } else size.otherBytes += String(member).length
       if (++sinceYield % STEP_MEMBERS === 0) yield
     }
   }

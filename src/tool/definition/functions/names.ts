@@ -20,20 +20,21 @@ const VALID = /^[A-Za-z0-9_-]{1,64}$/
  *   hash of the operationId if it was cut, if letters of another script were lost, or if two operations would get the same name.
  *   If nothing readable is left, method and path stand before the hash.
  *
- * A name depends on other operations only where two would be the same; the hash never does.
+ * A name that needs no hash is never taken by one that does, whatever their order: a name depends on other operations only where
+ * two would be the same.
  */
 export function functionNames(operations: readonly NamedOperation[]): string[] {
   const readable = operations.map(readableName)
   const uses = new Map<string, number>()
   for (const { name } of readable) uses.set(name, (uses.get(name) ?? 0) + 1)
-  const taken = new Set<string>()
-  operations.forEach(({ name }) => {
-    if (VALID.test(name)) taken.add(name)
-  })
-  return operations.map((operation, i) => {
-    if (VALID.test(operation.name)) return operation.name
+  const stays = operations.map(({ name: id }, i) => {
     const { name, isWhole } = readable[i] as Readable // one for each operation
-    const chosen = isWhole && uses.get(name) === 1 ? name : hashedName(name, operation.name, taken)
+    return name === id || (isWhole && uses.get(name) === 1)
+  })
+  const taken = new Set(readable.flatMap(({ name }, i) => (stays[i] ? [name] : [])))
+  return operations.map((operation, i) => {
+    const { name } = readable[i] as Readable // likewise
+    const chosen = stays[i] ? name : hashedName(name, operation.name, taken)
     taken.add(chosen)
     return chosen
   })

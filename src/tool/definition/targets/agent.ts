@@ -25,6 +25,8 @@ export interface AgentToolReport {
 export interface AgentReport {
   target: Target
   as_of: string
+  /** False if the provider refuses a request with these functions, or a tool's own definition is refused. */
+  ok: boolean
   functions: number
   /** An estimate of what all functions cost in every request that offers them. */
   tokens: number
@@ -42,6 +44,7 @@ export async function checkAgentTools(
   const report: AgentReport = {
     target,
     as_of: PROVIDERS[target].asOf,
+    ok: true,
     functions: 0,
     tokens: 0,
     tools: [],
@@ -59,6 +62,7 @@ export async function checkAgentTools(
     const { check, report: own } = await checkForTargetInSlices(tool.definition, target, { ...options, ...headers, at })
     if (!check.ok || own === undefined) {
       const refused = check.ok ? '' : (check.faults[0]?.msg ?? '')
+      report.ok = false
       report.tools.push({ id: tool.id, name: tool.name, functions: 0, tokens: 0, refused, warnings: check.warnings })
       continue
     }
@@ -67,11 +71,7 @@ export async function checkAgentTools(
     for (const { name } of own.functions) {
       const owner = owners.get(name)
       if (owner === undefined) owners.set(name, tool.name)
-      else
-        report.warnings.push({
-          type: 'agent_functions_collide',
-          msg: `the tools ${JSON.stringify(owner)} and ${JSON.stringify(tool.name)} both have a function ${JSON.stringify(name)}`,
-        })
+      else warnOfName(report, name, [owner, tool.name])
     }
     const { length } = own.functions
     report.tools.push({ id: tool.id, name: tool.name, functions: length, tokens: own.tokens, warnings: check.warnings })
@@ -80,11 +80,21 @@ export async function checkAgentTools(
   return report
 }
 
+function warnOfName(report: AgentReport, name: string, owners: [string, string]): void {
+  const [first, second] = owners.map(each => JSON.stringify(each))
+  const both = `the tools ${first} and ${second} both have a function ${JSON.stringify(name)}`
+  if (PROVIDERS[report.target].refusesSameNames) {
+    report.ok = false
+    report.warnings.push({ type: 'agent_names_refused', msg: `${both}: ${report.target} refuses the request` })
+  } else report.warnings.push({ type: 'agent_functions_collide', msg: both })
+}
+
 function warnOfNumber(report: AgentReport): void {
   const most = PROVIDERS[report.target].functions
   const { functions, target } = report
   if (most !== undefined && functions > most) {
     const msg = `${target} takes at most ${most} functions in a request, the agent has ${functions}`
+    report.ok = false
     report.warnings.push({ type: 'agent_functions_refused', msg })
   } else if (functions > FUNCTIONS_WELL_CHOSEN) {
     const how = functions > FUNCTIONS_STILL_CHOSEN ? 'clearly worse' : 'worse'

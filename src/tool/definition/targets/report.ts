@@ -1,7 +1,7 @@
 import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, inspection } from '../check/check.js'
 import { Findings, type Place, placeOf, quote } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
-import type { OperationInput } from '../check/operations.js'
+import { isSupplied, type OperationInput } from '../check/operations.js'
 import { inOneGo, inSlices } from '../check/slices.js'
 import { type FunctionView, sizedViewsOf } from '../functions/functions.js'
 import {
@@ -12,7 +12,8 @@ import {
   type StrictRules,
   type Target,
 } from './providers.js'
-import { functionsFor, type TargetFunction } from './rename.js'
+import { type RenamedFunction, renamedFunctions, type TargetFunction } from './rename.js'
+import { type TextFault, textFaultOf } from './texts.js'
 
 /** How well the functions of a definition suit a provider's models. */
 export interface TargetReport {
@@ -41,36 +42,40 @@ interface Facts {
   properties: number
   enumValues: number
   nestingLevels: number
-  /** True if every object names all of its properties as required and takes no others. */
+  /** Properties that an object does not require. */
+  optional: number
+  /** Schemas of several types, or of several alternatives. */
+  unions: number
+  /** The largest number of items that a list must have. */
+  minItems: number
+  /** True if no object takes other properties than those that it names. */
   isClosed: boolean
+  /** True if every schema says which type its values have. */
+  isTyped: boolean
   /** True if a definition of the function refers to itself, directly or by way of others. */
   isRecursive: boolean
   /** What stands in its texts beside what they say. */
   texts: TextFault | undefined
 }
 
-type TextFault = 'text_hidden_characters' | 'text_instructs'
-
 const BYTES_PER_TOKEN = 4
+/** A letter of a script that writes a syllable or a word with one counts as this many. */
 const SHORTEST_PURPOSE_CHARACTERS = 10
+const CHARACTERS_OF_WIDE_LETTER = 3
+const WIDE_LETTER = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]/gu
 const MOST_FORMATS = 20
 const STEP_MEMBERS = 1000
 /** Names of properties, not keywords, stand in these. */
 const MAPS = new Set(['properties', 'patternProperties', '$defs', 'dependentSchemas', 'dependentRequired'])
 const VALUES = new Set(['default', 'examples', 'enum', 'const', 'required'])
-/** Characters that people do not see and models read: zero-width, bidirectional controls and tags. */
-const HIDDEN = /[\u200B\u200E\u200F\u202A-\u202E\u2060-\u2064\u2066-\u2069\uFEFF\u{E0000}-\u{E007F}]/u
-/** Sentences that speak to the model instead of about the function. */
-const INSTRUCTION =
-  /\b(ignore|disregard|forget)\s+(all\s+|any\s+)?(of\s+)?(the\s+|your\s+)?(previous|prior|above|earlier|other)\s+(instruction|prompt|message|rule|tool)|\b(do not|don't|never)\s+(tell|inform|mention (this )?to)\s+the user\b|<\/?(system|important|instructions?)>/i
-
 /**
  * The check of a definition, and if it is accepted what one provider's models make of its functions: warnings (`target_...`) where the
  * provider refuses something or loses it, the functions with names and descriptions that it takes, and an estimate of tokens.
  *
  * Beside the provider's own rules it names what makes a function hard to choose or unsafe: a missing purpose or parameter text, too
- * many functions, and instructions or invisible characters in texts. Texts are searched with fixed patterns of linear cost. Throws
- * `InvalidRequest` with `functions_too_large` as the function view does.
+ * many functions, and instructions or invisible characters in what a model is given: texts, names and values. Each is searched once,
+ * however many functions share it, with fixed patterns of linear cost. Tokens are a quarter of the bytes of the functions as JSON.
+ * Throws `InvalidRequest` with `functions_too_large` as the function view does.
  */
 export function checkForTarget(definition: unknown, target: Target, options: CheckOptions = {}): TargetCheck {
   return inOneGo(targetCheck(definition, target, options))
@@ -95,23 +100,38 @@ export function* targetCheck(definition: unknown, target: Target, options: Check
   const findings = new Findings(0, limits.warnings)
   const rules = PROVIDERS[target]
   const known = new Map<unknown, Facts>()
-  const functions = functionsFor(
+  const parameterTexts = new Map<object, TextFault | undefined>()
+  const headerNames = new Set((options.headerNames ?? []).map(name => name.toLowerCase()))
+  const renamed = yield* renamedFunctions(
     sized.map(each => each.view),
     target,
   )
   const report: TargetReport = { target, as_of: rules.asOf, sources: [...rules.sources], tokens: 0, functions: [] }
+  const together: StrictTotals = { functions: sized.length, optional: 0, unions: 0 }
   for (const [i, { view, bytes }] of sized.entries()) {
-    const operation = operations[i] as OperationInput // one for each function
-    const named = functions[i] as TargetFunction // likewise
+    const given = operations[i] as OperationInput // one for each function
+    const { function: named, moreBytes } = renamed[i] as RenamedFunction // likewise
+    // What is not asked of a model, such as the header Accept, it never reads.
+    const parameters = given.parameters.filter(each => each.isSendable && !isSupplied(each.name, each.in, headerNames))
+    const operation = { ...given, parameters }
     const facts = yield* factsOf(view, known)
-    new FunctionReport(rules, target, findings, operation.place).warn(operation, view, named, facts)
-    const tokens = Math.ceil(bytes / BYTES_PER_TOKEN)
+    const warner = new FunctionReport(rules, target, findings, operation.place, parameterTexts)
+    yield* warner.warn(operation, view, named, facts)
+    together.optional += facts.optional
+    together.unions += facts.unions
+    const tokens = Math.ceil((bytes + moreBytes) / BYTES_PER_TOKEN)
     report.tokens += tokens
     report.functions.push({ name: named.name, operation: operation.record.name, tokens })
     yield
   }
-  warnNumber(sized.length, rules, target, findings, placeOf([...(options.at ?? DEFAULT_AT), 'paths']))
-  return { check: { ...check, warnings: [...check.warnings, ...findings.boundedWarnings()] }, report, functions }
+  const paths = placeOf([...(options.at ?? DEFAULT_AT), 'paths'])
+  warnNumber(sized.length, rules, target, findings, paths)
+  warnTogether(together, rules, target, findings, paths)
+  return {
+    check: { ...check, warnings: [...check.warnings, ...findings.boundedWarnings()] },
+    report,
+    functions: renamed.map(each => each.function),
+  }
 }
 
 /** Names what a provider's models make of one function. */
@@ -121,36 +141,46 @@ class FunctionReport {
     private readonly target: Target,
     private readonly findings: Findings,
     private readonly place: Place,
+    private readonly parameterTexts: Map<object, TextFault | undefined>,
   ) {}
 
-  warn(operation: OperationInput, view: FunctionView, named: TargetFunction, facts: Facts): void {
-    this.warnTexts(operation, view, facts)
+  *warn(operation: OperationInput, view: FunctionView, named: TargetFunction, facts: Facts): Generator<void> {
+    yield* this.warnTexts(operation, view, facts)
     this.warnNames(operation, named)
     this.warnSchema(view, facts)
   }
 
-  private warnTexts({ record, parameters }: OperationInput, view: FunctionView, facts: Facts): void {
+  private *warnTexts({ record, parameters }: OperationInput, view: FunctionView, facts: Facts): Generator<void> {
     const { findings, place } = this
-    const own = textFault(view.description)
+    const own = (yield* textFaultOf(view.description)) ?? (yield* textFaultOf(record.name))
     if (own !== undefined) this.warnText(own, place)
-    if (record.summary.trim().length < SHORTEST_PURPOSE_CHARACTERS && view.description === record.summary) {
+    if (view.description === record.summary && !saysEnough(record.summary)) {
       const msg = () => `${quote(record.summary)} does not say when a model should use the function`
       findings.warn('target_purpose_missing', msg, place, 'summary')
     }
     let isSaid = own !== undefined
     for (const parameter of parameters) {
       const { description } = parameter.value
-      if (typeof description === 'string' && description.trim() !== '') {
-        const fault = textFault(description)
-        if (fault !== undefined) this.warnText(fault, parameter.place)
-        isSaid ||= fault !== undefined
-      } else {
+      const fault = yield* this.parameterFault(parameter.name, parameter.value)
+      if (fault !== undefined) this.warnText(fault, parameter.place)
+      isSaid ||= fault !== undefined
+      if (typeof description !== 'string' || description.trim() === '') {
         const msg = () => `nothing says what the ${parameter.in} parameter ${quote(parameter.name)} means`
         findings.warn('target_parameter_undescribed', msg, parameter.place, 'description')
       }
     }
     // A text deep in a schema is shared by many; the operation that takes it in is where it matters.
     if (facts.texts !== undefined && !isSaid) this.warnText(facts.texts, place)
+  }
+
+  /** What stands in name and description of a parameter that many operations may share. */
+  private *parameterFault(name: string, value: Record<string, unknown>): Generator<void, TextFault | undefined> {
+    if (this.parameterTexts.has(value)) return this.parameterTexts.get(value)
+    const { description } = value
+    const fault =
+      (yield* textFaultOf(name)) ?? (typeof description === 'string' ? yield* textFaultOf(description) : undefined)
+    this.parameterTexts.set(value, fault)
+    return fault
   }
 
   private warnText(fault: TextFault, place: Place): void {
@@ -213,7 +243,15 @@ function reasonsAgainstStrict(facts: Facts, strict: StrictRules): string[] {
   const reasons: string[] = []
   const refused = [...facts.keywords].filter(each => strict.refusedKeywords.has(each)).sort()
   if (refused.length > 0) reasons.push(`it uses ${refused.join(', ')}`)
-  if (!facts.isClosed) reasons.push('not every object requires all of its properties and takes no others')
+  if (!facts.isClosed) reasons.push('an object takes more properties than it names')
+  if (strict.requiresAll && facts.optional > 0) reasons.push('not every object requires all of its properties')
+  if (strict.requiresTypes && !facts.isTyped) reasons.push('a value has no type')
+  if (strict.minItems !== undefined && facts.minItems > strict.minItems)
+    reasons.push(`a list must have more than ${strict.minItems} items`)
+  if (strict.optional !== undefined && facts.optional > strict.optional)
+    reasons.push(`it has more than ${strict.optional} optional properties`)
+  if (strict.unions !== undefined && facts.unions > strict.unions)
+    reasons.push(`it has more than ${strict.unions} values of several types`)
   if (strict.properties !== undefined && facts.properties > strict.properties)
     reasons.push(`it has more than ${strict.properties} properties`)
   if (strict.nestingLevels !== undefined && facts.nestingLevels > strict.nestingLevels)
@@ -238,9 +276,36 @@ function warnNumber(count: number, rules: ProviderRules, target: Target, finding
   }
 }
 
-function textFault(text: string): TextFault | undefined {
-  if (HIDDEN.test(text)) return 'text_hidden_characters'
-  return INSTRUCTION.test(text) ? 'text_instructs' : undefined
+/** What all functions together have of what the strict mode counts for a request. */
+interface StrictTotals {
+  readonly functions: number
+  optional: number
+  unions: number
+}
+
+function warnTogether(
+  { functions, optional, unions }: StrictTotals,
+  { strict }: ProviderRules,
+  target: Target,
+  findings: Findings,
+  place: Place,
+): void {
+  const counts = [
+    { count: functions, most: strict?.functions, what: 'functions' },
+    { count: optional, most: strict?.optional, what: 'optional properties' },
+    { count: unions, most: strict?.unions, what: 'values of several types' },
+  ]
+  const beyond = counts.filter(({ count, most }) => most !== undefined && count > most)
+  if (beyond.length === 0) return
+  const said = beyond.map(({ count, most, what }) => `${most} ${what}, these have ${count}`)
+  const msg = `the strict mode of ${target} does not take all of them in one request: at most ${said.join('; at most ')}`
+  findings.warn('target_not_strict', msg, place)
+}
+
+function saysEnough(summary: string): boolean {
+  const text = summary.slice(0, SHORTEST_PURPOSE_CHARACTERS * 10).trim()
+  const wide = text.match(WIDE_LETTER)?.length ?? 0
+  return text.length + wide * (CHARACTERS_OF_WIDE_LETTER - 1) >= SHORTEST_PURPOSE_CHARACTERS
 }
 
 /** The facts of all schemas of one function; each schema is looked at once, however many functions share it. */
@@ -249,7 +314,7 @@ function* factsOf(view: FunctionView, known: Map<unknown, Facts>): Generator<voi
   const schemas = [...Object.values(properties ?? {}), ...Object.values($defs ?? {})]
   const whole = noFacts()
   whole.properties = Object.keys(properties ?? {}).length
-  whole.isClosed = (Array.isArray(required) ? required.length : 0) === whole.properties
+  whole.optional = whole.properties - (Array.isArray(required) ? required.length : 0)
   for (const schema of schemas) {
     let facts = known.get(schema)
     if (facts === undefined) {
@@ -261,7 +326,11 @@ function* factsOf(view: FunctionView, known: Map<unknown, Facts>): Generator<voi
     whole.properties += facts.properties
     whole.enumValues += facts.enumValues
     whole.nestingLevels = Math.max(whole.nestingLevels, facts.nestingLevels + 1)
+    whole.optional += facts.optional
+    whole.unions += facts.unions
+    whole.minItems = Math.max(whole.minItems, facts.minItems)
     whole.isClosed &&= facts.isClosed
+    whole.isTyped &&= facts.isTyped
     whole.texts ??= facts.texts
   }
   const names = Object.keys($defs ?? {})
@@ -308,7 +377,11 @@ function noFacts(): Facts {
     properties: 0,
     enumValues: 0,
     nestingLevels: 0,
+    optional: 0,
+    unions: 0,
+    minItems: 0,
     isClosed: true,
+    isTyped: true,
     isRecursive: false,
     texts: undefined,
   }
@@ -316,18 +389,29 @@ function noFacts(): Facts {
 
 function* factsOfSchema(schema: unknown): Generator<void, Facts> {
   const facts = noFacts()
-  const pending: { value: unknown; isMap: boolean; level: number }[] = [{ value: schema, isMap: false, level: 0 }]
+  const pending: { value: unknown; kind: 'schema' | 'map' | 'value'; level: number }[] = [
+    { value: schema, kind: 'schema', level: 0 },
+  ]
   let sinceYield = 0
   for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
-    const { value, isMap, level } = at
+    const { value, kind, level } = at
+    if (typeof value === 'string') facts.texts ??= yield* textFaultOf(value)
     if (typeof value !== 'object' || value === null) continue
-    if (!isMap && !Array.isArray(value)) lookAt(value as Record<string, unknown>, level, facts)
+    if (kind === 'schema' && !Array.isArray(value)) lookAt(value as Record<string, unknown>, level, facts)
     for (const key of Array.isArray(value) ? value.keys() : Object.keys(value)) {
       if (++sinceYield % STEP_MEMBERS === 0) yield
       const member = (value as Record<string | number, unknown>)[key]
-      if (isMap || typeof key === 'number') pending.push({ value: member, isMap: false, level })
-      else if (!VALUES.has(key))
-        pending.push({ value: member, isMap: MAPS.has(key), level: key === 'properties' ? level + 1 : level })
+      // Keywords are known; any other key is a name that somebody chose.
+      if (kind !== 'schema' && typeof key === 'string') facts.texts ??= yield* textFaultOf(key)
+      if (kind === 'value') pending.push({ value: member, kind, level })
+      else if (kind === 'map' || typeof key === 'number') pending.push({ value: member, kind: 'schema', level })
+      else if (VALUES.has(key)) pending.push({ value: member, kind: 'value', level })
+      else
+        pending.push({
+          value: member,
+          kind: MAPS.has(key) ? 'map' : 'schema',
+          level: key === 'properties' ? level + 1 : level,
+        })
     }
   }
   return facts
@@ -336,17 +420,20 @@ function* factsOfSchema(schema: unknown): Generator<void, Facts> {
 /** What one schema says by its own keywords. */
 function lookAt(schema: Record<string, unknown>, level: number, facts: Facts): void {
   for (const key of Object.keys(schema)) facts.keywords.add(key)
-  const { $ref, format, enum: values, properties, required, additionalProperties, description, title } = schema
+  const { $ref, type, format, enum: values, anyOf, properties, required, additionalProperties, minItems } = schema
   if (typeof $ref === 'string') facts.uses.add($ref.slice('#/$defs/'.length))
+  else if (type === undefined && anyOf === undefined) facts.isTyped = false
   if (typeof format === 'string' && facts.formats.size < MOST_FORMATS) facts.formats.add(format)
   if (Array.isArray(values)) facts.enumValues += values.length
+  if (Array.isArray(type) || anyOf !== undefined) facts.unions++
+  if (typeof minItems === 'number') facts.minItems = Math.max(facts.minItems, minItems)
   if (typeof properties === 'object' && properties !== null) {
     const count = Object.keys(properties).length
     facts.properties += count
+    facts.optional += Math.max(0, count - (Array.isArray(required) ? required.length : 0))
     facts.nestingLevels = Math.max(facts.nestingLevels, level + 1)
-    if (additionalProperties !== false || !Array.isArray(required) || required.length < count) facts.isClosed = false
-  } else if (schema.type === 'object') {
+    if (additionalProperties !== false) facts.isClosed = false
+  } else if (type === 'object' && additionalProperties !== false) {
     facts.isClosed = false
   }
-  for (const text of [description, title]) if (typeof text === 'string') facts.texts ??= textFault(text)
 }
