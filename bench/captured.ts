@@ -9,7 +9,7 @@ import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
 import { toolResource } from '../src/tool/resource.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
 import { NO_KEY, sha256 } from '../src/updates/audit.js'
-import { update } from '../src/updates/engine.js'
+import { updateOnce } from '../src/updates/update-once.js'
 import type { CapturedStatement } from './pgbench.js'
 import { agentBody, TOOL_DEFINITIONS, toolFields } from './requests.js'
 import { agentFields, type World } from './world.js'
@@ -75,7 +75,7 @@ async function captureAgent(database: ServiceDatabase, world: World, id: number,
       strict: false,
       ...UNCONDITIONAL,
     }
-    await update(recording, personaResource, request, prefetched as PersonaState | null)
+    await updateOnce(recording, personaResource, request, prefetched as PersonaState | null)
   })
 }
 
@@ -99,7 +99,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
       vault,
       ...UNCONDITIONAL,
     }
-    await update(recording, toolResource, request, prefetched as ToolState | null)
+    await updateOnce(recording, toolResource, request, prefetched as ToolState | null)
   })
 }
 

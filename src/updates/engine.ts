@@ -188,8 +188,7 @@ interface LastWrite<T extends ResourceTypes> {
 }
 
 /**
- * Updates a resource as a request asks. `prefetched` is the state that came with the authentication, null when there is
- * none.
+ * Updates a resource as a request asks. `prefetched` is the state that came with the authentication.
  *
  * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `reserveMemory` throw,
  * for a key `IdempotencyKeyInUse` and `KeyTaken` (an update with it is stored, maybe this one), and `Unavailable`,
@@ -199,13 +198,12 @@ export async function update<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   request: T['Request'],
-  prefetched: T['State'] | null,
+  prefetched: T['State'],
 ): Promise<Updated<T>> {
   const last: LastWrite<T> = {}
   let reservedBytes = 0
   const callerKey = String(request.caller.token.id)
   const key = request.dryRun ? NO_KEY : request.key
-  if (prefetched === null) throw new ResourceNotFound(resource.kind)
   try {
     return await withRetries(async () => (await onPrefetched(prefetched)) ?? (await underLock()))
   } catch (error) {
