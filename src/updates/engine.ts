@@ -238,7 +238,7 @@ export async function update<T extends ResourceTypes>(
 
   async function underLock(): Promise<Updated<T>> {
     if (await isKeyInUse(database.db, key)) throw new IdempotencyKeyInUse()
-    return await database.rowLockQueue.run(`${resource.kind} ${request.id}`, inLockingTransaction)
+    return await database.rowLockQueue.run(callerKey, inLockingTransaction, `${resource.kind} ${request.id}`)
   }
 
   async function inLockingTransaction(): Promise<Updated<T>> {

@@ -2,69 +2,132 @@ import t from 'tap'
 import { QueueExhausted } from '../../src/db/connection/database-error.js'
 import { WorkQueue, type WorkQueueLimits } from '../../src/db/connection/work-queue.js'
 
-const LIMITS: WorkQueueLimits = { runningMax: 3, runningPerKeyMax: 1, waitingPerKeyMax: 2, waitMs: 60_000 }
+const LIMITS: WorkQueueLimits = { runningMax: 3, runningPerCallerMax: 3, waitingPerCallerMax: 3, waitMs: 60_000 }
 
-/** Work that runs until it is told to end. */
-function started(queue: WorkQueue, key: string) {
-  let end = () => {}
-  const held = new Promise<void>(resolve => {
-    end = resolve
-  })
-  const work = { isRunning: false, end, done: Promise.resolve() }
-  work.done = queue.run(key, async () => {
-    work.isRunning = true
-    await held
-    work.isRunning = false
-  })
-  return work
+/** Work that runs until it is told to end. A name such as `a1` is of the caller `a`. */
+function startedIn(queue: WorkQueue) {
+  const running = new Map<string, () => void>()
+  const pending: Promise<void>[] = []
+  return {
+    /** The names of what runs. */
+    running: async () => {
+      await new Promise(setImmediate)
+      return [...running.keys()]
+    },
+    start: (names: string, exclusive?: string) => {
+      for (const name of names.split(' ')) {
+        const work = () => new Promise<void>(end => running.set(name, end))
+        pending.push(queue.run(name.charAt(0), work, exclusive))
+      }
+    },
+    end: (name: string) => {
+      running.get(name)?.()
+      running.delete(name)
+    },
+    endAll: async () => {
+      await new Promise(setImmediate)
+      while (running.size > 0) {
+        for (const end of running.values()) end()
+        running.clear()
+        await new Promise(setImmediate)
+      }
+      await Promise.all(pending)
+    },
+  }
 }
 
-const running = (works: { isRunning: boolean }[]) => works.map(({ isRunning }) => isRunning)
-const settled = () => new Promise(setImmediate)
-
-t.test('one of each key runs, the others in their order; other keys pass by', async t => {
-  const queue = new WorkQueue(LIMITS)
-  const works = ['a', 'a', 'a', 'b'].map(key => started(queue, key))
-  await settled()
-  t.strictSame(running(works), [true, false, false, true])
-  works[0]?.end()
-  await settled()
-  t.strictSame(running(works), [false, true, false, true])
-  for (const { end } of works) end()
-  await Promise.all(works.map(({ done }) => done))
+t.test('who has a place gets another only while one more stays free for others', async t => {
+  const works = startedIn(new WorkQueue(LIMITS))
+  works.start('a1 a2 a3')
+  t.strictSame(await works.running(), ['a1', 'a2'])
+  works.start('b1')
+  t.strictSame(await works.running(), ['a1', 'a2', 'b1'])
+  works.end('b1')
+  t.strictSame(await works.running(), ['a1', 'a2'])
+  works.end('a1')
+  t.strictSame(await works.running(), ['a2', 'a3'])
+  await works.endAll()
 })
 
-t.test('no more than the share of all keys together', async t => {
-  const queue = new WorkQueue(LIMITS)
-  const works = ['a', 'b', 'c', 'd', 'a'].map(key => started(queue, key))
-  await settled()
-  t.strictSame(running(works), [true, true, true, false, false])
-  works[1]?.end()
-  await settled()
-  t.strictSame(running(works), [true, false, true, true, false])
-  for (const { end } of works) end()
-  await Promise.all(works.map(({ done }) => done))
+t.test('one place is for whoever comes, and no caller has more than their share', async t => {
+  const one = startedIn(new WorkQueue({ ...LIMITS, runningMax: 1 }))
+  one.start('a1 a2')
+  t.strictSame(await one.running(), ['a1'])
+  await one.endAll()
+  const many = startedIn(new WorkQueue({ ...LIMITS, runningMax: 9, runningPerCallerMax: 2 }))
+  many.start('a1 a2 a3 b1')
+  t.strictSame(await many.running(), ['a1', 'a2', 'b1'])
+  await many.endAll()
 })
 
-t.test('work that fails gives its turn to the next', async t => {
+t.test('a free place goes to who has the least running, then to who waits longest for a turn', async t => {
+  const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 2 }))
+  works.start('a1 b1 a2 a3 b2 c1 d1')
+  t.strictSame(await works.running(), ['a1', 'b1'])
+  works.end('a1')
+  t.strictSame(await works.running(), ['b1', 'a2'], 'a and what waits longer than c')
+  works.end('b1')
+  t.strictSame(await works.running(), ['a2', 'b2'])
+  works.end('b2')
+  t.strictSame(await works.running(), ['a2', 'c1'], 'not a, who has a place')
+  works.end('a2')
+  t.strictSame(await works.running(), ['c1', 'd1'], 'not a, who was served since')
+  works.end('c1')
+  t.strictSame(await works.running(), ['d1', 'a3'])
+  await works.endAll()
+})
+
+t.test('a hundred that wait of one caller are one turn before another caller', async t => {
+  const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 1, waitingPerCallerMax: 100 }))
+  works.start(Array.from({ length: 100 }, (_, i) => `a${i}`).join(' '))
+  works.start('b0 c0')
+  const order: string[] = []
+  for (let i = 0; i < 5; i++) {
+    const [name = ''] = await works.running()
+    order.push(name)
+    works.end(name)
+  }
+  t.strictSame(order, ['a0', 'a1', 'b0', 'c0', 'a2'])
+  await works.endAll()
+})
+
+t.test('one of what excludes each other runs; other work of the same caller passes', async t => {
+  const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 9 }))
+  works.start('a1 a2', 'row 1')
+  works.start('b1', 'row 1')
+  works.start('a3', 'row 2')
+  works.start('a4')
+  t.strictSame(await works.running(), ['a1', 'a3', 'a4'])
+  works.end('a1')
+  t.strictSame(await works.running(), ['a3', 'a4', 'b1'], 'b has nothing running')
+  works.end('b1')
+  t.strictSame(await works.running(), ['a3', 'a4', 'a2'])
+  await works.endAll()
+})
+
+t.test('work that fails gives its place to the next', async t => {
   const queue = new WorkQueue(LIMITS)
-  const failing = queue.run('a', async () => {
-    throw new Error('it failed')
-  })
-  const next = queue.run('a', async () => 'done')
+  const failing = queue.run(
+    'a',
+    async () => {
+      throw new Error('it failed')
+    },
+    'row 1',
+  )
+  const next = queue.run('a', async () => 'done', 'row 1')
   await t.rejects(failing, { message: 'it failed' })
   t.equal(await next, 'done')
 })
 
-t.test('too many of one key, and a turn that does not come in time, are refused without being begun', async t => {
-  const queue = new WorkQueue({ ...LIMITS, waitMs: 50 })
-  const first = started(queue, 'a')
+t.test('too many of one caller, and a turn that does not come in time, are refused without being begun', async t => {
+  const queue = new WorkQueue({ ...LIMITS, runningMax: 1, waitingPerCallerMax: 2, waitMs: 50 })
+  const works = startedIn(queue)
+  works.start('a1')
   let begun = 0
-  const late = [1, 2, 3].map(() => queue.run('a', async () => begun++))
+  const late = ['a', 'a', 'a', 'b'].map(caller => queue.run(caller, async () => begun++))
   const outcomes = await Promise.allSettled(late)
   t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason instanceof QueueExhausted))
   t.equal(begun, 0)
-  first.end()
-  await first.done
+  await works.endAll()
   t.equal(await queue.run('a', async () => 'done'), 'done')
 })

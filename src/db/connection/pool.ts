@@ -46,16 +46,16 @@ export interface OpenDatabase<DB> extends BatchRunner {
   /** Runs each statement in a transaction that is rolled back, in one round trip: what it answers is what the real one would. */
   readonly rollingBack: Executor
   /**
-   * For transactions that wait for a row's lock; the key is the row. One of each row waits in the database, the others here,
-   * in their order. Those of all rows have at most a quarter of the pool.
+   * For transactions that wait for a row's lock, which is their `exclusive`: one of each row waits in the database, the others
+   * here. They have at most a quarter of the pool.
    */
   readonly rowLockQueue: WorkQueue
   /**
-   * For single statements that may wait for others or answer much, by the caller: they have at most half of the pool, those
-   * of one caller a quarter.
+   * For single statements that may wait for others or answer much: they have at most half of the pool, those of one caller a
+   * quarter.
    */
   readonly singleStatementQueue: WorkQueue
-  /** For statements that answer very much, by the caller: one of each, two at once. */
+  /** For statements that answer very much: one of each caller, two at once. */
   readonly largeAnswerQueue: WorkQueue
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
@@ -149,10 +149,10 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.db = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.pool) }) })
     this.probe = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.#probePool) }) })
     const quarter = Math.max(1, Math.floor(options.poolSize / 4))
-    const waiting = { waitingPerKeyMax: WAITING_PER_KEY_MAX, waitMs: options.lockTimeoutMs }
-    this.rowLockQueue = new WorkQueue({ runningMax: quarter, runningPerKeyMax: 1, ...waiting })
-    this.singleStatementQueue = new WorkQueue({ runningMax: 2 * quarter, runningPerKeyMax: quarter, ...waiting })
-    this.largeAnswerQueue = new WorkQueue({ runningMax: Math.min(2, quarter), runningPerKeyMax: 1, ...waiting })
+    const waiting = { waitingPerCallerMax: WAITING_PER_CALLER_MAX, waitMs: options.lockTimeoutMs }
+    this.rowLockQueue = new WorkQueue({ runningMax: quarter, runningPerCallerMax: quarter, ...waiting })
+    this.singleStatementQueue = new WorkQueue({ runningMax: 2 * quarter, runningPerCallerMax: quarter, ...waiting })
+    this.largeAnswerQueue = new WorkQueue({ runningMax: Math.min(2, quarter), runningPerCallerMax: 1, ...waiting })
   }
 
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
@@ -390,8 +390,8 @@ const SETTLE_WITHIN_MS = 2_500
 
 const RENEW_PAUSE_MS = 500
 
-/** Work of one row or caller that waits for its turn. */
-const WAITING_PER_KEY_MAX = 100
+/** Work of one caller that waits for its turn. */
+const WAITING_PER_CALLER_MAX = 100
 
 const CONFIRMED_FOR_MS = 500
 

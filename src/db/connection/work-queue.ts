@@ -2,88 +2,127 @@ import { QueueExhausted } from './database-error.js'
 
 /** How much work may run at once, and how much may wait for how long. */
 export interface WorkQueueLimits {
-  /** Of all keys together. */
+  /** Of all callers together. */
   runningMax: number
-  /** Of one key. */
-  runningPerKeyMax: number
-  /** Of one key. */
-  waitingPerKeyMax: number
+  runningPerCallerMax: number
+  waitingPerCallerMax: number
   waitMs: number
 }
 
 interface Waiting {
-  key: string
+  exclusive: string | undefined
   start(): void
+}
+
+/** Somebody whose work runs or waits. */
+interface Caller {
+  running: number
+  /** In the order in which they asked. */
+  waiting: Waiting[]
+  /** Grows with every turn: when they were last served, or came. */
+  lastTurn: number
 }
 
 /**
  * The queue in front of the pool for work that may keep a connection for long: it waits inside the database for others, or
- * answers much. So this work never has more than a share of the connections. First in, first out, but a key that has as much
- * running as one may have is passed over.
+ * answers much. So this work never has more than a share of the connections.
+ *
+ * Fair between callers: a free place goes to who has the least running, of those to who waits longest for a turn; work of one
+ * caller keeps its order. Who has a place gets another only while one more stays free for others.
  */
 export class WorkQueue {
   readonly #limits: WorkQueueLimits
-  readonly #running = new Map<string, number>()
-  readonly #waiting: Waiting[] = []
-  #runningCount = 0
+  readonly #callers = new Map<string, Caller>()
+  readonly #exclusive = new Set<string>()
+  #running = 0
+  #turn = 0
 
   constructor(limits: WorkQueueLimits) {
     this.#limits = limits
   }
 
   /**
-   * Runs the work when there is a place for it and answers what it answers. Work of the same key shares what one key may have.
-   * Throws `QueueExhausted` when too much of its key waits already, or when no place became free in time; then it was not begun.
+   * Runs a caller's work when there is a place for it and answers what it answers. Of all work with the same `exclusive` one
+   * runs at a time; what it keeps waiting lets later work of its caller pass.
+   * Throws `QueueExhausted` when too much of the caller waits already, or when no place became free in time; then it was not
+   * begun.
    */
-  async run<T>(key: string, work: () => Promise<T>): Promise<T> {
-    await this.#enter(key)
+  async run<T>(caller: string, work: () => Promise<T>, exclusive?: string): Promise<T> {
+    await this.#enter(caller, exclusive)
     try {
       return await work()
     } finally {
-      this.#leave(key)
+      this.#leave(caller, exclusive)
     }
   }
 
-  #enter(key: string): Promise<void> | undefined {
-    const ahead = this.#waiting.reduce((count, waiting) => count + (waiting.key === key ? 1 : 0), 0)
-    if (ahead === 0 && this.#hasRoom(key)) {
-      this.#take(key)
-      return undefined
-    }
-    if (ahead >= this.#limits.waitingPerKeyMax) throw new QueueExhausted()
+  #enter(name: string, exclusive: string | undefined): Promise<void> {
+    const caller = this.#callers.get(name) ?? { running: 0, waiting: [], lastTurn: ++this.#turn }
+    if (caller.waiting.length >= this.#limits.waitingPerCallerMax) throw new QueueExhausted()
+    this.#callers.set(name, caller)
     return new Promise((resolve, reject) => {
       const waiting = {
-        key,
+        exclusive,
         start: () => {
           clearTimeout(timer)
-          this.#take(key)
           resolve()
         },
       }
       const timer = setTimeout(() => {
-        this.#waiting.splice(this.#waiting.indexOf(waiting), 1)
+        caller.waiting.splice(caller.waiting.indexOf(waiting), 1)
+        this.#forget(name, caller)
         reject(new QueueExhausted())
       }, this.#limits.waitMs)
-      this.#waiting.push(waiting)
+      caller.waiting.push(waiting)
+      this.#startWaiting()
     })
   }
 
-  #take(key: string): void {
-    this.#runningCount += 1
-    this.#running.set(key, (this.#running.get(key) ?? 0) + 1)
+  #leave(name: string, exclusive: string | undefined): void {
+    const caller = this.#callers.get(name)
+    if (caller === undefined) throw new Error('work ended whose caller is not known')
+    this.#running -= 1
+    caller.running -= 1
+    if (exclusive !== undefined) this.#exclusive.delete(exclusive)
+    this.#forget(name, caller)
+    this.#startWaiting()
   }
 
-  #leave(key: string): void {
-    this.#runningCount -= 1
-    const left = (this.#running.get(key) ?? 0) - 1
-    if (left > 0) this.#running.set(key, left)
-    else this.#running.delete(key)
-    const at = this.#waiting.findIndex(waiting => this.#hasRoom(waiting.key))
-    if (at >= 0) this.#waiting.splice(at, 1)[0]?.start()
+  #forget(name: string, caller: Caller): void {
+    if (caller.running === 0 && caller.waiting.length === 0) this.#callers.delete(name)
   }
 
-  #hasRoom(key: string): boolean {
-    const { runningMax, runningPerKeyMax } = this.#limits
-    return this.#runningCount < runningMax && (this.#running.get(key) ?? 0) < runningPerKeyMax
+  /** Starts what may run now: whoever comes next first. */
+  #startWaiting(): void {
+    for (let next = this.#next(); next !== undefined; next = this.#next()) this.#start(next)
   }
+
+  #next(): { caller: Caller; at: number } | undefined {
+    let next: { caller: Caller; at: number } | undefined
+    for (const caller of this.#callers.values()) {
+      if (!this.#hasRoom(caller) || (next !== undefined && !isBefore(caller, next.caller))) continue
+      const at = caller.waiting.findIndex(({ exclusive }) => exclusive === undefined || !this.#exclusive.has(exclusive))
+      if (at >= 0) next = { caller, at }
+    }
+    return next
+  }
+
+  #start({ caller, at }: { caller: Caller; at: number }): void {
+    const [waiting] = caller.waiting.splice(at, 1)
+    this.#running += 1
+    caller.running += 1
+    caller.lastTurn = ++this.#turn
+    if (waiting?.exclusive !== undefined) this.#exclusive.add(waiting.exclusive)
+    waiting?.start()
+  }
+
+  #hasRoom({ running }: Caller): boolean {
+    const { runningMax, runningPerCallerMax } = this.#limits
+    const left = runningMax - this.#running
+    return running === 0 ? left > 0 : running < runningPerCallerMax && left > 1
+  }
+}
+
+function isBefore(one: Caller, other: Caller): boolean {
+  return one.running === other.running ? one.lastTurn < other.lastTurn : one.running < other.running
 }
