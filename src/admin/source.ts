@@ -14,6 +14,14 @@ import type { Loc } from '../errors.js'
 import { markedNumber, numberReviver, parseExact, remembered } from '../schema/exact-json.js'
 import { Refusal } from './refusal.js'
 
+/** A text that is neither JSON nor YAML, with every syntax fault and its line (from 1). */
+export class UnreadableText extends Refusal {
+  constructor(readonly faults: readonly { line: number | undefined; msg: string }[]) {
+    const said = faults.map(({ line, msg }) => `line ${line ?? '?'}: ${msg}`)
+    super(`the text is neither JSON nor YAML:\n  ${said.join('\n  ')}`)
+  }
+}
+
 /** A JSON or YAML text with the lines of its parts. */
 export interface Source {
   value: unknown
@@ -54,7 +62,7 @@ function reasonOf(error: unknown): string {
 
 /**
  * Parses JSON or YAML. A text that is JSON is read by JSON's own rules (duplicate keys give the last, as over HTTP); any other is YAML 1.2.
- * Throws `Refusal` with every syntax fault and its line, never with a piece of the text, which may be a secret.
+ * Throws `UnreadableText` with every syntax fault and its line, never with a piece of the text, which may be a secret.
  */
 export function parseSource(text: string): Source {
   const json = jsonValue(text)
@@ -65,8 +73,7 @@ export function parseSource(text: string): Source {
   const document = lines()
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
   if (found.length > 0) {
-    const faults = found.map(error => `line ${error.linePos?.[0].line ?? '?'}: ${withoutText(error)}`)
-    throw new Refusal(`the text is neither JSON nor YAML:\n  ${faults.join('\n  ')}`)
+    throw new UnreadableText(found.map(error => ({ line: error.linePos?.[0].line, msg: withoutText(error) })))
   }
   return { value: plainValue(document), text, lineOf: loc => lineAt(document.contents, loc, counter) }
 }

@@ -29,7 +29,18 @@ export function harmless(text: string): string {
 
 /** The same for a text of several lines, whose ends of lines and tabs stay. */
 export function harmlessLines(text: string): string {
-  return text.replace(CONTROL, character => ('\n\t'.includes(character) ? character : harmless(character)))
+  const harmlessText = text.replace(CONTROL, character =>
+    '\n\t'.includes(character) ? character : harmless(character),
+  )
+  return withoutCommands(harmlessText)
+}
+
+/**
+ * Lines that a runner of continuous integration does not take for its commands: GitHub Actions obeys `::` where a line begins, blanks
+ * aside, and `##[` anywhere.
+ */
+function withoutCommands(text: string): string {
+  return text.replace(/^([^\S\n]*):(?=:)/gm, '$1\\x3a').replaceAll('##[', '#\\x23[')
 }
 
 function escaped(code: number): string {
@@ -40,18 +51,21 @@ function escaped(code: number): string {
 export function jsonText(value: unknown): string {
   const text = stringifyExact(value, 2)
   const unicode = (character: string) => `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`
-  return text.replace(CONTROL, character => (character === '\n' ? character : unicode(character)))
+  const harmlessText = text.replace(CONTROL, character => (character === '\n' ? character : unicode(character)))
+  // As in `withoutCommands`; no line of JSON begins with a colon.
+  return harmlessText.replaceAll('##[', '#\\u0023[')
 }
 
 /** Pieces as one line, in colours where there are any. */
 export function rendered(pieces: readonly Piece[], colours: boolean): string {
-  return pieces
+  const line = pieces
     .map(piece => {
       if (typeof piece === 'string') return harmless(piece)
       const text = harmless(piece.text)
       return colours ? `\u001b[${COLOUR[piece.colour]}m${text}\u001b[0m` : text
     })
     .join('')
+  return withoutCommands(line)
 }
 
 const GAP = '  '

@@ -151,9 +151,69 @@ t.test('--sarif and --github: findings at their lines, as code hosts read them',
   const missing = log.runs[0].results.find((each: { ruleId: string }) => each.ruleId === 'operation_id_missing')
   t.match(missing, { level: 'error', locations: [{ physicalLocation: { region: { startLine: 7 } } }] })
   t.equal(log.runs[0].tool.driver.rules[missing.ruleIndex].id, 'operation_id_missing')
+  for (const rule of log.runs[0].tool.driver.rules)
+    for (const text of ['shortDescription', 'fullDescription', 'help'])
+      t.ok(rule[text].text.length >= 10, `${rule.id} has the ${text} that GitHub demands`)
   const github = await agentctl('validate', path, '--github')
   t.equal(github.status, 1)
   t.match(github.stdout, new RegExp(`::error file=${path},line=7,title=operation_id_missing::the operation needs`))
+})
+
+t.test('--sarif and --github: a finding that many operations share stands once', async t => {
+  const operations = Array.from({ length: 5 }, (_, i) => `  /p${i}: { get: *shared }\n`)
+  const path = file(
+    'shared.yaml',
+    'openapi: 3.1.0\ninfo: { title: T }\nservers: [{ url: https://t.example.com }]\n' +
+      `x-op: &shared { summary: Finds all of them }\npaths:\n${operations.join('')}`,
+  )
+  const results = JSON.parse((await agentctl('validate', path, '--sarif')).stdout).runs[0].results
+  t.equal(new Set(results.map((each: unknown) => JSON.stringify(each))).size, results.length)
+  const lines = (await agentctl('validate', path, '--github')).stdout.trimEnd().split('\n')
+  t.equal(lines.length, results.length)
+  t.equal(new Set(lines).size, lines.length)
+})
+
+t.test('1: what cannot be read is a finding at its line too', async t => {
+  const path = file('broken.yaml', 'openapi: 3.1.0\ninfo: { title: T\npaths: {}\n')
+  const sarif = await agentctl('validate', path, '--sarif')
+  t.equal(sarif.status, 1)
+  t.match(JSON.parse(sarif.stdout).runs[0].results[0], {
+    ruleId: 'text_unreadable',
+    level: 'error',
+    locations: [{ physicalLocation: { region: { startLine: 3 } } }],
+  })
+  t.match(sarif.stderr, /neither JSON nor YAML/)
+  const github = await agentctl('validate', path, '--github')
+  t.equal(github.status, 1)
+  t.match(github.stdout, `::error file=${path},line=3,title=text_unreadable::`)
+  const none = await agentctl('validate', join(folder, 'none'), '--github')
+  t.equal(none.status, 1)
+  t.match(none.stdout, /^::error .*line=1,title=text_unreadable::.*cannot be read \(ENOENT\)/)
+  t.equal((await agentctl('validate', path)).stdout, '', 'nobody else is told on standard output')
+})
+
+t.test('no line of plain output is a command to a runner of continuous integration', async t => {
+  const path = file(
+    'commands.yaml',
+    `openapi: 3.1.0
+info: { title: T }
+servers: [{ url: https://t.example.com }]
+paths:
+  /a:
+    get: { operationId: '::stop-commands::tok', summary: '::error::pwn' }
+    post: { operationId: '##[error]x', summary: 'Ends with ##[group]' }
+`,
+  )
+  for (const more of [[], ['--json'], ['--target', 'mcp'], ['--complete', '-o', '-']] as const) {
+    const { status, stdout, stderr } = await agentctl('validate', path, ...more)
+    t.equal(status, 0)
+    if (more[1] !== '-o') t.notMatch(stdout, /^\s*::|##\[/m, `${more.join(' ')}: standard output`)
+    t.notMatch(stderr, /^\s*::|##\[/m, `${more.join(' ')}: standard error`)
+  }
+  const plain = (await agentctl('validate', path)).stdout
+  t.match(plain, '\\x3a:stop-commands::tok')
+  t.match(plain, '#\\x23[error]x')
+  t.equal(JSON.parse((await agentctl('validate', path, '--json')).stdout).methods[1].name, '##[error]x')
 })
 
 t.test('--target: what a provider makes of it; functions for it, with the way back', async t => {
@@ -194,6 +254,29 @@ t.test('agent check: functions and tokens of all tools of an agent, and what eac
   t.equal(status, report.tools.some((tool: object) => 'refused' in tool) ? 1 : 0)
   t.match((await agentctl('agent', 'check', 'Guide')).stdout, /functions, about \d+ tokens in every request \(openai/)
   t.match((await agentctl('agent', 'check', '99999')).stderr, 'there is no agent 99999')
+})
+
+t.test('agent check: two functions of one name end with 1 where the provider refuses the request', async t => {
+  const definition = file(
+    'twin.yaml',
+    `openapi: 3.1.0
+info: { title: Twin }
+servers: [{ url: https://t.example.com }]
+paths: { /a: { get: { operationId: find, summary: Finds all of them } } }
+`,
+  )
+  for (const name of ['Twin 1', 'Twin 2'])
+    t.equal((await agentctl('tool', 'create', '--definition', definition, '--name', name)).status, 0)
+  t.equal((await agentctl('agent', 'create', 'Twins', '--tool', 'Twin 1', '--tool', 'Twin 2')).status, 0)
+  for (const [target, status, type] of [
+    ['openai', 0, 'agent_functions_collide'],
+    ['anthropic', 1, 'agent_names_refused'],
+    ['gemini', 1, 'agent_names_refused'],
+  ] as const) {
+    const answer = await agentctl('agent', 'check', 'Twins', '--target', target, '--json')
+    t.equal(answer.status, status, target)
+    t.match(JSON.parse(answer.stdout), { ok: status === 0, warnings: [{ type }] })
+  }
 })
 
 t.test('2: options that would be without effect', async t => {

@@ -369,6 +369,36 @@ function quarterOfJson({ name, description, parameters }: TargetFunction): numbe
   return Buffer.byteLength(JSON.stringify({ type: 'function', function: { name, description, parameters } })) / 4
 }
 
+t.test(
+  'a text that many functions share is searched once: a target costs what the check and the functions cost',
+  async t => {
+    const operations = 2000
+    const shared = (parameter: Json) =>
+      document(
+        Array.from({ length: operations }, (_, i) => ({
+          operationId: `o${i}`,
+          parameters: [{ $ref: '#/components/parameters/P' }],
+        })),
+        { components: { parameters: { P: parameter } } },
+      )
+    const processorMs = (definition: Json) => {
+      const started = process.cpuUsage()
+      checkForTarget(definition, 'openai')
+      const used = process.cpuUsage(started)
+      return (used.user + used.system) / 1000
+    }
+    const control = processorMs(shared({ name: 'q', in: 'query', description: 'Short' }))
+    // As much as all functions together may hold, and a text that no model is given.
+    for (const parameter of [
+      { name: 'q', in: 'query', description: 'x '.repeat(7_000) },
+      { name: 'Accept', in: 'header', description: 'x '.repeat(500_000) },
+    ]) {
+      const ms = processorMs(shared(parameter))
+      t.ok(ms <= 3 * control + 300, `${parameter.name}: ${ms.toFixed(0)} ms, ${control.toFixed(0)} with a short text`)
+    }
+  },
+)
+
 t.test('tokens: an estimate of each function and of all, near to what its JSON has', async t => {
   const properties = Object.fromEntries(
     Array.from({ length: 200 }, (_, i) => [`property${i}`, { type: 'string', description: 'Some words' }]),

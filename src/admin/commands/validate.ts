@@ -13,9 +13,9 @@ import { type Impact, impactOf } from '../../tool/impact.js'
 import { counted } from '../counts.js'
 import { editedText } from '../edited-text.js'
 import { type FileFinding, githubLines, sarifOf } from '../finding-formats.js'
-import { placeText } from '../refusal.js'
+import { placeText, Refusal } from '../refusal.js'
 import { definitionUse, resourceId } from '../resources.js'
-import { parseSource, readSource, type Source, writeText } from '../source.js'
+import { parseSource, readSource, type Source, UnreadableText, writeText } from '../source.js'
 import { type Call, type Command, EXIT, JSON_OPTION, UsageError } from './command.js'
 
 export const TARGET_OPTION = { type: 'string', value: 'TARGET', choices: TARGETS } as const
@@ -67,7 +67,7 @@ async function validate(call: Call): Promise<number | undefined> {
   requireTogether(call)
   const against = call.text('against')
   const use = against === undefined ? undefined : await useOf(call, against)
-  const given = readSource(call.argument(0))
+  const given = readAnnotated(call)
   const options = {
     at: ['definition'],
     limits: definitionLimitsOf(call.config.limits),
@@ -97,10 +97,8 @@ async function validate(call: Call): Promise<number | undefined> {
   // What was written to standard output is the definition: nothing else may stand there.
   if (call.text('output') === '-') {
     for (const { level, line, msg, type } of findings) call.remark(`line ${line}: ${level}: ${msg} (${type})`)
-  } else if (call.flag('sarif')) {
-    call.printJson(sarifOf(call.argument(0), findings))
-  } else if (call.flag('github')) {
-    for (const line of githubLines(call.argument(0), findings)) call.print(line)
+  } else if (isAnnotated(call)) {
+    printAnnotations(call, findings)
   } else if (call.json) {
     call.printJson({
       ok: check.ok,
@@ -129,6 +127,33 @@ async function validate(call: Call): Promise<number | undefined> {
     if (impact) printImpact(call, impact)
   }
   return status
+}
+
+/** Reads the file. Where code hosts are to be told, a finding says what keeps it from being read, before `Refusal` is thrown. */
+function readAnnotated(call: Call): Source {
+  try {
+    return readSource(call.argument(0))
+  } catch (error) {
+    if (error instanceof Refusal && isAnnotated(call)) {
+      const faults = error instanceof UnreadableText ? error.faults : [{ line: undefined, msg: error.message }]
+      printAnnotations(
+        call,
+        faults.map(({ line = 1, msg }) => ({ level: 'error', line, type: 'text_unreadable', msg })),
+      )
+    }
+    throw error
+  }
+}
+
+function isAnnotated(call: Call): boolean {
+  return call.flag('sarif') || call.flag('github')
+}
+
+/** The findings as code hosts read them. */
+function printAnnotations(call: Call, findings: readonly FileFinding[]): void {
+  const file = call.argument(0)
+  if (call.flag('sarif')) call.printJson(sarifOf(file, findings))
+  else for (const line of githubLines(file, findings)) call.printExact(line)
 }
 
 /** What would be without effect is a mistake. */
