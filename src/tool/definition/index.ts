@@ -10,23 +10,18 @@ export type { MethodRecord } from './check/operations.js'
 export { originsOf } from './check/origins.js'
 export { inSlices } from './check/slices.js'
 export {
-  type ChangeClass,
-  type ChangeKind,
   compareDefinitions,
   compareDefinitionsInSlices,
   type DefinitionChange,
-  type DefinitionImpact,
 } from './compare/compare.js'
 export {
   type Completion,
-  type CompletionOptions,
   completeDefinition,
   completeDefinitionInSlices,
-  type DroppedOperation,
 } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'
-export { type FunctionView, toFunctions, toFunctionsInSlices } from './functions/functions.js'
+export { type FunctionView, toFunctions } from './functions/functions.js'
 export { type AgentReport, type AgentTool, checkAgentTools } from './targets/agent.js'
 export { TARGETS, type Target } from './targets/providers.js'
 export { functionsFor, type TargetFunction } from './targets/rename.js'
-export { checkForTarget, checkForTargetInSlices, type TargetCheck, type TargetReport } from './targets/report.js'
+export { checkForTarget, checkForTargetInSlices } from './targets/report.js'

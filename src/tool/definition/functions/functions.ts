@@ -3,7 +3,7 @@ import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../c
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
 import { type BodyInput, isSupplied, type OperationInput, type ParameterInput } from '../check/operations.js'
 import { isDangling, isObject, type References } from '../check/references.js'
-import { inOneGo, inSlices } from '../check/slices.js'
+import { inOneGo } from '../check/slices.js'
 import { type ConvertedSchema, type JsonSchema, measure, SchemaConverter, type Size } from './json-schema.js'
 import { functionNames } from './names.js'
 
@@ -47,14 +47,6 @@ const ENVELOPE_BYTES = JSON.stringify({
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
   return inOneGo(functionViews(definition, options))
-}
-
-/** `toFunctions` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed. */
-export async function toFunctionsInSlices(
-  definition: unknown,
-  options: CheckOptions & { sliceMs?: number } = {},
-): Promise<FunctionView[]> {
-  return await inSlices(functionViews(definition, options), options.sliceMs)
 }
 
 function* functionViews(definition: unknown, options: CheckOptions): Generator<void, FunctionView[]> {
