@@ -21,7 +21,9 @@ export async function prepare(db: Kysely<unknown>): Promise<void> {
   for (const [name, [columns]] of Object.entries(INDEXES)) {
     const { rows } = await sql`
       select from pg_index i join pg_class c on c.oid = i.indexrelid
-      where c.relname = ${name} and c.relnamespace = current_schema()::regnamespace and not i.indisvalid`.execute(db)
+      where c.relname = ${name} and c.relnamespace = quote_ident(current_schema())::regnamespace and not i.indisvalid`.execute(
+      db,
+    )
     if (rows.length > 0) await sql`drop index concurrently ${sql.id(name)}`.execute(db)
     await sql`create index concurrently if not exists ${sql.id(name)} on ${sql.raw(columns)}`.execute(db)
   }

@@ -123,13 +123,13 @@ export class Lifecycle {
 
   get #unreachable(): Readiness {
     if (this.#options.isDiskFull?.()) return DISK_FULL
-    const detail = `The database does not answer: ${connectAdvice(this.#options.config.database.url)}.`
+    const detail = `The database does not answer: ${connectAdvice(this.#options.config.database.url, this.#waitsFor)}.`
     return { status: 'unavailable', reason: 'database_unreachable', detail }
   }
 
-  /** A server without space starts, and lets nobody in. */
+  /** A server without space starts, and lets nobody in; one that is read-only takes no migration. */
   #whyUnreachable(error: unknown): Readiness {
-    return classifyDatabaseError(error).kind === 'disk_full' ? DISK_FULL : this.#unreachable
+    return NO_WRITES[classifyDatabaseError(error).kind] ?? this.#unreachable
   }
 
   async #tryToServe(): Promise<boolean> {
@@ -144,6 +144,7 @@ export class Lifecycle {
         return false
       }
       this.#vault = await openVault(database.db, ring)
+      this.#waitsFor = undefined
       this.#note({ status: 'ready' })
       return true
     } catch (error) {
@@ -162,7 +163,8 @@ export class Lifecycle {
     this.#waitsFor = reason
     const cause = isAboutConnecting(error) ? { reason } : { err: error }
     const { config, log } = this.#options
-    log.warn(cause, `the database cannot be used yet: ${connectAdvice(config.database.url)}; trying again until then`)
+    const advice = connectAdvice(config.database.url, reason)
+    log.warn(cause, `the database cannot be used yet: ${advice}; trying again until then`)
   }
 
   async #migrate(): Promise<void> {

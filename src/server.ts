@@ -17,6 +17,8 @@ import { ServerUnfit } from './db/connection/database-error.js'
 import { describeServer } from './db/connection/database-server.js'
 import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
+import { unavailableFor } from './db/unavailable.js'
+import { Unavailable } from './errors.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { traced } from './http/tracing.js'
@@ -70,7 +72,7 @@ async function main(): Promise<void> {
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
   checkpointRegularly(opened, config, signingKey, log)
-  await welcome(app, service, opened, config)
+  await welcome(app, service, opened, config, log)
 }
 
 /**
@@ -187,13 +189,36 @@ function ignoreEchoes(signal: NodeJS.Signals): void {
   }, ECHO_MS).unref()
 }
 
-/** Says where the service is and how to make the first call. Text for a person: standard output may be a log of JSON lines. */
+/** How long to wait before the database is asked once more what the welcome says. */
+const WELCOME_PAUSE_MS = 2_000
+
+/** Says where the service is and how to make the first call, once the database can tell: the service runs meanwhile. */
 async function welcome(
   app: FastifyInstance,
   service: Lifecycle,
   opened: OpenedDatabase,
   config: Config,
+  log: Logger,
 ): Promise<void> {
+  while (!service.isDraining()) {
+    try {
+      process.stderr.write(await welcomeText(app, service, opened, config))
+      return
+    } catch (error) {
+      if (unavailableFor(error) === undefined && !(error instanceof Unavailable)) throw error
+      log.warn({ err: error }, 'the database was lost before it told how to make the first call; asking again')
+      await sleep(WELCOME_PAUSE_MS, undefined, { ref: false })
+    }
+  }
+}
+
+/** Text for a person: standard output may be a log of JSON lines. */
+async function welcomeText(
+  app: FastifyInstance,
+  service: Lifecycle,
+  opened: OpenedDatabase,
+  config: Config,
+): Promise<string> {
   const { port } = app.server.address() as AddressInfo // it listens on TCP
   const { host } = config.server
   const base = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
@@ -215,7 +240,7 @@ async function welcome(
     ? 'No administrator yet: npx agentctl init EMAIL'
     : 'Another token: npx agentctl token create --for EMAIL'
   lines.push('', `  ${next}`, '')
-  process.stderr.write(`${lines.join('\n')}\n`)
+  return `${lines.join('\n')}\n`
 }
 
 function explain(error: unknown): { message: string; code: number } {

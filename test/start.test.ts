@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { MIGRATIONS } from '../src/db/migrate.js'
 import { Cluster } from './faults/cluster.js'
+import { MessageProxy } from './faults/message-proxy.js'
 import { ServiceProcess } from './faults/service.js'
 import { makeWorld } from './faults/world.js'
 import { serverExit } from './server-exit.js'
@@ -219,6 +220,55 @@ t.test('MIGRATE_ON_START=on brings an empty external database up to date and ser
   await logged(service, '"state":"ready"')
   t.match(lines(service, 'brought up to date'), [{ migrations: Object.keys(MIGRATIONS) }])
 })
+
+t.test('a schema whose name needs quotes is made and served', async t => {
+  await cluster.query('create database quoted')
+  const options = encodeURIComponent('-c search_path="Agents"')
+  const settings = { ...env, DATABASE_URL: `${cluster.url('quoted')}?options=${options}` }
+  t.match(agentctl(['init', 'alice@example.com'], settings), { status: 1 }, 'nobody has made it yet')
+  await inDatabase('quoted', 'create schema "Agents"')
+  t.match(agentctl(['init', 'alice@example.com'], settings), { status: 0 })
+  await logged(launched(t, settings), 'Another token')
+})
+
+t.test('a database that is lost when the service is hardly ready ends nothing: the welcome comes later', async t => {
+  const proxy = await MessageProxy.open({ host: '127.0.0.1', port: cluster.port })
+  t.teardown(() => proxy.close())
+  let cuts = 0
+  proxy.decide = ({ from, bytes }) => {
+    const isWelcome = from === 'service' && bytes.includes('from user_account u')
+    return isWelcome && cuts++ === 0 ? { do: 'cut', after: 0 } : { do: 'pass' }
+  }
+  const url = new URL(cluster.url())
+  url.port = String(proxy.port)
+  const service = launched(t, { ...env, DATABASE_URL: url.href })
+  await logged(service, 'asking again')
+  await logged(service, 'Another token')
+  t.ok(service.isRunning)
+})
+
+t.test('503 schema_behind when the tables go while the service runs, 200 when they are back', async t => {
+  await cluster.query('create database emptied')
+  const url = cluster.url('emptied')
+  const token = await makeWorld(url)
+  const service = await ServiceProcess.start({ ...env, DATABASE_URL: url, DRAIN_DELAY_MS: '0' })
+  t.teardown(() => service.stop('SIGKILL'))
+  const me = async () => {
+    const response = await fetch(`http://127.0.0.1:${service.port}/me`, {
+      headers: { authorization: `Bearer ${token}` },
+    })
+    return { status: response.status, body: await response.json() }
+  }
+  t.match(await me(), { status: 200 })
+  await inDatabase('emptied', 'alter schema public rename to away; create schema public')
+  t.match(await me(), { status: 503, body: { reason: 'schema_behind' } })
+  await inDatabase('emptied', 'drop schema public; alter schema away rename to public')
+  t.match(await me(), { status: 200 })
+})
+
+async function inDatabase(database: string, statements: string): Promise<void> {
+  await cluster.query(statements, [], database)
+}
 
 t.test('DEMO fills an embedded database that is empty, and prints the token of its administrator once', async t => {
   const { PG_BIN_DIR = '' } = process.env

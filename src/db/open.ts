@@ -54,7 +54,10 @@ export async function openConfiguredDatabase(
 }
 
 /** What helps a person whose database does not answer, as the end of a sentence. `url` is what names it, if anything does. */
-export function connectAdvice(url: string | undefined): string {
+export function connectAdvice(url: string | undefined, reason = ''): string {
+  if (/unsupported startup parameter/.test(reason)) {
+    return 'a pooler stands before it that takes no session settings: set PREPARED_STATEMENTS=off'
+  }
   return url
     ? 'check that it runs, and host, user, password and database in DATABASE_URL'
     : 'it is the embedded PostgreSQL, which is started again by itself; if it stays away, the file log beside its data says why'

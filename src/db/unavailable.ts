@@ -1,11 +1,17 @@
-import { Unavailable } from '../errors.js'
+import { Unavailable, type UnavailableReason } from '../errors.js'
 import { CommitUnknown, DatabaseClosed } from './connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind } from './connection/sqlstate.js'
 
 const SENTENCES: Partial<Record<DatabaseErrorKind, string>> = {
+  no_table: 'The database lacks tables that this program needs. The operator has to restore or migrate it.',
   read_only: 'The database accepts no changes at present. Try again.',
   disk_full: 'The database has no space left for changes. The operator has to make some.',
   out_of_resources: 'The database lacks memory or cannot read or write its files. Try again.',
+}
+
+const REASONS: Partial<Record<DatabaseErrorKind, UnavailableReason>> = {
+  no_table: 'schema_behind',
+  disk_full: 'database_full',
 }
 
 /**
@@ -37,8 +43,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
       }
       const sentence = SENTENCES[kind] ?? 'The database cannot be reached. Try again.'
       const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
-      const reason = kind === 'disk_full' ? 'database_full' : 'database_unreachable'
-      return new Unavailable(reason, sentence, outcome, because)
+      return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, because)
     }
   }
 }

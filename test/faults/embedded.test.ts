@@ -1,4 +1,4 @@
-import { renameSync } from 'node:fs'
+import { existsSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
@@ -102,3 +102,24 @@ t.test('503 while it cannot be started again: probe and log speak of the embedde
   t.notMatch(service.log, 'DATABASE_URL')
   t.equal(await service.stop(), 0)
 })
+
+t.test(
+  '503 while its data are gone: no empty database in their place, and it runs again when they are back',
+  async t => {
+    const { PG_BIN_DIR = '' } = process.env
+    const server = new EmbeddedServer()
+    t.teardown(() => server.remove())
+    const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
+    t.teardown(() => service.stop('SIGKILL'))
+    const data = join(server.folder, 'postgresql', 'data')
+    const { postmaster } = server.pids()
+    renameSync(data, `${data}.away`)
+    process.kill(postmaster, 'SIGKILL')
+    while (!service.log.includes('its data are gone')) await sleep(20)
+    t.equal((await service.readiness()).status, 503)
+    t.notOk(existsSync(data))
+    renameSync(`${data}.away`, data)
+    await service.ready()
+    t.equal(await service.stop(), 0)
+  },
+)

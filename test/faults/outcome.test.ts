@@ -14,7 +14,9 @@ const token = await makeWorld(cluster.url())
 const proxy = await TcpProxy.open({ host: '127.0.0.1', port: cluster.port })
 t.teardown(() => proxy.close())
 const keys = generateKey()
-const service = await start(`postgresql://postgres@127.0.0.1:${proxy.port}/world`)
+// A name that the server does not keep as it is: by it the service finds what became of a lost connection.
+const name = encodeURIComponent('agent-tool-management/Büro')
+const service = await start(`postgresql://postgres@127.0.0.1:${proxy.port}/world?application_name=${name}`)
 const direct = await start(`${cluster.url()}?application_name=direct`)
 t.teardown(() => Promise.all([service.stop('SIGKILL'), direct.stop('SIGKILL')]))
 

@@ -23,14 +23,13 @@ export const placeOf = new WeakMap<pg.Client, number>()
 /** Each client's session, made with it: one made later would not hear of a connection lost meanwhile. */
 export const sessionOf = new WeakMap<pg.ClientBase, Session>()
 
-/** A name that no other connection has: by it a lost one is found on the server, whatever process id it had. */
+/**
+ * A name that no other connection has: by it a lost one is found on the server, whatever process id it had. The server keeps a
+ * `?` in place of what is not printable ASCII: sent as it is, the name would never be found.
+ */
 function connectionName(base: string): string {
   const mark = `/${randomBytes(9).toString('base64url')}`
-  return (
-    Buffer.from(base)
-      .subarray(0, NAME_BYTES_MAX - mark.length)
-      .toString('latin1') + mark
-  )
+  return base.replaceAll(/[^ -~]/g, '?').slice(0, NAME_BYTES_MAX - mark.length) + mark
 }
 
 type ConnectCallback = (error: Error | null, client?: pg.Client) => void

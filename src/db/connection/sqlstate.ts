@@ -21,6 +21,7 @@ export const SQLSTATE = {
   serializationFailure: '40001',
   deadlockDetected: '40P01',
   insufficientPrivilege: '42501',
+  undefinedTable: '42P01',
   duplicatePreparedStatement: '42P05',
   diskFull: '53100',
   tooManyConnections: '53300',
@@ -46,6 +47,7 @@ export type DatabaseErrorKind =
   | 'shutting_down'
   | 'constraint'
   | 'cached_plan'
+  | 'no_table'
   | 'other'
 
 export interface DatabaseErrorClass {
@@ -68,6 +70,7 @@ const KIND_BY_CODE: Readonly<Record<string, DatabaseErrorKind>> = {
   [SQLSTATE.deadlockDetected]: 'deadlock',
   [SQLSTATE.diskFull]: 'disk_full',
   [SQLSTATE.tooManyConnections]: 'too_many_connections',
+  [SQLSTATE.undefinedTable]: 'no_table',
   [SQLSTATE.lockNotAvailable]: 'lock_timeout',
   [SQLSTATE.queryCanceled]: 'statement_timeout',
   [SQLSTATE.adminShutdown]: 'shutting_down',

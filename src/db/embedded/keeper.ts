@@ -1,11 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Embedded, type EmbeddedOptions, EmbeddedUnavailable, startEmbedded } from './embedded.js'
+import {
+  type Embedded,
+  type EmbeddedOptions,
+  EmbeddedUnavailable,
+  embeddedDataExists,
+  startEmbedded,
+} from './embedded.js'
 
 /** How often to see whether the server still runs, in ms. It takes two small files and no connection. */
 const CHECK_MS = 200
 /** The pause between attempts to start it again doubles between these, in ms. */
 const RETRY_MIN_MS = 100
 const RETRY_MAX_MS = 2_000
+
+const GONE = 'its data are gone: bring the folder back, or start this program again to begin with an empty database'
 
 /**
  * As `startEmbedded`, and looks after the server until `stop`: whatever ends it, it is started again, by this process or
@@ -29,6 +37,7 @@ export async function keepEmbedded(options: EmbeddedOptions): Promise<Embedded> 
     log(`the embedded PostgreSQL has ended; starting it again; its log is ${server.logFile}`, 'warn')
     for (let pauseMs = RETRY_MIN_MS; !leaving.signal.aborted; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
       try {
+        if (!embeddedDataExists(options.dataDir)) throw new EmbeddedUnavailable(GONE) // never a new, empty one in its place
         const next = await startEmbedded(options)
         server.abandon()
         server = next
