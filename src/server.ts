@@ -18,7 +18,6 @@ import { describeServer } from './db/connection/database-server.js'
 import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { unavailableFor } from './db/unavailable.js'
-import { Unavailable } from './errors.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { traced } from './http/tracing.js'
@@ -205,7 +204,7 @@ async function welcome(
       process.stderr.write(await welcomeText(app, service, opened, config))
       return
     } catch (error) {
-      if (unavailableFor(error) === undefined && !(error instanceof Unavailable)) throw error
+      if (unavailableFor(error) === undefined) throw error
       log.warn({ err: error }, 'the database was lost before it told how to make the first call; asking again')
       await sleep(WELCOME_PAUSE_MS, undefined, { ref: false })
     }
