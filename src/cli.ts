@@ -1,19 +1,25 @@
 #!/usr/bin/env node
 import { createInterface } from 'node:readline/promises'
+import { isatty } from 'node:tty'
+import { EXIT } from './admin/commands/command.js'
 import { run } from './admin/commands/run.js'
 
 // A reader such as `head` may close the pipe before everything is written: it has what it wanted.
 process.stdout.on('error', error => {
-  if ('code' in error && error.code === 'EPIPE') process.exit(0)
-  throw error
+  const code = 'code' in error ? String(error.code) : error.message
+  if (code === 'EPIPE') process.exit(EXIT.ok)
+  process.stderr.write(`agentctl: standard output cannot be written (${code})\n`)
+  process.exit(EXIT.output)
 })
+// Whoever does not read what is wrong still has the exit status.
+process.stderr.on('error', () => undefined)
 
 process.exitCode = await run(process.argv.slice(2), process.env, {
   print: text => void process.stdout.write(`${text}\n`),
   remark: text => void process.stderr.write(`${text}\n`),
   colours: process.stdout.isTTY === true && !process.env.NO_COLOR,
   ...(process.stdout.isTTY && { columns: process.stdout.columns }),
-  ...(process.stdin.isTTY && { ask }),
+  ...(isatty(0) && { ask }), // not by `process.stdin`, which would change the pipe for everybody who has it
 })
 
 async function ask(question: string): Promise<string> {

@@ -43,6 +43,8 @@ async function main(): Promise<void> {
   const signingKey = signingKeyOf(config)
   const ring = await configuredKeyRing(config)
   const isTerminal = process.stdout.isTTY
+  // A terminal that was closed, or a reader that left, takes no more lines: that ends no service.
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   const colours = isTerminal && process.stdout.hasColors() // which knows NO_COLOR
   const log = makeLogger(config.server.logLevel, isTerminal ? humanLog(process.stdout, colours) : undefined)
   const metrics = new Metrics()
@@ -157,18 +159,21 @@ async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', op
 function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
   const delay = config.server.shutdownTimeoutMs + config.server.drainDelayMs
   const logger = { error: (message: unknown) => log.error(String(message)) }
-  closeWithGrace({ delay, logger }, async ({ signal, err }) => {
+  closeWithGrace({ delay, logger, skip: FAULT_SIGNALS }, async ({ signal, err }) => {
     if (signal !== undefined) ignoreEchoes(signal)
     if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
     else log.info({ signal }, 'shutting down')
     service.drain()
     // A balancer needs a moment to see the failing probe; until it does, its requests are still answered.
-    if (signal === 'SIGTERM') await sleep(config.server.drainDelayMs)
+    if (signal === 'SIGTERM' || signal === 'SIGHUP') await sleep(config.server.drainDelayMs)
     await app.close()
     await opened.close()
     log.info('stopped')
   })
 }
+
+/** A fault of the process itself ends it: a listener would let the same instruction fail for ever. */
+const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
 /** Signals of one stop arrive within this time. */
 const ECHO_MS = 1_000

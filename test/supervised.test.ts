@@ -1,5 +1,5 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,6 +12,7 @@ import { ServiceProcess } from './faults/service.js'
 t.setTimeout(900_000)
 
 const CLI = fileURLToPath(new URL('../src/cli.js', import.meta.url))
+const SERVER = fileURLToPath(new URL('../src/server.js', import.meta.url))
 const { PG_BIN_DIR = '', PATH = '' } = process.env
 const folder = mkdtempSync(join(tmpdir(), 'supervised-'))
 chmodSync(folder, 0o711) // the server of a root start runs as another user, who must get through
@@ -65,6 +66,54 @@ t.test('two signals of one stop count as one: the service drains; a later one fo
   t.match(forced, 'second SIGTERM')
 })
 
+t.test('a closed terminal ends the service in order, and its server with it', async t => {
+  if (spawnSync('script', ['--version']).error !== undefined) {
+    t.comment('no program script here: a closed terminal was not seen')
+    return
+  }
+  const dataDir = join(folder, 'terminal')
+  const env = { PATH, DATA_DIR: dataDir, PG_BIN_DIR, PORT: '0', DEMO: 'off', DRAIN_DELAY_MS: '0' }
+  const terminal = spawn('script', ['-qc', `echo "pid:$$;"; exec '${process.execPath}' '${SERVER}'`, '/dev/null'], {
+    env,
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  endWithUs(terminal)
+  let output = ''
+  terminal.stdout.on('data', chunk => (output += String(chunk)))
+  while (!/npx agentctl (init|token create)/.test(output)) {
+    if (terminal.exitCode !== null) throw new Error(output)
+    await sleep(20)
+  }
+  const pid = Number(/pid:(\d+);/.exec(output)?.[1])
+  const log = join(dataDir, 'postgresql', 'log')
+  terminal.kill('SIGKILL')
+  const began = performance.now()
+  while (isThere(pid) || processesNaming(dataDir).length > 0) {
+    if (performance.now() - began > 20_000) {
+      process.kill(pid, 'SIGKILL')
+      throw new Error(`left: ${pid} ${processesNaming(dataDir).join()}`)
+    }
+    await sleep(20)
+  }
+  t.match(readFileSync(log, 'utf8'), 'database system is shut down')
+})
+
+t.test('as root with umask 077 a first start serves, from DATA_DIR', async t => {
+  const dataDir = join(folder, 'umask')
+  const env = { PATH, DATA_DIR: dataDir, PG_BIN_DIR, PORT: '0', DEMO: 'off', DRAIN_DELAY_MS: '0' }
+  const child = spawn('sh', ['-c', 'umask 077; exec "$0" "$1"', process.execPath, SERVER], { env })
+  endWithUs(child)
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', chunk => (output += String(chunk)))
+  while (!/npx agentctl (init|token create)/.test(output)) {
+    if (child.exitCode !== null) throw new Error(output)
+    await sleep(20)
+  }
+  t.ok(existsSync(join(dataDir, 'postgresql', 'data')))
+  child.kill('SIGTERM')
+  await ended(child)
+})
+
 t.test('two services started at once on a fresh DATA_DIR: both serve, one loads the demo', async t => {
   const settings = { DATA_DIR: join(folder, 'shared'), PG_BIN_DIR, DEMO: 'on' }
   const services = [0, 1].map(() => new ServiceProcess(0, { DRAIN_DELAY_MS: '0', ...settings }))
@@ -113,6 +162,14 @@ t.test('agentctl migrate, 69: a server that goes away in the middle; what was cu
   t.match(agentctl('migrate'), { status: 0 })
   t.match(agentctl('migrate'), { status: 0, stdout: /up to date/ })
 })
+
+function isThere(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}
 
 /** Processes whose command line names this folder, or that work below it. */
 function processesNaming(path: string): number[] {

@@ -27,7 +27,7 @@ const name = () => text({ minLength: 1, maxLength: 255 })
 const references = () => optional(list(reference()))
 const permissions = () => optional(list(enumeration(['basic', 'manage:actions', 'admin'])))
 
-const User = Type.Object({
+export const User = Type.Object({
   id: optional(uuid()),
   email: text({ minLength: 3, maxLength: 320 }),
   kind: optional(enumeration(['person', 'service_account'])),
@@ -35,7 +35,7 @@ const User = Type.Object({
   permissions: permissions(),
 })
 
-const Group = Type.Object({
+export const Group = Type.Object({
   id: id(),
   name: name(),
   permissions: permissions(),

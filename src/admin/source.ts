@@ -1,4 +1,5 @@
 import { readFileSync, type WriteFileOptions, writeFileSync } from 'node:fs'
+import { buffer } from 'node:stream/consumers'
 import {
   type Document,
   isCollection,
@@ -31,19 +32,33 @@ export interface Source {
   lineOf(loc: Loc): number
 }
 
-/**
- * Reads a file of JSON or YAML; `-` is standard input. Throws `Refusal` when it cannot be read or is neither.
- */
+/** Reads a file of JSON or YAML. Throws `Refusal` when it cannot be read or is neither. */
 export function readSource(path: string): Source {
   return parseSource(readText(path))
 }
 
-/** The text of a file; `-` is standard input. Throws `Refusal` when it cannot be read. */
+/** The text of a file. Throws `Refusal` when it cannot be read. */
 export function readText(path: string): string {
   try {
-    return readFileSync(path === '-' ? 0 : path, 'utf8')
+    return readFileSync(path, 'utf8')
   } catch (error) {
-    throw new Refusal(`${path === '-' ? 'standard input' : path} cannot be read (${reasonOf(error)})`)
+    throw new Refusal(`${path} cannot be read (${reasonOf(error)})`)
+  }
+}
+
+/** `readSource` for an argument of the command line, where `-` is standard input. */
+export async function readGivenSource(path: string): Promise<Source> {
+  return parseSource(await readGivenText(path))
+}
+
+/** `readText` for an argument of the command line, where `-` is standard input. */
+export async function readGivenText(path: string): Promise<string> {
+  if (path !== '-') return readText(path)
+  try {
+    // As a stream: a pipe whose writer is slower may not be one that waits.
+    return (await buffer(process.stdin)).toString('utf8')
+  } catch (error) {
+    throw new Refusal(`standard input cannot be read (${reasonOf(error)})`)
   }
 }
 

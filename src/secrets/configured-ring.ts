@@ -1,5 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { link, mkdir, open, unlink } from 'node:fs/promises'
+import { chmod, link, mkdir, open, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Config } from '../config.js'
 import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
@@ -51,7 +51,8 @@ function fileFault(keysFile: string | undefined, dataDir: string, error: Error):
 async function ownKeyFile(dataDir: string): Promise<string> {
   const path = join(dataDir, FILE_NAME)
   if (!existsSync(path)) {
-    await mkdir(dataDir, { recursive: true, mode: 0o711 })
+    // The account of the embedded server passes through this folder, whatever the umask says.
+    if ((await mkdir(dataDir, { recursive: true })) !== undefined) await chmod(dataDir, 0o711)
     const draft = `${path}.${process.pid}`
     const file = await open(draft, 'wx', 0o600)
     try {

@@ -155,6 +155,22 @@ t.test('a file that cannot be written is refused with the reason', async t => {
   }
 })
 
+t.test('2: a user or group that no document can have is not made', async t => {
+  for (const args of [
+    ['group', 'create', ''],
+    ['group', 'create', 'g'.repeat(256)],
+    ['user', 'create', `${'a'.repeat(400)}@example.com`],
+    ['user', 'create', 'alice\u001b@example.com'],
+    ['init', `${'a'.repeat(400)}@example.com`],
+  ]) {
+    const { status, stderr } = await agentctl(args)
+    t.equal(status, 2, args.join(' '))
+    t.match(stderr, /(NAME|EMAIL): |not an email: /)
+  }
+  const { stdout } = await agentctl(['export'])
+  t.equal((await agentctl(['apply', '-', '--plan'], { input: stdout })).status, 0)
+})
+
 t.test('people: made, granted, listed, shut out', async t => {
   t.equal((await agentctl(['user', 'create', 'dora@example.com'])).status, 0)
   t.equal((await agentctl(['user', 'create', 'DORA@example.com'])).status, 1)

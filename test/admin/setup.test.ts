@@ -43,6 +43,29 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   }
 })
 
+t.test('init: of several at once on an empty database one makes an administrator', async t => {
+  const { url } = await testDatabase(t)
+  const names = ['alice', 'bob', 'carol', 'dave']
+  const answers = await Promise.all(names.map(name => agentctl({ url, args: ['init', `${name}@example.com`] })))
+  t.strictSame(answers.map(({ status }) => status).sort(), [0, 1, 1, 1])
+  for (const { stderr } of answers.filter(({ status }) => status === 1))
+    t.match(stderr, /^agentctl init: there is an administrator already, \w+@example\.com: /m)
+  const { stdout } = await agentctl({ url, args: ['user', 'list', '--json'] })
+  t.equal(JSON.parse(stdout).length, 1)
+})
+
+t.test('init: a user who is there and does not administer is told the commands', async t => {
+  const { url } = await testDatabase(t)
+  await agentctl({ url, args: ['migrate'] })
+  await agentctl({ url, args: ['user', 'create', 'alice@example.com'] })
+  await agentctl({ url, args: ['user', 'deactivate', 'alice@example.com'] })
+  const { status, stderr } = await agentctl({ url, args: ['init', 'Alice@example.com'] })
+  t.equal(status, 1)
+  const named = [...stderr.matchAll(/agentctl (\w+ \w+ [^,\n]*)/g)].slice(-3).map(([, words = '']) => words.split(' '))
+  t.equal(named.length, 3)
+  for (const args of named) t.equal((await agentctl({ url, args })).status, 0, args.join(' '))
+})
+
 t.test('the sample organisation comes beside what init and agent create made', async t => {
   const { url } = await testDatabase(t)
   const sample = join(ROOT, 'fixtures', 'organisation.yaml')

@@ -6,7 +6,7 @@ import { counted, countedAll } from '../counts.js'
 import { deleteAgent, planAgentDeletion } from '../deletion.js'
 import { placeText, Refusal } from '../refusal.js'
 import { agentTools, listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
-import { readSource } from '../source.js'
+import { readGivenSource } from '../source.js'
 import { deleteAsked } from './asking.js'
 import {
   asOfOption,
@@ -174,7 +174,7 @@ function printReport(call: Call, { target, as_of, functions, tokens, tools, warn
 
 async function createCommand(call: Call): Promise<number | undefined> {
   const from = call.text('from')
-  const source = from === undefined ? undefined : readSource(from)
+  const source = from === undefined ? undefined : await readGivenSource(from)
   const { id: _, ...fields } = source === undefined ? {} : entryOf(source.value, from)
   const given = {
     owner: call.text('owner'),

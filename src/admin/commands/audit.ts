@@ -8,7 +8,7 @@ import { counted } from '../counts.js'
 import type { Selection } from '../listing.js'
 import { Refusal } from '../refusal.js'
 import { resourceId } from '../resources.js'
-import { readText, writeText } from '../source.js'
+import { readGivenText, writeText } from '../source.js'
 import { type Call, type Command, dateOf, EXIT, JSON_OPTION, UsageError, wholeNumber } from './command.js'
 import { listCommand } from './list.js'
 
@@ -177,7 +177,7 @@ async function auditRows(call: Call, selection: Selection) {
 
 async function verifyCommand(call: Call): Promise<number | undefined> {
   const [expected, file] = [call.text('expect-head'), call.text('checkpoint')]
-  const checkpoint = file === undefined ? undefined : readNote(readText(file), publicKeyOf(call))
+  const checkpoint = file === undefined ? undefined : readNote(await readGivenText(file), publicKeyOf(call))
   const only = await resourceOf(call)
   const result = await verifyAudit((await call.database()).db, {
     ...(only && { only }),
@@ -207,7 +207,7 @@ async function proveCommand(call: Call): Promise<undefined> {
   const checkpoint =
     file === undefined
       ? { note: (await makeCheckpoint(db, signingKeyOf(call))).note, verifier: signingKeyOf(call).verifier }
-      : { note: readText(file), verifier: publicKeyOf(call) }
+      : { note: await readGivenText(file), verifier: publicKeyOf(call) }
   call.progress.at('reading the tree')
   const proof = JSON.stringify(await proveChange(db, change, checkpoint), null, 2)
   const out = call.text('out')

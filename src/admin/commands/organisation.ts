@@ -9,7 +9,7 @@ import { counted } from '../counts.js'
 import { NOUN, organisationSchema } from '../document.js'
 import { exportOrganisation } from '../export.js'
 import { InvalidDocument, placeText } from '../refusal.js'
-import { readSource, writeText } from '../source.js'
+import { readGivenSource, writeText } from '../source.js'
 import { type Call, type Command, EXIT, PLAN_OPTIONS } from './command.js'
 
 export const organisationCommands: Command[] = [
@@ -61,7 +61,7 @@ export const organisationCommands: Command[] = [
 async function applyCommand(call: Call): Promise<number | undefined> {
   const file = call.argument(0)
   call.progress.at('reading the document')
-  const source = readSource(file)
+  const source = await readGivenSource(file)
   const options: ApplyOptions = {
     ...(await applyOptions(call)),
     env: call.env,

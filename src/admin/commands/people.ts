@@ -1,7 +1,10 @@
+import type { TSchema } from '@sinclair/typebox'
 import { PERMISSIONS } from '../../auth/caller.js'
 import type { Permission, UserKind } from '../../db/tables.js'
+import { collectFaults } from '../../schema/faults.js'
 import { counted, countedAll } from '../counts.js'
 import { deleteUser, planUserDeletion } from '../deletion.js'
+import { Group, User } from '../document.js'
 import { eraseUser, planErasure } from '../erasure.js'
 import {
   addMember,
@@ -96,7 +99,7 @@ export const peopleCommands: Command[] = [
     positionals: ['NAME'],
     options: { ...PERMISSION_OPTION, ...JSON_OPTION },
     run: async call => {
-      const name = call.argument(0)
+      const name = asInDocuments(Group.properties.name, call.argument(0), 'NAME')
       const id = await createGroup(
         (await call.database()).db,
         name,
@@ -128,7 +131,14 @@ export const peopleCommands: Command[] = [
 
 /** An email. Throws `UsageError`. */
 export function emailOf(text: string): string {
-  if (!/^[^\s@]+@[^\s@]+$/.test(text)) throw new UsageError(`not an email: ${text}`)
+  if (!/^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u.test(text)) throw new UsageError(`not an email: ${text}`)
+  return asInDocuments(User.properties.email, text, 'EMAIL')
+}
+
+/** A text that documents take too: what is made here can be exported and applied again. Throws `UsageError`. */
+function asInDocuments(schema: TSchema, text: string, place: string): string {
+  const [fault] = collectFaults(schema, text, [])
+  if (fault !== undefined) throw new UsageError(`${place}: ${fault.msg}`)
   return text
 }
 

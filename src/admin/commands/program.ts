@@ -81,7 +81,7 @@ function parserOf(commands: readonly Command[], output: Output, found: (parsed: 
 const AFTER = [
   'The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the',
   'server made. Exit status: 0 done; 1 findings or refused; 2 usage, or --plan found',
-  'something to do; 69 database unreachable; 78 configuration.',
+  'something to do; 69 database unreachable; 74 output not written; 78 configuration.',
 ].join('\n')
 
 /** What stands for an argument, in the help of every command that takes it. */

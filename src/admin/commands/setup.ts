@@ -1,12 +1,14 @@
+import type { Transaction } from 'kysely'
 import { describeSettings, InvalidConfiguration, readConfig } from '../../config.js'
 import { describeServer } from '../../db/connection/database-server.js'
 import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
+import type { Database } from '../../db/tables.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { VERSION } from '../../version.js'
 import { counted } from '../counts.js'
 import { readFailures } from '../failures.js'
-import { createUser, firstAdministrator } from '../people.js'
+import { createUser, firstAdministrator, keepingAdministrator, listUsers } from '../people.js'
 import { Refusal } from '../refusal.js'
 import { runningServices } from '../services.js'
 import { readStatus } from '../status.js'
@@ -90,11 +92,8 @@ async function initCommand(call: Call): Promise<undefined> {
   call.progress.at('bringing the schema up to date')
   const migrations = state.kind === 'behind' ? await migrate(database.db) : []
   await call.vault()
-  const there = await firstAdministrator(database.db)
-  if (there !== undefined) {
-    throw new Refusal(`there is an administrator already, ${there}: agentctl token create --for ${there}`)
-  }
-  const issued = await database.db.transaction().execute(async trx => {
+  const issued = await keepingAdministrator(database.db, async trx => {
+    await refuseSecond(trx, email)
     await createUser(trx, { email, kind: 'person', permissions: ['admin'] }, call.actor)
     return await createToken(trx, { email }, call.actor)
   })
@@ -104,6 +103,23 @@ async function initCommand(call: Call): Promise<undefined> {
     call.print(issued.token)
     call.remark('Next: npm start, then agentctl agent create NAME, or agentctl apply FILE (ops/organisation.md)')
   })
+}
+
+/** Refuses where somebody administers, or where the user is there and does not. */
+async function refuseSecond(trx: Transaction<Database>, email: string): Promise<void> {
+  const there = await firstAdministrator(trx)
+  if (there !== undefined) {
+    throw new Refusal(`there is an administrator already, ${there}: agentctl token create --for ${there}`)
+  }
+  const alike = await listUsers(trx, { filters: [{ field: 'email', text: email }] })
+  const user = alike.find(one => one.email.toLowerCase() === email.toLowerCase())
+  if (user !== undefined) {
+    const state = user.active ? '' : `agentctl user activate ${user.email}, `
+    throw new Refusal(
+      `there is a user ${user.email} already, who does not administer: ${state}agentctl user grant ${user.email} admin, ` +
+        `then agentctl token create --for ${user.email}`,
+    )
+  }
 }
 
 function aheadOf(oldestProgram: string): NotConfigured {

@@ -5,7 +5,7 @@ import { counted, countedAll } from '../counts.js'
 import { deleteTool, planToolDeletion } from '../deletion.js'
 import { Refusal } from '../refusal.js'
 import { definitionUse, listTools, resourceId, showTool, toolName } from '../resources.js'
-import { readSource, readText, type Source } from '../source.js'
+import { readGivenSource, readGivenText, type Source } from '../source.js'
 import { showRecord } from './agents.js'
 import { deleteAsked } from './asking.js'
 import {
@@ -126,11 +126,11 @@ async function showCommand(call: Call): Promise<undefined> {
 }
 
 async function createCommand(call: Call): Promise<number | undefined> {
-  const source = readDefinition(call, call.text('definition') ?? '')
+  const source = await readDefinition(call, call.text('definition') ?? '')
   const name = call.text('name') ?? titleOf(source.value)
   if (name === undefined || name.length < 1 || name.length > 255)
     throw new UsageError('--name must have 1 to 255 characters')
-  const headers = givenHeaders(call)
+  const headers = await givenHeaders(call)
   const entry = {
     name,
     ...givenTexts(call),
@@ -145,7 +145,7 @@ async function createCommand(call: Call): Promise<number | undefined> {
 
 async function updateCommand(call: Call): Promise<number | undefined> {
   const file = call.text('definition')
-  const source = file === undefined ? undefined : readDefinition(call, file)
+  const source = file === undefined ? undefined : await readDefinition(call, file)
   const { db } = await call.database()
   const id = await resourceId(db, 'tool', call.argument(0))
   const givesHeaders = call.flag('headers-stdin') || call.text('header-file') !== undefined
@@ -155,7 +155,7 @@ async function updateCommand(call: Call): Promise<number | undefined> {
     name: call.text('name') ?? (await toolName(db, id)),
     ...givenTexts(call),
     ...(source && { definition: source.value }),
-    ...(givesHeaders && { custom_headers: givenHeaders(call) }),
+    ...(givesHeaders && { custom_headers: await givenHeaders(call) }),
     ...Object.fromEntries(
       Object.entries(switches).flatMap(([field, value]) => (value === undefined ? [] : [[field, value === 'on']])),
     ),
@@ -165,11 +165,11 @@ async function updateCommand(call: Call): Promise<number | undefined> {
   )
 }
 
-function readDefinition(call: Call, file: string): Source {
+async function readDefinition(call: Call, file: string): Promise<Source> {
   if (call.flag('headers-stdin') && (file === '-' || call.text('header-file') !== undefined)) {
     throw new UsageError('--headers-stdin excludes --header-file and a definition from standard input')
   }
-  return readSource(file)
+  return await readGivenSource(file)
 }
 
 function givenTexts(call: Call): Record<string, string> {
@@ -187,9 +187,10 @@ function titleOf(definition: unknown): string | undefined {
   return typeof title === 'string' ? title.slice(0, 255) : undefined
 }
 
-function givenHeaders(call: Call): { key: string; value: string }[] {
+async function givenHeaders(call: Call): Promise<{ key: string; value: string }[]> {
   const file = call.flag('headers-stdin') ? '-' : call.text('header-file')
-  return (file === undefined ? '' : readText(file)).split(/\r?\n/).flatMap((line, index) => {
+  const text = file === undefined ? '' : await readGivenText(file)
+  return text.split(/\r?\n/).flatMap((line, index) => {
     if (line.trim() === '' || line.startsWith('#')) return []
     const colon = line.indexOf(':')
     // The line itself may be a secret: it is not repeated.

@@ -15,7 +15,7 @@ import { editedText } from '../edited-text.js'
 import { type FileFinding, githubLines, sarifOf } from '../finding-formats.js'
 import { placeText, Refusal } from '../refusal.js'
 import { definitionUse, resourceId } from '../resources.js'
-import { parseSource, readSource, type Source, UnreadableText, writeText } from '../source.js'
+import { parseSource, readGivenSource, type Source, UnreadableText, writeText } from '../source.js'
 import { type Call, type Command, EXIT, JSON_OPTION, UsageError } from './command.js'
 
 export const TARGET_OPTION = { type: 'string', value: 'TARGET', choices: TARGETS } as const
@@ -67,7 +67,7 @@ async function validate(call: Call): Promise<number | undefined> {
   requireTogether(call)
   const against = call.text('against')
   const use = against === undefined ? undefined : await useOf(call, against)
-  const given = readAnnotated(call)
+  const given = await readAnnotated(call)
   const options = {
     at: ['definition'],
     limits: definitionLimitsOf(call.config.limits),
@@ -130,9 +130,9 @@ async function validate(call: Call): Promise<number | undefined> {
 }
 
 /** Reads the file. Where code hosts are to be told, a finding says what keeps it from being read, before `Refusal` is thrown. */
-function readAnnotated(call: Call): Source {
+async function readAnnotated(call: Call): Promise<Source> {
   try {
-    return readSource(call.argument(0))
+    return await readGivenSource(call.argument(0))
   } catch (error) {
     if (error instanceof Refusal && isAnnotated(call)) {
       const faults = error instanceof UnreadableText ? error.faults : [{ line: undefined, msg: error.message }]

@@ -110,10 +110,11 @@ async function makeHome(path: string, account: Account): Promise<boolean> {
 /** The folder under the temporary one, made where it is missing; answers the account that owns it. */
 async function makeSpareHome(path: string): Promise<Account> {
   const parent = dirname(path)
-  await mkdir(parent, { mode: 0o711 }).catch(error => {
+  await mkdir(parent).catch(error => {
     if (errorCode(error) !== 'EEXIST') throw new EmbeddedUnavailable(`${parent} cannot be made (${errorCode(error)})`)
   })
   await checkSpareParent(parent)
+  await chmod(parent, 0o711) // whatever the umask says
   const account = (await ownerOf(path)) ?? preferredAccount()
   if (!(await makeHome(path, account))) throw new EmbeddedUnavailable(`${path} cannot be made`)
   return account
