@@ -71,6 +71,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     clientErrorHandler: (error, socket) => broken.answer(app, error, socket),
     frameworkErrors: (error, request, reply) => {
       setCommonHeaders(request, reply)
+      if (service.isDraining()) reply.header('connection', 'close') // no hook runs for these
       handleError(error, request, reply)
     },
   })

@@ -39,7 +39,8 @@ const SETTINGS = {
       checked(
         'METRICS_TOKEN',
         'Bearer token of /metrics; without it the main port shows them to agentctl status only.',
-        token => (token.length < 16 ? ['must be a text of at least 16 characters'] : []),
+        // What a header can carry.
+        token => (/^[!-~]{16,}$/.test(token) ? [] : ['must be at least 16 characters of visible ASCII']),
       ),
     ),
     logLevel: choice(
@@ -335,7 +336,8 @@ function givenText(
   if (text !== '') return { fault: `${setting.env} and ${setting.fileEnv} exclude each other` }
   try {
     const content = readFileSync(path, 'utf8').trim()
-    return content === '' ? { fault: `${setting.fileEnv}: the file is empty` } : { text: content }
+    if (content === '') return { fault: `${setting.fileEnv}: the file is empty` }
+    return /[\r\n]/.test(content) ? { fault: `${setting.fileEnv}: the file has more than one line` } : { text: content }
   } catch (error) {
     // A system error goes on with the path, and somebody may have put the secret itself there.
     const reason = error instanceof Error ? error.message.split(', ', 1)[0] : 'unknown'

@@ -116,8 +116,10 @@ t.test(
     ])
     writeFileSync(file, 'short')
     t.strictSame(await faults({ DATABASE_URL, METRICS_TOKEN_FILE: file }), [
-      '  METRICS_TOKEN: must be a text of at least 16 characters',
+      '  METRICS_TOKEN: must be at least 16 characters of visible ASCII',
     ])
+    writeFileSync(file, `${DATABASE_URL}\n${DATABASE_URL}\n`)
+    t.strictSame(await faults({ DATABASE_URL_FILE: file }), ['  DATABASE_URL_FILE: the file has more than one line'])
   },
 )
 

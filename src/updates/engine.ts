@@ -2,8 +2,9 @@ import { sql, type Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import { databaseTimeMs } from '../db/clock.js'
-import { CommitUnknown } from '../db/connection/database-error.js'
+import { CommitUnknown, ConnectionLost } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
+import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import type { Database, ResourceKind } from '../db/tables.js'
@@ -204,11 +205,19 @@ export async function update<T extends ResourceTypes>(
   let reservedBytes = 0
   const callerKey = String(request.caller.token.id)
   const key = request.dryRun ? NO_KEY : request.key
+  let hasLostConnection = false
   try {
-    return await withRetries(async () => (await onPrefetched(prefetched)) ?? (await underLock()))
+    return await withRetries(async () => (await onPrefetched(prefetched)) ?? (await underLock().catch(asOwnAttempt)))
   } catch (error) {
     if (error instanceof CommitUnknown) return await settled(error)
     throw unavailableFor(error) ?? error
+  }
+
+  /** The key of an attempt that lost its connection is held until the server has noticed: nobody else uses it. */
+  function asOwnAttempt(error: unknown): never {
+    const isOwn = hasLostConnection && error instanceof IdempotencyKeyInUse
+    hasLostConnection ||= classifyDatabaseError(error).kind === 'connection_lost'
+    throw isOwn ? new ConnectionLost({ cause: error }) : error
   }
 
   async function onPrefetched(state: T['State']): Promise<Updated<T> | undefined> {
