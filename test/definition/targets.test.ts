@@ -1,12 +1,14 @@
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import fc from 'fast-check'
 import t from 'tap'
 import {
   checkAgentTools,
   checkDefinition,
   checkForTarget,
   checkForTargetInSlices,
+  functionsFor,
   TARGETS,
   type Target,
   type TargetFunction,
@@ -31,6 +33,12 @@ function document(operations: Json[], more: Json = {}): Json {
 }
 
 const STRICT_AT = 'target_not_strict at paths /p0 post'
+
+/** An operation of each name, with an argument of each name. */
+function withNames(names: readonly string[]): Json {
+  const parameters = names.map(name => ({ name, in: 'query', required: true }))
+  return document(names.map(operationId => ({ operationId, parameters })))
+}
 
 function warningsOf(definition: unknown, target: Target): string[] {
   return checkForTarget(definition, target)
@@ -155,6 +163,52 @@ t.test('names are apart always: hashed ones too, and none is a property that an 
   }
 })
 
+t.test('names are apart and lead back, whatever they are and whatever others become', async t => {
+  const part = fc.constantFrom(
+    '菜',
+    'é',
+    '_',
+    '.',
+    '-',
+    'a',
+    'A',
+    'x ',
+    '1',
+    '😀',
+    '[[',
+    '__proto__',
+    'ы',
+    'a'.repeat(60),
+  )
+  const named = fc.array(part, { minLength: 1, maxLength: 6 }).map(parts => parts.join(''))
+  const names = fc.uniqueArray(
+    named.filter(name => name.trim() !== ''),
+    { minLength: 2, maxLength: 5 },
+  )
+  fc.assert(
+    fc.property(names, given => {
+      // What some are called by a model is what others are called by their author.
+      const made = toFunctions(withNames(given)).flatMap(each => [each.name, each.name.replace('_', '.')])
+      const all = [...new Set([...given, ...made])]
+      const plain = toFunctions(withNames(all))
+      const unlike = (values: readonly string[]) => new Set(values).size === all.length
+      const isRight = TARGETS.every(target =>
+        functionsFor(plain, target).every(({ parameters, arguments: renamed }) => {
+          const shown = Object.keys(parameters.properties as object)
+          return (
+            unlike(shown) &&
+            unlike(shown.map(name => (Object.hasOwn(renamed, name) ? (renamed[name] as string) : name)))
+          )
+        }),
+      )
+      const broken = TARGETS.flatMap(target => brokenRules(withNames(all), target))
+      return unlike(plain.map(each => each.name)) && isRight && broken.length === 0
+    }),
+    { numRuns: 40 },
+  )
+  t.pass('40 sets of names')
+})
+
 t.test('names of another script: a model reads them in the descriptions', async t => {
   const parameters = [
     { name: '城市', in: 'query', description: '要查询的城市' },
@@ -269,7 +323,7 @@ t.test('strict modes: what each takes of a schema, and of all functions together
   t.same(strict(text, 'anthropic', false), [])
   const list = { type: 'array', items: text, minItems: 2 }
   t.same(strict(list, 'openai'), [])
-  t.same(strict(list, 'anthropic'), [`${at}: a list must have more than 1 items`])
+  t.same(strict(list, 'anthropic'), [`${at}: minItems is more than 1`])
   t.same(strict({ ...list, minItems: 1 }, 'anthropic'), [])
   for (const keyword of ['uniqueItems', 'minLength', 'maxProperties'])
     for (const target of ['openai', 'anthropic'] as const)

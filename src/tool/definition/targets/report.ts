@@ -247,7 +247,7 @@ function reasonsAgainstStrict(facts: Facts, strict: StrictRules): string[] {
   if (strict.requiresAll && facts.optional > 0) reasons.push('not every object requires all of its properties')
   if (strict.requiresTypes && !facts.isTyped) reasons.push('a value has no type')
   if (strict.minItems !== undefined && facts.minItems > strict.minItems)
-    reasons.push(`a list must have more than ${strict.minItems} items`)
+    reasons.push(`minItems is more than ${strict.minItems}`)
   if (strict.optional !== undefined && facts.optional > strict.optional)
     reasons.push(`it has more than ${strict.optional} optional properties`)
   if (strict.unions !== undefined && facts.unions > strict.unions)
