@@ -1,8 +1,14 @@
-import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
+import fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  LogController,
+} from 'fastify'
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
-import { NotAuthenticated } from './errors.js'
+import { NotAuthenticated, RateLimited } from './errors.js'
 import { type BodySettings, registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHeaderCheck } from './http/broken-requests.js'
 import { registerConnectionEnd } from './http/connection-end.js'
@@ -98,11 +104,14 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     bytesPerMinute: auth.bytesPerMinute,
     failuresPerMinute: auth.failuresPerMinute,
     keysMax: auth.countedKeysMax,
-    onLimited: limit => metrics.rateLimited(limit),
   })
+  const answerError = (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
+    if (error instanceof RateLimited) metrics.rateLimited(error.limit)
+    handleError(error, request, reply)
+  }
   app.setErrorHandler((error, request, reply) => {
-    if (failureLimit === undefined || !(error instanceof NotAuthenticated)) return handleError(error, request, reply)
-    return failureLimit(error, request, reply).then(limited => handleError(limited, request, reply))
+    if (failureLimit === undefined || !(error instanceof NotAuthenticated)) return answerError(error, request, reply)
+    return failureLimit(error, request, reply).then(limited => answerError(limited, request, reply))
   })
   registerLargeAnswers(app)
   registerAuthentication(app, database, steps => service.requireSchema(steps))

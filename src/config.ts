@@ -204,7 +204,7 @@ const SETTINGS = {
       1_000,
       1,
       100_000,
-      'Requests in work at once; more answer 503.',
+      'Requests in work at once; more answer 503. A token may have as many as places are free; more answer 429.',
     ),
     connectionsMax: count('CONNECTIONS_MAX', 5_000, 1, 1_000_000, 'Open client connections.'),
     connectionsPerAddressMax: optional(

@@ -185,10 +185,12 @@ const RATE_LIMITED = {
   'token-bytes': 'This token has sent and received all the bytes that one minute allows.',
   'header-values': 'This tool has been sent all the different header values that one hour allows. Masks go on working.',
   'token-memory': 'The large bodies and answers of this token that are under way take all the memory that they may.',
+  'token-requests':
+    'This token has as many requests in work as one token may have. Wait for answers before you send more.',
   'failed-authentication': 'Too many requests from this address had no valid token.',
 } as const
 
-/** What a caller may use up. `token-memory` is what its requests hold at once, the others count by the minute. */
+/** What a caller may use up. `token-memory` and `token-requests` are what is under way at once, the others count by the minute. */
 export type RateLimit = keyof typeof RATE_LIMITED
 
 export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // the keys of the table above

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
+import { type IncomingMessage, type RequestListener, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
@@ -18,6 +18,22 @@ interface Exchange {
   response: ServerResponse
 }
 
+/** What is known of an open connection. */
+interface Connection {
+  /** Its requests that are not over, in their order. A list: `countRequests` says why no map. */
+  open: Exchange[]
+  /** How many of them have no answer that has gone out. */
+  unanswered: number
+  /** Whether it was closed for having too many of these. */
+  isClosed: boolean
+}
+
+/**
+ * Requests of one connection without an answer at once, where a client sends more before it has read the answers (pipelining).
+ * Node reads 64 KiB of them in one go, which may be more than a thousand requests that nobody else gets in between.
+ */
+export const PIPELINED_REQUESTS_MAX = 16
+
 /** How long a connection may still be read after its last answer, so that the client sees it before the end. In ms. */
 const LINGER_MS = 500
 
@@ -26,11 +42,11 @@ export type OnBroken = (code: string) => void
 
 /**
  * Answers what never became a request: malformed HTTP, headers too large or too slow, a body that never ends. In the shape
- * of every other error, with an id that stands in the log. What was sent is neither answered nor logged.
+ * of every other error, with an id that stands in the log. What was sent is neither answered nor logged. Closes connections with
+ * too many requests that have no answer.
  */
 export class BrokenRequests {
-  /** The requests of each connection that are not over, in their order. A list: `countRequests` says why no map. */
-  readonly #open = new WeakMap<Socket, Exchange[]>()
+  readonly #connections = new WeakMap<Socket, Connection>()
   readonly #answered = new WeakSet<Socket>()
   readonly #onBroken: OnBroken
 
@@ -38,13 +54,23 @@ export class BrokenRequests {
     this.#onBroken = onBroken
   }
 
-  /** Takes note of the requests of each connection: what is answered must not be taken for the answer of another. */
+  /**
+   * Takes note of the requests of each connection, before the application sees them: what is answered must not be taken for the
+   * answer of another. Those beyond `PIPELINED_REQUESTS_MAX`, and what comes behind them, never reach the application.
+   */
   watch(app: FastifyInstance): void {
+    const serve = app.server.listeners('request') as RequestListener[] // what listens to this event takes these
+    app.server.removeAllListeners('request')
     app.server.on('request', (request: IncomingMessage, response: ServerResponse) => {
-      const open = this.#openOn(request.socket)
-      const exchange = { request, response }
-      open.push(exchange)
-      request.once('close', () => open.splice(open.indexOf(exchange), 1))
+      const connection = this.#connectionOf(request.socket)
+      if (connection.isClosed) return
+      if (connection.unanswered === PIPELINED_REQUESTS_MAX) {
+        connection.isClosed = true
+        this.#closePipelined(app, request.socket)
+        return
+      }
+      noteRequest(connection, { request, response })
+      for (const one of serve) one.call(app.server, request, response)
     })
     // Node answers `Expect: something else` by itself, without a body and without our hooks.
     app.server.on('checkExpectation', (request: IncomingMessage, response) => {
@@ -72,18 +98,37 @@ export class BrokenRequests {
 
   /** Whether a client would take our answer for that of a request which is still in work, or has its answer already. */
   #belongsToAnother(socket: Socket): boolean {
-    const open = this.#openOn(socket)
+    const { open } = this.#connectionOf(socket)
     return open.length > 1 || open.some(({ request, response }) => request.complete || response.headersSent)
   }
 
-  #openOn(socket: Socket): Exchange[] {
-    let open = this.#open.get(socket)
-    if (open === undefined) {
-      open = []
-      this.#open.set(socket, open)
-    }
-    return open
+  #closePipelined(app: FastifyInstance, socket: Socket): void {
+    const refusal = 'RATE_LIMITED' satisfies ErrorCode
+    const client = plainAddress(socket.remoteAddress ?? '')
+    app.log.info(
+      { refusal, client },
+      `connection closed: more than ${PIPELINED_REQUESTS_MAX} requests without an answer`,
+    )
+    this.#onBroken(refusal)
+    socket.destroy()
   }
+
+  #connectionOf(socket: Socket): Connection {
+    let connection = this.#connections.get(socket)
+    if (connection === undefined) {
+      connection = { open: [], unanswered: 0, isClosed: false }
+      this.#connections.set(socket, connection)
+    }
+    return connection
+  }
+}
+
+function noteRequest(connection: Connection, exchange: Exchange): void {
+  const { open } = connection
+  open.push(exchange)
+  exchange.request.once('close', () => open.splice(open.indexOf(exchange), 1))
+  connection.unanswered++
+  exchange.response.once('close', () => connection.unanswered--)
 }
 
 function answerFor(code: string | undefined): BrokenAnswer {

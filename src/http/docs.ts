@@ -1,7 +1,6 @@
-import { createReadStream } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
-import type { Readable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import swagger from '@fastify/swagger'
 import type { TSchema } from '@sinclair/typebox'
@@ -57,10 +56,12 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
     },
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
-  registerPage(app)
-  app.get('/openapi.json', PAGE, async (_, reply) => {
-    return reply.type('application/json').send(JSON.stringify(app.swagger()))
+  await registerPage(app)
+  let document = Buffer.alloc(0)
+  app.addHook('onReady', async () => {
+    document = Buffer.from(JSON.stringify(app.swagger()))
   })
+  app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document))
 }
 
 /** Where the library that draws the page keeps what a browser loads. */
@@ -70,38 +71,42 @@ const SCRIPT = fileURLToPath(new URL('docs-page-script.js', import.meta.url))
 /** The library's files change only with the package: a browser keeps them so long, in s. */
 const LIBRARY_KEPT_S = 3_600
 
-/** Everything that the page loads, by name: nothing else below `/docs/` exists, so no path has to be resolved. */
-const FILES = new Map<string, PageFile>([
-  ['page.js', { type: 'text/javascript; charset=utf-8', content: () => createReadStream(SCRIPT), isLibrary: false }],
-  ['page.css', { type: 'text/css; charset=utf-8', content: () => DOCS_STYLE, isLibrary: false }],
-  ['icon.svg', { type: 'image/svg+xml', content: () => DOCS_ICON, isLibrary: false }],
-  ['swagger-ui.css', libraryFile('swagger-ui.css', 'text/css; charset=utf-8')],
-  ['swagger-ui-bundle.js', libraryFile('swagger-ui-bundle.js', 'text/javascript; charset=utf-8')],
-])
-
+/** A file of the page: read once, so that an answer costs no memory of its own, however many are under way. */
 interface PageFile {
   type: string
-  content: () => string | Readable
+  content: Buffer
   isLibrary: boolean
 }
 
-function libraryFile(name: string, type: string): PageFile {
-  return { type, content: () => createReadStream(join(LIBRARY, name)), isLibrary: true }
+/** Everything that the page loads, by name: nothing else below `/docs/` exists, so no path has to be resolved. */
+async function readFiles(): Promise<ReadonlyMap<string, PageFile>> {
+  const [script, style] = ['text/javascript; charset=utf-8', 'text/css; charset=utf-8'] as const
+  const library = async (name: string, type: string): Promise<PageFile> => {
+    return { type, content: await readFile(join(LIBRARY, name)), isLibrary: true }
+  }
+  return new Map([
+    ['page.js', { type: script, content: await readFile(SCRIPT), isLibrary: false }],
+    ['page.css', { type: style, content: Buffer.from(DOCS_STYLE), isLibrary: false }],
+    ['icon.svg', { type: 'image/svg+xml', content: Buffer.from(DOCS_ICON), isLibrary: false }],
+    ['swagger-ui.css', await library('swagger-ui.css', style)],
+    ['swagger-ui-bundle.js', await library('swagger-ui-bundle.js', script)],
+  ])
 }
 
 /** What the routes of pages have alike: open to everybody, no part of the document, and with HEAD. */
 const PAGE = { exposeHeadRoute: true, config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
 
 /** `GET /docs` with its files, and `GET /`, which leads there. */
-function registerPage(app: FastifyInstance): void {
+async function registerPage(app: FastifyInstance): Promise<void> {
+  const files = await readFiles()
   const own = { 'content-security-policy': PAGE_CONTENT_POLICY, ...PAGE_HEADERS }
   app.get('/', PAGE, (_, reply) => reply.redirect('docs'))
   app.get('/docs/', PAGE, (_, reply) => reply.redirect('../docs'))
   app.get('/docs', PAGE, (_, reply) => reply.headers(own).type('text/html; charset=utf-8').send(DOCS_PAGE))
   app.get<{ Params: { file: string } }>('/docs/:file', PAGE, (request, reply) => {
-    const file = FILES.get(request.params.file)
+    const file = files.get(request.params.file)
     if (file === undefined) return reply.callNotFound()
     if (file.isLibrary) reply.header('cache-control', `private, max-age=${LIBRARY_KEPT_S}`)
-    return reply.headers(own).type(file.type).send(file.content())
+    return reply.headers(own).type(file.type).send(file.content)
   })
 }

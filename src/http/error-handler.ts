@@ -200,6 +200,8 @@ function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
       return unsupported(new NotJson())
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return { status: 400, code: 'BAD_REQUEST', detail: 'The body is not as long as Content-Length says.' }
+    case 'ERR_STREAM_PREMATURE_CLOSE': // a stream of ours ends early only with its connection
+      return { status: 400, code: 'BAD_REQUEST', detail: 'The connection was closed before the answer.' }
     case 'FST_ERR_BAD_URL':
     case 'FST_ERR_MAX_PARAM_LENGTH': // no id is that long
       return NOTHING_HERE

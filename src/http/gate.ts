@@ -1,7 +1,10 @@
 import type { FastifyInstance } from 'fastify'
-import { Unavailable } from '../errors.js'
+import { RateLimited, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { countRequests, type RequestsInFlight } from './requests-in-flight.js'
+
+/** What is in work is over soon, or at its timeout. In seconds. */
+const RETRY_AFTER_S = 1
 
 /** Whether requests can be served now, known without asking the database: what the process has seen so far. */
 export interface ServingState {
@@ -12,6 +15,9 @@ export interface ServingState {
 /**
  * Refuses requests that cannot be served, before anything else is done for them: while the service starts, and
  * beyond a number of requests in work at once. Pages that need no database go on.
+ *
+ * A token may have as many requests in work as places are free: one alone gets half of them, two a third each, and whoever comes
+ * next always finds a place (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
  */
 export function registerGate(
   app: FastifyInstance,
@@ -29,6 +35,9 @@ export function registerGate(
       const message = `More than ${concurrentRequestsMax} requests are in work. Try again.`
       return done(new Unavailable('overloaded', message, 'not_applied'))
     }
+    const ofToken = inFlight.ofTokenOf(request)
+    if (ofToken > concurrentRequestsMax - inFlight.count + 1)
+      return done(new RateLimited('token-requests', RETRY_AFTER_S))
     done()
   })
   return inFlight

@@ -17,8 +17,6 @@ export interface LimitSettings {
   failuresPerMinute: number
   /** How many tokens, and how many addresses, are counted at once; beyond it the one used longest ago is forgotten. */
   keysMax: number
-  /** Learns of each request that is refused here. */
-  onLimited: (limit: RateLimit) => void
 }
 
 /** Takes a failed authentication and answers the error to send: one too many becomes `RateLimited`. */
@@ -50,7 +48,7 @@ function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
     if (!request.isOperation) return
     const quota = await count(request)
     announce(reply, 'token', quota)
-    if (quota.exceeded) throw limited('token', quota, settings)
+    if (quota.exceeded) throw limited('token', quota)
   })
 }
 
@@ -58,7 +56,7 @@ function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
  * What a request uses is known when it is used, so a token may go over by what it has in work. Register the body parser with
  * `countBytes`.
  */
-function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax, onLimited }: LimitSettings): void {
+function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax }: LimitSettings): void {
   app.decorateRequest('byteQuota', undefined)
   if (bytesPerMinute === 0) return
   const quota = new ByteQuota(bytesPerMinute, keysMax, WINDOW_S * 1000)
@@ -70,7 +68,6 @@ function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax, onLimited }
     if (waitS === 0) return done()
     reply.header('ratelimit-policy', `"token-bytes";q=${bytesPerMinute};qu="content-bytes";w=${WINDOW_S}`)
     reply.header('ratelimit', `"token-bytes";r=0;t=${waitS}`)
-    onLimited('token-bytes')
     done(new RateLimited('token-bytes', waitS))
   })
   app.addHook('onSend', (request, _reply, payload, done) => {
@@ -99,12 +96,11 @@ function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLim
   return async (error, request, reply) => {
     const quota = await count(request)
     announce(reply, 'failed-authentication', quota)
-    return quota.exceeded ? limited('failed-authentication', quota, settings) : error
+    return quota.exceeded ? limited('failed-authentication', quota) : error
   }
 }
 
-function limited(limit: RateLimit, { resetS }: Quota, { onLimited }: LimitSettings): RateLimited {
-  onLimited(limit)
+function limited(limit: RateLimit, { resetS }: Quota): RateLimited {
   return new RateLimited(limit, resetS)
 }
 

@@ -1,9 +1,18 @@
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { tokenHashOf } from '../auth/hook.js'
 
 /** How many requests of operations are in work. Pages and probes do not count: they need no database. */
 export interface RequestsInFlight {
   readonly count: number
+  /** How many of them have the token of this one, itself included. Those without a token of our form count as of one. */
+  ofTokenOf(request: FastifyRequest): number
 }
+
+/**
+ * The requests in work are counted by the first so many bits of their token's SHA-256. Two tokens of the same bits are counted as
+ * one: that matters only where requests are refused anyway, and nobody chooses their token.
+ */
+const TOKEN_BITS = 16
 
 /**
  * Counts a request from its headers to its end: answered, or its connection gone and no handler still at it. A client that
@@ -11,22 +20,27 @@ export interface RequestsInFlight {
  *
  * The count is a number and each request knows its own state. A map of the requests in work would do the same and cost up
  * to a fifth of a request: V8 makes a map's table anew when it empties, the old tables refer to the new ones, and what
- * hangs on that chain is kept until the next full garbage collection.
+ * hangs on that chain is kept until the next full garbage collection. So the counts of tokens are in a table that stays.
  */
 export function countRequests(app: FastifyInstance): RequestsInFlight {
-  const inFlight = { count: 0 }
+  const ofTokens = new Uint32Array(2 ** TOKEN_BITS)
+  const inFlight = { count: 0, ofTokenOf: ({ work }: FastifyRequest) => (work && ofTokens[work.place]) ?? 0 }
+  const count = ({ place }: Work, by: 1 | -1) => {
+    inFlight.count += by
+    ofTokens[place] = (ofTokens[place] ?? 0) + by
+  }
   const settle = (work: Work) => {
     if (!work.gone || work.handled || work.isOver) return
     work.isOver = true
-    inFlight.count--
+    count(work, -1)
     work.onOver?.()
   }
   app.decorateRequest('work', undefined)
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.isOperation) return done()
-    const work: Work = { gone: false, handled: false, isOver: false, onOver: undefined }
+    const work: Work = { place: placeOf(request), gone: false, handled: false, isOver: false, onOver: undefined }
     request.work = work
-    inFlight.count++
+    count(work, 1)
     const end = () => {
       work.gone = true
       settle(work)
@@ -57,8 +71,19 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
   return inFlight
 }
 
+/** Where the requests of this one's token are counted. */
+function placeOf(request: FastifyRequest): number {
+  try {
+    return tokenHashOf(request).readUIntBE(0, TOKEN_BITS / 8)
+  } catch {
+    return 0 // it has none: authentication says so
+  }
+}
+
 /** What is known of a request in work. */
 interface Work {
+  /** Where its token is counted. */
+  place: number
   /** Its answer has gone out, or its connection is gone. */
   gone: boolean
   /** Its handler is at it. */

@@ -1,10 +1,12 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
-import { eventually, RawConnection, type Running, running } from './running.js'
+import { PIPELINED_REQUESTS_MAX } from '../../src/http/broken-requests.js'
+import { DEFINITION } from '../matrix-organisation.js'
+import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
 
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 
-const request = ({ token }: Running, body = '{}', ...headers: string[]) =>
+const request = ({ token }: Pick<Running, 'token'>, body = '{}', ...headers: string[]) =>
   [
     'PATCH /persona/999999?dry_run=true&update_mask= HTTP/1.1',
     'Host: localhost',
@@ -29,6 +31,13 @@ async function settled(service: Running, wanted: number): Promise<void> {
     if (found !== wanted) since = Date.now()
     if (Date.now() > end) throw new Error(`${found} requests are in work, not ${wanted}`)
   }
+}
+
+/** Tokens of so many other people. */
+function others({ database }: Running, count: number): Promise<string[]> {
+  return Promise.all(
+    Array.from({ length: count }, (_, i) => tokenOf(database, { email: `alice+other${i}@example.com`, active: true })),
+  )
 }
 
 /** Holds every statement that reads a token until `release` is called. */
@@ -61,8 +70,9 @@ async function lockTokens({ database }: Running): Promise<{ release: () => Promi
 
 t.test('503 overloaded beyond CONCURRENT_REQUESTS_MAX; probes and pages go on; room comes back', async t => {
   const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '3' }, { listen: true })
+  const tokens = await others(service, 3)
   const lock = await lockTokens(service)
-  const held = Array.from({ length: 3 }, () => new RawConnection(service.port).write(request(service)))
+  const held = tokens.map(token => new RawConnection(service.port).write(request({ token })))
   await settled(service, 3)
   const refused = new RawConnection(service.port).write(request(service))
   await refused.until(/request_id/)
@@ -80,15 +90,83 @@ t.test('503 overloaded beyond CONCURRENT_REQUESTS_MAX; probes and pages go on; r
   for (const connection of [...held, refused, page]) connection.socket.destroy()
 })
 
+t.test('a client that hangs up before a large answer is the fault of nobody here', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
+  const payload = JSON.stringify({ definition: { ...DEFINITION, 'x-note': 'x'.repeat(1_500_000) } })
+  const stored = await service.app.inject({ method: 'PUT', url: '/admin/tool/custom/10', headers, payload })
+  t.equal(stored.statusCode, 200)
+  const lines = [
+    'PUT /admin/tool/custom/10?dry_run=true HTTP/1.1',
+    'Host: localhost',
+    `Authorization: Bearer ${service.token}`,
+    'Content-Type: application/json',
+    'Content-Length: 2',
+  ]
+  for (let delayMs = 0; delayMs < 60; delayMs += 4) {
+    const all = Array.from({ length: 3 }, () =>
+      new RawConnection(service.port).write(`${lines.join('\r\n')}\r\n\r\n{}`),
+    )
+    await eventually(() => all.some(({ text }) => text !== ''))
+    await new Promise(resolve => setTimeout(resolve, delayMs))
+    for (const { socket } of all) socket.destroy()
+  }
+  await settled(service, 0)
+  t.strictSame(
+    service.log.filter(line => JSON.parse(line).level >= 40),
+    [],
+  )
+})
+
+t.test('429 for a token with as many requests in work as places are free; others find a place', async t => {
+  const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '12' }, { listen: true })
+  const tokens = await others(service, 3)
+  const [first = '', second = '', newcomer = ''] = tokens
+  const hold = (token: string) => new RawConnection(service.port).write(request({ token }, '{}').slice(0, -1))
+  const refused = ({ text }: RawConnection) => /HTTP\/1\.1 429 [\s\S]*request_id/.test(text)
+  const ofFirst = Array.from({ length: 10 }, () => hold(first))
+  await eventually(() => ofFirst.filter(refused).length === 4, 20_000)
+  const ofSecond = Array.from({ length: 10 }, () => hold(second))
+  await eventually(() => ofSecond.filter(refused).length === 7, 20_000)
+  await settled(service, 9)
+  const [one = hold('')] = ofSecond.filter(refused)
+  t.match(one.text, /retry-after: 1\r\n/)
+  t.match(one.json(), { error_code: 'RATE_LIMITED', detail: /in work/ })
+  const served = new RawConnection(service.port).write(request({ token: newcomer }))
+  await served.until(/HTTP\/1\.1 404 /)
+  for (const connection of [...ofFirst, ...ofSecond]) connection.socket.destroy()
+  await settled(service, 0)
+  const again = new RawConnection(service.port).write(request({ token: first }))
+  await again.until(/HTTP\/1\.1 404 /)
+  for (const { socket } of [served, again]) socket.destroy()
+})
+
+t.test('a connection is closed for too many requests without an answer, and none behind these is served', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const lock = await lockTokens(service)
+  const connection = new RawConnection(service.port).write(request(service).repeat(200))
+  await connection.closed
+  await lock.release()
+  await settled(service, 0)
+  t.equal(connection.text, '')
+  const lines = service.log.map(line => JSON.parse(line))
+  t.equal(lines.filter(({ msg }) => msg === 'the client went away before its answer').length, PIPELINED_REQUESTS_MAX)
+  t.equal(lines.filter(({ msg }) => /^connection closed: more than \d+ requests/.test(msg)).length, 1)
+  const pages = new RawConnection(service.port).write('GET /nope HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(2_000))
+  await pages.closed
+  const answered = service.log.filter(line => JSON.parse(line).status === 404)
+  t.ok(answered.length <= PIPELINED_REQUESTS_MAX, `${answered.length} were answered`)
+})
+
 t.test(
   'a client that hangs up frees its place: at the look-up, in the middle of a body, pipelined, when refused',
   async t => {
-    const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '3' }, { listen: true })
+    const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '5' }, { listen: true }) // three are a token's share
     const lock = await lockTokens(service)
     const atLookUp = new RawConnection(service.port).write(request(service).repeat(3))
     await settled(service, 3)
     const refused = new RawConnection(service.port).write(request(service))
-    await refused.until(/503/)
+    await refused.until(/429/)
     atLookUp.socket.destroy()
     refused.socket.destroy()
     await settled(service, 0)
@@ -117,7 +195,7 @@ t.test('a connection keeps nothing of the requests that it has answered, alone o
   await settled(service, 0)
   const first = listeners()
   for (let i = 0; i < 20; i++) await answered(1)
-  await answered(20)
+  await answered(PIPELINED_REQUESTS_MAX)
   await eventually(() => listeners() === first)
   t.equal(sockets.length, 1)
   connection.socket.destroy()
