@@ -2,9 +2,12 @@ import { readFileSync, type WriteFileOptions, writeFileSync } from 'node:fs'
 import { buffer } from 'node:stream/consumers'
 import {
   type Document,
+  isAlias,
   isCollection,
   isMap,
+  isPair,
   isScalar,
+  isSeq,
   LineCounter,
   parseDocument,
   type Scalar,
@@ -13,6 +16,7 @@ import {
 } from 'yaml'
 import type { Loc } from '../errors.js'
 import { markedNumber, numberReviver, parseExact, remembered } from '../schema/exact-json.js'
+import { offsetOfSyntaxError } from '../schema/json-syntax.js'
 import { Refusal } from './refusal.js'
 
 /** A text that is neither JSON nor YAML, with every syntax fault and its line (from 1). */
@@ -22,6 +26,10 @@ export class UnreadableText extends Refusal {
     super(`the text is neither JSON nor YAML:\n  ${said.join('\n  ')}`)
   }
 }
+
+/** Members that the merges (`<<`) of a text may copy together. */
+const MOST_MERGED = 100_000
+const MERGE_KEY = '<<'
 
 /** A JSON or YAML text with the lines of its parts. */
 export interface Source {
@@ -40,7 +48,7 @@ export function readSource(path: string): Source {
 /** The text of a file. Throws `Refusal` when it cannot be read. */
 export function readText(path: string): string {
   try {
-    return readFileSync(path, 'utf8')
+    return withoutMark(readFileSync(path, 'utf8'))
   } catch (error) {
     throw new Refusal(`${path} cannot be read (${reasonOf(error)})`)
   }
@@ -56,7 +64,7 @@ export async function readGivenText(path: string): Promise<string> {
   if (path !== '-') return readText(path)
   try {
     // As a stream: a pipe whose writer is slower may not be one that waits.
-    return (await buffer(process.stdin)).toString('utf8')
+    return withoutMark((await buffer(process.stdin)).toString('utf8'))
   } catch (error) {
     throw new Refusal(`standard input cannot be read (${reasonOf(error)})`)
   }
@@ -75,20 +83,36 @@ function reasonOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : String(error)
 }
 
+/** Editors and shells of Windows begin a file with a byte order mark. */
+function withoutMark(text: string): string {
+  return text.replace(/^\uFEFF/, '')
+}
+
 /**
- * Parses JSON or YAML. A text that is JSON is read by JSON's own rules (duplicate keys give the last, as over HTTP); any other is YAML 1.2.
+ * Parses JSON or YAML. A text that is JSON is read by JSON's own rules (duplicate keys give the last, as over HTTP); one that begins
+ * as JSON does, with a brace and a quoted key, must be JSON; any other is YAML 1.2 with merge keys (`<<`), as other tools read it.
  * Throws `UnreadableText` with every syntax fault and its line, never with a piece of the text, which may be a secret.
  */
-export function parseSource(text: string): Source {
+export function parseSource(given: string): Source {
+  const text = withoutMark(given)
   const json = jsonValue(text)
   const counter = new LineCounter()
-  // Its warnings would go to standard error by themselves, and quote the text.
-  const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: json === undefined, logLevel: 'error' })
+  // Its warnings would go to standard error by themselves, and quote the text. Its own look for equal keys is quadratic.
+  const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: false, logLevel: 'error', merge: true })
   if (json !== undefined) return { value: json.value, text, lineOf: lazyLines(lines, counter) }
+  if (/^\s*\{\s*"/.test(text)) {
+    const before = text.slice(0, offsetOfSyntaxError(text)).split('\n')
+    const msg = `it begins as JSON, and is not JSON from column ${(before.at(-1)?.length ?? 0) + 1} on`
+    throw new UnreadableText([{ line: before.length, msg }])
+  }
   const document = lines()
   const found = [...document.errors, ...document.warnings.filter(({ code }) => LOSING.has(code))]
-  if (found.length > 0) {
-    throw new UnreadableText(found.map(error => ({ line: error.linePos?.[0].line, msg: withoutText(error) })))
+  const faults = found.map(error => ({ line: error.linePos?.[0].line, msg: withoutText(error) }))
+  faults.push(
+    ...equalKeyOffsets(document).map(at => ({ line: counter.linePos(at).line, msg: 'Map keys must be unique' })),
+  )
+  if (faults.length > 0) {
+    throw new UnreadableText(faults)
   }
   return { value: plainValue(document), text, lineOf: loc => lineAt(document.contents, loc, counter) }
 }
@@ -105,13 +129,69 @@ function plainValue(document: Document): unknown {
   try {
     // A document of a few lines may say "ten times the list before" again and again: the count of what aliases make is bounded.
     visit(document, { Scalar: (_, scalar) => markNumber(scalar) })
+    requireFewMerges(document)
     return remembered(document.toJS({ maxAliasCount: 100, reviver: numberReviver }))
   } catch (error) {
     // The message of an alias without its anchor names it.
     if (error instanceof ReferenceError)
       throw new Refusal('the text has a YAML alias (*name) without its anchor, or too many')
+    if (error instanceof RangeError)
+      throw new Refusal('a YAML alias (*name) leads into itself, or the text nests too deep')
     throw error
   }
+}
+
+/** Where a key stands that its map has already. Merge keys may be several. */
+function equalKeyOffsets(document: Document): number[] {
+  const offsets: number[] = []
+  visit(document, {
+    Map: (_, map) => {
+      const keys = new Set<unknown>()
+      for (const { key } of map.items) {
+        if (!isScalar(key) || typeof key.value === 'symbol') continue
+        if (keys.has(key.value)) offsets.push(key.range?.[0] ?? 0)
+        keys.add(key.value)
+      }
+    },
+  })
+  return offsets
+}
+
+/** A few lines of maps that merge each other again and again would make more than any machine holds. */
+function requireFewMerges(document: Document): void {
+  const sizes = new Map<unknown, number>()
+  let merged = 0
+  /** Members of a node as they are written out; one that leads into itself has no end. */
+  const sizeOf = (node: unknown): number => {
+    const source = isAlias(node) ? node.resolve(document) : node
+    const known = sizes.get(source)
+    if (known !== undefined) return known
+    sizes.set(source, Number.POSITIVE_INFINITY)
+    let size = 1
+    for (const item of isCollection(source) ? source.items : []) {
+      if (!isPair(item)) size += sizeOf(item)
+      else if (isMerge(item.key)) merged += size += mergedSize(item.value)
+      else size += sizeOf(item.value)
+    }
+    sizes.set(source, size)
+    return size
+  }
+  const mergedSize = (value: unknown): number => {
+    const list = isAlias(value) ? value.resolve(document) : value
+    const sources = isSeq(list) ? list.items : [value]
+    return sources.reduce<number>((sum, source) => {
+      const node = isAlias(source) ? source.resolve(document) : source
+      if (!isMap(node)) throw new Refusal(`a merge key (${MERGE_KEY}) takes a map, or a list of maps`)
+      return sum + sizeOf(node)
+    }, 0)
+  }
+  sizeOf(document.contents)
+  if (merged > MOST_MERGED) throw new Refusal(`the merge keys (${MERGE_KEY}) lead into themselves, or copy too much`)
+}
+
+/** True for the key under which a map names those that it takes over. */
+export function isMerge(key: unknown): boolean {
+  return isScalar(key) && typeof key.value === 'symbol' && key.value.description === MERGE_KEY
 }
 
 /** A number that JavaScript would write in another way is read as JSON reads it there. */

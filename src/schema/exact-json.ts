@@ -78,6 +78,11 @@ export function rememberNumbers(original: object, copy: object): void {
   if (holders.has(original)) holders.add(copy)
 }
 
+/** A number as it was written, that stands under a key of an object or list. */
+export function writtenNumber(holder: object, key: string | number, value: number): string {
+  return textsOf.get(holder)?.get(String(key)) ?? String(value)
+}
+
 /** Takes an item out of a list. */
 export function removeItem(list: unknown[], index: number): void {
   list.splice(index, 1)

@@ -11,7 +11,7 @@ import { addWarnings } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import { definitionLimitsOf, TARGETS } from './definition/index.js'
+import { definitionLimitsOf, TARGETS, unusableServer } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import type { BodyTasks } from './tasks/body-tasks.js'
 import type { ValidationQuery } from './tasks/validation.js'
@@ -99,11 +99,17 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
   )
 }
 
-/** Reads the address that a completion uses where the definition names none. The check judges it like any other server. */
+/** Reads the address that a completion uses where the definition names none. It is judged like any other server. */
 function parseServer(text: string, loc: Loc): Parsed<string> {
-  if (text.length <= SERVER_CHARACTERS && /^https?:\/\//i.test(text) && URL.canParse(text)) return { value: text }
-  const msg = `Input should be an absolute http(s) address of at most ${SERVER_CHARACTERS} characters`
-  return { faults: [{ loc, msg, type: 'url_parsing' }] }
+  const isAddress = text.length <= SERVER_CHARACTERS && /^https?:\/\//i.test(text) && URL.canParse(text)
+  if (!isAddress) {
+    const msg = `Input should be an absolute http(s) address of at most ${SERVER_CHARACTERS} characters`
+    return { faults: [{ loc, msg, type: 'url_parsing' }] }
+  }
+  const reason = unusableServer(text)
+  return reason === undefined
+    ? { value: text }
+    : { faults: [{ loc, msg: `the address ${reason}`, type: 'server_url_invalid' }] }
 }
 
 /** What says how to complete is refused where nothing is to be completed: it would be dropped in silence. */

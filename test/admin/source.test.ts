@@ -15,3 +15,36 @@ t.test('what YAML would leave out with a warning is a fault, and is not quoted',
     t.throws(() => parseSource(text), { message: `the text is neither JSON nor YAML:\n  ${fault}` }, text)
   }
 })
+
+t.test('a byte order mark is passed over; what begins as JSON must be JSON, and the fault has a place', async t => {
+  t.strictSame(parseSource('\uFEFF{"a": 1}').value, { a: 1 })
+  t.strictSame(parseSource('\uFEFFa: 1\n').value, { a: 1 })
+  t.strictSame(parseSource('{a: 1, }').value, { a: 1 }, 'YAML may have a comma there')
+  t.throws(() => parseSource('{\n  "a": 1,\n}'), {
+    message: /line 3: it begins as JSON, and is not JSON from column 1 on/,
+  })
+})
+
+t.test('merge keys of YAML take over what the map has not itself', async t => {
+  const text =
+    'x-p: &p { a: 1, b: { c: 2 } }\nx-q: &q { a: 3, d: 1.10 }\none:\n  <<: *p\n  a: 0\ntwo:\n  <<: [*q, *p]\n'
+  const { value, lineOf } = parseSource(text)
+  t.match(value, { one: { a: 0, b: { c: 2 } }, two: { a: 3, b: { c: 2 }, d: 1.1 } })
+  t.equal(lineOf(['one', 'b', 'c']), 3)
+  t.throws(() => parseSource('a: { <<: 1 }'), { message: 'a merge key (<<) takes a map, or a list of maps' })
+  t.throws(() => parseSource('a: &a { <<: *a }'), { message: /lead into themselves/ })
+  t.throws(() => parseSource('a: &a { b: *a }'), { message: /leads into itself/ })
+  const bomb = ['l0: &l0 { a: 1, b: 2, c: 3, d: 4, e: 5, f: 6, g: 7, h: 8, i: 9 }']
+  for (let i = 1; i < 9; i++)
+    bomb.push(
+      `l${i}: &l${i} { <<: [${Array(9)
+        .fill(`*l${i - 1}`)
+        .join(', ')}] }`,
+    )
+  t.throws(() => parseSource(bomb.join('\n')), { message: /copy too much/ })
+})
+
+t.test('a key that stands twice is a fault at its line, also among thousands', async t => {
+  const keys = Array.from({ length: 20_000 }, (_, i) => `k${i}: 1\n`).join('')
+  t.throws(() => parseSource(`${keys}k7: 2\n`), { message: /line 20001: Map keys must be unique/ })
+})

@@ -142,6 +142,122 @@ paths:
   t.same(parse(editedText(swagger, converted.edits, converted.definition)), converted.definition)
 })
 
+t.test('--complete -o: numbers, comments, merges and line ends stay as they are written', async t => {
+  const text = `openapi: 3.0   # number
+info: { title: T, version: 1.10, x-id: 12345678901234567890 }
+servers:
+- url: /v2 # relative
+x-base: &base
+  parameters:
+  - { name: page, in: query, schema: { type: integer, maximum: 12345678901234567890, example: 1145141919810114514 } }
+  summary: Lists
+paths:
+  /a:
+    get:
+      <<: *base
+      x-hex: [0x1F, 012, 1.0, 1e3, ~]
+    post:
+      operationId: 20230101000000000001 # a date
+      <<: [*base]
+      parameters:
+      - { name: 1.10, in: query }
+`
+  const edited = (given: string) => {
+    const { value } = parseSource(given)
+    const completed = completeDefinition(value, { server: 'https://t.example.com' })
+    t.ok(completed.check.ok, JSON.stringify(completed.check))
+    const written = editedText(given, completed.edits, completed.definition)
+    t.same(parseSource(written).value, completed.definition)
+    return written
+  }
+  const expected = text
+    .replace('3.0   # number', '3.0.0 # number')
+    .replace('/v2 #', 'https://t.example.com/v2 #')
+    .replace('~]\n', '~]\n      operationId: a_get\n')
+    .replace('20230101000000000001 #', '"20230101000000000001" #')
+    .replace('name: 1.10', 'name: "1.10"')
+  // Blanks inside of brackets are those of the writer.
+  const [flat, wanted] = [edited(text), expected].map(each =>
+    each
+      .replace(/ +|(?<=\[) | (?=\])/g, ' ')
+      .replace(/\[ /g, '[')
+      .replace(/ \]/g, ']'),
+  )
+  t.equal(flat, wanted)
+  t.match(edited(text), '"20230101000000000001"')
+  t.equal(edited(text.replaceAll('\n', '\r\n')), edited(text).replaceAll('\n', '\r\n'))
+
+  const merged = text.replace('summary: Lists', 'summary: 1.10')
+  t.match(
+    parse(edited(merged), { merge: true }),
+    { paths: { '/a': { get: { summary: '1.10' } } } },
+    'an edit of what a merge gives',
+  )
+  const shared = text
+    .replace('parameters:\n  - {', 'parameters: &list\n  - {')
+    .replace('schema:', 'x-s: *list, schema:')
+  t.throws(() => parseSource(shared))
+
+  const swagger = `swagger: "2.0"
+info: { title: T, version: "1" }
+host: t.example.com
+paths: { /x: { get: { summary: X, operationId: x, parameters: [{ $ref: "#/parameters/P" }], responses: {} } } }
+parameters: { P: { name: p, in: query, type: integer, maximum: 12345678901234567890, default: 1.0 } }
+`
+  t.match(edited(swagger), /default: 1\.0\n *maximum: 12345678901234567890\n/)
+  const body = '{ in: body, name: b, schema: { type: string, enum: [a, b] } }'
+  const many = Array.from(
+    { length: 150 },
+    (_, i) => `  /p${i}: { put: { summary: X, parameters: [{ $ref: "#/parameters/B" }] } }`,
+  )
+  const large = `${swagger.replace(/paths:.*\nparameters: .*/, `parameters: { B: ${body} }`)}paths:\n${many.join('\n')}\n`
+  t.notMatch(edited(large), /[&*]a1/, 'what stands in many places is written in each')
+})
+
+t.test('a JSON file with a byte order mark stays JSON', async t => {
+  const json = `\uFEFF${JSON.stringify({ ...(parse(INCOMPLETE) as object), 'x-id': 0 }, null, 2).replace(/("x-id": )0/, '$112345678901234567890')}`
+  const out = join(folder, 'mark.json')
+  const { status } = await agentctl(
+    'validate',
+    file('mark-in.json', json),
+    ...['--complete', '--drop', 'unsupported', '--server', 'https://t.example.com', '-o', out],
+  )
+  t.equal(status, 0)
+  const text = readFileSync(out, 'utf8')
+  t.match(JSON.parse(text), { openapi: '3.1.0' })
+  t.match(text, '"x-id": 12345678901234567890')
+})
+
+t.test('--complete: what is found stands at a line and place of the text that there is', async t => {
+  const swagger = `swagger: "2.0"
+info: { title: Shop, version: "1" }
+host: shop.example.com
+paths:
+  /form:
+    post:
+      operationId: form
+      parameters:
+        - { name: f, in: formData, type: string }
+`
+  const path = file('swagger.yaml', swagger)
+  const out = join(folder, 'not-written.yaml')
+  const refused = await agentctl('validate', path, '--complete', '-o', out, '--github')
+  t.equal(refused.status, 1)
+  t.match(refused.stdout, `::error file=${path},line=6,title=request_body_media_type_unsupported::`)
+  t.match(refused.stdout, '--drop unsupported leaves the operation out')
+  t.match(refused.stderr, `${out} was not written`)
+
+  const warned = `${swagger.replace('formData, type: string', 'query, type: string')}      x-id: 1\n`
+  const written = join(folder, 'written.yaml')
+  const sarif = await agentctl('validate', file('warned.yaml', warned), '--complete', '-o', written, '--sarif')
+  const [{ physicalLocation: at }] = JSON.parse(sarif.stdout).runs[0].results[0].locations
+  t.equal(decodeURIComponent(at.artifactLocation.uri), written)
+  t.match(readFileSync(written, 'utf8').split('\n')[at.region.startLine - 1], /post:|form/)
+
+  const piped = await agentctl('validate', path, '--complete', '--drop', 'unsupported', '-o', '-')
+  t.match(piped.stderr, /replace the document: .*\(swagger_converted\)/, 'the edits stand beside standard output')
+})
+
 t.test('--sarif and --github: findings at their lines, as code hosts read them', async t => {
   const path = file('bad.yaml', INCOMPLETE)
   const sarif = await agentctl('validate', path, '--sarif')
@@ -284,6 +400,7 @@ t.test('2: options that would be without effect', async t => {
   for (const [args, said] of [
     [['validate', path, '-o', 'x'], '--output goes together with --complete'],
     [['validate', path, '--server', 'https://a'], '--server goes together with --complete'],
+    [['validate', path, '--complete', '-o', '-', '--json'], '--json excludes --output -'],
     [['validate', path, '--json', '--sarif'], '--json excludes --sarif'],
     [['validate', path, '--complete', '--server', 'a'], '--server must be an absolute'],
     [['tool', 'show', '16', '--target', 'mcp'], '--target goes together with --as-functions'],

@@ -1,6 +1,8 @@
+import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import { parseExact } from '../../src/schema/exact-json.js'
 import {
   type Completion,
   checkDefinition,
@@ -199,6 +201,79 @@ const repaired: [string, Json, string[], Json?][] = [
   ],
 ]
 
+const shared = (item: Json, paths: Json = {}) =>
+  document({
+    paths: { '/b': { $ref: '#/components/pathItems/P' }, '/c': { $ref: '#/components/pathItems/P' }, ...paths },
+    components: { pathItems: { P: item } },
+  })
+
+repaired.push(
+  [
+    'a shared path item whose operation lacks an id and a summary',
+    shared({ get: {} }),
+    [
+      'add operation_id_added at components pathItems P get operationId',
+      'add summary_added at components pathItems P get summary',
+      'replace path_item_copied at paths /c',
+      'replace operation_id_renamed at paths /c get operationId',
+    ],
+    {
+      '/b': { $ref: '#/components/pathItems/P' },
+      '/c': { get: { operationId: 'P_get_get', summary: 'GET P' } },
+    },
+  ],
+  [
+    'a shared path item whose operation lacks a summary, and a second method',
+    shared({ get: { operationId: 'p' }, put: { ...operation, operationId: 'q' } }),
+    [
+      'add summary_added at components pathItems P get summary',
+      'replace path_item_copied at paths /c',
+      'replace operation_id_renamed at paths /c get operationId',
+      'replace operation_id_renamed at paths /c put operationId',
+    ],
+  ],
+  [
+    'a path that refers to a later one',
+    document({
+      paths: { '/a': { $ref: '#/paths/~1c' }, '/b': { $ref: '#/paths/~1a' }, '/c': { get: operation, put: {} } },
+    }),
+    [
+      'add operation_id_added at paths /c put operationId',
+      'add summary_added at paths /c put summary',
+      'replace path_item_copied at paths /b',
+      'replace operation_id_renamed at paths /b get operationId',
+      'replace path_item_copied at paths /a',
+      'replace operation_id_renamed at paths /a get operationId',
+      'replace operation_id_renamed at paths /b put operationId',
+      'replace operation_id_renamed at paths /c put operationId',
+    ],
+  ],
+  [
+    'what takes three rounds',
+    document({ paths: { '/a/{5}': { get: { ...operation, parameters: { x: { name: 5, in: 'query' } } } } } }),
+    [
+      'replace parameters_listed at paths /a/{5} get parameters',
+      'replace text_quoted at paths /a/{5} get parameters 0 name',
+      'add parameter_added at paths /a/{5} get parameters 1',
+    ],
+  ],
+  [
+    'an operationId that holds nothing, and paths in other scripts',
+    document({
+      paths: {
+        '/x': { get: { ...operation, operationId: null } },
+        '/天气/{城市}': { parameters: [{ name: '城市', in: 'path' }], get: { summary: 'S' } },
+        '/谱': { get: { summary: 'S' } },
+      },
+    }),
+    [
+      'replace operation_id_added at paths /x get operationId',
+      'add operation_id_added at paths /天气/{城市} get operationId',
+      'add operation_id_added at paths /谱 get operationId',
+    ],
+  ],
+)
+
 for (const [name, definition, expected, paths] of repaired) {
   t.test(`repaired: ${name}`, async t => {
     const given = JSON.stringify(definition)
@@ -258,6 +333,58 @@ t.test('drop=unsupported: operations whose body is not JSON are left out and nam
   ])
   // What is left out is not repaired before.
   t.same(editsOf(dropped), ['remove operation_dropped at paths /x post', 'remove operation_dropped at paths /y put'])
+})
+
+t.test(
+  'drop=unsupported: what several paths share is named for each of them, and a body behind references',
+  async t => {
+    const form = { content: { 'multipart/form-data': { schema: {} } } }
+    const definition = shared(
+      { post: { ...operation, operationId: 'p', requestBody: form } },
+      { '/x': { get: operation } },
+    )
+    const completed = completeDefinition(definition, { dropsUnsupported: true })
+    t.ok(completed.check.ok)
+    t.same(editsOf(completed), ['remove operation_dropped at components pathItems P post'])
+    t.same(
+      completed.dropped.map(({ method, path }) => `${method} ${path}`),
+      ['post /b', 'post /c'],
+    )
+    const requestBodies = { A: { $ref: '#/components/requestBodies/B' }, B: form }
+    const user = { ...operation, operationId: 'u', requestBody: { $ref: '#/components/requestBodies/A' } }
+    const chained = completeDefinition(
+      document({
+        paths: { '/a': { $ref: '#/components/pathItems/P' }, '/b': { put: user }, '/x': { get: operation } },
+        components: { requestBodies, pathItems: { P: { patch: { ...user, operationId: 'v' } } } },
+      }),
+      { dropsUnsupported: true },
+    )
+    t.ok(chained.check.ok)
+    t.same(
+      chained.dropped.map(({ method, path }) => `${method} ${path}`),
+      ['put /b', 'patch /a'],
+    )
+  },
+)
+
+t.test('numbers that become texts keep their digits; a place that is cut is nobody else', async t => {
+  const text =
+    '{"openapi":3.10,"info":{"title":12345678901234567890},"servers":[{"url":"https://t.example.com"}],"paths":{' +
+    '"/a":{"get":{"operationId":20230101000000000001,"summary":1.10}},"/b":{"get":{"operationId":20230101000000000002,"summary":"S"}}}}'
+  t.match(completeDefinition(parseExact(text)).definition, {
+    openapi: '3.10.0',
+    info: { title: '12345678901234567890' },
+    paths: {
+      '/a': { get: { operationId: '20230101000000000001', summary: '1.10' } },
+      '/b': { get: { operationId: '20230101000000000002' } },
+    },
+  })
+  const long = `/${'a'.repeat(299)}`
+  const shown = `${long.slice(0, 247)}~${createHash('sha256').update(long).digest('hex').slice(0, 8)}`
+  const twins = completeDefinition(
+    document({ paths: { [long]: { get: { summary: 'S' } }, [shown]: { get: operation } } }),
+  )
+  t.same(twins.edits, [])
 })
 
 t.test('what cannot be repaired is said as the check says it', async t => {

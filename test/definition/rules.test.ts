@@ -138,6 +138,16 @@ const refused: [string, unknown, string[]][] = [
     document({ paths: Object.fromEntries(Array.from({ length: 5001 }, (_, i) => [`/p${i}`, { get: null }])) }),
     [...Array.from({ length: 100 }, (_, i) => `dict_type at paths /p${i} get`)],
   ],
+  [
+    'a variable whose value names another one',
+    withServer('http://{a}/', { a: { default: '{b}' }, b: { default: '169.254.169.254' } }),
+    ['server_url_invalid at servers 0 url'],
+  ],
+  [
+    'a path that makes user info of the host',
+    withItem('@169.254.169.254/latest', { get: operation }),
+    ['server_url_invalid at paths @169.254.169.254/latest'],
+  ],
   ['metadata by name', withServer('http://metadata.google.internal/x'), ['server_url_invalid at servers 0 url']],
   [
     'metadata server of an operation',

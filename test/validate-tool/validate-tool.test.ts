@@ -74,8 +74,26 @@ t.test('422 complete=true: what cannot be repaired is said as without it', async
     },
   ])
   t.equal(body.detail.length, 1)
-  const bad = await validate('?complete=true&server=http://169.254.169.254')
-  t.match(bad.body.detail[0], { loc: ['body', 'definition', 'servers', 0, 'url'], type: 'server_url_invalid' })
+  t.match(body.detail[0].msg, 'drop=unsupported leaves the operation out')
+  for (const server of ['http://169.254.169.254', 'https://u:p@h.example.com/', 'https://h.example.com/%0D%0AX']) {
+    const bad = await validate(`?complete=true&server=${server}`)
+    t.equal(bad.status, 422)
+    t.match(bad.body.detail, [{ loc: ['query', 'server'], type: 'server_url_invalid' }], server)
+  }
+})
+
+t.test('422 complete=true: what a conversion cannot mend stands at its place in what was sent', async t => {
+  const file = { name: 'f', in: 'formData', type: 'file' }
+  const { status, body } = await validate('?complete=true', {
+    swagger: '2.0',
+    info: { title: 'T', version: '1' },
+    host: 'h.example.com',
+    paths: { '/x': { post: { operationId: 'x', summary: 'X', parameters: [file], responses: {} } } },
+  })
+  t.equal(status, 422)
+  t.match(body.detail, [
+    { loc: ['body', 'definition', 'paths', '/x', 'post'], type: 'request_body_media_type_unsupported' },
+  ])
 })
 
 t.test('422: parameters that would be without effect, or are not what they should be', async t => {

@@ -1,4 +1,4 @@
-import type { Loc } from '../../errors.js'
+import type { Fault, Loc } from '../../errors.js'
 import {
   type CheckOptions,
   checkDefinition,
@@ -6,8 +6,10 @@ import {
   completeDefinition,
   definitionLimitsOf,
   type Edit,
+  placeInGiven,
   TARGETS,
   type Target,
+  unusableServer,
 } from '../../tool/definition/index.js'
 import { type Impact, impactOf } from '../../tool/impact.js'
 import { counted } from '../counts.js'
@@ -59,7 +61,7 @@ export const validateCommand: Command = {
   },
   details:
     'FILE may be - for standard input. Needs no database unless --against is given. Exit status 1 when there are faults. ' +
-    'With --complete the findings are those of the completed definition, at the lines of the text that -o writes.',
+    'With --complete the findings are those of the completed definition, at the lines of the text that -o writes, else of FILE.',
   run: validate,
 }
 
@@ -77,16 +79,21 @@ async function validate(call: Call): Promise<number | undefined> {
   const source = completion?.source ?? given
   const target = targetOf(call)
   const { check, report } =
-    target === undefined
-      ? { check: checkDefinition(source.value, options), report: undefined }
-      : checkForTarget(source.value, target, options)
-  if (completion && check.ok) writeCompleted(call, completion.source.text ?? '')
-  const located = <Found extends { loc: Loc }>(found: Found) => ({
-    line: source.lineOf(found.loc.slice(1)),
-    ...found,
-    loc: found.loc.slice(1),
-  })
-  const faults = check.ok ? [] : check.faults.map(located)
+    completion && !completion.check.ok
+      ? { check: completion.check, report: undefined }
+      : target === undefined
+        ? { check: checkDefinition(source.value, options), report: undefined }
+        : checkForTarget(source.value, target, options)
+  const written = completion && writeCompleted(call, source.text ?? '', check.ok)
+  // What is found stands in a text that the reader has: the one that was written, else the one that was given.
+  const shown = written === undefined ? given : source
+  const located = <Found extends { loc: Loc }>(found: Found) => {
+    const place = found.loc.slice(1)
+    const loc = completion && written === undefined ? placeInGiven(given.value, completion.edits, place) : place
+    return { line: shown.lineOf(loc), ...found, loc }
+  }
+  const file = written ?? call.argument(0)
+  const faults = check.ok ? [] : check.faults.map(fault => located(withRemedy(call, fault)))
   const warnings = check.warnings.map(located)
   const impact = use && check.ok ? await impactOf(use, source.value) : undefined
   const findings: FileFinding[] = [
@@ -96,9 +103,11 @@ async function validate(call: Call): Promise<number | undefined> {
   const status = check.ok ? EXIT.ok : EXIT.refused
   // What was written to standard output is the definition: nothing else may stand there.
   if (call.text('output') === '-') {
+    for (const { op, path, msg, type } of completion?.edits ?? [])
+      call.remark(`${op} ${placeText(path)}: ${msg} (${type})`)
     for (const { level, line, msg, type } of findings) call.remark(`line ${line}: ${level}: ${msg} (${type})`)
   } else if (isAnnotated(call)) {
-    printAnnotations(call, findings)
+    printAnnotations(call, file, findings)
   } else if (call.json) {
     call.printJson({
       ok: check.ok,
@@ -138,6 +147,7 @@ async function readAnnotated(call: Call): Promise<Source> {
       const faults = error instanceof UnreadableText ? error.faults : [{ line: undefined, msg: error.message }]
       printAnnotations(
         call,
+        call.argument(0),
         faults.map(({ line = 1, msg }) => ({ level: 'error', line, type: 'text_unreadable', msg })),
       )
     }
@@ -150,8 +160,7 @@ function isAnnotated(call: Call): boolean {
 }
 
 /** The findings as code hosts read them. */
-function printAnnotations(call: Call, findings: readonly FileFinding[]): void {
-  const file = call.argument(0)
+function printAnnotations(call: Call, file: string, findings: readonly FileFinding[]): void {
   if (call.flag('sarif')) call.printJson(sarifOf(file, findings))
   else for (const line of githubLines(file, findings)) call.printExact(line)
 }
@@ -161,10 +170,15 @@ function requireTogether(call: Call): void {
   const alone = ['server', 'drop', 'output'].find(name => call.text(name) !== undefined)
   if (alone !== undefined && !call.flag('complete')) throw new UsageError(`--${alone} goes together with --complete`)
   const forms = ['json', 'sarif', 'github'].filter(name => call.flag(name))
+  if (call.text('output') === '-' && forms[0] !== undefined)
+    throw new UsageError(`--${forms[0]} excludes --output -, as both go to standard output`)
   if (forms.length > 1) throw new UsageError(`--${forms[0]} excludes --${forms[1]}`)
   const server = call.text('server')
-  if (server !== undefined && !(/^https?:\/\//i.test(server) && URL.canParse(server)))
+  if (server === undefined) return
+  if (!(/^https?:\/\//i.test(server) && URL.canParse(server)))
     throw new UsageError('--server must be an absolute http(s) address')
+  const reason = unusableServer(server)
+  if (reason !== undefined) throw new UsageError(`the address of --server ${reason}`)
 }
 
 export function targetOf(call: Call): Target | undefined {
@@ -173,24 +187,36 @@ export function targetOf(call: Call): Target | undefined {
 
 function completed(call: Call, given: Source, options: CheckOptions) {
   const server = call.text('server')
-  const { definition, edits, dropped } = completeDefinition(given.value, {
+  const { definition, edits, dropped, check } = completeDefinition(given.value, {
     ...options,
     ...(server !== undefined && { server }),
     dropsUnsupported: call.text('drop') === 'unsupported',
   })
-  return { source: parseSource(editedText(given.text ?? '', edits, definition)), edits, dropped }
+  const source = check.ok ? parseSource(editedText(given.text ?? '', edits, definition)) : given
+  return { source, edits, dropped, check }
 }
 
-/** Without `-o` the completed definition is only judged. */
-function writeCompleted(call: Call, text: string): void {
+/** Writes what is accepted; without `-o` it is only judged. Answers the file that was written. */
+function writeCompleted(call: Call, text: string, isAccepted: boolean): string | undefined {
   const file = call.text('output')
-  if (file === undefined) return
+  if (file === undefined) return undefined
+  if (!isAccepted) {
+    call.remark(`${file} was not written: what is left to mend stands at the lines of ${call.argument(0)}`)
+    return undefined
+  }
   if (file === '-') {
     call.printExact(text.trimEnd())
-    return
+  } else {
+    writeText(file, text)
+    call.remark(`wrote ${file}`)
   }
-  writeText(file, text)
-  call.remark(`wrote ${file}`)
+  return file
+}
+
+function withRemedy(call: Call, fault: Fault): Fault {
+  const canBeDropped = fault.type === 'request_body_media_type_unsupported' && call.text('drop') === undefined
+  if (!call.flag('complete') || !canBeDropped) return fault
+  return { ...fault, msg: `${fault.msg}; --drop unsupported leaves the operation out` }
 }
 
 function shownEdit({ op, path, type, msg }: Edit) {

@@ -8,6 +8,7 @@ export {
 } from './check/limits.js'
 export type { MethodRecord } from './check/operations.js'
 export { originsOf } from './check/origins.js'
+export { unusableServer } from './check/servers.js'
 export { inSlices } from './check/slices.js'
 export {
   compareDefinitions,
@@ -18,6 +19,7 @@ export {
   type Completion,
   completeDefinition,
   completeDefinitionInSlices,
+  placeInGiven,
 } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'
 export { type FunctionView, toFunctions } from './functions/functions.js'

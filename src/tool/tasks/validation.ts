@@ -1,4 +1,4 @@
-import { InvalidRequest } from '../../errors.js'
+import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
 import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
@@ -8,12 +8,16 @@ import {
   checkForTargetInSlices,
   completeDefinitionInSlices,
   type DefinitionLimits,
+  placeInGiven,
   type Target,
 } from '../definition/index.js'
 import { impactOf, type ToolUse } from '../impact.js'
 import { definitionNotes } from '../notes.js'
 import { ValidateToolRequest } from '../schema.js'
 import { UNKNOWN_FIELDS_MAX } from './update-content.js'
+
+/** Where the definition stands in the request. */
+const AT: Loc = ['body', 'definition']
 
 /** What the query asks to be said of a definition. */
 export interface ValidationQuery {
@@ -43,7 +47,8 @@ export async function validationOf(
   { limits, query, use }: ValidationAsked,
 ): Promise<Validation> {
   const completion = query.complete ? await completed(body.definition, query, limits) : undefined
-  if (completion && !completion.check.ok) throw new InvalidRequest(completion.check.faults)
+  if (completion && !completion.check.ok)
+    throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, body.definition, completion, query)))
   const definition = completion?.definition ?? body.definition
   const { check: checked, report: target } =
     query.target === undefined
@@ -73,10 +78,17 @@ async function completed(definition: unknown, { server, drop }: ValidationQuery,
   })
 }
 
+/** A fault that no repair mended, at its place in what was sent: the completed definition is not answered. */
+function inGiven(fault: Fault, given: unknown, { edits }: Completion, { drop }: ValidationQuery): Fault {
+  const loc = [...AT, ...placeInGiven(given, edits, fault.loc.slice(AT.length))]
+  const canBeDropped = fault.type === 'request_body_media_type_unsupported' && drop === undefined
+  return { ...fault, loc, msg: canBeDropped ? `${fault.msg}; drop=unsupported leaves the operation out` : fault.msg }
+}
+
 function shownCompletion({ definition, edits, dropped }: Completion) {
   return {
     definition,
-    edits: edits.map(({ op, path, type, msg }) => ({ op, loc: ['body', 'definition', ...path], type, msg })),
+    edits: edits.map(({ op, path, type, msg }) => ({ op, loc: [...AT, ...path], type, msg })),
     dropped,
   }
 }

@@ -7,7 +7,7 @@ import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
 import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'
 import { isObject, References } from './references.js'
 import { SchemaWalk } from './schemas.js'
-import { checkServers, hostOf } from './servers.js'
+import { checkServers } from './servers.js'
 import { inOneGo, inSlices } from './slices.js'
 
 export interface CheckOptions {
@@ -97,7 +97,7 @@ export function* inspection(definition: unknown, options: CheckOptions, collect:
     findings,
     collect,
     keyLists,
-    hostOf(definition.servers),
+    definition.servers,
   )
   yield* checkPaths(definition, placeUnder(root, 'paths'), rules, findings, keyLists)
   yield* checkSecurity(definition.components, placeUnder(root, 'components'), findings, keyLists)
@@ -141,8 +141,11 @@ function exceeded(
 function checkVersion(definition: Record<string, unknown>, root: Place, findings: Findings): boolean {
   const { openapi, swagger } = definition
   if (openapi === undefined && swagger !== undefined) {
-    const msg =
-      'Swagger 2.0 is not supported: convert the document to OpenAPI 3, for example with https://converter.swagger.io or "npx swagger2openapi"'
+    const version = typeof swagger === 'string' || typeof swagger === 'number' ? String(swagger) : ''
+    const remedy = /^2(\.0)?$/.test(version)
+      ? 'complete=true (agentctl validate --complete) converts it'
+      : 'convert the document to OpenAPI 3'
+    const msg = `Swagger ${quote(version)} is not supported: ${remedy}`
     findings.fault('openapi_version_unsupported', msg, root, 'swagger')
   } else if (openapi === undefined) {
     findings.faultOf('missing', root, 'openapi')

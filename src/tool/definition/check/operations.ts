@@ -4,7 +4,7 @@ import type { KeyLists } from './key-lists.js'
 import type { DefinitionLimits } from './limits.js'
 import { isDangling, isObject, type Kind, type References, type Target } from './references.js'
 import type { SchemaWalk } from './schemas.js'
-import { checkServers, hostOf } from './servers.js'
+import { checkServers, hostOf, unusableEnd } from './servers.js'
 import { declaredNames, type PathTemplate, readTemplate } from './templates.js'
 
 /** One method of the answer. */
@@ -144,6 +144,7 @@ export class OperationRules {
   isFull = false
   private readonly ids = new Map<string, { use: string; operation: object }>()
   private readonly headerNames: ReadonlySet<string>
+  private readonly documentHost: string | undefined
   // What a reference leads to can be met again and is remembered; what stands in its own place is met once.
   private readonly chains = new Map<Kind, Map<object, Chain | undefined>>()
   private readonly layers = new Map<object, Layer>()
@@ -161,8 +162,9 @@ export class OperationRules {
     private findings: Findings,
     private readonly collect: boolean,
     private readonly keyLists: KeyLists,
-    private readonly documentHost: string | undefined,
+    private readonly servers: unknown,
   ) {
+    this.documentHost = hostOf(servers)
     this.headerNames = new Set(headerNames.map(name => name.toLowerCase()))
   }
 
@@ -190,6 +192,11 @@ export class OperationRules {
   private readPath(path: string, place: Place): PathTemplate | undefined {
     if (!path.startsWith('/')) {
       this.findings.warn('path_without_slash', `the path ${quote(path)} does not begin with a slash`, place)
+      const reason = unusableEnd(this.servers, path)
+      if (reason !== undefined) {
+        const msg = `the path ${quote(path)} goes on with the host of the server, and the address ${reason}`
+        this.findings.fault('server_url_invalid', msg, place)
+      }
     }
     const template = readTemplate(path, this.limits.parametersPerOperation)
     if (template === 'invalid') {
@@ -378,7 +385,8 @@ export class OperationRules {
     }
     // An operation that a second path reaches through a $ref repeats itself: that $ref is the place to mend.
     const msg = `${quote(id)} is already the name of ${quote(owner.use)}`
-    if (owner.operation === operation) this.findings.fault('operation_id_duplicate', msg, use.place, '$ref')
+    if (owner.operation === operation && place.up !== use.place)
+      this.findings.fault('operation_id_duplicate', msg, use.place, '$ref')
     else this.findings.fault('operation_id_duplicate', msg, place, 'operationId')
     return false
   }

@@ -10,6 +10,8 @@ const SERVERS_A_STEP = 5
 const URL_CHARACTERS = 8192
 /** Values of a variable tried in an address, as characters of all addresses that they give together. */
 const VARIANT_CHARACTERS = 64 * 1024
+/** How often a variable's value is looked at for the name of another variable. */
+const NESTED_VARIABLES = 8
 const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal'])
 /** Addresses at which clouds answer who asks from inside, beside those of 169.254.0.0/16. */
 const METADATA_IPV4 = new Set(['100.100.100.200', '168.63.129.16', '192.0.0.192'])
@@ -73,7 +75,7 @@ function checkUnusualUrl(url: string, variables: unknown, place: Place, findings
   const reason =
     url.length > URL_CHARACTERS
       ? `is longer than ${URL_CHARACTERS} characters`
-      : (unusable(text, parsed, unfilled.length > 0) ?? unusableVariant(url, variables))
+      : (unusableFilled(text, variables, unfilled.length > 0) ?? unusableVariant(url, variables))
   if (reason !== undefined) {
     findings.fault('server_url_invalid', `the url ${quote(url)} ${reason}`, place, 'url')
     return
@@ -85,6 +87,13 @@ function checkUnusualUrl(url: string, variables: unknown, place: Place, findings
     const msg = `the url ${quote(url)} is relative: calls need an absolute address such as https://api.example.com`
     findings.warn('server_relative', msg, place, 'url')
   }
+}
+
+/** Why calls cannot go to an absolute address that somebody names beside a definition, or undefined. */
+export function unusableServer(url: string): string | undefined {
+  // A client leaves some of these out, and would send others.
+  if (/[\0- \x7f]/.test(url)) return 'holds a space or a control character'
+  return unusable(url, parse(url), false)
 }
 
 /** Why an address that another listed value of a variable gives may not be used, or undefined. One variable is changed at a time. */
@@ -99,11 +108,24 @@ function unusableVariant(url: string, variables: unknown): string | undefined {
       characters += url.length + String(value).length
       if (characters > VARIANT_CHARACTERS) return 'has variables with too many values to look at'
       const { text, unfilled } = filled(url, variables, { name, value: String(value).slice(0, URL_CHARACTERS) })
-      const reason = unusable(text, parse(text), unfilled.length > 0)
+      const reason = unusableFilled(text, variables, unfilled.length > 0)
       if (reason !== undefined) return `${reason} when ${quote(name)} is ${quote(String(value))}`
     }
   }
   return undefined
+}
+
+/** `unusable`, also of what a client gets that fills in one variable after the other, so that a value may name another one. */
+function unusableFilled(text: string, variables: unknown, hasUnfilled: boolean): string | undefined {
+  let reason = unusable(text, parse(text), hasUnfilled)
+  let last = text
+  for (let round = 0; reason === undefined && last.includes('{') && round < NESTED_VARIABLES; round++) {
+    const next = filled(last.slice(0, URL_CHARACTERS), variables)
+    if (next.text === last) break
+    last = next.text
+    reason = unusable(last, parse(last), hasUnfilled || next.unfilled.length > 0)
+  }
+  return reason
 }
 
 /** The URL with the defaults of its variables filled in, but for the one that is `chosen`, and the names of those that have none. */
@@ -144,11 +166,10 @@ function defaultOf(variables: unknown, name: string): string | undefined {
 
 /** The URL parser reads odd spellings (numbers, escapes, backslashes, tabs) as a client would. */
 function parse(url: string): URL | undefined {
-  try {
-    return new URL(url, `http://${RELATIVE_HOST}/`)
-  } catch {
-    return undefined
-  }
+  // "http:host" names a host only where nothing of that scheme stands around it: no client has what is relative here.
+  if (URL.canParse(url)) return new URL(url)
+  const base = `http://${RELATIVE_HOST}/`
+  return URL.canParse(url, base) ? new URL(url, base) : undefined
 }
 
 /** Why nothing may be sent to `url`, or undefined. */
@@ -166,7 +187,7 @@ function unusable(url: string, parsed: URL | undefined, hasUnfilled: boolean): s
 
 /**
  * True for 169.254.0.0/16 and the other metadata addresses of clouds (Alibaba, Azure, Oracle, Google, Amazon) in every notation,
- * also inside IPv6 (mapped, compatible, NAT64, 6to4), for fe80::/10 and for metadata names.
+ * also inside IPv6 (mapped, translated, compatible, NAT64, 6to4), for fe80::/10 and for metadata names.
  */
 function isForbiddenHost(hostname: string): boolean {
   const host = hostname.replace(/\.$/, '').toLowerCase()
@@ -175,8 +196,7 @@ function isForbiddenHost(hostname: string): boolean {
   const groups = ipv6Groups(host.slice(1, -1))
   if (((groups[0] ?? 0) & 0xffc0) === 0xfe80 || METADATA_IPV6.has(groups.map(each => each.toString(16)).join(':')))
     return true
-  const embedded = embeddedIpv4(groups)
-  return embedded !== undefined && isForbiddenIpv4(embedded)
+  return embeddedIpv4(groups).some(isForbiddenIpv4)
 }
 
 /** True if the text, a host or an address, names a metadata service. */
@@ -197,20 +217,22 @@ function ipv6Groups(address: string): number[] {
   return tail === undefined ? start : [...start, ...Array<number>(8 - start.length - end.length).fill(0), ...end]
 }
 
-/** The IPv4 address that an IPv6 address carries: ::ffff:0:0/96, ::/96, 64:ff9b::/96, 64:ff9b:1::/48 and 2002::/16. */
-function embeddedIpv4(groups: readonly number[]): string | undefined {
+/**
+ * The IPv4 addresses that an IPv6 address may carry: ::ffff:0:0/96, ::ffff:0:0:0/96, ::/96, 64:ff9b::/96 and 2002::/16, and in the
+ * local 64:ff9b:1::/48 by each length of prefix that RFC 6052 has there.
+ */
+function embeddedIpv4(groups: readonly number[]): string[] {
   const starts = (...expected: number[]) => expected.every((each, i) => groups[i] === each)
-  if (starts(0x2002)) return ipv4Of(groups[1] ?? 0, groups[2] ?? 0)
+  const octets = groups.flatMap(each => [each >> 8, each & 255])
+  const at = (...places: number[]) => places.map(place => octets[place] ?? 0).join('.')
+  if (starts(0x2002)) return [at(2, 3, 4, 5)]
+  if (starts(0x64, 0xff9b, 1)) return [at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), at(12, 13, 14, 15)]
   const isLast32 =
     starts(0, 0, 0, 0, 0, 0xffff) ||
+    starts(0, 0, 0, 0, 0xffff, 0) ||
     starts(0, 0, 0, 0, 0, 0) ||
-    starts(0x64, 0xff9b, 0, 0, 0, 0) ||
-    starts(0x64, 0xff9b, 1)
-  return isLast32 ? ipv4Of(groups[6] ?? 0, groups[7] ?? 0) : undefined
-}
-
-function ipv4Of(high: number, low: number): string {
-  return [high >> 8, high & 255, low >> 8, low & 255].join('.')
+    starts(0x64, 0xff9b, 0, 0, 0, 0)
+  return isLast32 ? [at(12, 13, 14, 15)] : []
 }
 
 /** Addresses of whose host every client thinks alike: no variable, user info, backslash, space or control character in or before it. */
@@ -218,8 +240,19 @@ const PLAIN_HOST = /^https?:\/\/[\w.:[\]-]+(?:[/?#][^\\\s]*)?$/i
 const PLAIN_RELATIVE = /^(?:\/(?![/\\])[^\\\s]*)?$/
 const CLOSED_END = /^https?:\/\/[\w.:[\]-]+[/?#]/i
 
+/** Why a path that does not begin with a slash cannot follow these servers' first, with whose host it goes on, or undefined. */
+export function unusableEnd(servers: unknown, path: string): string | undefined {
+  const [server] = Array.isArray(servers) ? servers : []
+  if (!hasOpenEnd(server)) return undefined
+  const { text, unfilled } = filled(server.url.slice(0, URL_CHARACTERS), server.variables)
+  const joined = `${text}${path.slice(0, URL_CHARACTERS)}`
+  const parsed = parse(joined)
+  // A placeholder may stand for anything: only what is wrong for each of its values counts.
+  return parsed === undefined ? undefined : unusable(joined, parsed, unfilled.length > 0)
+}
+
 /** Whether a path that does not begin with a slash would go on with the host of this server. */
-export function hasOpenEnd(server: unknown): server is { url: string } {
+export function hasOpenEnd(server: unknown): server is { url: string; variables?: unknown } {
   return isObject(server) && typeof server.url === 'string' && !CLOSED_END.test(server.url)
 }
 

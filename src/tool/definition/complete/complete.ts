@@ -1,8 +1,10 @@
 import type { Fault, Loc } from '../../../errors.js'
+import { rememberNumbers, writtenNumber } from '../../../schema/exact-json.js'
 import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, type Inspection, inspection } from '../check/check.js'
 import { boundFaults, quote } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
 import { isObject } from '../check/references.js'
+import { unusableServer } from '../check/servers.js'
 import { inOneGo, inSlices } from '../check/slices.js'
 import { type Edit, EditedDocument } from './edits.js'
 import { generatedId, TakenNames } from './ids.js'
@@ -35,8 +37,8 @@ export interface Completion {
 
 /** A definition that needs more edits is repaired as far as these go: nobody could read them. */
 const MOST_EDITS = 20_000
-/** A repair may uncover what another rule says of it. More rounds than this no real document was seen to need. */
-const MOST_ROUNDS = 2
+/** A repair may uncover what another rule says of it. No real document was seen to need more than two rounds, no made one more than four. */
+const MOST_ROUNDS = 5
 /** Characters of all path items together that are copied because several paths share them. */
 const MOST_COPIED_CHARACTERS = 1024 * 1024
 /** Characters of the media types of a body that is left out, as they are named. */
@@ -47,6 +49,8 @@ const MEMBERS_A_STEP = 1000
 const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
 /** What no copy can be made of. */
 const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
+/** How a place ends a key of which it has only the beginning. */
+const CUT_KEY = /^.{246,}~[0-9a-f]{8}$/s
 const ANY_JSON = new Set(['*/*', 'application/*', 'text/json', 'application/x-json', 'application/javascript'])
 const TOOL_METHODS = new Set(['get', 'post', 'put', 'patch', 'delete'])
 
@@ -107,12 +111,44 @@ function boundedCheck({ check, faultCount }: Inspection, limits: DefinitionLimit
   return { ...check, faults: boundFaults(check.faults.slice(0, limits.faults), faultCount, limits.faultBytes) }
 }
 
+/**
+ * For who has the definition as it was given, and not the completed one: the place in it that is nearest to `path`, a place in the
+ * completed one. Of a definition that was converted as a whole only names lead to the same, not the numbers of lists.
+ */
+export function placeInGiven(given: unknown, edits: readonly Edit[], path: Loc): Loc {
+  const isConverted = edits.some(each => each.path.length === 0)
+  const place = isConverted ? path : withoutRemovals(path, edits)
+  let value = given
+  for (const [i, key] of place.entries()) {
+    if (isConverted && typeof key === 'number') return place.slice(0, i)
+    if (typeof value !== 'object' || value === null) return place.slice(0, i)
+    // What is missing has its place too.
+    if (!Object.hasOwn(value, key)) return i === place.length - 1 ? place : place.slice(0, i)
+    value = (value as Record<string | number, unknown>)[key]
+  }
+  return place
+}
+
+/** A place before items were taken out of the lists that it leads through. */
+function withoutRemovals(path: Loc, edits: readonly Edit[]): Loc {
+  const place = [...path]
+  for (const { op, path: removed } of edits.toReversed()) {
+    const last = removed.length - 1
+    const [taken, key] = [removed[last], place[last]]
+    if (op !== 'remove' || typeof taken !== 'number' || typeof key !== 'number' || key < taken) continue
+    if (removed.slice(0, last).every((step, i) => step === place[i])) place[last] = key + 1
+  }
+  return place
+}
+
 /** The repairs of one definition. */
 class Repair {
   readonly document: EditedDocument
   readonly dropped: DroppedOperation[] = []
   private ids: TakenNames | undefined
+  // What is remembered of the document holds for one round.
   private bodyUses: Map<string, Loc[]> | undefined
+  private itemUses: Map<string, string[]> | undefined
   private readonly mergedItems = new Map<string, Record<string, unknown>>()
   private copiedCharacters = 0
   private mostCharacters: number | undefined
@@ -141,7 +177,7 @@ class Repair {
     else if (typeof openapi === 'number' && openapi >= 3 && openapi < 4)
       document.set(
         ['openapi'],
-        Number.isInteger(openapi) ? `${openapi}.0.0` : `${openapi}.0`,
+        `${this.written(['openapi'], openapi)}.0`.replace(/^(\d+\.)0$/, '$10.0'),
         'openapi_quoted',
         'the version is a text',
       )
@@ -153,6 +189,9 @@ class Repair {
   *mend(faults: readonly Fault[]): Generator<void, boolean> {
     const { edits } = this.document
     const before = edits.length
+    this.bodyUses = undefined
+    this.itemUses = undefined
+    this.mergedItems.clear()
     // An operation that is left out needs no other repair: bodies come first. What may be taken out of a list comes last, and from
     // the end, so that it moves nothing that another repair means.
     const turnOf = ({ type }: Fault) =>
@@ -162,7 +201,9 @@ class Repair {
     for (const [i, fault] of inOrder.entries()) {
       if (edits.length >= MOST_EDITS || (yield* this.hasNoRoom())) break
       if (i % REPAIRS_A_STEP === 0) yield
-      yield* this.mendOne(fault, fault.loc.slice(this.options.at.length))
+      const path = fault.loc.slice(this.options.at.length)
+      // A key that is cut in the place may be that of something else.
+      if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key))) yield* this.mendOne(fault, path)
     }
     // A repair may have made a relative server of what was none.
     this.resolveRelativeServer()
@@ -212,7 +253,9 @@ class Repair {
         else if (path.join() === 'info,title') document.set(path, 'Untitled', 'title_added', 'a definition has a title')
         break
       case 'string_type':
-        this.mendText(path, value)
+        if (last === 'operationId' && value === null)
+          yield* this.addId(path, 'the operationId held nothing; it is made of method and path')
+        else this.mendText(path, value)
         break
       case 'servers_missing':
         this.addServer()
@@ -235,7 +278,7 @@ class Repair {
         yield* this.addId(path, 'the operation had no operationId; it is made of method and path')
         break
       case 'operation_id_duplicate':
-        if (last === 'operationId' && typeof value === 'string') yield* this.renumberId(path, value)
+        if (last === 'operationId' && typeof value === 'string') yield* this.mendEqualId(path, value, msg)
         else if (last === '$ref') yield* this.mendSharedItem(path.slice(0, -1), msg)
         break
       case 'summary_missing':
@@ -258,12 +301,20 @@ class Repair {
     const last = path.at(-1)
     const msg = 'what should be a text is written as one'
     if (typeof value === 'number' || typeof value === 'boolean') {
-      this.document.set(path, String(value), 'text_quoted', msg)
+      this.document.set(path, this.written(path, value), 'text_quoted', msg)
     } else if (last === 'title' || last === 'version') {
       this.document.set(path, 'Untitled', 'text_replaced', 'what should be a text holds none')
     } else if ((last === 'summary' || last === 'description') && value !== undefined) {
       this.document.remove(path, 'text_removed', 'what should be a text holds none')
     }
+  }
+
+  /** A number or boolean as it is written in the document. */
+  private written(path: Loc, value: number | boolean): string {
+    const holder = this.document.at(path.slice(0, -1))
+    const key = path.at(-1)
+    const isKnown = typeof value === 'number' && typeof holder === 'object' && holder !== null && key !== undefined
+    return isKnown ? writtenNumber(holder, key, value) : String(value)
   }
 
   private addServer(): void {
@@ -278,7 +329,7 @@ class Repair {
     const document = this.document.value
     if (!isObject(document)) return undefined
     const [leftover] = serversOf(document)
-    if (leftover !== undefined && /^https?:/.test(leftover.url))
+    if (leftover !== undefined && /^https?:/.test(leftover.url) && unusableServer(leftover.url) === undefined)
       return { url: leftover.url, origin: 'that of host and base path' }
     const { paths } = document
     if (!isObject(paths)) return undefined
@@ -286,7 +337,12 @@ class Repair {
       if (!isObject(item)) continue
       for (const holder of [item, ...Object.values(item)]) {
         const [server] = isObject(holder) && Array.isArray(holder.servers) ? holder.servers : []
-        if (isObject(server) && typeof server.url === 'string' && /^https?:\/\/[^{}]+$/.test(server.url))
+        if (
+          isObject(server) &&
+          typeof server.url === 'string' &&
+          /^https?:\/\/[^{}]+$/.test(server.url) &&
+          unusableServer(server.url) === undefined
+        )
           return { url: server.url, origin: 'the first that a path or an operation names' }
       }
     }
@@ -348,6 +404,43 @@ class Repair {
     this.document.set(path, id, 'operation_id_added', msg)
   }
 
+  /** The id of an operation that another path refers to is that path's as well: then that path gets a copy. */
+  private *mendEqualId(path: Loc, value: string, msg: string): Generator<void> {
+    if (!msg.startsWith(`${quote(value)} is already`)) return
+    const users = (yield* this.usesOfItems()).get(placeKey(path.slice(0, -2))) ?? []
+    if (!users.some(user => msg.endsWith(quote(`${path.at(-2)} ${user}`)))) {
+      yield* this.renumberId(path, value)
+      return
+    }
+    for (const user of users) yield* this.mendSharedItem(['paths', user], msg)
+  }
+
+  /** The paths that refer to a path item, directly or by way of others, by the place of the item. */
+  private *usesOfItems(): Generator<void, Map<string, string[]>> {
+    if (this.itemUses !== undefined) return this.itemUses
+    const uses = new Map<string, string[]>()
+    const paths = this.document.at(['paths'])
+    let count = 0
+    for (const path of isObject(paths) ? Object.keys(paths) : []) {
+      for (const place of this.placesBehind(['paths', path])) {
+        if (++count % REPAIRS_A_STEP === 0) yield
+        addTo(uses, place, path)
+      }
+    }
+    this.itemUses = uses
+    return uses
+  }
+
+  /** The places that the reference at a place leads to, one after the other. */
+  private *placesBehind(path: Loc): Generator<string> {
+    let ref = this.document.at([...path, '$ref'])
+    for (let hops = 0; typeof ref === 'string' && hops <= this.limits.referenceHops; hops++) {
+      const steps = stepsOf(ref)
+      yield placeKey(steps)
+      ref = this.document.at([...steps, '$ref'])
+    }
+  }
+
   private *renumberId(path: Loc, value: string): Generator<void> {
     const ids = yield* this.takenIds()
     const id = ids.take(`${value}_${String(path.at(-2)).toLowerCase()}`)
@@ -363,7 +456,12 @@ class Repair {
       const rest = typeof item.$ref === 'string' ? this.mergedItem(item.$ref) : undefined
       if (rest === undefined) return
       const { $ref: _, ...own } = item
-      const copy = { ...own, ...rest, ...own }
+      const copy = deepCopy({ ...own, ...rest, ...own }) as Record<string, unknown>
+      const isEqual = (operation: unknown) =>
+        isObject(operation) &&
+        typeof operation.operationId === 'string' &&
+        msg.startsWith(`${quote(operation.operationId)} is already`)
+      if (!Object.values(copy).some(isEqual)) return
       this.copiedCharacters += yield* charactersOf(copy, MOST_COPIED_CHARACTERS - this.copiedCharacters)
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
       const reason = 'another path has the same operations; each operation has an id of its own'
@@ -439,51 +537,52 @@ class Repair {
     const any = Object.keys(content).find(name => ANY_JSON.has(name.split(';', 1)[0]?.trim().toLowerCase() ?? ''))
     if (any !== undefined) {
       const msg = `${any} takes JSON too`
-      document.set([...path, 'application/json'], content[any], 'body_type_added', msg)
+      document.set([...path, 'application/json'], deepCopy(content[any]), 'body_type_added', msg)
     } else if (this.options.dropsUnsupported) {
       yield* this.dropOperationsOf(path.slice(0, -1), cut(Object.keys(content).slice(0, 3).join(', ')))
     }
   }
 
   private *dropOperationsOf(body: Loc, types: string): Generator<void> {
-    if (body.at(-1) === 'requestBody' && TOOL_METHODS.has(String(body.at(-2)).toLowerCase())) {
-      this.dropOperation(body.slice(0, -1), types)
-      return
-    }
+    const isOwn = body.at(-1) === 'requestBody' && TOOL_METHODS.has(String(body.at(-2)).toLowerCase())
     // A body that stands elsewhere is left out with every operation that refers to it.
-    const uses = (yield* this.usesOfBodies()).get(JSON.stringify(body.map(String))) ?? []
-    for (const operation of uses) this.dropOperation(operation, types)
+    const operations = isOwn ? [body.slice(0, -1)] : ((yield* this.usesOfBodies()).get(placeKey(body)) ?? [])
+    for (const operation of operations) yield* this.dropOperation(operation, types)
   }
 
-  /** The operations that refer to a body, by the place that they refer to. */
+  /** The operations that refer to a body, directly or by way of others, by the place of the body. */
   private *usesOfBodies(): Generator<void, Map<string, Loc[]>> {
     if (this.bodyUses !== undefined) return this.bodyUses
     const uses = new Map<string, Loc[]>()
-    const paths = this.document.at(['paths'])
     let count = 0
-    for (const path of isObject(paths) ? Object.keys(paths) : []) {
-      const item = this.document.at(['paths', path])
-      for (const method of isObject(item) ? Object.keys(item) : []) {
-        if (++count % MEMBERS_A_STEP === 0) yield
-        if (!TOOL_METHODS.has(method.toLowerCase())) continue
-        const ref = this.document.at(['paths', path, method, 'requestBody', '$ref'])
-        if (typeof ref !== 'string') continue
-        const place = JSON.stringify(stepsOf(ref))
-        const operations = uses.get(place) ?? []
-        operations.push(['paths', path, method])
-        uses.set(place, operations)
+    for (const holder of [['paths'], ['components', 'pathItems']]) {
+      const items = this.document.at(holder)
+      for (const name of isObject(items) ? Object.keys(items) : []) {
+        const item = this.document.at([...holder, name])
+        for (const method of isObject(item) ? Object.keys(item) : []) {
+          if (!TOOL_METHODS.has(method.toLowerCase())) continue
+          const operation = [...holder, name, method]
+          for (const place of this.placesBehind([...operation, 'requestBody'])) addTo(uses, place, operation)
+          if (++count % REPAIRS_A_STEP === 0) yield
+        }
       }
     }
     this.bodyUses = uses
     return uses
   }
 
-  private dropOperation(path: Loc, types: string): void {
-    if (this.document.at(path) === undefined) return
-    const [template, method] = path.slice(-2)
+  /** Leaves an operation out, and names it for each path that has it. */
+  private *dropOperation(path: Loc, types: string): Generator<void> {
+    const { document } = this
+    if (document.at(path) === undefined) return
+    const [holder, name, key] = path
+    const method = String(path.at(-1))
     const msg = `its body is ${types}: a model sends JSON only`
-    this.document.remove(path, 'operation_dropped', msg)
-    this.dropped.push({ method: String(method), path: String(template), msg })
+    document.remove(path, 'operation_dropped', msg)
+    const users = (yield* this.usesOfItems()).get(placeKey(path.slice(0, -1))) ?? []
+    if (holder === 'paths' && key === method) this.dropped.push({ method, path: String(name), msg })
+    for (const user of users)
+      if (document.at(['paths', user, method]) === undefined) this.dropped.push({ method, path: user, msg })
   }
 
   private mendReference(path: Loc, ref: string): void {
@@ -501,6 +600,26 @@ class Repair {
       return
     }
   }
+}
+
+function placeKey(path: Loc): string {
+  return JSON.stringify(path.map(String))
+}
+
+function addTo<Value>(lists: Map<string, Value[]>, key: string, value: Value): void {
+  const list = lists.get(key)
+  if (list === undefined) lists.set(key, [value])
+  else list.push(value)
+}
+
+/** A copy that shares nothing: what stands in two places is edited in one. The document nests no deeper than the check allows. */
+function deepCopy(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value
+  const copy = Array.isArray(value)
+    ? value.map(deepCopy)
+    : Object.fromEntries(Object.entries(value).map(([key, member]) => [key, deepCopy(member)]))
+  rememberNumbers(value, copy)
+  return copy
 }
 
 function cut(text: string): string {

@@ -32,21 +32,19 @@ export class TakenNames {
 
 /**
  * An operationId of method and path, unlike every one in `taken`, which has it from now on: the words of the path, then the method, as
- * FastAPI and the usual generators make it (`/items/{item_id}` and `get` give `items_item_id_get`). Longer than 64 characters it is cut
- * and ends with a hash of both, so that it does not depend on other operations.
+ * FastAPI and the usual generators make it (`/items/{item_id}` and `get` give `items_item_id_get`). Longer than 64 characters it is cut; then, and where it has
+ * letters of another script, it ends with a hash of both, so that it does not depend on other operations.
  */
 export function generatedId(method: string, path: string, taken: TakenNames): string {
   const verb = method.toLowerCase()
-  const words = path
-    .slice(0, 1024)
-    .normalize('NFKD')
-    .replace(/\p{M}/gu, '')
-    .replace(/[^A-Za-z0-9]+/g, '_')
-    .replace(/^_|_$/g, '')
+  const bare = path.slice(0, 1024).normalize('NFKD').replace(/\p{M}/gu, '')
+  const words = bare.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')
   const whole = `${words === '' ? 'root' : words}_${verb}`
+  // What is left of another script is not a name: the hash tells one from the other.
+  const isWhole = !/[\p{L}\p{N}]/u.test(bare.replace(/[A-Za-z0-9]/g, ''))
   const most = taken.has(whole) ? NAME_CHARACTERS - NUMBER_CHARACTERS : NAME_CHARACTERS
-  if (whole.length <= most) return taken.take(whole)
+  if (isWhole && whole.length <= most) return taken.take(whole)
   const hash = createHash('sha256').update(`${verb} ${path}`).digest('hex').slice(0, HASH_CHARACTERS)
   const room = NAME_CHARACTERS - verb.length - HASH_CHARACTERS - 2
-  return taken.take(`${words.slice(0, room)}_${verb}_${hash}`)
+  return taken.take([words.slice(0, room), verb, hash].filter(each => each !== '').join('_'))
 }
