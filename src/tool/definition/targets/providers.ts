@@ -5,7 +5,7 @@ export type Target = (typeof TARGETS)[number]
 
 /** What a provider publishes, or answers, about the functions that it takes. Data, so that a change of theirs is a change of a line. */
 export interface ProviderRules {
-  /** When the sources of a provider's rules were read, all of them together. */
+  /** When the newest of the sources was read. */
   readonly asOf: string
   readonly sources: readonly string[]
   /** What a function may be called. */
@@ -162,7 +162,7 @@ export const PROVIDERS: Readonly<Record<Target, ProviderRules>> = {
     formats: new Set(['date-time', 'date', 'time', 'enum', 'int32', 'int64', 'float', 'double']),
   },
   mcp: {
-    asOf: '2026-11-22',
+    asOf: '2026-11-21',
     sources: [
       'https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-names',
       'https://github.com/modelcontextprotocol/modelcontextprotocol/pull/1603',
