@@ -302,6 +302,8 @@ t.test('1: what cannot be read is a finding at its line too', async t => {
   const github = await agentctl('validate', path, '--github')
   t.equal(github.status, 1)
   t.match(github.stdout, `::error file=${path},line=3,title=text_unreadable::`)
+  const atTerminal = await agentctlOf({ url, args: ['validate', path, '--github'], columns: 80 })
+  t.equal(atTerminal.stdout, github.stdout)
   const none = await agentctl('validate', join(folder, 'none'), '--github')
   t.equal(none.status, 1)
   t.match(none.stdout, /^::error .*line=1,title=text_unreadable::.*cannot be read \(ENOENT\)/)

@@ -162,7 +162,8 @@ function isAnnotated(call: Call): boolean {
 /** The findings as code hosts read them. */
 function printAnnotations(call: Call, file: string, findings: readonly FileFinding[]): void {
   if (call.flag('sarif')) call.printJson(sarifOf(file, findings))
-  else for (const line of githubLines(file, findings)) call.printExact(line)
+  // These are meant as commands, so that they pass by what makes a line harmless; what they quote is harmless.
+  else for (const line of githubLines(file, findings)) call.output.print(line)
 }
 
 /** What would be without effect is a mistake. */
