@@ -14,6 +14,7 @@ FROM node:24-bookworm-slim
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=8080 DEMO=off
 WORKDIR /app
 COPY --from=build /app/package.json ./
+COPY LICENSE ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/build ./build
 COPY openapi/examples ./openapi/examples

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
@@ -54,9 +54,11 @@ export class Page {
     })
   }
 
-  /** Starts a browser with a new profile and opens an empty page. */
-  static async open(executable: string): Promise<Page> {
+  /** Starts a browser with a new profile, which may have preferences, and opens an empty page. */
+  static async open(executable: string, preferences: object = {}): Promise<Page> {
     const profile = await mkdtemp(join(tmpdir(), 'browser-'))
+    await mkdir(join(profile, 'Default'))
+    await writeFile(join(profile, 'Default', 'Preferences'), JSON.stringify(preferences))
     const browser = spawn(executable, [...FLAGS, `--user-data-dir=${profile}`], {
       stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'],
     })

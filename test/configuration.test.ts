@@ -9,7 +9,8 @@ const GROUPS: Record<string, string> = {
   auth: 'Callers: preconditions and rates',
   limits: 'Sizes and numbers',
   secrets: 'The key ring',
-  retention: 'What is kept',
+  audit: 'Checkpoints of the audit trail',
+  history: 'How long history is kept',
 }
 
 const INTRODUCTION = `# Configuration
@@ -37,5 +38,7 @@ function sectionOf(group: string, settings: DescribedSetting[]): string {
     return `| \`${name}\` | ${byDefault === '' ? '' : `\`${byDefault}\``} | ${takes} | ${description} |`
   })
   const table = ['| Variable | Default | Takes | Meaning |', '|---|---|---|---|', ...rows].join('\n')
-  return `## ${GROUPS[group] ?? group}\n\n${table}\n`
+  const title = GROUPS[group]
+  if (title === undefined) throw new Error(`the group ${group} of settings has no title`)
+  return `## ${title}\n\n${table}\n`
 }

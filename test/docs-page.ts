@@ -7,11 +7,11 @@ import { demoApp } from './demo-app.js'
 export const skip = CHROMIUM === undefined ? 'no chromium on this machine: apt-get install chromium' : false
 
 /** The demo organisation on a port of its own, and the page of it in a browser that reaches nothing else. */
-export async function docsPage(t: Test) {
+export async function docsPage(t: Test, preferences: object = {}) {
   const demo = await demoApp(t, { RATE_LIMIT_PER_MINUTE: '0' })
   await demo.app.listen({ host: '127.0.0.1', port: 0 })
   const { port } = demo.app.server.address() as AddressInfo // it listens on TCP
-  const page = await Page.open(CHROMIUM ?? '')
+  const page = await Page.open(CHROMIUM ?? '', preferences)
   t.teardown(() => page.close())
   return { ...demo, origin: `http://127.0.0.1:${port}`, page }
 }

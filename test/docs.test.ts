@@ -1,3 +1,5 @@
+import { createServer, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import t from 'tap'
 import { docsPage, openOperations, send, skip } from './docs-page.js'
 import { storedAgent } from './update-persona/stored-agent.js'
@@ -21,10 +23,14 @@ t.test(
     await page.until(`document.readyState === 'complete' && /token is set/.test(document.body.innerText)`)
     await openOperations(page)
     t.match(await send(page, 'update_persona'), /^200/, 'the token outlives a reload')
+    t.ok(
+      await page.evaluate(`document.body.innerText.includes('${tokens.admin}')`),
+      'a request stands there as it was sent',
+    )
 
     await page.click('#forget')
     await page.until(`/No token yet/.test(document.getElementById('token-state').innerText)`)
-    await page.click('#operations-public-update_persona .btn-clear')
+    await page.until(`!document.body.innerText.includes('${tokens.admin}')`)
     t.match(await send(page, 'update_persona'), /^401/)
 
     await page.type('#token', tokens.admin)
@@ -43,8 +49,83 @@ t.test(
 t.test('a refused paste says so and keeps nothing', { skip }, async t => {
   const { origin, page } = await docsPage(t)
   await page.goTo(`${origin}/docs`)
-  await page.type('#token', 'two words')
+  for (const pasted of ['two words', 'Bearer', 'Authorization: Bearer ']) {
+    await page.type('#token', pasted)
+    await page.click('#use:enabled')
+    await page.until(`/not a token/.test(document.getElementById('token-state').innerText)`)
+    t.equal(await page.evaluate('sessionStorage.length'), 0)
+    await page.click('#forget')
+    await page.until(`/No token yet/.test(document.getElementById('token-state').innerText)`)
+  }
+})
+
+t.test(
+  '200 or 204: every example that the page offers works with the parameters that come with it',
+  { skip },
+  async t => {
+    const { tokens, origin, page } = await docsPage(t)
+    const { paths } = (await (await fetch(`${origin}/openapi.json`)).json()) as { paths: object } // the document
+    await page.goTo(`${origin}/docs`)
+    await page.type('#token', tokens.admin)
+    await page.click('#use:enabled')
+    await openOperations(page)
+    let count = 0
+    for (const operation of Object.values(paths).flatMap(item => Object.values(item as object))) {
+      const examples = Object.entries<{ 'x-parameters': Record<string, string> }>(
+        operation.requestBody?.content['application/json'].examples ?? {},
+      )
+      for (const [name, { 'x-parameters': own }] of examples) {
+        const block = `#operations-public-${operation.operationId}`
+        if (examples.length > 1) await page.type(`${block} .opblock-section-request-body .examples-select select`, name)
+        t.match(await send(page, operation.operationId), /^20[04]/, name)
+        const { prefer: _, ...query } = own
+        t.strictSame(Object.fromEntries(new URL(page.requests.at(-1) ?? '').searchParams), query, name)
+        await page.click(`${block} .btn-clear`)
+        await page.until(`document.querySelector('${block} .live-responses-table') === null`)
+        count++
+      }
+    }
+    t.ok(count > 6)
+  },
+)
+
+t.test('behind a path prefix requests stay below it', { skip }, async t => {
+  const { tokens, origin, page } = await docsPage(t)
+  const outside: string[] = []
+  const proxy = createServer((incoming, outgoing) => {
+    const { url = '', method, headers } = incoming
+    if (!url.startsWith('/agents/')) {
+      outside.push(url)
+      return void outgoing.writeHead(404).end()
+    }
+    const path = url.slice('/agents'.length)
+    const passed = request(`${origin}${path}`, { method, headers }, answer => {
+      outgoing.writeHead(answer.statusCode ?? 0, answer.headers)
+      answer.pipe(outgoing)
+    })
+    incoming.pipe(passed)
+  })
+  await new Promise<void>(resolve => proxy.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => proxy.close())
+  const { port } = proxy.address() as AddressInfo // it listens on TCP
+  await page.goTo(`http://127.0.0.1:${port}/agents/docs`)
+  await page.type('#token', tokens.admin)
   await page.click('#use:enabled')
-  await page.until(`/not a token/.test(document.getElementById('token-state').innerText)`)
-  t.equal(await page.evaluate('sessionStorage.length'), 0)
+  await openOperations(page)
+  for (const operation of ['read_persona', 'update_persona']) t.match(await send(page, operation), /^200/, operation)
+  t.strictSame(outside, [])
+})
+
+t.test('a browser that keeps no site data draws the page, and sends the token', { skip }, async t => {
+  const blocked = { profile: { default_content_setting_values: { cookies: 2 } } }
+  const { tokens, origin, page } = await docsPage(t, blocked)
+  await page.goTo(`${origin}/docs`)
+  await page.type('#token', tokens.admin)
+  await page.click('#use:enabled')
+  await openOperations(page)
+  t.equal(
+    await page.evaluate(`(() => { try { return sessionStorage && 'kept' } catch { return 'blocked' } })()`),
+    'blocked',
+  )
+  t.match(await send(page, 'read_persona'), /^200/)
 })

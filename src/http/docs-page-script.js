@@ -5,34 +5,47 @@ const field = document.getElementById('token')
 const state = document.getElementById('token-state')
 const KEY = 'token'
 
+/** The token: in this tab's session storage, or, where the browser keeps nothing for a page, in this page alone. */
+let token = null
+try {
+  token = sessionStorage.getItem(KEY)
+} catch {}
+
+function keep(next) {
+  token = next
+  try {
+    if (next === null) sessionStorage.removeItem(KEY)
+    else sessionStorage.setItem(KEY, next)
+  } catch {}
+}
+
 /** Sends the token with every request to this service; the document itself needs none. */
 function authorised(request) {
-  const token = sessionStorage.getItem(KEY)
   const isOurs = new URL(request.url, location.href).origin === location.origin
   if (token !== null && isOurs && !request.loadSpec) request.headers.Authorization = `Bearer ${token}`
   return request
 }
 
 function showState(sentence) {
-  const held = sessionStorage.getItem(KEY) !== null
   state.textContent =
-    sentence ?? (held ? 'A token is set: requests carry it.' : 'No token yet: requests are answered 401.')
+    sentence ?? (token !== null ? 'A token is set: requests carry it.' : 'No token yet: requests are answered 401.')
 }
 
 document.getElementById('access').addEventListener('submit', event => {
   event.preventDefault()
   // Pasted with or without the word that the header begins with.
-  const token = field.value.trim().replace(/^(authorization: *)?bearer +/i, '')
-  if (/^[\x21-\x7e]+$/.test(token)) {
-    sessionStorage.setItem(KEY, token)
+  const pasted = field.value.trim().replace(/^(authorization: *)?bearer( +|$)/i, '')
+  if (/^[\x21-\x7e]+$/.test(pasted)) {
+    keep(pasted)
     field.value = ''
     showState()
   } else showState('That is not a token: it has no blanks and only letters, digits and signs.')
 })
 
 document.getElementById('forget').addEventListener('click', () => {
-  sessionStorage.removeItem(KEY)
+  keep(null)
   field.value = ''
+  forgetRequests()
   showState()
 })
 
@@ -65,11 +78,44 @@ function nameControls() {
 
 const nothing = () => () => null
 
+/** A request that was sent stands there as a curl line, with its token. */
+function forgetRequests() {
+  const { specActions, specSelectors } = page.getSystem()
+  for (const operation of specSelectors.operations()) {
+    const place = [operation.get('path'), operation.get('method')]
+    specActions.clearResponse(...place)
+    specActions.clearRequest(...place)
+  }
+}
+
+/** Fills in the parameters that belong to an example, and empties the others: its body alone would be another request. */
+function withParameters(choose, { specActions, specSelectors }) {
+  return chosen => {
+    const operation = specSelectors.specJson().getIn(['paths', ...chosen.pathMethod])
+    const example = ['requestBody', 'content', 'application/json', 'examples', chosen.name, 'x-parameters']
+    const values = operation?.getIn(example)
+    for (const parameter of values === undefined ? [] : operation.get('parameters')) {
+      const [name, place] = [parameter.get('name'), parameter.get('in')]
+      if (place === 'path') continue
+      const value = values.get(name) ?? null
+      specActions.changeParamByIdentity(chosen.pathMethod, parameter, value, false)
+      specActions.updateEmptyParamInclusion(chosen.pathMethod, name, place, value === '')
+    }
+    return choose(chosen)
+  }
+}
+
+/** Requests go where the page came from, below the path prefix of a proxy too. */
+function besideThePage(update) {
+  const url = new URL('.', location.href).href.replace(/\/$/, '')
+  return document => update({ ...document, servers: [{ url }] })
+}
+
 showState()
 document.getElementById('use').disabled = false // until here, a press would submit the form itself
 showScheme()
 new MutationObserver(nameControls).observe(reference, { childList: true, subtree: true })
-globalThis.SwaggerUIBundle({
+const page = globalThis.SwaggerUIBundle({
   url: 'openapi.json',
   domNode: reference,
   tryItOutEnabled: true,
@@ -86,6 +132,10 @@ globalThis.SwaggerUIBundle({
         authorizeBtn: nothing,
         authorizeOperationBtn: nothing,
         InfoUrl: nothing,
+      },
+      statePlugins: {
+        oas3: { wrapActions: { setActiveExamplesMember: withParameters } },
+        spec: { wrapActions: { updateJsonSpec: besideThePage } },
       },
     },
   ],

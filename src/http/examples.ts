@@ -6,12 +6,20 @@ interface Example {
   /** The file's name without its ending: the operation, then what is special, such as `update_persona-whole`. */
   name: string
   about: string
-  request: { path: string; body: unknown }
+  request: { path: string; headers: Record<string, string>; body: unknown }
   answer: { status: number; body: unknown }
 }
 
 interface Media {
-  examples?: Record<string, { summary: string; description?: string; value: unknown }>
+  examples?: Record<string, Shown>
+}
+
+interface Shown {
+  summary: string
+  description?: string
+  value: unknown
+  /** Of a request: the parameters that belong to it, by name; every other is not sent. */
+  'x-parameters'?: Record<string, string>
 }
 
 interface Parameter {
@@ -19,6 +27,8 @@ interface Parameter {
   in: string
   schema?: { type?: string }
   example?: unknown
+  /** It says something also when it is empty. */
+  allowEmptyValue?: boolean
 }
 
 /** What this file reads and writes of an operation in the OpenAPI document. */
@@ -51,9 +61,12 @@ export function addExamples(document: { paths?: object }): void {
   for (const operation of items.flatMap(item => Object.values(item))) {
     const own = EXAMPLES.filter(({ name }) => name.split('-')[0] === operation.operationId)
     const accepted = own.filter(({ answer }) => answer.status < 300)
-    for (const example of accepted)
-      show(operation.requestBody?.content, example, example.request.body, queryOf(example))
+    for (const example of accepted.filter(hasNoPast))
+      show(operation.requestBody?.content, example, example.request.body, parametersOf(example))
     if (accepted[0] !== undefined) fillParameters(operation, accepted[0])
+    for (const parameter of operation.parameters ?? []) {
+      if (accepted.some(example => parametersOf(example)[parameter.name] === '')) parameter.allowEmptyValue = true
+    }
     for (const [status, { content }] of Object.entries(operation.responses)) {
       const ofStatus = (list: readonly Example[]) => list.filter(({ answer }) => String(answer.status) === status)
       const shared = EXAMPLES.filter(({ name }) => name.split('-')[0] === EVERY_OPERATION)
@@ -62,12 +75,33 @@ export function addExamples(document: { paths?: object }): void {
   }
 }
 
-function show(content: Record<string, Media> | undefined, example: Example, value: unknown, query = ''): void {
+/** What a request presupposes of earlier ones. */
+const OF_THE_PAST: readonly string[] = ['if-match', 'idempotency-key']
+
+/** Whether the request works on any demo organisation, whatever was sent before. */
+function hasNoPast({ request }: Example): boolean {
+  return !OF_THE_PAST.some(header => header in request.headers)
+}
+
+/** The parameters of a request beside its path. */
+function parametersOf(example: Example): Record<string, string> {
+  const { prefer } = example.request.headers
+  return { ...Object.fromEntries(new URLSearchParams(queryOf(example))), ...(prefer !== undefined && { prefer }) }
+}
+
+function show(
+  content: Record<string, Media> | undefined,
+  example: Example,
+  value: unknown,
+  parameters?: Record<string, string>,
+): void {
   const media = content?.['application/json']
   if (media === undefined) return
   media.examples ??= {}
+  const query = parameters === undefined ? '' : queryOf(example)
   const description = query === '' ? {} : { description: `With \`?${query}\`.` }
-  media.examples[example.name] = { summary: example.about, ...description, value }
+  const beside = parameters === undefined ? {} : { 'x-parameters': parameters }
+  media.examples[example.name] = { summary: example.about, ...description, value, ...beside }
 }
 
 function fillParameters({ parameters = [] }: Operation, example: Example): void {
