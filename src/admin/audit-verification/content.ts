@@ -20,8 +20,27 @@ const BLANK: Record<ResourceKind, object> = {
 
 /** What is stored now: everything that the trail vouches for, and each field as differences show it. */
 interface Content {
-  audited: readonly unknown[]
+  /** As the last row's hash may cover it: as today, and as 1.2.0 wrote it. */
+  audited: readonly (readonly unknown[])[]
   fields: Readonly<Record<string, unknown>>
+}
+
+/** Of whose values in this order, without their names, 1.2.0 made the hash of a content. Never to be changed. */
+const FIELDS_OF_1_2_0 = {
+  persona: (
+    'name description document_set_ids num_chunks is_public recency_bias llm_filter_extraction llm_relevance_filter ' +
+    'tool_ids system_prompt task_prompt datetime_aware llm_model_provider_override llm_model_version_override ' +
+    'starter_messages users groups uploaded_image_id icon_name search_start_date label_ids is_default_persona ' +
+    'display_priority user_file_ids replace_base_system_prompt is_visible builtin_persona deleted owner_id'
+  ).split(' '),
+  tool: (
+    'name display_name description in_code_tool_id passthrough_auth mcp_server_id user_id oauth_config_id enabled ' +
+    'chat_selectable agent_creation_selectable default_enabled definition_hash'
+  ).split(' '),
+}
+
+function valuesAsOf1_2_0(kind: ResourceKind, state: Readonly<Record<string, unknown>>): unknown[] {
+  return FIELDS_OF_1_2_0[kind].map(field => state[field])
 }
 
 /** What is stored of these agents or tools, by id. */
@@ -32,12 +51,21 @@ export async function readContents(
 ): Promise<Map<number, Content>> {
   if (kind === 'persona') {
     const states = await readPersonaStates(db, ids)
-    return new Map([...states].map(([id, state]) => [id, { audited: auditedPersona(state), fields: { ...state } }]))
+    return new Map(
+      [...states].map(([id, state]) => {
+        const fields = { ...state }
+        return [id, { audited: [auditedPersona(state), valuesAsOf1_2_0(kind, fields)], fields }]
+      }),
+    )
   }
   const states = await readToolStates(db, ids)
   const shown = [...states].map(([id, state]): [number, Content] => {
     const fields = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
-    return [id, { audited: auditedTool(state, state.headers), fields }]
+    const marks = state.headers.map(({ name, fingerprint }) => [name, fingerprint])
+    return [
+      id,
+      { audited: [auditedTool(state, state.headers), [...valuesAsOf1_2_0(kind, { ...state }), marks]], fields },
+    ]
   })
   return new Map(shown)
 }
@@ -53,7 +81,7 @@ export function contentFindings(
   if (end.version_after !== resource.version) return findings // the chain itself is not whole: that is said already
   const expected = end.content_hash
   const isHashed = typeof expected === 'string'
-  if (isHashed && expected === sha256(JSON.stringify(content.audited))) return findings
+  if (isHashed && content.audited.some(form => expected === sha256(JSON.stringify(form)))) return findings
   const isComplete = isHashed && rows[0]?.version_before === 0
   const last = new Map<string, unknown>(isComplete ? Object.entries(BLANK[kind]) : [])
   for (const row of rows) {

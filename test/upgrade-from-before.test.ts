@@ -21,10 +21,10 @@ import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 /**
- * A database that version 1.0.0 made: its demo organisation, three updates each of agents 1 and 2 and of tool 1 with a secret
- * header. Dumped by pg_dump --inserts from PostgreSQL 15. Never made anew: what it holds is what is out there.
+ * Databases that versions 1.0.0 and 1.2.0 made: the demo organisation, three updates each of agents 1 and 2 and of tool 1 with a
+ * secret header. Dumped by pg_dump --inserts from PostgreSQL 15. Never made anew: what they hold is what is out there.
  */
-const DUMP = fileURLToPath(new URL('../../test/fixtures/database-1.0.0.sql', import.meta.url))
+const FIXTURES = new URL('../../test/fixtures/', import.meta.url)
 
 /** The administrator's token of that database; no other database knows it. */
 const TOKEN = 'pat_aNnUfZpoSJCc5JPpGM5Wgp1uhXvf'
@@ -125,10 +125,33 @@ t.test('what 1.0.0 pruned is no tampering after the upgrade, and what is taken a
   t.match((await verifyAudit(db)).findings, [{ kind: 'persona', subject: '1', number: 3, problem: 'emptied' }])
 })
 
-async function loadDump(url: string): Promise<void> {
+t.test(
+  'a database of 1.2.0 upgrades in place: its audit trail verifies, goes on, and still finds what SQL changes',
+  async t => {
+    const { url } = await testDatabase(t)
+    await loadDump(url, '1.2.0')
+    const database = openUrl(url, readConfig({}))
+    t.teardown(() => database.close())
+    const { db } = database
+    await migrate(db)
+    t.same((await verifyAudit(db)).findings, [])
+    const ring = parseKeyRing(TEST_SECRET_KEYS)
+    t.match(await verifyKeys(db, ring), { findings: [] })
+    await sql`update persona set task_prompt = 'by hand' where id = 1`.execute(db)
+    await sql`update tool set enabled = not enabled where id = 1`.execute(db)
+    const { findings } = await verifyAudit(db)
+    t.match(findings, [
+      { kind: 'persona', subject: '1', problem: 'content_mismatch' },
+      { kind: 'tool', subject: '1', problem: 'content_mismatch' },
+    ])
+    t.equal(findings.length, 2)
+  },
+)
+
+async function loadDump(url: string, version = '1.0.0'): Promise<void> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   await client.query('drop schema public cascade; create schema public')
-  await client.query(readFileSync(DUMP, 'utf8'))
+  await client.query(readFileSync(fileURLToPath(new URL(`database-${version}.sql`, FIXTURES)), 'utf8'))
   await client.end()
 }
