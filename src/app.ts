@@ -183,12 +183,12 @@ function bodySettings({ limits }: Config): BodySettings {
   }
 }
 
-/** The memory of large bodies and answers. A single request with the largest of both always gets its memory. */
+/** The memory of large bodies and answers. A single request with the largest of both gets its memory where no other has any. */
 function memoryLimits({ limits }: Config): MemoryBudgetLimits {
   const largestAnswer = Math.max(limits.snapshotBytes, limits.toolBodyBytes)
   const largest = Math.max(limits.personaBodyBytes, limits.toolBodyBytes) + largestAnswer
   const perTokenBytes = Math.max(limits.transferPerTokenBytes, largest)
-  return { perTokenBytes, totalBytes: Math.max(limits.transferBytes, perTokenBytes) }
+  return { perTokenBytes, totalBytes: Math.max(limits.transferBytes, perTokenBytes, 2 * largest) }
 }
 
 /** What a client may take of this process: bytes, time, connections. */

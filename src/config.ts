@@ -228,7 +228,7 @@ const SETTINGS = {
       64 * 2 ** 20,
       2 ** 20,
       2 ** 40,
-      'Memory of large bodies and answers under way; more answer 503. The first 64 KiB of a body do not count.',
+      'Memory of large bodies and answers under way; more answer 503, also what one token would have beyond what it leaves free. The first 64 KiB of a body do not count.',
     ),
     transferPerTokenBytes: count(
       'TRANSFER_PER_TOKEN_BYTES_MAX',

@@ -69,6 +69,13 @@ export class NotJson extends UnsupportedBody {
   }
 }
 
+/** The body came in chunks so small that to read them costs far more than their bytes. */
+export class TinyChunks extends Refusal {
+  constructor() {
+    super('The body came in too many small chunks. Send it with a Content-Length, or in chunks of at least 64 bytes.')
+  }
+}
+
 /** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
 export class Forbidden extends Error {
   constructor(

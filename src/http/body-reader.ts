@@ -1,5 +1,6 @@
 import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
+import { TinyChunks } from '../errors.js'
 import { type BeyondBounds, type JsonBounds, JsonScan } from '../schema/json-scan.js'
 
 /** What the body of a request may be. */
@@ -17,12 +18,19 @@ export type ReadBody = { bytes: Buffer; hasPlainNumbers: boolean } | { beyond: B
 export const FREE_BYTES = 64 * 1024
 
 /**
+ * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
+ * What a chunk costs does not depend on its size: four megabytes in chunks of one byte would take seconds.
+ */
+const FREE_CHUNKS = 4_000
+const MEAN_CHUNK_BYTES_MIN = 64
+
+/**
  * Reads a request's body into one buffer that grows with what arrives, whatever length was announced and however small the
  * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is read no further; the rest is
  * dropped by the server within the request timeout, so that the client can read the answer.
  *
- * Calls `done` once. Errors: those of Fastify for a body that is too large, or not as long as was said or cut short, and what
- * `reserveMemory` throws.
+ * Calls `done` once. Errors: those of Fastify for a body that is too large, or not as long as was said or cut short, `TinyChunks`,
+ * and what `reserveMemory` throws.
  */
 export class BodyReader {
   readonly #stream: Readable
@@ -34,6 +42,7 @@ export class BodyReader {
   #buffer = NOTHING
   #bytes = 0
   #receivedBytes = 0
+  #chunks = 0
 
   /** `announced` is the text of the Content-Length header, if there is one. */
   constructor(
@@ -68,13 +77,20 @@ export class BodyReader {
   readonly #onData = (piece: Buffer): void => {
     this.#receivedBytes += piece.length
     try {
+      this.#countChunk()
       if (this.#bytes + piece.length > this.#bounds.limitBytes) throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE()
       const beyond = this.#scan.push(piece)
       if (beyond === undefined) this.#keep(piece)
       else this.#finish(null, { beyond })
     } catch (error) {
-      this.#finish(error as Error) // both of the above throw nothing else
+      this.#finish(error as Error) // all of the above throw nothing else
     }
+  }
+
+  #countChunk(): void {
+    if (!Number.isNaN(this.#announcedBytes)) return
+    this.#chunks++
+    if (this.#chunks > FREE_CHUNKS + this.#receivedBytes / MEAN_CHUNK_BYTES_MIN) throw new TinyChunks()
   }
 
   readonly #onEnd = (): void => {

@@ -3,6 +3,7 @@ import { type IncomingMessage, type RequestListener, type ServerResponse, STATUS
 import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
+import { LINGER_MS } from './connection-end.js'
 import type { ErrorCode } from './error-codes.js'
 import { sendError } from './error-handler.js'
 
@@ -33,9 +34,6 @@ interface Connection {
  * Node reads 64 KiB of them in one go, which may be more than a thousand requests that nobody else gets in between.
  */
 export const PIPELINED_REQUESTS_MAX = 16
-
-/** How long a connection may still be read after its last answer, so that the client sees it before the end. In ms. */
-const LINGER_MS = 500
 
 /** Learns of each broken request, by its error code. */
 export type OnBroken = (code: string) => void

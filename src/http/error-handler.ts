@@ -14,6 +14,7 @@ import {
   RateLimited,
   ResourceNotFound,
   SnapshotTooLarge,
+  TinyChunks,
   Unavailable,
   UnsupportedBody,
   VersionGone,
@@ -160,6 +161,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
   }
   if (error instanceof UnsupportedBody) return unsupported(error)
+  if (error instanceof TinyChunks) return { status: 400, code: 'BAD_REQUEST', detail: error.message }
   if (error instanceof PreconditionRequired) {
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
   }

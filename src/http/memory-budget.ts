@@ -8,8 +8,8 @@ export interface MemoryBudgetLimits {
 export type Exhausted = 'token' | 'total'
 
 /**
- * The memory of all request bodies that are under way, shared out: each token has a bound, and all have one together. Whoever
- * takes gives back.
+ * The memory of all request bodies that are under way, shared out: each token has a bound, and all have one together. A token may
+ * also have no more than it leaves free, so that there is room for whoever comes next. Whoever takes gives back.
  */
 export class MemoryBudget {
   readonly #limits: MemoryBudgetLimits
@@ -30,7 +30,7 @@ export class MemoryBudget {
   take(token: string, bytes: number): Exhausted | undefined {
     const reserved = (this.#reserved.get(token) ?? 0) + bytes
     if (reserved > this.#limits.perTokenBytes) return 'token'
-    if (this.#total + bytes > this.#limits.totalBytes) return 'total'
+    if (reserved > this.#limits.totalBytes - this.#total - bytes) return 'total'
     this.#reserved.set(token, reserved)
     this.#total += bytes
     return undefined

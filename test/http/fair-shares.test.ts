@@ -74,7 +74,29 @@ t.test('503 for bodies of all tokens beyond their bytes together; small ones are
   t.match(held.find(({ text }) => text !== '')?.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded' })
   const small = new RawConnection(service.port).write(`${head(service.token, 2)}{}`)
   await small.until(/HTTP\/1\.1 404 /)
-  for (const { socket } of [...held, small]) socket.destroy()
+  const larger = new RawConnection(service.port).write(`${head(service.token, 200_000)}{${' '.repeat(199_998)}}`)
+  await larger.until(/HTTP\/1\.1 404 /) // those that hold much leave room for one that holds nothing yet
+  for (const { socket } of [...held, small, larger]) socket.destroy()
+})
+
+t.test('400 for a body in chunks of a byte; the rest of it is not read, and larger chunks are', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const lines = (token: string) => head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
+  const tiny = new RawConnection(service.port).write(lines(service.token) + '1\r\n \r\n'.repeat(500_000))
+  const control = new RawConnection(service.port)
+  control.write(`${lines(service.token)}2\r\n{}\r\n${`50\r\n${' '.repeat(80)}\r\n`.repeat(6_000)}0\r\n\r\n`)
+  await control.until(/HTTP\/1\.1 404 /)
+  await tiny.closed
+  t.match(tiny.text, /^HTTP\/1\.1 400 /)
+  t.match(tiny.json(), { error_code: 'BAD_REQUEST', detail: /chunks/ })
+  const unknown = new RawConnection(service.port)
+  unknown.write(lines(mintToken('person').token) + '1\r\n \r\n'.repeat(500_000))
+  await unknown.closed // long before the request timeout
+  t.match(unknown.text, /^HTTP\/1\.1 401 /)
+  const few = new RawConnection(service.port)
+  few.write(`${lines(service.token)}1\r\n{\r\n${'1\r\n \r\n'.repeat(2_000)}1\r\n}\r\n0\r\n\r\n`)
+  await few.until(/HTTP\/1\.1 404 /)
+  for (const { socket } of [control, few]) socket.destroy()
 })
 
 t.test('422 before the body has ended, for what it holds by then; the connection is still of use', async t => {
@@ -175,14 +197,15 @@ function openedFrom(port: number, localAddress: string, count: number): Socket[]
 }
 
 t.test('what is given back to a budget can be taken again, by whom ever', async t => {
-  const budget = new MemoryBudget({ totalBytes: 100, perTokenBytes: 60 })
-  t.equal(budget.take('a', 60), undefined)
+  const budget = new MemoryBudget({ totalBytes: 100, perTokenBytes: 40 })
+  t.equal(budget.take('a', 40), undefined)
   t.equal(budget.take('a', 1), 'token')
-  t.equal(budget.take('b', 41), 'total')
-  t.equal(budget.take('b', 40), undefined)
-  budget.give('a', 60)
-  t.equal(budget.totalBytes, 40)
-  t.equal(budget.take('b', 20), undefined)
+  t.equal(budget.take('b', 31), 'total', 'more than it would leave free')
+  t.equal(budget.take('b', 30), undefined)
+  t.equal(budget.take('c', 15), undefined, 'there is room for whoever comes next')
+  budget.give('a', 40)
+  t.equal(budget.totalBytes, 45)
+  t.equal(budget.take('b', 10), undefined)
 })
 
 t.test('a byte quota begins anew with its window and forgets the oldest key when there are too many', async t => {
