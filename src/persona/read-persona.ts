@@ -10,7 +10,7 @@ import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
-import { readPast, readResource } from '../updates/read.js'
+import { readPast, readResource, wholeState } from '../updates/read.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
@@ -65,12 +65,13 @@ export function registerReadPersona(
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       const earlier = asOf(request.query)
-      if (request.query.view === 'update') {
-        const { text: snapshot, mask } = updateView(prefetched)
-        reply.header('link', editLink(`/persona/${id}`, mask))
-        return answerRead(reply, { kind: 'persona', id, version: prefetched.version, snapshot }, ifNoneMatch)
-      }
       const reader = readerOf(request, snapshotBytesMax)
+      if (request.query.view === 'update') {
+        const state = await wholeState(database, personaResource, prefetched, reader)
+        const { text: snapshot, mask } = updateView(state)
+        reply.header('link', editLink(`/persona/${id}`, mask))
+        return answerRead(reply, { kind: 'persona', id, version: state.version, snapshot }, ifNoneMatch)
+      }
       const read =
         earlier === undefined
           ? await readResource(database, personaResource, prefetched, reader)

@@ -4,6 +4,7 @@ import { markReceived } from '../db/clock.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import { cachedTexts, withDefinitions } from '../tool/definition-cache.js'
+import { ESCAPED_BYTES_MAX } from '../updates/answer-size.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { auditedFields } from '../updates/field-table.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
@@ -21,6 +22,7 @@ import { idsOf } from './links.js'
 import { pastPersona } from './past.js'
 import {
   type Attached,
+  bytesBeside,
   bytesOfStored,
   decidePersona,
   isVisible,
@@ -60,8 +62,11 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     (minimal ||
       content.tool_ids.length <=
         (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0)),
-  answerBytes: (_, { toolBytes }) => toolBytes,
-  storedBytes: state => bytesOfStored(state, state),
+  answerBytes: (state, decision) =>
+    decision === null
+      ? bytesOfStored(state, state) + bytesBeside(state) + (state.left_out_bytes ?? 0) * ESCAPED_BYTES_MAX
+      : decision.toolBytes + bytesBeside(decision.content),
+  definitionBytes: state => bytesOfStored(state, state),
   reading: (state, viewer) => {
     const { id, version, access } = state
     return withCached(state, cached => readSnapshot.for({ ...viewer, ...cached, id, version, access }))

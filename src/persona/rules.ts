@@ -12,6 +12,7 @@ import type { Change } from '../updates/audit.js'
 import type { Decision, UpdateRequest } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
 import {
+  COLUMNS,
   CONTENT_FIELDS,
   FIELDS,
   linkOf,
@@ -219,6 +220,31 @@ function toolFaults({ tool_ids }: References): FaultOf {
 export function bytesOfStored({ tool_ids, tool_sizes }: PersonaState, content: PersonaContent): number {
   const kept = new Set(content.tool_ids)
   return tool_ids.reduce((sum, id, index) => sum + (kept.has(id) ? (tool_sizes[index]?.bytes ?? 0) : 0), 0)
+}
+
+/** About what texts and links take in the answer, without the definitions of tools. Short texts count as nothing. */
+export function bytesBeside(content: PersonaContent): number {
+  const texts = COLUMNS.reduce((sum, [name]) => sum + bytesInJson(content[name]), 0)
+  const links = RELATIONS.reduce((sum, [relation]) => sum + content[relation].length * LINK_BYTES[relation], 0)
+  return texts + links
+}
+
+const SHORT_TEXT_LENGTH = 1_000
+
+function bytesInJson(value: unknown): number {
+  const isText = typeof value === 'string'
+  if (isText ? value.length <= SHORT_TEXT_LENGTH : !Array.isArray(value) || value.length === 0) return 0
+  return Buffer.byteLength(JSON.stringify(value))
+}
+
+/** About what an answer shows of what a link refers to. */
+const LINK_BYTES: Record<Relation, number> = {
+  tool_ids: 1_000,
+  document_set_ids: 1_000,
+  label_ids: 100,
+  users: 100,
+  groups: 10,
+  user_file_ids: 50,
 }
 
 function bytesOfAttached({ tool_ids = [] }: Attached, references: References | null): number {

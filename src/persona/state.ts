@@ -3,7 +3,7 @@ import { type PersonaAccess, personaAccess } from '../auth/access.js'
 import { callerStatement, userOfCaller } from '../auth/authenticate.js'
 import type { VersionedState } from '../updates/engine.js'
 import { columnValue, versionedState } from '../updates/statements.js'
-import { COLUMNS, linkOf, type PersonaContent, RELATIONS, type Relation } from './fields.js'
+import { COLUMNS, linkOf, type PersonaColumn, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 import { storedToolSizes, type ToolSize } from './tool-bytes.js'
 
 /** An agent as one statement found it, and what the caller may do with it by ownership and shares. */
@@ -13,18 +13,37 @@ export interface PersonaState extends PersonaContent, VersionedState {
   tool_sizes: ToolSize[]
 }
 
+/** The columns whose texts may be large. */
+const LARGE_COLUMNS: Partial<Record<PersonaColumn, RawBuilder<number>>> = {
+  system_prompt: sql`octet_length(p.system_prompt)`,
+  task_prompt: sql`octet_length(p.task_prompt)`,
+  starter_messages: sql`octet_length(p.starter_messages::text)`,
+}
+
+/** The states of up to 32 requests travel together, and a byte may become six in JSON. */
+const PREFETCHED_TEXT_BYTES_MAX = sql.lit(16 * 1024)
+
 /**
  * SQL: the agent `p` as JSON of the shape `PersonaState`, as the user sees it; no row of `p`, no JSON.
- * One expression, so that it can ride on the statement that authenticates the caller.
+ * One expression, so that it can ride on the statement that authenticates the caller: then large texts are left out.
  */
-export function personaState(user: RawBuilder<unknown>): RawBuilder<PersonaState> {
-  const columns = COLUMNS.map(([name, { column }]) => sql`${sql.lit(name)}, ${columnValue('p', name, column)}`)
+export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuilder<PersonaState> {
+  const columns = COLUMNS.map(([name, { column }]) => {
+    const value = columnValue('p', name, column)
+    const bytes = isWhole ? undefined : LARGE_COLUMNS[name]
+    const kept = bytes && sql`case when ${bytes} <= ${PREFETCHED_TEXT_BYTES_MAX} then ${value} end`
+    return sql`${sql.lit(name)}, ${kept ?? value}`
+  })
+  const leftOut = Object.values(LARGE_COLUMNS).map(bytes => {
+    return sql`case when ${bytes} > ${PREFETCHED_TEXT_BYTES_MAX} then ${bytes} else 0 end`
+  })
   const relations = RELATIONS.map(([name, { link }]) => {
     return sql`${sql.lit(name)}, ${link.isShare ? storedShares(name) : storedIds(name)}`
   })
   return versionedState('persona', 'p', user, [
     ...columns,
     ...relations,
+    ...(isWhole ? [] : [sql`'left_out_bytes', ${sql.join(leftOut, sql` + `)}`]),
     sql`'access', ${personaAccess(user)}`,
     sql`'tool_sizes', ${storedToolSizes}`,
   ])
@@ -45,5 +64,5 @@ function storedShares(relation: Relation): RawBuilder<unknown> {
 
 /** Authenticates callers and reads the agent that each request names, in one statement. */
 export const callerAndPersona = callerStatement('caller_and_persona', id => {
-  return sql`(select ${personaState(userOfCaller)} from persona p where p.id = ${id})`
+  return sql`(select ${personaState(userOfCaller, false)} from persona p where p.id = ${id})`
 })

@@ -62,8 +62,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   // Where secrets stay, the origins of the definition that is replaced are read first, under the lock.
   isStorable: ({ content: { oauth_config_id: id }, mayMoveSecrets }) => (id === null || isInt4(id)) && !mayMoveSecrets,
-  answerBytes: ({ definition_bytes }, { definition }) => (definition === null ? definition_bytes : 0),
-  storedBytes: ({ definition_bytes }) => definition_bytes,
+  answerBytes: ({ definition_bytes }, decision) => (decision?.definition ? 0 : definition_bytes),
+  definitionBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),
   reading: ({ id, version, managed_as }, viewer) =>

@@ -1,3 +1,4 @@
+import type { WorkQueue } from '../db/connection/work-queue.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -8,6 +9,14 @@ export const BATCHED_BYTES_MAX = 256 * 1024
 /** Of an answer that is larger still, each caller gets one at a time. */
 const LARGE_BYTES = 1024 * 1024
 
+/** What JSON makes of one byte at most: `\u0001`. */
+export const ESCAPED_BYTES_MAX = 6
+
+/** The queue for a statement that answers so many bytes by itself. */
+export function queueFor(database: ServiceDatabase, bytes: number): WorkQueue {
+  return bytes > LARGE_BYTES ? database.largeAnswerQueue : database.singleStatementQueue
+}
+
 /** Runs a statement in a batch where its answer is small and it may, else by itself, through the queue of its size. */
 export async function runSized<Row>(
   database: ServiceDatabase,
@@ -16,6 +25,5 @@ export async function runSized<Row>(
 ): Promise<Row | undefined> {
   const { callerKey, answerBytes, isBatchable, executor } = asked
   if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) return await query.batched(database, executor)
-  const queue = answerBytes > LARGE_BYTES ? database.largeAnswerQueue : database.singleStatementQueue
-  return await queue.run(callerKey, () => query.single(executor))
+  return await queueFor(database, answerBytes).run(callerKey, () => query.single(executor))
 }

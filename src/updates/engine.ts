@@ -54,6 +54,8 @@ export interface VersionedState {
   read_at_ms: number
   /** When the state arrived here, by this process's own clock: makes the database's time of any later moment. */
   received_ms: number
+  /** What texts take that were left out, being large: they are null. Of a whole state 0 or absent. */
+  left_out_bytes?: number
 }
 
 /** What an update would change. Each kind of resource adds what its statements need. */
@@ -121,10 +123,13 @@ export interface VersionedResource<T extends ResourceTypes> {
   isStorable(decision: T['Decision']): boolean
   /** Whether the statement may run in a batch: not where it may wait for others or take long. */
   isBatchable(decision: T['Decision'], request: T['Request']): boolean
-  /** About how many bytes the database answers beyond the few thousand that every answer has. */
-  answerBytes(state: T['State'], decision: T['Decision']): number
-  /** The same of the stored state as it is. */
-  storedBytes(state: T['State']): number
+  /**
+   * About how many bytes the answer takes beyond the few thousand that every answer has: after the decision or, where it is
+   * null, as stored.
+   */
+  answerBytes(state: T['State'], decision: T['Decision'] | null): number
+  /** What definitions take of the answer for the stored state. */
+  definitionBytes(state: T['State']): number
   /** The statement that answers the stored state, if it is still this one. */
   reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
   /**

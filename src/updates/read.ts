@@ -1,11 +1,12 @@
 import type { Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
+import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
-import { BATCHED_BYTES_MAX, runSized } from './answer-size.js'
+import { BATCHED_BYTES_MAX, ESCAPED_BYTES_MAX, queueFor, runSized } from './answer-size.js'
 import type { ResourceTypes, VersionedResource } from './engine.js'
 import { type AsOf, readPastOf } from './past.js'
 
@@ -21,8 +22,38 @@ export interface ReadRequest {
 }
 
 /**
+ * The state that came with the authentication or, where large texts were left out of it, the whole one, read by itself with
+ * memory reserved for it.
+ *
+ * Errors: `ResourceNotFound` where there is none, or where the caller does not see it; what `reserveMemory` throws,
+ * `Unavailable`.
+ */
+export async function wholeState<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  prefetched: T['State'] | null,
+  { caller, reserveMemory }: Pick<ReadRequest, 'caller' | 'reserveMemory'>,
+): Promise<T['State']> {
+  if (prefetched === null) throw new ResourceNotFound(resource.kind)
+  const { id, left_out_bytes: bytes = 0 } = prefetched
+  if (bytes === 0) return prefetched
+  if (!resource.isVisible(prefetched, caller)) throw new ResourceNotFound(resource.kind)
+  try {
+    const state = await queueFor(database, bytes * ESCAPED_BYTES_MAX).run(String(caller.token.id), () => {
+      reserveMemory(bytes)
+      return withRetries(() => resource.read(database.db, id, viewerParameters(caller)))
+    })
+    if (state === undefined) throw new ResourceNotFound(resource.kind)
+    return state
+  } catch (error) {
+    throw unavailableFor(error) ?? error
+  }
+}
+
+/**
  * Answers the stored resource as an update would: its snapshot as JSON text, or what `textOf` makes of it, and its version.
  * `prefetched` is the state that came with the authentication; where somebody wrote since, it is read again.
+ * It need not be whole.
  *
  * Errors: `ResourceNotFound` where the caller does not see it, `SnapshotTooLarge`, what `reserveMemory` throws, `Unavailable`.
  */
@@ -41,8 +72,9 @@ export async function readResource<T extends ResourceTypes>(
   let reservedBytes = 0
   for (let reads = 0; reads < READS_MAX; reads++) {
     if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
-    const answerBytes = resource.storedBytes(state)
-    if (answerBytes > snapshotBytesMax) throw new SnapshotTooLarge(answerBytes, snapshotBytesMax)
+    const definitionBytes = resource.definitionBytes(state)
+    if (definitionBytes > snapshotBytesMax) throw new SnapshotTooLarge(definitionBytes, snapshotBytesMax)
+    const answerBytes = resource.answerBytes(state, null)
     if (answerBytes > BATCHED_BYTES_MAX && answerBytes > reservedBytes) {
       request.reserveMemory(answerBytes - reservedBytes)
       reservedBytes = answerBytes

@@ -5,7 +5,7 @@ import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, VersionGone } from '../errors.js'
 import { type ResourceTypes, type Updated, update, type VersionedResource } from './engine.js'
 import { firstVersion, isKeyTaken } from './idempotency.js'
-import { readPast, readResource } from './read.js'
+import { readPast, readResource, wholeState } from './read.js'
 
 /** What an update is answered with. */
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
@@ -24,14 +24,14 @@ export async function updateOnce<T extends ResourceTypes>(
   prefetched: T['State'] | null,
 ): Promise<Answered<T>> {
   const { key, caller, dryRun } = request
-  if (prefetched === null) throw new ResourceNotFound(resource.kind)
+  const state = await wholeState(database, resource, prefetched, request)
   if (key.idempotency_key !== null && !dryRun) {
-    resource.requireRights(prefetched, caller)
+    resource.requireRights(state, caller)
     const before = await answerBefore(database, resource, request)
     if (before !== undefined) return before
   }
   try {
-    return await update(database, resource, request, prefetched)
+    return await update(database, resource, request, state)
   } catch (error) {
     // Whoever took the key has stored its audit row.
     const meanwhile = isKeyTaken(error) ? await answerBefore(database, resource, request) : undefined
