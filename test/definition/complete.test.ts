@@ -301,6 +301,7 @@ t.test(
     t.equal(urlOf([{ url: '/v2' }]), 'https://given.example.com/v2')
     t.equal(urlOf([{ url: '' }]), server)
     t.equal(urlOf([{ url: 'https://t.example.com' }]), 'https://t.example.com')
+    t.equal(urlOf([{ url: '\\\\other.example.com/x' }]), '\\\\other.example.com/x', 'it names a host')
     const none = completeDefinition(document({ servers: undefined }))
     t.same(
       [none.edits.length, none.check.ok || none.check.faults.map(each => each.type)],
@@ -391,7 +392,7 @@ t.test('what cannot be repaired is said as the check says it', async t => {
   const definition = document({
     paths: {
       '/{a': { get: operation },
-      '/x': { get: { ...operation, operationId: 'y', parameters: [{ in: 'query' }] } },
+      '/x': { get: { ...operation, operationId: 'y', parameters: [{ in: 'query' }] }, '<<': { put: operation } },
     },
   })
   const { edits, check } = completeDefinition(definition)

@@ -237,8 +237,10 @@ class Repair {
     const { server } = this.options
     const url = this.document.at(['servers', 0, 'url'])
     if (server === undefined || typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
-    if (url.startsWith('//') || !URL.canParse(url, server)) return
+    if (!URL.canParse(url, server)) return
     const resolved = url === '' || url === '/' ? server : new URL(url, server).href
+    // Slashes of either kind may name another host, which is not relative then.
+    if (new URL(resolved).host !== new URL(server).host) return
     this.document.set(['servers', 0, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
   }
 
@@ -392,6 +394,8 @@ class Repair {
 
   private makeExtension(path: Loc, value: unknown): void {
     const holder = path.slice(0, -1)
+    // A merge key of YAML that became JSON: operations would be gone with it.
+    if (path.at(-1) === '<<') return
     const name = `x-${String(path.at(-1)).replace(/^x-?/i, '')}`
     if (this.document.at([...holder, name]) !== undefined) return
     this.document.remove(path, 'key_renamed', `not a method: it becomes the extension ${JSON.stringify(name)}`)

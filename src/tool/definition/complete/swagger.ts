@@ -445,7 +445,7 @@ class SwaggerConversion {
 }
 
 function tooLarge(most: number, unit: string): NotConvertible {
-  const msg = `converted to OpenAPI 3 the definition would hold more than ${most} ${unit}, as each media type of "consumes" and "produces" stands at each body: name fewer`
+  const msg = `converted to OpenAPI 3 the definition would hold more than ${most} ${unit}, as each body stands at each of its operations and media types: name fewer in "consumes" and "produces", and put large schemas under "definitions"`
   return new NotConvertible('definition_too_large', msg)
 }
 
