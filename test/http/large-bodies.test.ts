@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 import type { Caller } from '../../src/auth/caller.js'
 import { readConfig } from '../../src/config.js'
@@ -9,6 +10,7 @@ import { DEFINITION } from '../matrix-organisation.js'
 
 /** Beyond what is parsed on the thread that serves requests. */
 const LARGE_BYTES = 100_000
+const IS_LINUX = process.platform === 'linux'
 const PUT = '/admin/tool/custom/10'
 const VALIDATE = '/admin/tool/custom/validate'
 const SWAGGER = { swagger: '2.0', info: { title: 'Old', version: '1' }, host: 'h.example.com', paths: DEFINITION.paths }
@@ -92,6 +94,28 @@ t.test('callers take turns: who sent one body does not wait for all those of ano
   await Promise.all([send(1), send(1), send(1), send(1), send(2), send(3)])
   t.strictSame(order, [1, 1, 2, 3, 1, 1])
 })
+
+t.test('the thread of large bodies gives way to the one that serves requests', { skip: !IS_LINUX }, async t => {
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  t.teardown(() => tasks.close())
+  const before = nicenesses()
+  await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
+  const own = before.get(String(process.pid)) ?? 0
+  const added = [...nicenesses()].filter(([thread]) => !before.has(thread)).map(([, niceness]) => niceness)
+  t.ok(added.includes(Math.min(19, own + 5)), `${own}; ${added}`)
+  t.equal(nicenesses().get(String(process.pid)), own)
+})
+
+/** How nice each thread of this process is: proc(5), the nineteenth field of its `stat`. */
+function nicenesses(): Map<string, number> {
+  const folder = '/proc/self/task'
+  return new Map(
+    readdirSync(folder).map(thread => {
+      const text = readFileSync(`${folder}/${thread}/stat`, 'utf8')
+      return [thread, Number(text.slice(text.lastIndexOf(')') + 2).split(' ')[16])]
+    }),
+  )
+}
 
 t.test('what nobody waits for any more is not worked on', async t => {
   const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
