@@ -24,7 +24,7 @@ import { traced } from './http/tracing.js'
 import { Lifecycle } from './lifecycle.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing } from './secrets/configured-ring.js'
-import { pruneHistory } from './updates/prune.js'
+import { pruneGrowing, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
 /** sysexits.h: the configuration is not usable. */
@@ -33,6 +33,7 @@ const EXIT_CONFIGURATION = 78
 const EXIT_UNAVAILABLE = 69
 
 const PRUNE_INTERVAL_MS = 3_600_000
+const PRUNE_GROWING_INTERVAL_MS = 60_000
 
 /**
  * The process: configuration, database (external, or embedded and then migrated), listen, ordered close.
@@ -87,16 +88,19 @@ function withMetricsToken({ server, ...others }: Config): Config {
 
 /** Takes away history beyond its retention, outside of requests. Several instances may do it at once. */
 function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logger): void {
-  const prune = async () => {
+  const logged = (work: () => Promise<object>) => async () => {
     try {
-      const pruned = await pruneHistory(database.db, config.history)
+      const pruned = await work()
       if (Object.values(pruned).some(count => count > 0)) log.info(pruned, 'history beyond its retention was removed')
     } catch (error) {
       log.warn({ err: error }, 'history could not be pruned; trying again later')
     }
   }
+  const prune = logged(() => pruneHistory(database.db, config.history))
+  const pruneLately = logged(async () => ({ differences: await pruneGrowing(database.db, config.history) }))
   void prune() // whoever runs for less than an hour at a time has a history as well
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // holds up no shutdown
+  setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }
 
 /** Puts a signed checkpoint of the audit trail into the configured folder whenever something has changed, outside of requests. */

@@ -3,7 +3,7 @@ import t from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
-import { pruneHistory } from '../../src/updates/prune.js'
+import { pruneGrowing, pruneHistory } from '../../src/updates/prune.js'
 import { worldDatabase } from '../world.js'
 
 const { database, url } = await worldDatabase(t)
@@ -29,6 +29,29 @@ t.test('a long history is pruned in pages, whatever time a request may take', as
   t.equal(pruned.auditRows, 120_000)
   t.ok(steps.length > 6, `${steps.length} pages`)
   t.same((await verifyAudit(db)).findings, [])
+})
+
+t.test('an agent that grows fast is pruned between two runs; one that rests is not looked at', async t => {
+  const sizes = async () => {
+    const { rows } = await sql<{ resource_id: number; kept: number }>`
+      select resource_id, count(difference)::integer as kept from audit
+      where resource_kind = 'persona' and resource_id in (2001, 2002) group by 1 order by 1`.execute(db)
+    return rows.map(({ kept }) => kept)
+  }
+  const text = 'x'.repeat(100_000)
+  await sql`
+    insert into audit (resource_kind, resource_id, version_before, version_after, at, actor, request_id, client_address,
+      fields, difference, difference_bytes, difference_hash, previous_hash, hash)
+    select 'persona', id, v - 1, v, now() - make_interval(mins => case id when 2001 then 0 else 5 end), 'a', 'r', 'c',
+      '{name}', to_json(${text}::text), ${text.length + 2}, '\\x00', '\\x00', '\\x00'
+    from unnest('{2001,2002}'::integer[]) id, generate_series(1, 10) v`.execute(db)
+  const bounded = { ...history, bytesMax: 350_000 }
+  t.equal(await pruneGrowing(db, bounded), 7)
+  t.strictSame(await sizes(), [3, 10])
+  t.equal(await pruneGrowing(db, bounded), 0)
+  await pruneHistory(db, bounded)
+  t.strictSame(await sizes(), [3, 3], 'the next run comes to all')
+  await sql`delete from audit where resource_kind = 'persona' and resource_id in (2001, 2002)`.execute(db)
 })
 
 t.test('pruning waits for no writer: what is held is left to the next run', async t => {
