@@ -6,7 +6,7 @@ import { accessFindings, verifyEvents } from './audit-verification/access.js'
 import { definitionFindings } from './audit-verification/content.js'
 import type { AuditVerification, VerifyOptions } from './audit-verification/findings.js'
 import { verifyKind } from './audit-verification/resources.js'
-import { treeFindings } from './audit-verification/tree.js'
+import { leafOrderFindings, treeFindings } from './audit-verification/tree.js'
 import { readErasures } from './erasure.js'
 
 /**
@@ -34,7 +34,7 @@ async function verifySnapshot(db: Kysely<Database>, options: VerifyOptions): Pro
     result.findings.push(...(await definitionFindings(db)), ...(await accessFindings(db)))
   }
   if (options.only === undefined || options.checkpoint) {
-    result.findings.push(...(await treeFindings(db, options.checkpoint)))
+    result.findings.push(...(await leafOrderFindings(db)), ...(await treeFindings(db, options.checkpoint)))
   }
   return result
 }

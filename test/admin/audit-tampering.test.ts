@@ -193,6 +193,13 @@ t.test('what the tree remembers: a whole agent, its leaves, the tree itself', as
     ['leaf_mismatch persona:1 2', /^leaf_mismatch tree:/],
   )
   t.match(await found(sql`update audit_tree set size = size - 1`), [/^leaf_mismatch tree:/])
+  const own = sql`kind = 'persona' and subject = '1'`
+  t.match(await found(sql`update audit_leaf set number = -number where ${own} and number >= 2`), [
+    'leaf_mismatch persona:1 -2',
+  ])
+  const twice = sql`insert into audit_leaf select position + 1000, kind, subject, number, hash from audit_leaf where ${own} and number = 1`
+  const free = sql`alter table audit_leaf drop constraint audit_leaf_unique`
+  t.match(await found(free, twice), ['leaf_mismatch persona:1 1', /^leaf_mismatch tree:/])
 })
 
 t.test('erasing by hand is found, erasing is not; of a pruned history too', async t => {

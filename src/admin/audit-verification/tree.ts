@@ -1,9 +1,26 @@
-import type { Kysely } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import { readLeaves, readTree } from '../../updates/audit-leaves.js'
 import { HashTree } from '../../updates/hash-tree.js'
 import type { Checkpoint } from '../checkpoint.js'
 import { type AuditFinding, notesOf } from './findings.js'
+
+/** So many misplaced leaves are told: who moved one may have moved all. */
+const MISPLACED_MAX = 100
+
+/**
+ * The tree covers the hash of each leaf and not which row it is of: that is held here. The leaves of a chain stand in the order
+ * of its rows, one for each.
+ */
+export async function leafOrderFindings(db: Kysely<Database>): Promise<AuditFinding[]> {
+  const { rows } = await sql<{ kind: string; subject: string; number: number }>`
+    select kind, subject, number from (
+      select *, lag(number) over (partition by kind, subject order by position) as before from audit_leaf) leaf
+    where number <> before + 1 or number < 1
+    order by position limit ${MISPLACED_MAX}::integer`.execute(db)
+  const msg = 'the leaves of this chain are not one for each row, in their order'
+  return rows.map(leaf => ({ ...leaf, problem: 'leaf_mismatch', msg }))
+}
 
 /** Recomputes the root over all leaves, and compares it with the stored one and with that of the checkpoint. */
 export async function treeFindings(db: Kysely<Database>, checkpoint: Checkpoint | undefined): Promise<AuditFinding[]> {
