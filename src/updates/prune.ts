@@ -205,7 +205,7 @@ export interface PruningMark {
 }
 
 /** The server itself. */
-const PRUNER: Actor = {
+export const PRUNER: Actor = {
   id: null,
   name: 'pruning',
   tokenId: null,

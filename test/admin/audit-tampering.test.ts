@@ -5,8 +5,9 @@ import { eraseUser } from '../../src/admin/erasure.js'
 import { createUser } from '../../src/admin/people.js'
 import { readConfig } from '../../src/config.js'
 import type { Database } from '../../src/db/tables.js'
+import { recordAccess } from '../../src/updates/access-events.js'
 import { growTree } from '../../src/updates/audit-leaves.js'
-import { pruneHistory } from '../../src/updates/prune.js'
+import { PRUNER, pruneHistory } from '../../src/updates/prune.js'
 import { worldApp } from '../app.js'
 
 const { call, token, database } = await worldApp(t)
@@ -200,6 +201,21 @@ t.test('what the tree remembers: a whole agent, its leaves, the tree itself', as
   const twice = sql`insert into audit_leaf select position + 1000, kind, subject, number, hash from audit_leaf where ${own} and number = 1`
   const free = sql`alter table audit_leaf drop constraint audit_leaf_unique`
   t.match(await found(free, twice), ['leaf_mismatch persona:1 1', /^leaf_mismatch tree:/])
+})
+
+t.test('a forged pruning of a row that never was, with content changed', async t => {
+  const hash = 'ab'.repeat(32)
+  const forged = await inVain(async trx => {
+    await sql`delete from audit where ${agent(1)}`.execute(trx)
+    await sql`update persona set version = 999, audit_count = 999, audit_anchor_version = 999,
+      audit_head = decode(${hash}, 'hex'), audit_anchor = decode(${hash}, 'hex') where id = 1`.execute(trx)
+    const detail = { anchor_version: 999, anchor_hash: hash, content_hash: null, emptied_to: 0 }
+    await recordAccess(trx, PRUNER, [{ kind: 'prune', subject: 'persona:1', action: 'pruned', detail }])
+    return (await verifyAudit(trx)).findings.map(
+      ({ kind, subject, number, problem }) => `${problem} ${kind}:${subject} ${number}`,
+    )
+  })
+  t.same(forged, ['anchor_mismatch persona:1 999'])
 })
 
 t.test('erasing by hand is found, erasing is not; of a pruned history too', async t => {

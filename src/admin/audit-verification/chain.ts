@@ -131,6 +131,12 @@ export function leafFindings(
       note(version_after, 'leaf_mismatch', 'the row is not the one that was added to the tree')
     }
   }
+  // Pruning adds a row to the tree before it takes it. What 1.0.0 pruned was never there.
+  const isInTree = mark !== undefined && mark.anchor_version >= Math.min(...leaves.keys())
+  if (isInTree && leaves.get(mark.anchor_version) !== mark.anchor_hash) {
+    const msg = 'what pruning names as the last row that it took is not what was added to the tree'
+    note(mark.anchor_version, 'anchor_mismatch', msg)
+  }
   const end = rows.at(-1)?.version_after ?? mark?.anchor_version ?? 0
   // What is missing up to the version of the resource is said of its chain.
   if (newest > Math.max(end, resource?.version ?? 0))
