@@ -148,6 +148,7 @@ export class Lifecycle {
       this.#note({ status: 'ready' })
       return true
     } catch (error) {
+      if (this.#draining) return false // the pool is closed under it
       if (error instanceof SecretCorrupt || error instanceof ServerUnfit) throw error
       log.debug({ err: error }, 'the database cannot be used yet')
       this.#wait(error)

@@ -1,5 +1,7 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -140,6 +142,40 @@ t.test(
     t.match(await serverExit({ DATA_DIR: closed }), { code: 78, output: /EACCES: permission denied.*set DATA_DIR/ })
   },
 )
+
+t.test(
+  'exit 78: a DATA_DIR where no folder can be made',
+  { skip: !existsSync('/proc/self') && 'no /proc' },
+  async t => {
+    t.match(await serverExit({ DATA_DIR: '/proc/x/y', LOG_LEVEL: 'silent' }), {
+      code: 78,
+      output: /ENOENT.*set DATA_DIR/,
+    })
+  },
+)
+
+t.test('a stop while the database is awaited: stopped, without a word of the closed pool', async t => {
+  const silent = createServer()
+  const reached = once(silent, 'connection')
+  await new Promise<void>(resolve => silent.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => silent.close())
+  const { port } = silent.address() as AddressInfo // it listens on TCP
+  const service = launched(t, { ...env, DATABASE_URL: `postgres://app@127.0.0.1:${port}/app` })
+  const [socket] = await reached
+  await logged(service, '"msg":"listening"')
+  const stopped = service.stop('SIGINT')
+  await logged(service, '"msg":"shutting down"')
+  socket.destroy()
+  await stopped
+  t.match(service.log, '"msg":"stopped"')
+  t.notMatch(service.log, /after calling end|cannot be used yet/)
+})
+
+t.test('agentctl, 69: TLS is demanded of a server that has none', async t => {
+  const { status, stderr } = agentctl(['status'], { DATABASE_URL: `${cluster.url()}?sslmode=require` })
+  t.equal(status, 69)
+  t.match(stderr, /does not support SSL connections; .*sslmode=disable in DATABASE_URL\n$/)
+})
 
 t.test('exit 78: a certificate that DATABASE_URL names and nobody finds', async t => {
   const DATABASE_URL = `${cluster.url()}?sslmode=verify-full&sslrootcert=${join(folder, 'none.pem')}`

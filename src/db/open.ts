@@ -58,6 +58,9 @@ export function connectAdvice(url: string | undefined, reason = ''): string {
   if (/unsupported startup parameter/.test(reason)) {
     return 'a pooler stands before it that takes no session settings: set PREPARED_STATEMENTS=off'
   }
+  if (/does not support SSL/.test(reason)) {
+    return 'give the server a certificate, or, where nobody else can read the way to it, set sslmode=disable in DATABASE_URL'
+  }
   return url
     ? 'check that it runs, and host, user, password and database in DATABASE_URL'
     : 'it is the embedded PostgreSQL, which is started again by itself; if it stays away, the file log beside its data says why'

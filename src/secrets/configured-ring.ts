@@ -1,7 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { chmod, link, mkdir, open, unlink } from 'node:fs/promises'
-import { join } from 'node:path'
+import { link, open, unlink } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
 import type { Config } from '../config.js'
+import { makeDataDir } from '../db/embedded/data-dir.js'
 import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
 
 /** There is no key ring, or none that can be used. The message says how to make one. */
@@ -51,8 +52,7 @@ function fileFault(keysFile: string | undefined, dataDir: string, error: Error):
 async function ownKeyFile(dataDir: string): Promise<string> {
   const path = join(dataDir, FILE_NAME)
   if (!existsSync(path)) {
-    // The account of the embedded server passes through this folder, whatever the umask says.
-    if ((await mkdir(dataDir, { recursive: true })) !== undefined) await chmod(dataDir, 0o711)
+    await makeDataDir(resolve(dataDir))
     const draft = `${path}.${process.pid}`
     const file = await open(draft, 'wx', 0o600)
     try {

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
@@ -40,6 +40,17 @@ t.test('0: every command has help that needs no database', async t => {
     t.match(stdout, `Usage: agentctl ${name}`)
   }
   t.equal(new Set(COMMANDS.map(command => command.name)).size, COMMANDS.length)
+})
+
+t.test('help fits 80 columns', async t => {
+  for (const { name } of [{ name: '' }, ...COMMANDS]) {
+    const { stdout } = await agentctl([...name.split(' '), '--help'].filter(Boolean))
+    t.strictSame(
+      stdout.split('\n').filter(line => line.length > 80),
+      [],
+      name,
+    )
+  }
 })
 
 t.test('2: what is no command line of ours', async t => {
@@ -140,6 +151,21 @@ t.test('every command that changes something answers JSON when asked', async t =
   t.match(await json('keys', 'generate'), { key: /./ })
   const without = COMMANDS.filter(({ options }) => !('json' in options)).map(({ name }) => name)
   t.same(without, ['schema', 'audit checkpoint', 'audit prove', 'completion'], 'these print what has a form of its own')
+})
+
+t.test('export writes over a file with --force only', async t => {
+  const path = file('there.yaml', 'mine')
+  const refused = await agentctl(['export', path])
+  t.match(refused, { status: 1, stderr: /there\.yaml is there already: --force writes over it\n$/ })
+  t.equal(readFileSync(path, 'utf8'), 'mine')
+  t.equal((await agentctl(['export', path, '--force'])).status, 0)
+  t.match(readFileSync(path, 'utf8'), /^version: 1$/m)
+})
+
+t.test('1: an owner whose name is empty is not found', async t => {
+  const { status, stdout } = await agentctl(['agent', 'create', 'X', '--owner', ''])
+  t.equal(status, 1)
+  t.match(stdout, /owner +user "" not found/)
 })
 
 t.test('a file that cannot be written is refused with the reason', async t => {

@@ -117,6 +117,10 @@ t.test('the reason of a refusal stands last, after where help is, and says what 
     [['tokens', 'create'], 'Did you mean token?'],
     [['user', 'list', '--jsn'], 'Did you mean --json?'],
     [['audit'], 'name one of list, verify'],
+    [['nosuch', '--help'], 'nosuch'],
+    [['help', 'agnet'], 'Did you mean agent?'],
+    [['token', 'creat', '--help'], 'Did you mean create?'],
+    [['config', '--output', 'csv', '--json'], '--json excludes --output csv'],
   ] as const) {
     const { status, stdout, stderr } = await agentctl({ url: '', args })
     t.equal(status, 2)
@@ -141,6 +145,12 @@ t.test('a shell completes the words of every command, its options and files', as
   }
   t.equal(await completed('agentctl', 'to'), 'token tool')
   t.equal(await completed('agentctl', 'token', ''), 'create list revoke rotate')
+  t.equal(await completed('agentctl', 'he'), 'help')
+  t.equal(await completed('agentctl', 'help', 'to'), 'token tool')
+  t.equal(await completed('agentctl', 'help', 'token', ''), 'create list revoke rotate')
+  t.equal(await completed('agentctl', 'persona', 'sh'), 'share show')
+  t.equal(await completed('agentctl', 'user', 'list', '--output', ''), 'csv json table')
+  t.equal(await completed('agentctl', 'user', 'create', 'alice@example.com', '--permission', 'a'), 'admin')
   t.equal(await completed('agentctl', 'group', 'member', 'a'), 'add')
   t.equal(await completed('agentctl', 'token', 'create', '--for', 'alice@example.com', '--ex'), '--expires')
   for (const { name } of COMMANDS) {
@@ -161,6 +171,7 @@ t.test('fish completes the same words', async t => {
   t.equal(completed('agentctl to'), 'token\ntool')
   t.equal(completed('agentctl token '), 'create\nlist\nrevoke\nrotate', 'no files, where none can stand')
   t.equal(completed('agentctl token create --for alice@example.com --ex'), '--expires')
+  t.equal(completed('agentctl user list --output j'), 'json')
 })
 
 t.test('schema: every object is closed, every list of a document is in it', async t => {

@@ -117,7 +117,7 @@ function mergedContent(before: PersonaContent, match: Matched, catalogue: Catalo
 
 function mergeRelations(content: PersonaContent, entry: Fields, { loc }: Matched, catalogue: Catalogue): void {
   if (entry.owner !== undefined) {
-    const owner = entry.owner && catalogue.resolve('users', entry.owner, [...loc, 'owner'])
+    const owner = entry.owner === null ? null : catalogue.resolve('users', entry.owner, [...loc, 'owner'])
     content.owner_id = owner === null ? null : String(owner)
   }
   for (const [relation, { link }] of RELATIONS) {

@@ -152,7 +152,8 @@ function valuesOf({ entry, loc }: Matched, shape: Shape, catalogue: Catalogue): 
   for (const column of shape.columns) if (entry[column] !== undefined) values[column] = canonical(entry[column])
   for (const [field, { column, section }] of Object.entries(shape.references ?? {})) {
     const reference = entry[field]
-    if (reference !== undefined) values[column] = reference && catalogue.resolve(section, reference, [...loc, field])
+    if (reference === undefined) continue
+    values[column] = reference === null ? null : catalogue.resolve(section, reference, [...loc, field])
   }
   return values
 }

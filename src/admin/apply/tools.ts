@@ -230,7 +230,7 @@ function givenTool(
   if (entry.mcp_server !== undefined)
     given.columns.mcp_server_id = idOrNull(catalogue, 'mcp_servers', entry.mcp_server, [...loc, 'mcp_server'])
   if (entry.owner !== undefined) {
-    const owner = entry.owner && catalogue.resolve('users', entry.owner, [...loc, 'owner'])
+    const owner = entry.owner === null ? null : catalogue.resolve('users', entry.owner, [...loc, 'owner'])
     given.columns.user_id = owner === null ? null : String(owner)
   }
   for (const column of [
@@ -252,7 +252,7 @@ function idOrNull(
   reference: unknown,
   loc: Loc,
 ): number | null {
-  const id = reference && catalogue.resolve(section, reference, loc)
+  const id = reference === undefined || reference === null ? null : catalogue.resolve(section, reference, loc)
   return typeof id === 'number' ? id : null
 }
 

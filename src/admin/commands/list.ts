@@ -69,6 +69,8 @@ export function listCommand<Row extends object>(spec: ListSpec<Row>): Command {
     ...(spec.offline && { offline: true }),
     run: async call => {
       const { filters, limit } = selectionOf(call, spec)
+      const format = call.text('output') ?? 'json'
+      if (call.json && format !== 'json') throw new UsageError(`--json excludes --output ${format}`)
       // One more than is shown tells that there are more.
       const found = await spec.rows(call, limit === undefined ? { filters } : { filters, limit: limit + 1 })
       const { rows, enclose, remark } = 'rows' in found ? found : { rows: found }

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { stringify } from 'yaml'
 import type { Loc } from '../../errors.js'
 import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
@@ -8,7 +9,7 @@ import { type ApplyOptions, type ApplyReport, applyOrganisation, countOutcomes, 
 import { counted } from '../counts.js'
 import { NOUN, organisationSchema } from '../document.js'
 import { exportOrganisation } from '../export.js'
-import { InvalidDocument, placeText } from '../refusal.js'
+import { InvalidDocument, placeText, Refusal } from '../refusal.js'
 import { readGivenSource, writeText } from '../source.js'
 import { type Call, type Command, EXIT, PLAN_OPTIONS } from './command.js'
 
@@ -37,7 +38,10 @@ export const organisationCommands: Command[] = [
     name: 'export',
     summary: 'Writes the organisation as a document that apply takes back, without secrets.',
     positionals: ['[FILE]'],
-    options: { json: { type: 'boolean', description: 'Write JSON instead of YAML.' } },
+    options: {
+      json: { type: 'boolean', description: 'Write JSON instead of YAML.' },
+      force: { type: 'boolean', description: 'Write over FILE where it is there already.' },
+    },
     details: [
       'In the place of each secret stands a variable, AGENTS_TOOL_<id>_<HEADER>. Applied to its own database with the variable unset,',
       'the stored secret is kept; in another database the variable must be set.',
@@ -212,12 +216,15 @@ export function shortened(value: unknown, characters = 100, names: ReadonlyMap<s
 }
 
 async function exportCommand(call: Call): Promise<undefined> {
+  const file = call.positionals[0]
+  const flag = call.flag('force') ? 'w' : 'wx'
+  if (file !== undefined && flag === 'wx' && existsSync(file))
+    throw new Refusal(`${file} is there already: --force writes over it`)
   call.progress.at('reading the organisation')
   const document = await exportOrganisation((await call.database()).db)
   const text = call.json
     ? stringifyExact(document, 2)
     : withoutMarks(stringify(document, numberReplacer, { lineWidth: 120 })).trimEnd()
-  const file = call.positionals[0]
   if (file === undefined) call.printExact(text)
-  else writeText(file, `${text}\n`)
+  else writeText(file, `${text}\n`, { flag })
 }

@@ -20,7 +20,7 @@ export const KINDS = 'agent|tool'
 const KIND_WORDS = ['agent', 'persona', 'tool']
 
 /** Another word for a group. */
-const GROUP_ALIASES: Readonly<Record<string, string>> = { agent: 'persona' }
+export const GROUP_ALIASES: Readonly<Record<string, string>> = { agent: 'persona' }
 
 /**
  * Reads a command line. Answers what to run, or the exit status where help or version was asked for and printed.
@@ -37,7 +37,7 @@ export function parseCommandLine(
   try {
     parserOf(commands, output, parsed => {
       found = parsed
-    }).parse(asked, { from: 'user' })
+    }).parse(toFirstUnknown(commands, asked), { from: 'user' })
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     if (error.code === 'commander.help') throw new UsageError(`name one of ${namesBelow(commands, asked)}`)
@@ -45,6 +45,17 @@ export function parseCommandLine(
     throw new UsageError(error.message.replace(/^error: /, '').replace(/\n/g, ' '))
   }
   return found ?? { status: EXIT.ok }
+}
+
+/** The words as far as they begin a command, with the first that does not: help of what there is not would be that of something else. */
+function toFirstUnknown(commands: readonly Command[], words: readonly string[]): readonly string[] {
+  let left = commands.map(({ name }) => name.split(' '))
+  for (const [index, word] of words.entries()) {
+    if (word.startsWith('-') || left.some(name => name.length === index)) return words
+    left = left.filter(name => name[index] === word || GROUP_ALIASES[name[index] ?? ''] === word)
+    if (left.length === 0) return words.slice(0, index + 1)
+  }
+  return words
 }
 
 /** What is asked of either kind is asked in either order: `agent history 7` is `history agent 7`. */
@@ -66,7 +77,7 @@ function parserOf(commands: readonly Command[], output: Output, found: (parsed: 
   program
     .exitOverride()
     .configureOutput({ writeOut: text => output.print(text.trimEnd()), writeErr: () => undefined })
-    .configureHelp({ subcommandTerm: group => group.name(), helpWidth: output.columns ?? 100 })
+    .configureHelp({ subcommandTerm: group => group.name(), helpWidth: output.columns ?? 80 })
     .helpOption('-h, --help', 'Show this text.')
     .helpCommand(false)
     .enablePositionalOptions() // so that --version after a command is the command's
@@ -80,8 +91,9 @@ function parserOf(commands: readonly Command[], output: Output, found: (parsed: 
 
 const AFTER = [
   'The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the',
-  'server made. Exit status: 0 done; 1 findings or refused; 2 usage, or --plan found',
-  'something to do; 69 database unreachable; 74 output not written; 78 configuration.',
+  'server made. Exit status: 0 done; 1 findings or refused; 2 usage, or --plan',
+  'found something to do; 69 database unreachable; 74 output not written;',
+  '78 configuration.',
 ].join('\n')
 
 /** What stands for an argument, in the help of every command that takes it. */

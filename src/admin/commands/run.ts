@@ -122,10 +122,9 @@ function explained(
   if (error instanceof SecretCorrupt) return { message: `${message}: agentctl keys status`, status: EXIT.configuration }
   if (error instanceof EmbeddedUnavailable) return { message, status: EXIT.unreachable }
   if (isUnreachable(error)) {
-    return {
-      message: `the database cannot be reached: ${rootCause(error)}; ${connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE)}`,
-      status: EXIT.unreachable,
-    }
+    const reason = rootCause(error)
+    const advice = connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE, reason)
+    return { message: `the database cannot be reached: ${reason}; ${advice}`, status: EXIT.unreachable }
   }
   if (classifyDatabaseError(error).kind === 'read_only') {
     const message = 'the database accepts no changes at present, as while it fails over: try again'

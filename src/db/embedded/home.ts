@@ -4,6 +4,7 @@ import { chmod, lchown, lstat, mkdir, readdir, realpath } from 'node:fs/promises
 import { dirname, join, resolve } from 'node:path'
 import { type Account, accountOf, EmbeddedUnavailable, errorCode, isRoot, preferredAccount, runAs } from './account.js'
 import { temporaryRoots } from './binaries.js'
+import { makeDataDir } from './data-dir.js'
 
 /**
  * The folder of one cluster: `data` (the cluster itself), `run` (socket, FIFOs, state), `log` and the lock. It has mode 0700
@@ -68,6 +69,7 @@ export function embeddedDataExists(dataDir: string): boolean {
 
 async function openOwnHome(path: string): Promise<Home> {
   try {
+    await makeDataDir(dirname(path))
     await mkdir(path, { recursive: true, mode: 0o700 })
   } catch (error) {
     throw new EmbeddedUnavailable(`the data folder ${path} cannot be made (${errorCode(error)})`, { cause: error })
@@ -93,7 +95,7 @@ async function ownerOf(path: string): Promise<Account | undefined> {
 async function makeHome(path: string, account: Account): Promise<boolean> {
   const dataDir = dirname(path)
   try {
-    if ((await mkdir(dataDir, { recursive: true })) !== undefined) await chmod(dataDir, 0o711)
+    await makeDataDir(dataDir)
     const { code, failed } = await runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dataDir])
     if (failed !== undefined) throw notThatUser(account, failed)
     if (code !== 0) return false
