@@ -6,7 +6,7 @@ import type { HostileRequest } from './requests.js'
 export const HANG_MS = 1_000
 
 const STATUSES = [200, 400, 401, 403, 404, 405, 412, 413, 415, 422, 428]
-const ERROR_MEMBERS = ['error_code', 'detail', 'request_id', 'current_etag', 'changed', 'applied_etag']
+const ERROR_MEMBERS = ['error_code', 'detail', 'request_id', 'reason', 'current_etag', 'changed', 'applied_etag']
 
 /**
  * Sends a request; one that seems to hang is sent once more, because the machine may have been busy with something else.
