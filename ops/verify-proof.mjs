@@ -44,5 +44,7 @@ if (content !== null) must(hashed.at(-2) === sha256(content).toString('hex'), 't
 const actor = identity && commitment(identity.salt, identity.actor, identity.client_address)
 if (identity) must(hashed[isEvent ? 5 : 6] === actor, 'the actor')
 if (person) must(isEvent && hashed[8] === commitment(person.salt, person.name), 'the person')
-console.log(`proved: ${proof.hashed}`)
-for (const [what, value] of Object.entries(shown)) console.log(`${what}: ${JSON.stringify(value)}`)
+// What people wrote may hold characters that steer a terminal.
+const show = text => console.log(text.replace(/[^\x20-\x7e\p{L}\p{N}\p{P}\p{S}]/gu, c => `\\u${c.codePointAt(0).toString(16).padStart(4, '0')}`))
+show(`proved: ${proof.hashed}`)
+for (const [what, value] of Object.entries(shown)) show(`${what}: ${JSON.stringify(value)}`)

@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto'
 import { appendFileSync, chmodSync, existsSync, renameSync } from 'node:fs'
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
@@ -12,6 +13,7 @@ import {
   sealDeploymentKey,
 } from '../secrets/cipher.js'
 import { generateKey, type KeyRing, parseKeyRing } from '../secrets/key-ring.js'
+import { fingerprint } from '../secrets/mask.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { operatorActor } from './operator.js'
@@ -107,12 +109,12 @@ export function unopenedText({ key, tried }: UnopenedKey): string {
   )
 }
 
-/** A stored secret that does not open where it stands. */
+/** A stored secret that does not open where it stands, or is not the one that its mask was made of. */
 export interface SecretFinding {
   /** `the deployment key`, or `the header X-Key of tool 7`. */
   place: string
   key: string
-  problem: 'key_missing' | 'does_not_open'
+  problem: 'key_missing' | 'does_not_open' | 'other_value'
 }
 
 export interface KeyVerification {
@@ -125,7 +127,7 @@ const VALUES_AT_ONCE = 500
 
 /**
  * Opens every stored secret in its place, a page at a time: a ciphertext that was damaged, or swapped with that of another header
- * or tool, does not open. Values that change meanwhile are seen as they are when their page is read. Changes nothing.
+ * or tool, does not open; an earlier one of the same header, put back by SQL, is not the one that its mask was made of. Values that change meanwhile are seen as they are when their page is read. Changes nothing.
  */
 export async function verifyKeys(
   db: Kysely<Database>,
@@ -133,15 +135,21 @@ export async function verifyKeys(
   progress: (done: number, total: number) => void = () => undefined,
 ): Promise<KeyVerification> {
   const result: KeyVerification = { values: 0, opened: 0, findings: [] }
-  const tryToOpen = (place: string, key: string, open: () => unknown) => {
+  const tryToOpen = (place: string, key: string, holds: () => boolean) => {
     result.values++
-    const problem = ring.key(key) === undefined ? 'key_missing' : opens(open) ? undefined : 'does_not_open'
+    const problem = ring.key(key) === undefined ? 'key_missing' : problemOf(holds)
     if (problem === undefined) result.opened++
     else result.findings.push({ place, key, problem })
   }
   const sealed = ['key_id as keyId', 'nonce', 'ciphertext'] as const
   const deployment = await db.selectFrom('deployment_key').select(sealed).executeTakeFirst()
-  if (deployment) tryToOpen('the deployment key', deployment.keyId, () => openDeploymentKey(ring, deployment))
+  let deploymentKey: KeyObject | undefined
+  if (deployment) {
+    tryToOpen('the deployment key', deployment.keyId, () => {
+      deploymentKey = openDeploymentKey(ring, deployment)
+      return true
+    })
+  }
   const counted = await db
     .selectFrom('tool_header')
     .select(sql<number>`count(*)::integer`.as('count'))
@@ -149,21 +157,35 @@ export async function verifyKeys(
   for (let after = { toolId: 0, position: -1 }; ; ) {
     const page = await db
       .selectFrom('tool_header')
-      .select([...sealed, 'tool_id as toolId', 'position', 'name as headerName'])
+      .select([...sealed, 'tool_id as toolId', 'position', 'name as headerName', 'fingerprint'])
       .where(sql<boolean>`(tool_id, position) > (${after.toolId}::integer, ${after.position}::integer)`)
       .orderBy('tool_id')
       .orderBy('position')
       .limit(VALUES_AT_ONCE)
       .execute()
     for (const stored of page) {
-      tryToOpen(`the header ${stored.headerName} of tool ${stored.toolId}`, stored.keyId, () =>
-        decryptSecret(ring, stored, stored),
-      )
+      const { toolId, headerName } = stored
+      tryToOpen(`the header ${headerName} of tool ${toolId}`, stored.keyId, () => {
+        const value = decryptSecret(ring, stored, stored)
+        return (
+          deploymentKey === undefined ||
+          fingerprint(deploymentKey, toolId, headerName, value).equals(stored.fingerprint)
+        )
+      })
     }
     progress(result.values, (counted?.count ?? 0) + (deployment ? 1 : 0))
     const last = page.at(-1)
     if (last === undefined) return result
     after = last
+  }
+}
+
+function problemOf(holds: () => boolean): SecretFinding['problem'] | undefined {
+  try {
+    return holds() ? undefined : 'other_value'
+  } catch (error) {
+    if (error instanceof SecretCorrupt) return 'does_not_open'
+    throw error
   }
 }
 

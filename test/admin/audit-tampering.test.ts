@@ -198,6 +198,13 @@ t.test('what the tree remembers: a whole agent, its leaves, the tree itself', as
   t.match(await found(sql`update audit_leaf set number = -number where ${own} and number >= 2`), [
     'leaf_mismatch persona:1 -2',
   ])
+  for (const other of [sql`subject = '01'`, sql`kind = 'other'`]) {
+    const moved = await found(sql`update audit_leaf set ${other} where ${own} and number >= 2`)
+    t.ok(
+      moved.some(finding => finding.startsWith('leaf_mismatch')),
+      String(moved),
+    )
+  }
   const twice = sql`insert into audit_leaf select position + 1000, kind, subject, number, hash from audit_leaf where ${own} and number = 1`
   const free = sql`alter table audit_leaf drop constraint audit_leaf_unique`
   t.match(await found(free, twice), ['leaf_mismatch persona:1 1', /^leaf_mismatch tree:/])

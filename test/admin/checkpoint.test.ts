@@ -124,7 +124,7 @@ t.test('agentctl: keygen, checkpoint, verify against it later, and a proof that 
     string,
     string,
   ]
-  t.match((await agentctl('audit', 'checkpoint', '--out', before)).stdout, /: \d+ leaves/)
+  t.match((await agentctl('audit', 'checkpoint', '--out', before)).stdout, /: \d+ audit rows and events/)
   await agentctl('user', 'create', 'zoe@example.com')
   await agentctl('agent', 'share', '1', '--user', 'zoe@example.com')
   await agentctl('audit', 'checkpoint', '--out', after)

@@ -5,7 +5,7 @@ import t from 'tap'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { exportOrganisation } from '../../src/admin/export.js'
 import { addKeyToFile, keyStatus, rotateKeys, verifyKeys } from '../../src/admin/keys.js'
-import { decryptSecret } from '../../src/secrets/cipher.js'
+import { decryptSecret, encryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
@@ -58,8 +58,13 @@ t.test('verification opens every value in its place: finds what is damaged, swap
     findings.map(finding => [finding.place, finding.problem]),
     [one, other].map(({ tool_id, name }) => [`the header ${name} of tool ${tool_id}`, 'does_not_open']),
   )
-  await put(16, one)
   await put(17, other)
+  await put(16, { ...one, ...encryptSecret(ring, 'an earlier value', { toolId: 16, headerName: one.name }) })
+  t.match((await verifyKeys(db, ring)).findings, [
+    { place: `the header ${one.name} of tool 16`, problem: 'other_value' },
+  ])
+  await put(16, one)
+  t.same((await verifyKeys(db, ring)).findings, [])
 })
 
 t.test('rotation seals every value anew, leaves what lacks its key, and needs the old key no more', async t => {

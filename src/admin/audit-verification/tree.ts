@@ -1,9 +1,13 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../../db/tables.js'
+import { ACCESS_KINDS } from '../../updates/access-events.js'
 import { readLeaves, readTree } from '../../updates/audit-leaves.js'
 import { HashTree } from '../../updates/hash-tree.js'
+import { RESOURCE_KINDS } from '../../updates/resource-pages.js'
 import type { Checkpoint } from '../checkpoint.js'
 import { type AuditFinding, notesOf } from './findings.js'
+
+const KINDS = [...RESOURCE_KINDS, ...ACCESS_KINDS]
 
 /** So many misplaced leaves are told: who moved one may have moved all. */
 const MISPLACED_MAX = 100
@@ -16,7 +20,8 @@ export async function leafOrderFindings(db: Kysely<Database>): Promise<AuditFind
   const { rows } = await sql<{ kind: string; subject: string; number: number }>`
     select kind, subject, number from (
       select *, lag(number) over (partition by kind, subject order by position) as before from audit_leaf) leaf
-    where number <> before + 1 or number < 1
+    where number <> before + 1 or number < 1 or kind <> all(${KINDS}::text[])
+      or (kind = any(${[...RESOURCE_KINDS]}::text[]) and subject !~ '^[1-9][0-9]*$')
     order by position limit ${MISPLACED_MAX}::integer`.execute(db)
   const msg = 'the leaves of this chain are not one for each row, in their order'
   return rows.map(leaf => ({ ...leaf, problem: 'leaf_mismatch', msg }))
