@@ -35,7 +35,8 @@ export function answerUpdate(
   addWarnings(reply, warnings)
   if (dryRun) reply.header('dry-run', 'true')
   const isMinimal = snapshot === null
-  const applied = [strict && 'handling=strict', merged && 'merge=fields', isMinimal && 'return=minimal']
+  const isStrict = strict && decision !== null // what was stored before is not judged again
+  const applied = [isStrict && 'handling=strict', merged && 'merge=fields', isMinimal && 'return=minimal']
   notePreferences(
     reply,
     applied.filter(preference => preference !== false),

@@ -108,11 +108,12 @@ export function requireEditable(state: PersonaState, caller: Caller): void {
 function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & { kept: RequestField[] } {
   if (update.base === undefined) return { ...appliedTo(state, update), conflicts: [] }
   const before = { ...state, ...update.base }
-  const { content: mine, kept } = appliedTo(before, update)
+  const { content: mine, kept } = appliedTo(before, update, state)
   return { ...mergeContent(before, mine, contentOf(state)), kept }
 }
 
-function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate) {
+/** `state` with the fields of the update. What has its value in the `present` state already needs no right to change it. */
+function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate, present = state) {
   const content = contentOf(state)
   const kept: RequestField[] = []
   if (fields.remove_image === true) content.uploaded_image_id = null
@@ -123,7 +124,8 @@ function appliedTo(state: PersonaState, { fields, masked, strict, caller }: Pers
     const stored = storedValue(name, value, state)
     const isAdmins = changedBy === 'admin' || (changedBy === 'admin once it is set' && state[name] !== null)
     const isOwners = keptIfEmpty === true && !strict && sameValue(value, []) && state.access !== 'owner'
-    if ((isAdmins || isOwners) && !isAdmin(caller) && !sameValue(stored, state[name])) kept.push(name)
+    const isStored = sameValue(stored, state[name]) || sameValue(stored, present[name])
+    if ((isAdmins || isOwners) && !isAdmin(caller) && !isStored) kept.push(name)
     else Object.assign(content, { [name]: stored })
   }
   return { content, kept }

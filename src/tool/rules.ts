@@ -152,7 +152,7 @@ function maskFaults(state: ToolState, headers: CustomHeaderInput[]): Fault[] {
     if (!looksLikeMask(value) || keptPosition(state, key, value) !== null) return []
     return {
       loc: ['body', 'custom_headers', index, 'value'],
-      msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself',
+      msg: 'This value has the shape of a mask but is not the mask of the stored header of this name; send the secret itself or, if the header was changed since it was read, read the tool again',
       type: 'mask_mismatch',
     }
   })

@@ -75,6 +75,6 @@ async function contentOf<T extends ResourceTypes>(
   } catch (error) {
     if (!(error instanceof VersionGone)) throw error
     const { snapshot } = await readResource(database, resource, stored, request)
-    return { snapshot, notes: [`the content of version ${version} is no longer kept: the body is the present state`] }
+    return { snapshot, notes: [`${error.message.replace(/\.$/, '')}: the body is the present state`] }
   }
 }

@@ -2,6 +2,7 @@ import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
+import { deleteTool } from '../../src/admin/deletion.js'
 import { createUser } from '../../src/admin/people.js'
 import { worldApp } from '../app.js'
 
@@ -56,6 +57,14 @@ for (const [name, place] of Object.entries(PLACES)) {
     t.equal(await rowsOf(), (rows ?? 0) + 1)
     const bare = await send({ description: 'once' }, { key: `first-1-${name}` })
     t.equal(bare.headers.etag, first.headers.etag, 'the bare form is the same key')
+  })
+
+  t.test(`a repetition is not judged strictly, and does not say so: ${name}`, async t => {
+    const strict = { key: `"strict-${name}"`, headers: { prefer: 'handling=strict' } }
+    const first = await send({ description: 'strictly' }, strict)
+    t.equal(first.headers['preference-applied'], 'handling=strict')
+    const again = await send({ description: 'strictly' }, strict)
+    t.match(again, { statusCode: 200, headers: { 'idempotent-replayed': 'true', 'preference-applied': undefined } })
   })
 
   t.test(`422 for another request with the same key; a dry run has none: ${name}`, async t => {
@@ -145,6 +154,22 @@ async function untilKeyIsHeld(): Promise<void> {
     await sleep(5)
   }
 }
+
+t.test('the present state with the reason where a tool of the first answer was deleted', async t => {
+  const patch = async () => {
+    const headers = { 'idempotency-key': '"with a tool"' }
+    const body = { tool_ids: [10, 12] }
+    return await call('PATCH', '/persona/1?update_mask=tool_ids', { token: alice, body, headers })
+  }
+  const first = await patch()
+  t.equal(first.statusCode, 200, first.body)
+  await deleteTool(database, 12)
+  const again = await patch()
+  t.match(again, { statusCode: 200, headers: { etag: first.headers.etag, 'idempotent-replayed': 'true' } })
+  const reason = 'Tool 12, which the agent had then, was deleted: the body is the present state'
+  t.equal(again.headers.warning, `299 - "${reason}"`)
+  t.match(again.json().tools, [{ id: 10 }])
+})
 
 t.test('422 for another header value under the same key', async t => {
   const put = async (value: string) => {

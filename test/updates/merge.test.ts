@@ -159,6 +159,37 @@ t.test('403, 404 and 422 are those of the merged update', async t => {
   t.equal((await send(AGENT, { name: 'no' }, { by: stranger, tag, merge: true })).statusCode, 404)
 })
 
+t.test(
+  'what only administrators change merges for others where it is stored already, and is kept elsewhere',
+  async t => {
+    const person = { email: 'editor@example.com', kind: 'person' } as const
+    const id = await database.db.transaction().execute(trx => createUser(trx, { ...person, permissions: ['basic'] }))
+    const editor = await token(person.email)
+    await set(AGENT, { is_public: true, is_default_persona: false, display_priority: 3, users: [id] })
+    await sql`update persona_user set level = 'editor' where persona_id = 1 and user_id = ${id}`.execute(database.db)
+    const tag = await set(AGENT, { name: 'base' })
+    await set(AGENT, { is_default_persona: true, display_priority: 5 })
+    const merge = async (body: object, prefer: string) => {
+      const mask = Object.keys(body).join(',')
+      const headers = { 'if-match': tag, prefer: `merge=fields, ${prefer}` }
+      return await call('PATCH', `/persona/1?dry_run=true&update_mask=${mask}`, { token: editor, body, headers })
+    }
+    for (const body of [{ display_priority: 5 }, { is_default_persona: true }]) {
+      for (const prefer of ['handling=strict', 'handling=lenient']) {
+        const merged = await merge(body, prefer)
+        t.equal(merged.statusCode, 200, merged.body)
+        t.match(merged.json(), body)
+        t.notMatch(String(merged.headers.warning), /was kept/)
+      }
+    }
+    const kept = await merge({ display_priority: 4 }, 'handling=lenient')
+    t.match(kept.headers.warning, /field display_priority was kept: changing it takes an administrator/)
+    t.match(kept.json(), { display_priority: 5 })
+    t.equal((await merge({ display_priority: 4 }, 'handling=strict')).statusCode, 403)
+    await set(AGENT, { is_default_persona: false })
+  },
+)
+
 /** A number below `n` that follows from the one before: the same sequence in every run. */
 function sequence(seed: number): (n: number) => number {
   let state = seed
