@@ -2,7 +2,6 @@ import { Readable } from 'node:stream'
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
-import { digestOf } from './large-answer.js'
 import { countBytes } from './limits.js'
 import { NO_PRECONDITION } from './parameters.js'
 import { addWarnings } from './warnings.js'
@@ -72,14 +71,9 @@ export interface ReadAnswer {
  * The 200 of a read, or its 304 where the caller has this very representation. The tag is that of the stored version with a
  * digest of the body behind it: what a snapshot shows beside the resource's own fields changes without a new version.
  */
-export async function answerRead(
-  reply: FastifyReply,
-  answer: ReadAnswer,
-  ifNoneMatch: Precondition,
-): Promise<string | FastifyReply> {
+export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string | FastifyReply {
   const { kind, id, version, snapshot } = answer
-  const tag = representationTag(entityTag(kind, id, version), await digestOf(snapshot))
-  return answerTagged(reply, tag, snapshot, ifNoneMatch)
+  return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
 }
 
 /** The 200 with this JSON text, or the 304 where the caller has what its tag stands for. */

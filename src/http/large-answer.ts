@@ -1,6 +1,4 @@
-import { createHash, hash } from 'node:crypto'
 import { Readable } from 'node:stream'
-import { setImmediate } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 
 /** A longer text is sent in pieces of this many characters. */
@@ -16,17 +14,6 @@ export function registerLargeAnswers(app: FastifyInstance): void {
     reply.header('content-length', Buffer.byteLength(payload))
     done(null, Readable.from(piecesOf(payload), { objectMode: false, highWaterMark: PIECE_CHARACTERS }))
   })
-}
-
-/** The SHA-256 of a text in hex. That of a long one is made in pieces too, and other requests go on between them. */
-export async function digestOf(text: string): Promise<string> {
-  if (text.length <= PIECE_CHARACTERS) return hash('sha256', text)
-  const digest = createHash('sha256')
-  for (const piece of piecesOf(text)) {
-    digest.update(piece)
-    await setImmediate()
-  }
-  return digest.digest('hex')
 }
 
 function* piecesOf(text: string): Generator<Buffer> {

@@ -70,13 +70,13 @@ export function registerReadPersona(
         const state = await wholeState(database, personaResource, prefetched, reader)
         const { text: snapshot, mask } = updateView(state)
         reply.header('link', editLink(`/persona/${id}`, mask))
-        return await answerRead(reply, { kind: 'persona', id, version: state.version, snapshot }, ifNoneMatch)
+        return answerRead(reply, { kind: 'persona', id, version: state.version, snapshot }, ifNoneMatch)
       }
       const read =
         earlier === undefined
           ? await readResource(database, personaResource, prefetched, reader)
           : await readPast(database, personaResource, id, earlier, reader)
-      return await answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
+      return answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
     },
   )
 }

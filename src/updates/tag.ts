@@ -10,11 +10,11 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
 }
 
 /**
- * The tag of one representation of a version: `"persona-12-7.5f0c3a91b2d4"`, the digits from the SHA-256 of its text in hex. As
- * `If-Match` it stands for the version.
+ * The tag of one representation of a version: `"persona-12-7.5f0c3a91b2d4"`, the digits a digest of its text. As `If-Match`
+ * it stands for the version.
  */
-export function representationTag(tag: string, digest: string): string {
-  return `${tag.slice(0, -1)}.${digest.slice(0, 12)}"`
+export function representationTag(tag: string, text: string): string {
+  return `${tag.slice(0, -1)}.${hash('sha256', text).slice(0, 12)}"`
 }
 
 /** The strong tag of an answer that is no version of a resource: `"5f0c3a91b2d4"`. */
