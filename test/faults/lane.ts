@@ -20,7 +20,7 @@ export const FAULTS = {
   '57P01, and the server gets it': () => ({ do: 'answer', bytes: fatal('57P01', 'shutting down'), deliver: true }),
   '53300 and ready again, and the server gets it': () => fatalAndReady('53300'),
   '25006 and ready again, and the server gets it': () => fatalAndReady('25006'),
-  'arrives twice': () => ({ do: 'repeat' }),
+  "of the server's arrives twice": ({ from }: WireMessage) => ({ do: from === 'server' ? 'repeat' : 'pass' }),
   'held until somebody else has written': (_: WireMessage, written: Promise<unknown>) => ({
     do: 'hold',
     until: written,

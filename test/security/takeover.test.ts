@@ -237,7 +237,7 @@ t.test('a secret stays with the origin that it was given for', async t => {
       { ...DEFINITION, servers: [{ url: 'https://{host}.example.com', variables: { host: variable } }] },
       { ...DEFINITION, paths: { '/now': { ...DEFINITION.paths['/now'], servers: [{ url: ELSEWHERE }] } } },
       { ...DEFINITION, paths: { '/now': { get: { ...DEFINITION.paths['/now'].get, servers: [{ url: ELSEWHERE }] } } } },
-      ...['@collector.example.net/a', '.collector.example.net/a', ':8443/a', '//collector.example.net'].map(path => ({
+      ...['.collector.example.net/a', ':8443/a', '//collector.example.net'].map(path => ({
         ...DEFINITION,
         paths: { [path]: DEFINITION.paths['/now'] },
         servers: [{ url: HOME }],
@@ -257,6 +257,8 @@ t.test('a secret stays with the origin that it was given for', async t => {
       await stays(t, 201, { definition, custom_headers: await mask(201) })
       await stays(t, 202, { definition })
     }
+    const userInfo = { ...DEFINITION, paths: { '@collector.example.net/a': DEFINITION.paths['/now'] } }
+    t.equal((await put('manager', 201, { definition: userInfo })).statusCode, 422, 'nobody may store it')
     await stays(t, 202, { passthrough_auth: true })
     await stays(t, 205, { definition: definitionAt(ELSEWHERE) })
   })

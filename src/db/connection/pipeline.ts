@@ -130,7 +130,12 @@ export class Pipeline implements pg.Submittable {
   }
 
   handleError(error: unknown): void {
-    this.#done(error, this.#results)
+    // Behind the last answer there is nothing left to fail: what was answered, a commit too, stands.
+    const isLate = this.#results.length === this.#statements.length
+    this.#done(
+      isLate ? new ProtocolViolation('an error behind the last answer', { cause: error }) : error,
+      this.#results,
+    )
   }
 
   handleReadyForQuery(): void {

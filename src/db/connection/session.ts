@@ -236,11 +236,11 @@ export class Session {
 
   /** Waits until it is clear whether the server goes on behind its error: only then were they its own, last words. */
   async #failed(error: unknown): Promise<never> {
-    if (error instanceof ProtocolViolation) {
-      this.cut()
-      await this.ended
-    } else if (error instanceof pg.DatabaseError && !this.#isReady && this.#loss === undefined) {
-      if (error.severity === 'FATAL' || error.severity === 'PANIC') this.cut()
+    const isServers = error instanceof pg.DatabaseError
+    if (error instanceof ProtocolViolation || (isServers && maySpeakForServer(error))) this.cut()
+    // A rollback must find it lost: sent on a connection that is about to end, it would fail in its place.
+    if (this.#client.connection.stream.destroyed) await this.ended
+    else if (isServers && !this.#isReady && this.#loss === undefined) {
       let stop = () => {}
       const ready = new Promise<void>(resolve => {
         stop = resolve
