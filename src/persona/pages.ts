@@ -7,7 +7,8 @@ import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js
 
 /*
  * Lists of agents, a page at a time in the order of their ids, each page by indexes: what it costs does not grow with the
- * number of agents. What a caller may see comes from four places, of which each gives the first rows of the page.
+ * number of agents. By a name that more than 1,000 agents have it grows with those that the caller owns or has by a share.
+ * What a caller may see comes from four places, of which each gives the first rows of the page.
  */
 
 interface Parameters {
