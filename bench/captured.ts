@@ -6,6 +6,8 @@ import type { ServiceDatabase } from '../src/db/transaction.js'
 import { personaResource } from '../src/persona/resource.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
+import { inSlices, originsOf } from '../src/tool/definition/index.js'
+import { cacheOrigins } from '../src/tool/definition-cache.js'
 import { toolResource } from '../src/tool/resource.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
 import { NO_KEY, sha256 } from '../src/updates/audit.js'
@@ -34,6 +36,7 @@ export const BATCH_ROWS = 8
 export async function captureStatements(database: ServiceDatabase, world: World): Promise<Captured> {
   const { rows: definitions } = await sql<{ hash: string }>`select hash::text from tool_definition`.execute(database.db)
   const hashes = definitions.map(({ hash }) => hash)
+  await cacheStoredOrigins(database)
   const [agentId = 0] = world.agentIds
   const [toolId = 0] = world.toolIds
   const description = agentFields(agentId).description
@@ -82,6 +85,8 @@ async function captureAgent(database: ServiceDatabase, world: World, id: number,
 async function captureTool(database: ServiceDatabase, world: World, id: number, edition: number) {
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: sha256(text) }
+  const origins = await inSlices(originsOf(TOOL_DEFINITIONS[edition]))
+  cacheOrigins(definition.hash, origins)
   return await capture(database, async recording => {
     const { caller, prefetched } = await authenticate(recording, bearerTokenHash(`Bearer ${world.toolToken}`), {
       statement: callerAndTool,
@@ -94,13 +99,20 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
       caller,
       actor: ACTOR,
       fields,
-      origins: new Set<string>(),
+      origins,
       definitionFaults: [],
       vault,
       ...UNCONDITIONAL,
     }
     await updateOnce(recording, toolResource, request, prefetched as ToolState | null)
   })
+}
+
+/** What the process learns of each definition as it answers: without it the first update of a tool reads it under the lock. */
+async function cacheStoredOrigins(database: ServiceDatabase): Promise<void> {
+  const { rows } = await sql<{ hash: string; definition: object }>`
+    select encode(hash, 'hex') as hash, content as definition from tool_definition`.execute(database.db)
+  for (const { hash, definition } of rows) cacheOrigins(hash, await inSlices(originsOf(definition)))
 }
 
 async function captureCaller(database: ServiceDatabase, world: World) {

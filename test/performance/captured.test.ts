@@ -1,0 +1,43 @@
+import pg from 'pg'
+import t from 'tap'
+import { BATCH_ROWS, captureStatements } from '../../bench/captured.js'
+import { enterWorld, fillWorld, type WorldSize } from '../../bench/world.js'
+import { readConfig } from '../../src/config.js'
+import { migrate } from '../../src/db/migrate.js'
+import { openUrl } from '../../src/db/open.js'
+import { testDatabase } from '../postgres.js'
+
+const SIZE: WorldSize = { agents: 50, tools: 20, users: 20, groups: 5 }
+
+t.test(
+  'what the benchmark sends beside the service is what the service sends for an update that nobody disturbs',
+  async t => {
+    const { url } = await testDatabase(t)
+    const database = openUrl(url, readConfig({}))
+    t.teardown(() => database.close())
+    await migrate(database.db)
+    const client = new pg.Client({ connectionString: url })
+    await client.connect()
+    t.teardown(() => client.end())
+    await fillWorld(client, SIZE, 'test', () => undefined)
+    const world = await enterWorld(client, SIZE)
+
+    const captured = await captureStatements(database, world)
+
+    const kinds = (statements: readonly { sql: string }[]) => {
+      return statements.map(({ sql }) => (sql.includes('insert into audit') ? 'write' : 'read'))
+    }
+    t.same(kinds(captured.agentUpdate), ['read', 'write'])
+    t.same(kinds(captured.agentUpdates), ['read', 'write'])
+    t.match(
+      JSON.stringify(captured.agentUpdates[1]?.values).split('captured 1').length - 1,
+      BATCH_ROWS,
+      'in one statement',
+    )
+    t.same(kinds(captured.agentUnchanged), ['read', 'read'])
+    t.same(captured.toolUpdate.map(kinds), [
+      ['read', 'write'],
+      ['read', 'write'],
+    ])
+  },
+)
