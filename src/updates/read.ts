@@ -5,13 +5,10 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
-import { ResourceNotFound, SnapshotTooLarge, Unavailable } from '../errors.js'
+import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
 import { BATCHED_BYTES_MAX, ESCAPED_BYTES_MAX, queueFor, runSized } from './answer-size.js'
 import type { ResourceTypes, VersionedResource } from './engine.js'
 import { type AsOf, readPastOf } from './past.js'
-
-/** Reads that find the resource changed again and again are given up after so many. */
-const READS_MAX = 5
 
 /** Who reads, and what the answer may take. */
 export interface ReadRequest {
@@ -52,8 +49,8 @@ export async function wholeState<T extends ResourceTypes>(
 
 /**
  * Answers the stored resource as an update would: its snapshot as JSON text, or what `textOf` makes of it, and its version.
- * `prefetched` is the state that came with the authentication; where somebody wrote since, it is read again.
- * It need not be whole.
+ * `prefetched` is the state that came with the authentication, which need not be whole; where somebody wrote since, state and
+ * answer are read again in one snapshot of the database, which nobody overtakes.
  *
  * Errors: `ResourceNotFound` where the caller does not see it, `SnapshotTooLarge`, what `reserveMemory` throws, `Unavailable`.
  */
@@ -68,9 +65,22 @@ export async function readResource<T extends ResourceTypes>(
   // No body lies between the statement that established the caller and this: it need not be done again.
   const viewer = { ...viewerParameters(caller), token: null }
   const callerKey = String(caller.token.id)
-  let state: T['State'] | undefined = prefetched
   let reservedBytes = 0
-  for (let reads = 0; reads < READS_MAX; reads++) {
+  try {
+    const answerBytes = admit(prefetched)
+    const row = await runSized(database, resource.reading(prefetched, viewer), {
+      callerKey,
+      answerBytes,
+      isBatchable: true,
+      executor: database.db,
+    })
+    return answered(row ?? (await database.largeAnswerQueue.run(callerKey, readAgain)))
+  } catch (error) {
+    throw unavailableFor(error) ?? error
+  }
+
+  /** How many bytes the answer takes, if the caller may have it and there is memory for it. */
+  function admit(state: T['State'] | undefined): number {
     if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
     const definitionBytes = resource.definitionBytes(state)
     if (definitionBytes > snapshotBytesMax) throw new SnapshotTooLarge(definitionBytes, snapshotBytesMax)
@@ -79,20 +89,22 @@ export async function readResource<T extends ResourceTypes>(
       request.reserveMemory(answerBytes - reservedBytes)
       reservedBytes = answerBytes
     }
-    try {
-      const row = await runSized(database, resource.reading(state, viewer), {
-        callerKey,
-        answerBytes,
-        isBatchable: true,
-        executor: database.db,
-      })
-      if (row !== undefined) return { snapshot: textOf(row), version: row.version }
-      state = await resource.read(database.db, state.id, viewer)
-    } catch (error) {
-      throw unavailableFor(error) ?? error
-    }
+    return answerBytes
   }
-  throw new Unavailable('overloaded', 'Others change this resource all the time. Try again.', 'not_applied')
+
+  async function readAgain(): Promise<T['Row']> {
+    return await inOneSnapshot(database, async trx => {
+      const state = await resource.read(trx, prefetched.id, viewer)
+      admit(state)
+      const row = state && (await resource.reading(state, viewer).single(trx))
+      if (row === undefined) throw new Error(`${resource.kind} ${prefetched.id} changed within one snapshot`)
+      return row
+    })
+  }
+
+  function answered(row: T['Row']): { snapshot: string; version: number } {
+    return { snapshot: textOf(row), version: row.version }
+  }
 }
 
 /**
