@@ -8,22 +8,65 @@ interface ListeningConnection {
 
 /**
  * Has what pg throws while it reads the server's bytes end this one connection. pg reads them in the stream's own event,
- * where nobody catches: a value too long for a JavaScript text, or bytes that are not a message, would end the process.
+ * where nobody catches: a value too long for a JavaScript text, or bytes that are not a message, would end the process. A
+ * message in whose fields pg would search for an end for ever is not handed to it at all.
  */
 export function guardParser(connection: pg.Connection): void {
   const listening = connection as unknown as ListeningConnection // missing in pg's declarations
   const attach = listening.attachListeners
   listening.attachListeners = stream => {
     attach.call(connection, stream)
+    const messages = new MessageEnds()
     for (const read of stream.listeners('data') as ((bytes: Buffer) => void)[]) {
       stream.off('data', read)
       stream.on('data', bytes => {
         try {
+          messages.check(bytes)
           read(bytes)
         } catch (error) {
           stream.destroy(error instanceof Error ? error : new Error(String(error)))
         }
       })
+    }
+  }
+}
+
+const HEADER_BYTES = 5
+const [ERROR, NOTICE] = ['E', 'N'].map(type => type.charCodeAt(0))
+
+/** Follows the messages of one connection, however they are cut into chunks. */
+class MessageEnds {
+  readonly #header = Buffer.alloc(HEADER_BYTES)
+  #headerBytes = 0
+  /** Of the message under way, how many bytes are still to come, and the last two that came. */
+  #bytesLeft = 0
+  #tail: readonly [number | undefined, number | undefined] = [0, 0]
+
+  /** Throws for a length that is none, and for an error or a notice that does not end as the protocol says. */
+  check(bytes: Buffer): void {
+    for (let at = 0; at < bytes.length; ) {
+      if (this.#headerBytes < HEADER_BYTES) {
+        this.#header[this.#headerBytes++] = bytes[at++] as number
+        if (this.#headerBytes < HEADER_BYTES) continue
+        this.#bytesLeft = this.#header.readUInt32BE(1) - (HEADER_BYTES - 1)
+        this.#tail = [0, undefined]
+        if (this.#bytesLeft < 0) throw new Error('the server sent a message with a length that is none')
+      } else {
+        const taken = Math.min(this.#bytesLeft, bytes.length - at)
+        at += taken
+        this.#bytesLeft -= taken
+        this.#tail = [taken > 1 ? bytes[at - 2] : (this.#tail[1] ?? 0), bytes[at - 1]]
+      }
+      if (this.#bytesLeft === 0) this.#end()
+    }
+  }
+
+  #end(): void {
+    this.#headerBytes = 0
+    const [type] = this.#header
+    // The fields are texts that end with a zero, behind the last stands one more.
+    if ((type === ERROR || type === NOTICE) && this.#tail.some(byte => byte !== 0)) {
+      throw new Error('the server sent an error or a notice without its end')
     }
   }
 }
