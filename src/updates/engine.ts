@@ -232,7 +232,7 @@ export async function update<T extends ResourceTypes>(
     }
     const decision = resource.decide(state, request, null)
     if (preconditionOf(state, decision, request) !== 'holds' || !resource.isStorable(decision)) return undefined
-    if (isStored(decision)) return updatedTo(state.version, null, state, decision)
+    if (isStored(state, decision)) return updatedTo(state.version, null, state, decision)
     const query = statementFor(state, decision, viewerParameters(request.caller))
     return updated(state, decision, await run(query, decision, answerBytesOf(state, decision)))
   }
@@ -278,7 +278,7 @@ export async function update<T extends ResourceTypes>(
     const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
     const decision = resource.decide(state, asked, references)
     await requirePrecondition(trx, state, decision, asOfNow, base)
-    const result = isStored(decision)
+    const result = isStored(state, decision)
       ? updatedTo(state.version, null, state, decision)
       : updated(state, decision, await statementFor(state, decision, viewer).single(trx))
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: mergeNotes(base) }
@@ -298,7 +298,7 @@ export async function update<T extends ResourceTypes>(
 
   function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
     if (row === undefined) return undefined
-    const snapshot = request.minimal ? null : resource.snapshot(row, decision)
+    const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row, decision)
     return updatedTo(request.dryRun ? state.version : row.version, snapshot, state, decision)
   }
 
@@ -307,12 +307,21 @@ export async function update<T extends ResourceTypes>(
   }
 
   /** Whether nothing is left to ask the database: nothing changes, and nobody wants to see it. */
-  function isStored({ changes }: T['Decision']): boolean {
-    return request.minimal && changes.length === 0
+  function isStored(state: T['State'], decision: T['Decision']): boolean {
+    return isMinimal(state, decision) && decision.changes.length === 0
+  }
+
+  /**
+   * Whether the caller is told the version alone. Not one whose old tag is let through because nothing is left to change:
+   * with the new tag they would overwrite what others made since, and never have seen it.
+   */
+  function isMinimal({ id, version }: T['State'], { changes }: T['Decision']): boolean {
+    if (!request.minimal || changes.length > 0) return request.minimal
+    return preconditionHolds(request.precondition, entityTag(resource.kind, id, version))
   }
 
   function answerBytesOf(state: T['State'], decision: T['Decision']): number {
-    return request.minimal ? 0 : resource.answerBytes(state, decision)
+    return isMinimal(state, decision) ? 0 : resource.answerBytes(state, decision)
   }
 
   function overwrittenBy({ recent }: T['State'], { changes }: T['Decision']): RecentChange[] {
@@ -385,19 +394,20 @@ export async function update<T extends ResourceTypes>(
   async function settled(doubt: CommitUnknown): Promise<Updated<T>> {
     const { entry, decision } = last
     const outcome = entry === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(entry))
-    if (outcome !== 'applied' || decision === undefined) throw lost(outcome, doubt, request)
+    if (outcome !== 'applied' || decision === undefined || entry === undefined) throw lost(outcome, doubt, request)
     if (key.idempotency_key !== null) throw new KeyTaken()
-    const result = await withRetries(() => asStoredNow(decision)).catch(() => undefined)
+    const result = await withRetries(() => asStoredNow(decision, entry)).catch(() => undefined)
     if (result === undefined) throw lost('applied', doubt, request)
     return result
   }
 
-  async function asStoredNow(decision: T['Decision']): Promise<Updated<T> | undefined> {
+  async function asStoredNow(decision: T['Decision'], entry: AuditEntry): Promise<Updated<T> | undefined> {
     const caller = await request.callerNow(database.db)
     const viewer = viewerParameters(caller)
     const state = await resource.read(database.db, request.id, viewer)
     if (state === undefined || !resource.isVisible(state, caller)) return undefined
-    if (request.minimal) return updatedTo(state.version, null, state, decision)
+    // The tag of their own version: by now others may have made later ones, which they have not seen.
+    if (request.minimal) return updatedTo(entry.version_after, null, state, decision)
     return updated(state, decision, await resource.reading(state, viewer).single(database.db))
   }
 }

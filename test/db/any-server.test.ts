@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
@@ -83,6 +84,43 @@ for (const [mode, env] of Object.entries(MODES)) {
       t.same(await level.execute(async trx => (await isolation.execute(trx)).rows), [{ level: 'repeatable read' }])
     },
   )
+}
+
+t.test('503 while the server lets the role not in, as after a rotated password, and 200 when it does', async t => {
+  const { url, token, database: before } = await worldDatabase(t)
+  const admin = await token('admin@example.com')
+  const role = `shut_out_${process.pid}`
+  const asSuperuser = (statement: string) => sql.raw(statement).execute(before.db)
+  await asSuperuser(`create role ${role} login superuser`)
+  const as = new URL(url)
+  as.username = role // nothing is set where the host is a folder of sockets
+  if (as.username === '') as.searchParams.set('user', role)
+  const database = openUrl(as.href, readConfig({}))
+  t.teardown(async () => {
+    await database.close()
+    await asSuperuser(`drop role ${role}`)
+  })
+  const { call } = await appOver(t, database)
+  const update = async () => {
+    const answer = await call('PATCH', '/persona/1?update_mask=name', {
+      token: admin,
+      body: { name: `${Math.random()}` },
+    })
+    const { reason, outcome } = answer.json<{ reason?: string; outcome?: string }>()
+    return [answer.statusCode, reason, outcome]
+  }
+  t.same(await update(), [200, undefined, undefined])
+  await asSuperuser(`alter role ${role} nologin`)
+  await asSuperuser(`select pg_terminate_backend(pid) from pg_stat_activity where usename = '${role}'`)
+  await eventually(async () => (await update())[0] !== 200)
+  t.same(await update(), [503, 'database_unreachable', 'not_applied'])
+  await asSuperuser(`alter role ${role} login`)
+  t.same(await update(), [200, undefined, undefined])
+})
+
+/** Waits until a state is reached; the test's own time limit ends it. */
+async function eventually(isReached: () => Promise<boolean>): Promise<void> {
+  while (!(await isReached())) await sleep(20)
 }
 
 t.test('a database that is not UTF8 is refused with a sentence, by the command and the service', async t => {

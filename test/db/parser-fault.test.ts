@@ -46,4 +46,16 @@ t.test('bytes that pg stumbles over cost one connection: the process and the oth
   await t.rejects(sql`insert into item values (${7}) returning id`.execute(db), CommitUnknown)
   t.same(await isWhole(), [{ one: 1 }])
   t.same((await sql`select id from item`.execute(db)).rows, [{ id: 7 }], 'what the server applied stays applied')
+  for (const [what, bytes] of Object.entries({
+    'an error without its end': Buffer.from('E\0\0\0\u000bSFATAL\0', 'latin1'),
+    'a notice of no bytes': Buffer.from('N\0\0\0\u0004', 'latin1'),
+    'a length that is none': Buffer.from('E\0\0\0\0', 'latin1'),
+  })) {
+    proxy.onBackward = answer => {
+      bytes.copy(answer)
+      return true
+    }
+    await t.rejects(sql`select ${1}::integer as one`.execute(db), ConnectionLost, what)
+    t.same(await isWhole(), [{ one: 1 }], what)
+  }
 })

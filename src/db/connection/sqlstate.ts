@@ -111,7 +111,7 @@ function kindOf(error: unknown): DatabaseErrorKind {
   return 'other'
 }
 
-function kindByCode({ code = '', routine }: pg.DatabaseError): DatabaseErrorKind {
+function kindByCode({ code = '', routine, severity }: pg.DatabaseError): DatabaseErrorKind {
   const kind = KIND_BY_CODE[code]
   if (kind) return kind
   // 0A000 stands for many things; only the plan cache's own routine says "cached plan must not change result type".
@@ -120,7 +120,8 @@ function kindByCode({ code = '', routine }: pg.DatabaseError): DatabaseErrorKind
   if (code.startsWith('08')) return 'connection_lost'
   // Out of memory, descriptors or locks; the operating system failed a read or write.
   if (code.startsWith('53') || code.startsWith('58')) return 'out_of_resources'
-  return 'other'
+  // Whatever it is about, as a login that is refused: it ends the connection.
+  return isFatal(severity) ? 'connection_lost' : 'other'
 }
 
 /**
@@ -129,7 +130,11 @@ function kindByCode({ code = '', routine }: pg.DatabaseError): DatabaseErrorKind
  * any code: a server ends the connection with it, and whoever goes on behind one is not the server.
  */
 export function maySpeakForServer({ code = '', severity }: pg.DatabaseError): boolean {
-  return severity === 'FATAL' || severity === 'PANIC' || /^(?:08|57P0|58000)/.test(code)
+  return isFatal(severity) || /^(?:08|57P0|58000)/.test(code)
+}
+
+function isFatal(severity: string | undefined): boolean {
+  return severity === 'FATAL' || severity === 'PANIC'
 }
 
 /**
