@@ -2,7 +2,7 @@ import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
-import { ResourceNotFound, VersionGone } from '../errors.js'
+import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
 import { type ResourceTypes, type Updated, update, type VersionedResource } from './engine.js'
 import { firstVersion, isKeyTaken } from './idempotency.js'
 import { readPast, readResource, wholeState } from './read.js'
@@ -33,11 +33,20 @@ export async function updateOnce<T extends ResourceTypes>(
   try {
     return await update(database, resource, request, state)
   } catch (error) {
+    if (!isKeyTaken(error)) throw error
     // Whoever took the key has stored its audit row.
-    const meanwhile = isKeyTaken(error) ? await answerBefore(database, resource, request) : undefined
+    const meanwhile = await answerBefore(database, resource, request).catch(asApplied)
     if (meanwhile === undefined) throw error
     return meanwhile
   }
+}
+
+/** What failed behind an update that is stored: it must not say that it is not. */
+function asApplied(error: unknown): never {
+  const failure = error instanceof Unavailable ? error : unavailableFor(error)
+  if (failure === undefined || failure.outcome === 'applied') throw failure ?? error
+  const message = 'The update was applied, and its answer could not be read. Repeat it with the same Idempotency-Key.'
+  throw new Unavailable(failure.reason, message, 'applied', { cause: error })
 }
 
 /** The answer that the request with this key had, made anew from the version that it stored; undefined where there is none. */
@@ -46,9 +55,11 @@ async function answerBefore<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   request: T['Request'],
 ): Promise<Answered<T> | undefined> {
+  const version = await withRetries(() => firstVersion(database.db, request.key)).catch(error => {
+    throw unavailableFor(error) ?? error
+  })
+  if (version === undefined) return undefined
   try {
-    const version = await withRetries(() => firstVersion(database.db, request.key))
-    if (version === undefined) return undefined
     const caller = await request.callerNow(database.db)
     const stored = await resource.read(database.db, request.id, viewerParameters(caller))
     if (stored === undefined) throw new ResourceNotFound(resource.kind)
@@ -56,7 +67,7 @@ async function answerBefore<T extends ResourceTypes>(
     const shown = await contentOf(database, resource, { ...request, caller }, version, stored)
     return { ...shown, version, decision: null, overwritten: [], merged: false }
   } catch (error) {
-    throw unavailableFor(error) ?? error
+    return asApplied(error)
   }
 }
 

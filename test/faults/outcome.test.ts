@@ -70,6 +70,27 @@ for (const target of [AGENT, TOOL]) {
   )
 }
 
+t.test(
+  '503 applied when the update of a key is stored and its answer cannot be read; again it is answered',
+  async t => {
+    for (const target of [AGENT, TOOL]) {
+      const description = `kept for its key ${target.kind}`
+      const headers = { 'idempotency-key': `"${target.kind}"` }
+      loseAnswerTo(description, () => {
+        proxy.onForward = data => !data.includes('repeatable read') // the transaction that reads the answer of a key
+      })
+      const answer = await send(service, target, { description }, undefined, headers)
+      t.match(answer, { status: 503, body: { reason: 'database_unreachable', outcome: 'applied' } })
+      const again = await send(service, target, { description }, undefined, headers)
+      t.match(again, { status: 503, body: { outcome: 'applied' } }, 'a repetition says no less')
+      passAll()
+      const answered = await send(service, target, { description }, undefined, headers)
+      t.match(answered, { status: 200, body: { description } })
+      t.equal(await auditRows(description), 1)
+    }
+  },
+)
+
 t.test('503 unknown in bounded time when the server process hangs; the same If-Match is safe afterwards', async t => {
   const tag = await currentTag(AGENT)
   const pids = await servicePids()
@@ -117,13 +138,20 @@ function update(by: ServiceProcess, target: Target, description: string, tag: st
   return send(by, target, { description }, tag)
 }
 
-async function send(by: ServiceProcess, { method, path }: Target, body: unknown, tag: string | undefined) {
+async function send(
+  by: ServiceProcess,
+  { method, path }: Target,
+  body: unknown,
+  tag: string | undefined,
+  headers: Record<string, string> = {},
+) {
   const response = await fetch(`http://127.0.0.1:${by.port}${path}`, {
     method,
     headers: {
       authorization: `Bearer ${token}`,
       'content-type': 'application/json',
       ...(tag !== undefined && { 'if-match': tag }),
+      ...headers,
     },
     body: JSON.stringify(body),
   })

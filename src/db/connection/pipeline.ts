@@ -120,8 +120,10 @@ export class Pipeline implements pg.Submittable {
     const [, command = '', count] = COMMAND_TAG.exec(text) ?? []
     const rowCount = count === undefined ? null : Number(count)
     const rows = this.#rows
-    if (rows.length > 0 && rows.length !== rowCount)
+    const answersRows = rows.length > 0 || (this.#columns?.length ?? 0) > 0
+    if (answersRows && rowCount !== null && rows.length !== rowCount) {
       this.#rowError ??= new ProtocolViolation('rows were lost or repeated')
+    }
     this.#complete({ command, rowCount, rows })
   }
 
