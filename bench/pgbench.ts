@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { prepareValue } from '../src/db/connection/prepare-value.js'
+import { PLANNING_OPTIONS } from '../src/db/connection/session-settings.js'
 import { TextArray } from '../src/db/statements/text-array.js'
 
 /** One statement with the values that a real request bound to it. */
@@ -22,9 +23,6 @@ export function hasPgbench(): boolean {
 }
 
 const run = promisify(execFile)
-
-/** The planner's settings of the service's own sessions. */
-const SESSION_OPTIONS = '-c plan_cache_mode=force_generic_plan -c jit=off'
 
 /**
  * Runs a script of captured statements with pgbench, prepared, and answers how many transactions it got done.
@@ -46,7 +44,7 @@ export async function pgbench(
   const { connections, seconds } = options
   const clients = ['-c', String(connections), '-j', '2', '-T', String(Math.max(1, Math.round(seconds)))]
   const given = ['-n', '-M', 'prepared', ...clients, ...variables, '-f', file, url]
-  const { stdout } = await run('pgbench', given, { env: { ...process.env, PGOPTIONS: SESSION_OPTIONS } })
+  const { stdout } = await run('pgbench', given, { env: { ...process.env, PGOPTIONS: PLANNING_OPTIONS } })
   const failed = /number of failed transactions: (\d+)/.exec(stdout)?.[1] ?? '0'
   const tps = /^tps = ([\d.]+)/m.exec(stdout)?.[1]
   const done = /transactions actually processed: (\d+)/.exec(stdout)?.[1]

@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { PLANNING_OPTIONS } from '../src/db/connection/session-settings.js'
 import { TextArray } from '../src/db/statements/text-array.js'
 import type { CapturedStatement, Rate, ScriptPart } from './pgbench.js'
 
@@ -22,7 +23,7 @@ export async function rawLoop(
 }
 
 async function connected(url: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: url, options: '-c plan_cache_mode=force_generic_plan -c jit=off' })
+  const client = new pg.Client({ connectionString: url, options: PLANNING_OPTIONS })
   await client.connect()
   return client
 }

@@ -68,7 +68,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     ...serverLimits(config),
     trustProxy: server.trustedProxies.length > 0 ? [...server.trustedProxies] : false,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
-    childLoggerFactory: (log, bindings, loggerOptions, request) => requestLogger(log, bindings, loggerOptions, request),
+    childLoggerFactory: (log, bindings, _options, request) => requestLogger(log, bindings, request),
     genReqId: requestIdOf,
     requestIdHeader: false,
     exposeHeadRoutes: false,

@@ -112,21 +112,26 @@ function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & 
   return { ...mergeContent(before, mine, contentOf(state)), kept }
 }
 
-/** `state` with the fields of the update. What has its value in the `present` state already needs no right to change it. */
+/**
+ * `state` with the fields of the update; what equals the stored value is that very value. What has its value in the `present`
+ * state already needs no right to change it.
+ */
 function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate, present = state) {
   const content = contentOf(state)
+  const values: Record<string, unknown> = content
   const kept: RequestField[] = []
   if (fields.remove_image === true) content.uploaded_image_id = null
   for (const [name, { changedBy, keptIfEmpty, nullWithoutMask }] of REQUEST_FIELDS) {
     const value = fields[name]
     if (name === 'remove_image' || value === undefined) continue
     if (value === null && nullWithoutMask === 'kept' && !masked) continue
-    const stored = storedValue(name, value, state)
+    const asked = storedValue(name, value, state)
+    const isStored = sameValue(asked, state[name])
     const isAdmins = changedBy === 'admin' || (changedBy === 'admin once it is set' && state[name] !== null)
     const isOwners = keptIfEmpty === true && !strict && sameValue(value, []) && state.access !== 'owner'
-    const isStored = sameValue(stored, state[name]) || sameValue(stored, present[name])
-    if ((isAdmins || isOwners) && !isAdmin(caller) && !isStored) kept.push(name)
-    else Object.assign(content, { [name]: stored })
+    const isKept = !isStored && (isAdmins || isOwners) && !isAdmin(caller) && !sameValue(asked, present[name])
+    if (isKept) kept.push(name)
+    else values[name] = isStored ? state[name] : asked
   }
   return { content, kept }
 }
@@ -180,6 +185,7 @@ export function defaultMustBePublic(loc: Fault['loc']): Fault {
 export function attachedIds(before: PersonaContent, after: PersonaContent): Attached {
   const attached: Attached = {}
   for (const [relation] of RELATIONS) {
+    if (before[relation] === after[relation]) continue
     const had = new Set(idsOf(before, relation))
     const added = idsOf(after, relation).filter(id => !had.has(id))
     if (added.length > 0) attached[relation] = added
@@ -273,7 +279,9 @@ export function changedFields(before: PersonaContent, after: PersonaContent): Ch
 
 /** The changeable content alone, in the order of the table. */
 export function contentOf(state: PersonaContent): PersonaContent {
-  return Object.fromEntries(CONTENT_FIELDS.map(field => [field, state[field]])) as unknown as PersonaContent
+  const content: Record<string, unknown> = {}
+  for (const field of CONTENT_FIELDS) content[field] = state[field]
+  return content as PersonaContent
 }
 
 function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {

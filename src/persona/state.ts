@@ -31,22 +31,18 @@ export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuil
   const columns = COLUMNS.map(([name, { column }]) => {
     const value = columnValue('p', name, column)
     const bytes = isWhole ? undefined : LARGE_COLUMNS[name]
-    const kept = bytes && sql`case when ${bytes} <= ${PREFETCHED_TEXT_BYTES_MAX} then ${value} end`
-    return sql`${sql.lit(name)}, ${kept ?? value}`
+    return [name, bytes ? sql`case when ${bytes} <= ${PREFETCHED_TEXT_BYTES_MAX} then ${value} end` : value]
   })
+  const relations = RELATIONS.map(([name, { link }]) => [name, link.isShare ? storedShares(name) : storedIds(name)])
   const leftOut = Object.values(LARGE_COLUMNS).map(bytes => {
     return sql`case when ${bytes} > ${PREFETCHED_TEXT_BYTES_MAX} then ${bytes} else 0 end`
   })
-  const relations = RELATIONS.map(([name, { link }]) => {
-    return sql`${sql.lit(name)}, ${link.isShare ? storedShares(name) : storedIds(name)}`
+  return versionedState('persona', 'p', user, {
+    ...Object.fromEntries([...columns, ...relations]),
+    ...(isWhole ? {} : { left_out_bytes: sql.join(leftOut, sql` + `) }),
+    access: personaAccess(user),
+    tool_sizes: storedToolSizes,
   })
-  return versionedState('persona', 'p', user, [
-    ...columns,
-    ...relations,
-    ...(isWhole ? [] : [sql`'left_out_bytes', ${sql.join(leftOut, sql` + `)}`]),
-    sql`'access', ${personaAccess(user)}`,
-    sql`'tool_sizes', ${storedToolSizes}`,
-  ])
 }
 
 /** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */

@@ -107,19 +107,18 @@ export function writeStatement(changed: readonly Relation[], attached: readonly 
 }
 
 /** The rows that were written, with the values of each. */
-const WRITTEN = sql`changed p join locked using (id) join input using (position)`
+const WRITTEN = sql`changed join locked input using (position)`
 
 function compileWrite(changed: readonly Relation[], attached: readonly Relation[], key: string, minimal: boolean) {
   const build = (param: Param<WriteParameters>) => {
     const viewer = viewerOfRow(param)
-    const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as RelationIds
     const checks = attached.map(relation => {
       const ids = param(`${relation}_attached`)
       const usable = sql`and (select count(*) from (${ATTACHABLE[relation](ids, viewer)}) usable) = cardinality(${ids})`
       return relation === 'tool_ids' ? sql`${usable} and ${takeAtMost(ids, param('tool_bytes_left'))}` : usable
     })
     const locked = sql`locked as materialized (
-        select p.id, input.position
+        select input.*
         from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
         where ${personaAccess(viewer.user)} = ${param('access')} and ${viewerStands(param)}
           and ${keyIsFree(param('idempotency_key'))}
@@ -130,24 +129,26 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
         update persona p set
           ${changedColumns('p', COLUMNS, param('changed_columns'))},
           ${nextVersion('p', param)}
-        from locked join input using (position) where p.id = locked.id
-        returning p.*
+        from locked input where p.id = ${param('id')}
+        returning input.position, p.version${minimal ? sql`` : sql`, ${newSnapshot(param, viewer)} as snapshot`}
       )`
     return {
       parts: [
         locked,
         written,
         ...changed.flatMap(relation => relationWrites(relation, param)),
-        insertAudit(WRITTEN, param),
+        insertAudit('persona', WRITTEN, param),
       ],
-      query: minimal
-        ? sql`select input.position, p.version from ${WRITTEN}`
-        : sql`
-      select input.position, p.version, ${personaSnapshot(relations, viewer, param('cached_definitions'))} as snapshot
-      from ${WRITTEN}`,
+      query: sql`select * from changed`,
     }
   }
   return rowStatement<WriteParameters, PersonaRow>(`persona_write(${key})`, WRITE_TYPES, build, 'id')
+}
+
+/** SQL: the snapshot of a row that is being written, with the relations as they become. */
+function newSnapshot(param: Param<WriteParameters>, viewer: Viewer): RawBuilder<unknown> {
+  const relations = Object.fromEntries(RELATIONS.map(([relation]) => [relation, param(relation)])) as RelationIds
+  return personaSnapshot(relations, viewer, param('cached_definitions'))
 }
 
 /** The CTEs that take away and put the links of one relation; a share's level is put again when it changes. */
@@ -155,17 +156,17 @@ function relationWrites(relation: Relation, param: Param<WriteParameters>): RawB
   const { table, column, idType, isShare, attacher } = linkOf(relation)
   const removed = sql`${sql.ref(`${relation}_removed`)} as (
         delete from ${sql.table(table)} link using ${WRITTEN}
-        where link.persona_id = p.id and link.${sql.ref(column)} = any(${param(`${relation}_removed`)}))`
+        where link.persona_id = ${param('id')} and link.${sql.ref(column)} = any(${param(`${relation}_removed`)}))`
   const put = isShare
     ? sql`${sql.ref(`${relation}_put`)} as (
         insert into ${sql.table(table)} (persona_id, ${sql.ref(column)}, level)
-        select p.id, share.id, share.level
+        select ${param('id')}, share.id, share.level
         from ${WRITTEN}
         cross join jsonb_to_recordset(${param(`${relation}_put`)}) share (id ${sql.raw(idType)}, level text)
         on conflict (persona_id, ${sql.ref(column)}) do update set level = excluded.level)`
     : sql`${sql.ref(`${relation}_put`)} as (
         insert into ${sql.table(table)} (persona_id, ${sql.ref(column)}${sql.raw(attacher === undefined ? '' : `, ${attacher}`)})
-        select p.id, unnest(${param(`${relation}_put`)})${attacher === undefined ? sql`` : sql`, ${param('user')}`} from ${WRITTEN})`
+        select ${param('id')}, unnest(${param(`${relation}_put`)})${attacher === undefined ? sql`` : sql`, ${param('user')}`} from ${WRITTEN})`
   return [removed, put]
 }
 

@@ -87,12 +87,17 @@ function markedSnapshot(customHeaders: RawBuilder<unknown>, cached: RawBuilder<u
   return jsonWithText(fields, 'definition')
 }
 
-/** SQL: the text of a JSON object with these fields, one of which is given as JSON text. */
+/**
+ * SQL: the text of a JSON object with these fields as `json_build_object` writes it; one of them is given as JSON text. In
+ * pieces, because to put a text into a finished object takes `left` and `substr`, which count characters.
+ */
 export function jsonWithText(fields: readonly [string, RawBuilder<unknown>][], textField: string): RawBuilder<unknown> {
-  const at = fields.findIndex(([name]) => name === textField)
-  const [before, after] = [jsonObject(fields.slice(0, at)), jsonObject(fields.slice(at + 1))]
-  return sql`left(${before}::text, -1) || ${sql.lit(`, "${textField}" : `)} || ${fields[at]?.[1]}
-    || ', ' || substr(${after}::text, 2)`
+  const pieces = fields.map(([name, expression], i) => {
+    const key = sql.lit(`${i === 0 ? '{' : ', '}"${name}" : `)
+    return sql`${key}, ${name === textField ? expression : sql`coalesce(to_json(${expression}), 'null')`}`
+  })
+  return sql`concat(
+    ${sql.join(pieces, sql`,\n    `)}, '}')`
 }
 
 function jsonObject(fields: readonly [string, RawBuilder<unknown>][]): RawBuilder<unknown> {

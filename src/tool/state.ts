@@ -24,19 +24,19 @@ export interface ToolState extends ToolContent, VersionedState {
 
 /** SQL: the tool `t` as JSON of the shape `ToolState`, as the viewer sees it. */
 export function toolState(viewer: Viewer): RawBuilder<ToolState> {
-  const columns = COLUMNS.map(([name, { column }]) => sql`${sql.lit(name)}, ${columnValue('t', name, column)}`)
-  return versionedState('tool', 't', viewer.user, [
-    ...columns,
-    sql`'definition_hash', encode(t.definition_hash, 'hex'),
-    'secrets_generation', t.secrets_generation,
-    'headers', coalesce((
+  const columns = COLUMNS.map(([name, { column }]) => [name, columnValue('t', name, column)])
+  return versionedState('tool', 't', viewer.user, {
+    ...Object.fromEntries(columns),
+    definition_hash: sql`encode(t.definition_hash, 'hex')`,
+    secrets_generation: sql`t.secrets_generation`,
+    headers: sql`coalesce((
       select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
                       order by h.position)
-      from tool_header h where h.tool_id = t.id), '[]'),
-    'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
-    'managed_as', case when ${managesTool(viewer)} then
+      from tool_header h where h.tool_id = t.id), '[]')`,
+    definition_bytes: sql`coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0)`,
+    managed_as: sql`case when ${managesTool(viewer)} then
       case when ${viewer.managesAll} then 'all' when t.user_id = ${viewer.user} then 'owner' else 'group' end end`,
-  ])
+  })
 }
 
 /** Authenticates callers and reads the tool that each request names, in one statement. */

@@ -118,13 +118,13 @@ export function writeStatement(shape: WriteShape) {
 }
 
 /** The rows that were written, with the values of each. */
-const WRITTEN = sql`changed t join locked using (id) join input using (position)`
+const WRITTEN = sql`changed join locked input using (position)`
 
 function compileWrite(shape: WriteShape, key: string) {
   const build = (param: Param<WriteParameters>) => {
     const viewer = viewerOfRow(param)
     const locked = sql`locked as materialized (
-        select t.id, input.position
+        select input.*
         from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
         where t.secrets_generation = ${param('secrets_generation')} and ${keyIsFree(param('idempotency_key'))}
           and ${viewerStands(param)} and (${viewer.user} is null or ${managesTool(viewer)})
@@ -133,21 +133,18 @@ function compileWrite(shape: WriteShape, key: string) {
               and (o.id = t.oauth_config_id or ${isLinkable(viewer)})))
         for no key update of t skip locked
       )`
+    // One that is sent is put into the answer here.
+    const definition = shape.definition
+      ? sql`null::text`
+      : sql`(select content::text from tool_definition where hash = t.definition_hash)`
     const parts = [
       locked,
       ...(shape.definition ? [storeDefinitions(param)] : []),
-      changeRows(param),
+      changeRows(param, shape.minimal ? sql`t.version` : answerColumns(definition, param('shown_headers'))),
       ...(shape.headers ? replaceHeaders(param) : []),
-      insertAudit(WRITTEN, param),
+      insertAudit('tool', WRITTEN, param),
     ]
-    const definition = shape.definition ? sql`null::text` : sql`d.content::text`
-    const stored = shape.definition ? sql`` : sql`left join tool_definition d on d.hash = t.definition_hash`
-    const query = shape.minimal
-      ? sql`select input.position, t.version from ${WRITTEN}`
-      : sql`
-      select input.position, ${answerColumns(definition, param('shown_headers'))}
-      from ${WRITTEN} ${stored}`
-    return { parts, query }
+    return { parts, query: sql`select * from changed` }
   }
   // One that may be large travels by itself, without the copies that a list costs.
   const types = shape.definition === 'single' ? { ...WRITE_TYPES, definition_text: { single: 'text' } } : WRITE_TYPES
@@ -162,33 +159,33 @@ function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
         select decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}::json, ${param('definition_bytes')}
-        from locked join input using (position)
+        from locked input
         where not exists (select from tool_definition where hash = decode(${param('definition_hash')}, 'hex'))
         order by 1
         on conflict (hash) do nothing)`
 }
 
-function changeRows(param: Param<WriteParameters>): RawBuilder<unknown> {
+function changeRows(param: Param<WriteParameters>, answer: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`changed as (
         update tool t set
           ${changedColumns('t', COLUMNS, param('changed_columns'))},
           definition_hash = decode(${param('definition_hash')}, 'hex'),
           ${nextVersion('t', param)}
-        from locked join input using (position) where t.id = locked.id
-        returning t.*)`
+        from locked input where t.id = ${param('id')}
+        returning input.position, ${answer})`
 }
 
 /** Positions are put in place rather than deleted and inserted: one statement must not do both to one key. */
 function replaceHeaders(param: Param<WriteParameters>): RawBuilder<unknown>[] {
   return [
     sql`new_headers as (
-        select t.id as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
+        select ${param('id')} as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
           g.value ->> 'fingerprint' as fingerprint, (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id,
           g.value ->> 'nonce' as nonce, g.value ->> 'ciphertext' as ciphertext
         from ${WRITTEN} cross join json_array_elements(${param('headers')}) with ordinality g (value, position))`,
     sql`removed_headers as (
         delete from tool_header h using ${WRITTEN}
-        where h.tool_id = t.id and h.position >= json_array_length(${param('headers')}))`,
+        where h.tool_id = ${param('id')} and h.position >= json_array_length(${param('headers')}))`,
     sql`put_headers as (
         insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
         select g.tool_id, g.position, g.name, coalesce(g.key_id, kept.key_id),

@@ -1,7 +1,7 @@
 import { type Insertable, type Kysely, type RawBuilder, type Selectable, sql } from 'kysely'
 import type { RowTypes } from '../db/statements/row-statement.js'
 import type { Param } from '../db/statements/statement.js'
-import type { AuditTable, Database } from '../db/tables.js'
+import type { AuditTable, Database, ResourceKind } from '../db/tables.js'
 import { type AuditEntry, NO_KEY, type RequestKey, type StoredRow } from './audit.js'
 
 /** How the columns of an audit row travel: as their SQL type, bytes as hex. What is read and written follows from here. */
@@ -41,15 +41,30 @@ export const AUDIT_TYPES = Object.fromEntries(
   NAMES.map(name => [name, COLUMNS[name] === 'hex' ? 'text' : COLUMNS[name]]),
 ) as RowTypes<AuditEntry & RequestKey>
 
+/** What a writing statement knows of its change beside the audit row. */
+type Written = { id: number; version: number; user: string | null; token: number | null }
+
 /**
  * SQL: the CTE that adds the audit row of each change. `source` is what it selects from: the rows that were changed, with
- * their values as `input`, which carry the fields of an `AuditEntry`.
+ * their values as `input`, which carry the fields of an `AuditEntry`. What the statement knows anyway is not taken from there.
  */
-export function insertAudit(source: RawBuilder<unknown>, param: Param<AuditEntry & RequestKey>): RawBuilder<unknown> {
-  const values = NAMES.map(name => (COLUMNS[name] === 'hex' ? sql`decode(${param(name)}, 'hex')` : param(name)))
+export function insertAudit(
+  kind: ResourceKind,
+  source: RawBuilder<unknown>,
+  param: Param<AuditEntry & RequestKey & Written>,
+): RawBuilder<unknown> {
+  const known: Partial<Record<ColumnName, RawBuilder<unknown>>> = {
+    resource_kind: sql.lit(kind),
+    resource_id: param('id'),
+    version_before: param('version'),
+    version_after: sql`${param('version')} + 1`,
+    actor_id: param('user'),
+    token_id: param('token'),
+  }
+  const sent = (name: ColumnName) => (COLUMNS[name] === 'hex' ? sql`decode(${param(name)}, 'hex')` : param(name))
   return sql`audited as (
         insert into audit (${sql.join(NAMES.map(name => sql.raw(name)))})
-        select ${sql.join(values)}
+        select ${sql.join(NAMES.map(name => known[name] ?? sent(name)))}
         from ${source})`
 }
 

@@ -69,5 +69,8 @@ export function auditedFields<Content extends object>(
 
 /** Equality of stored values: scalars by identity, lists and records by their JSON, whose key order is fixed. */
 export function sameValue(a: unknown, b: unknown): boolean {
-  return a === b || (typeof a === 'object' && typeof b === 'object' && JSON.stringify(a) === JSON.stringify(b))
+  if (a === b || typeof a !== 'object' || typeof b !== 'object') return a === b
+  const areLists = Array.isArray(a) && Array.isArray(b)
+  if (areLists && (a.length === 0 || a.length !== b.length)) return a.length === b.length
+  return JSON.stringify(a) === JSON.stringify(b)
 }

@@ -8,23 +8,26 @@ import { recentChanges } from './recent.js'
 
 /**
  * SQL: the row `alias` of a versioned table as JSON of the shape `VersionedState`, as the user sees it, with the members that
- * its kind adds; each is a name and an expression.
+ * its kind adds. As a row, of which the server looks up no type of a name.
  */
 export function versionedState<State extends VersionedState>(
   kind: ResourceKind,
   alias: string,
   user: RawBuilder<unknown>,
-  members: readonly RawBuilder<unknown>[],
+  members: Record<string, RawBuilder<unknown>>,
 ): RawBuilder<State> {
   const row = sql.raw(alias)
-  return sql`json_build_object(
-    'id', ${row}.id,
-    'version', ${row}.version,
-    'audit_head', encode(${row}.audit_head, 'hex'),
-    'field_versions', ${row}.field_versions,
-    ${sql.join(members)},
-    'recent', ${recentChanges(kind, sql.ref(alias), user)},
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000)`
+  const own = {
+    id: sql`${row}.id`,
+    version: sql`${row}.version`,
+    audit_head: sql`encode(${row}.audit_head, 'hex')`,
+    field_versions: sql`${row}.field_versions`,
+    recent: recentChanges(kind, sql.ref(alias), user),
+    read_at_ms: sql`extract(epoch from clock_timestamp()) * 1000`,
+  }
+  const columns = Object.entries({ ...own, ...members }).map(([name, value]) => sql`${value} as ${sql.id(name)}`)
+  return sql`(select row_to_json(state) from (select
+    ${sql.join(columns, sql`,\n    `)}) state)`
 }
 
 /** SQL: a column of the row `alias` as state and audit rows show it: timestamps as UTC text with microseconds. */

@@ -31,6 +31,8 @@ const SETTINGS: Readonly<Record<string, readonly [set: string, pinned: string]>>
   default_transaction_isolation: ["'repeatable read'", 'read committed'],
   standard_conforming_strings: ['off', 'on'],
   plan_cache_mode: ['force_custom_plan', 'force_generic_plan'],
+  enable_seqscan: ['on', 'off'],
+  enable_bitmapscan: ['on', 'off'],
   jit: ['on', 'off'],
 }
 

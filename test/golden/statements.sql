@@ -1,7 +1,7 @@
 -- caller
 with input as materialized (
-        select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality listed ("resource", "hash", position)
+        select position::integer, ($1::text[])[position]::integer as "resource", ($2::text[])[position]::bytea as "hash"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
     select input.position, caller.*, null::json as state,
       (select count(*)::integer from schema_requirement) as schema_steps
@@ -33,17 +33,58 @@ with input as materialized (
 
 -- caller_and_persona
 with input as materialized (
-        select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality listed ("resource", "hash", position)
+        select position::integer, ($1::text[])[position]::integer as "resource", ($2::text[])[position]::bytea as "hash"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-    select input.position, caller.*, (select json_build_object(
-    'id', p.id,
-    'version', p.version,
-    'audit_head', encode(p.audit_head, 'hex'),
-    'field_versions', p.field_versions,
-    'name', p."name", 'description', p."description", 'num_chunks', p."num_chunks", 'is_public', p."is_public", 'recency_bias', p."recency_bias", 'llm_filter_extraction', p."llm_filter_extraction", 'llm_relevance_filter', p."llm_relevance_filter", 'system_prompt', case when octet_length(p.system_prompt) <= 16384 then p."system_prompt" end, 'task_prompt', case when octet_length(p.task_prompt) <= 16384 then p."task_prompt" end, 'datetime_aware', p."datetime_aware", 'llm_model_provider_override', p."llm_model_provider_override", 'llm_model_version_override', p."llm_model_version_override", 'starter_messages', case when octet_length(p.starter_messages::text) <= 16384 then p."starter_messages" end, 'uploaded_image_id', p."uploaded_image_id", 'icon_name', p."icon_name", 'search_start_date', to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'is_default_persona', p."is_default_persona", 'display_priority', p."display_priority", 'replace_base_system_prompt', p."replace_base_system_prompt", 'is_visible', p."is_visible", 'builtin_persona', p."builtin_persona", 'deleted', p."deleted", 'owner_id', p."owner_id", 'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id), 'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by tool_id), 'users', coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
-                       from persona_user where persona_id = p.id), '[]'), 'groups', coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
-                       from persona_group where persona_id = p.id), '[]'), 'label_ids', array(select label_id from persona_label where persona_id = p.id order by label_id), 'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C"), 'left_out_bytes', case when octet_length(p.system_prompt) > 16384 then octet_length(p.system_prompt) else 0 end + case when octet_length(p.task_prompt) > 16384 then octet_length(p.task_prompt) else 0 end + case when octet_length(p.starter_messages::text) > 16384 then octet_length(p.starter_messages::text) else 0 end, 'access', (case
+    select input.position, caller.*, (select (select row_to_json(state) from (select
+    p.id as "id",
+    p.version as "version",
+    encode(p.audit_head, 'hex') as "audit_head",
+    p.field_versions as "field_versions",
+    coalesce((
+    select json_agg(json_build_object(
+      'field', last_change.key, 'by', a.actor,
+      'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
+    from jsonb_each_text("p".field_versions) last_change
+    cross join lateral (
+      select actor, actor_id, at from audit
+      where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
+      offset 0) a
+    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]') as "recent",
+    extract(epoch from clock_timestamp()) * 1000 as "read_at_ms",
+    p."name" as "name",
+    p."description" as "description",
+    p."num_chunks" as "num_chunks",
+    p."is_public" as "is_public",
+    p."recency_bias" as "recency_bias",
+    p."llm_filter_extraction" as "llm_filter_extraction",
+    p."llm_relevance_filter" as "llm_relevance_filter",
+    case when octet_length(p.system_prompt) <= 16384 then p."system_prompt" end as "system_prompt",
+    case when octet_length(p.task_prompt) <= 16384 then p."task_prompt" end as "task_prompt",
+    p."datetime_aware" as "datetime_aware",
+    p."llm_model_provider_override" as "llm_model_provider_override",
+    p."llm_model_version_override" as "llm_model_version_override",
+    case when octet_length(p.starter_messages::text) <= 16384 then p."starter_messages" end as "starter_messages",
+    p."uploaded_image_id" as "uploaded_image_id",
+    p."icon_name" as "icon_name",
+    to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "search_start_date",
+    p."is_default_persona" as "is_default_persona",
+    p."display_priority" as "display_priority",
+    p."replace_base_system_prompt" as "replace_base_system_prompt",
+    p."is_visible" as "is_visible",
+    p."builtin_persona" as "builtin_persona",
+    p."deleted" as "deleted",
+    p."owner_id" as "owner_id",
+    array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id) as "document_set_ids",
+    array(select tool_id from persona_tool where persona_id = p.id order by tool_id) as "tool_ids",
+    coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
+                       from persona_user where persona_id = p.id), '[]') as "users",
+    coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
+                       from persona_group where persona_id = p.id), '[]') as "groups",
+    array(select label_id from persona_label where persona_id = p.id order by label_id) as "label_ids",
+    array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C") as "user_file_ids",
+    case when octet_length(p.system_prompt) > 16384 then octet_length(p.system_prompt) else 0 end + case when octet_length(p.task_prompt) > 16384 then octet_length(p.task_prompt) else 0 end + case when octet_length(p.starter_messages::text) > 16384 then octet_length(p.starter_messages::text) else 0 end as "left_out_bytes",
+    (case
     when p.owner_id = caller.user_id then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
@@ -54,21 +95,11 @@ with input as materialized (
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end), 'tool_sizes', coalesce((
+    end) as "access",
+    coalesce((
       select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
       from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
-      where l.persona_id = p.id), '[]'),
-    'recent', coalesce((
-    select json_agg(json_build_object(
-      'field', last_change.key, 'by', a.actor,
-      'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
-    from jsonb_each_text("p".field_versions) last_change
-    cross join lateral (
-      select actor, actor_id, at from audit
-      where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
-      offset 0) a
-    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from persona p where p.id = "input"."resource") as state,
+      where l.persona_id = p.id), '[]') as "tool_sizes") state) from persona p where p.id = "input"."resource") as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
@@ -98,31 +129,15 @@ with input as materialized (
 
 -- caller_and_tool
 with input as materialized (
-        select position::integer, "resource"::integer, "hash"::bytea
-        from unnest($1::text[], $2::text[]) with ordinality listed ("resource", "hash", position)
+        select position::integer, ($1::text[])[position]::integer as "resource", ($2::text[])[position]::bytea as "hash"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-    select input.position, caller.*, (select json_build_object(
-    'id', t.id,
-    'version', t.version,
-    'audit_head', encode(t.audit_head, 'hex'),
-    'field_versions', t.field_versions,
-    'name', t."name", 'display_name', t."display_name", 'description', t."description", 'in_code_tool_id', t."in_code_tool_id", 'passthrough_auth', t."passthrough_auth", 'mcp_server_id', t."mcp_server_id", 'user_id', t."user_id", 'oauth_config_id', t."oauth_config_id", 'enabled', t."enabled", 'chat_selectable', t."chat_selectable", 'agent_creation_selectable', t."agent_creation_selectable", 'default_enabled', t."default_enabled", 'definition_hash', encode(t.definition_hash, 'hex'),
-    'secrets_generation', t.secrets_generation,
-    'headers', coalesce((
-      select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
-                      order by h.position)
-      from tool_header h where h.tool_id = t.id), '[]'),
-    'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
-    'managed_as', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ((caller.permission >= 2) or (
-    cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(caller.managed_groups)))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from caller.user_id))))))) then
-      case when (caller.permission >= 2) then 'all' when t.user_id = caller.user_id then 'owner' else 'group' end end,
-    'recent', coalesce((
+    select input.position, caller.*, (select (select row_to_json(state) from (select
+    t.id as "id",
+    t.version as "version",
+    encode(t.audit_head, 'hex') as "audit_head",
+    t.field_versions as "field_versions",
+    coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
       'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
@@ -131,8 +146,36 @@ with input as materialized (
       select actor, actor_id, at from audit
       where resource_kind = 'tool' and resource_id = "t".id and version_after = last_change.value::integer
       offset 0) a
-    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) from tool t where t.id = "input"."resource") as state,
+    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from caller.user_id), '[]') as "recent",
+    extract(epoch from clock_timestamp()) * 1000 as "read_at_ms",
+    t."name" as "name",
+    t."display_name" as "display_name",
+    t."description" as "description",
+    t."in_code_tool_id" as "in_code_tool_id",
+    t."passthrough_auth" as "passthrough_auth",
+    t."mcp_server_id" as "mcp_server_id",
+    t."user_id" as "user_id",
+    t."oauth_config_id" as "oauth_config_id",
+    t."enabled" as "enabled",
+    t."chat_selectable" as "chat_selectable",
+    t."agent_creation_selectable" as "agent_creation_selectable",
+    t."default_enabled" as "default_enabled",
+    encode(t.definition_hash, 'hex') as "definition_hash",
+    t.secrets_generation as "secrets_generation",
+    coalesce((
+      select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
+                      order by h.position)
+      from tool_header h where h.tool_id = t.id), '[]') as "headers",
+    coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0) as "definition_bytes",
+    case when (t.in_code_tool_id is null and t.mcp_server_id is null and ((caller.permission >= 2) or (
+    cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or (
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(caller.managed_groups)))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from caller.user_id))))))) then
+      case when (caller.permission >= 2) then 'all' when t.user_id = caller.user_id then 'owner' else 'group' end end as "managed_as") state) from tool t where t.id = "input"."resource") as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
@@ -170,14 +213,54 @@ select t.scopes, coalesce((
 select id from persona where id = $1::integer for no key update;
 
 -- persona_state
-select json_build_object(
-    'id', p.id,
-    'version', p.version,
-    'audit_head', encode(p.audit_head, 'hex'),
-    'field_versions', p.field_versions,
-    'name', p."name", 'description', p."description", 'num_chunks', p."num_chunks", 'is_public', p."is_public", 'recency_bias', p."recency_bias", 'llm_filter_extraction', p."llm_filter_extraction", 'llm_relevance_filter', p."llm_relevance_filter", 'system_prompt', p."system_prompt", 'task_prompt', p."task_prompt", 'datetime_aware', p."datetime_aware", 'llm_model_provider_override', p."llm_model_provider_override", 'llm_model_version_override', p."llm_model_version_override", 'starter_messages', p."starter_messages", 'uploaded_image_id', p."uploaded_image_id", 'icon_name', p."icon_name", 'search_start_date', to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'is_default_persona', p."is_default_persona", 'display_priority', p."display_priority", 'replace_base_system_prompt', p."replace_base_system_prompt", 'is_visible', p."is_visible", 'builtin_persona', p."builtin_persona", 'deleted', p."deleted", 'owner_id', p."owner_id", 'document_set_ids', array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id), 'tool_ids', array(select tool_id from persona_tool where persona_id = p.id order by tool_id), 'users', coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
-                       from persona_user where persona_id = p.id), '[]'), 'groups', coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
-                       from persona_group where persona_id = p.id), '[]'), 'label_ids', array(select label_id from persona_label where persona_id = p.id order by label_id), 'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C"), 'access', (case
+select (select row_to_json(state) from (select
+    p.id as "id",
+    p.version as "version",
+    encode(p.audit_head, 'hex') as "audit_head",
+    p.field_versions as "field_versions",
+    coalesce((
+    select json_agg(json_build_object(
+      'field', last_change.key, 'by', a.actor,
+      'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
+    from jsonb_each_text("p".field_versions) last_change
+    cross join lateral (
+      select actor, actor_id, at from audit
+      where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
+      offset 0) a
+    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from $1::uuid), '[]') as "recent",
+    extract(epoch from clock_timestamp()) * 1000 as "read_at_ms",
+    p."name" as "name",
+    p."description" as "description",
+    p."num_chunks" as "num_chunks",
+    p."is_public" as "is_public",
+    p."recency_bias" as "recency_bias",
+    p."llm_filter_extraction" as "llm_filter_extraction",
+    p."llm_relevance_filter" as "llm_relevance_filter",
+    p."system_prompt" as "system_prompt",
+    p."task_prompt" as "task_prompt",
+    p."datetime_aware" as "datetime_aware",
+    p."llm_model_provider_override" as "llm_model_provider_override",
+    p."llm_model_version_override" as "llm_model_version_override",
+    p."starter_messages" as "starter_messages",
+    p."uploaded_image_id" as "uploaded_image_id",
+    p."icon_name" as "icon_name",
+    to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "search_start_date",
+    p."is_default_persona" as "is_default_persona",
+    p."display_priority" as "display_priority",
+    p."replace_base_system_prompt" as "replace_base_system_prompt",
+    p."is_visible" as "is_visible",
+    p."builtin_persona" as "builtin_persona",
+    p."deleted" as "deleted",
+    p."owner_id" as "owner_id",
+    array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id) as "document_set_ids",
+    array(select tool_id from persona_tool where persona_id = p.id order by tool_id) as "tool_ids",
+    coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
+                       from persona_user where persona_id = p.id), '[]') as "users",
+    coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
+                       from persona_group where persona_id = p.id), '[]') as "groups",
+    array(select label_id from persona_label where persona_id = p.id order by label_id) as "label_ids",
+    array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C") as "user_file_ids",
+    (case
     when p.owner_id = $1::uuid then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
@@ -188,21 +271,11 @@ select json_build_object(
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end), 'tool_sizes', coalesce((
+    end) as "access",
+    coalesce((
       select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
       from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
-      where l.persona_id = p.id), '[]'),
-    'recent', coalesce((
-    select json_agg(json_build_object(
-      'field', last_change.key, 'by', a.actor,
-      'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
-    from jsonb_each_text("p".field_versions) last_change
-    cross join lateral (
-      select actor, actor_id, at from audit
-      where resource_kind = 'persona' and resource_id = "p".id and version_after = last_change.value::integer
-      offset 0) a
-    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from $1::uuid), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) as state from persona p where p.id = $2::integer;
+      where l.persona_id = p.id), '[]') as "tool_sizes") state) as state from persona p where p.id = $2::integer;
 
 -- persona_references
 select json_build_object('document_set_ids', array(
@@ -216,34 +289,35 @@ select json_build_object('document_set_ids', array(
 
 -- persona_snapshot
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "cached_definitions"::bytea[], "id"::integer, "version"::integer, "access"::text, "token"::integer, "standing"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "cached_definitions", "id", "version", "access", "token", "standing", position)
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::bytea[] as "cached_definitions", ($6::text[])[position]::integer as "id", ($7::text[])[position]::integer as "version", ($8::text[])[position]::text as "access", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-      select input.position, p.version, left(json_build_object(
-    'id', p.id,
-    'name', p.name,
-    'description', p.description,
-    'is_public', p.is_public,
-    'is_visible', p.is_visible,
-    'uploaded_image_id', p.uploaded_image_id,
-    'icon_name', p.icon_name,
-    'user_file_ids', array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C"),
-    'display_priority', p.display_priority,
-    'is_default_persona', p.is_default_persona,
-    'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages::jsonb,
-    'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
-    select string_agg(left(json_build_object(
-    'id', t.id,
-    'name', t.name,
-    'description', t.description)::text, -1) || ', "definition" : ' || chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      select input.position, p.version, concat(
+    '{"id" : ', coalesce(to_json(p.id), 'null'),
+    ', "name" : ', coalesce(to_json(p.name), 'null'),
+    ', "description" : ', coalesce(to_json(p.description), 'null'),
+    ', "is_public" : ', coalesce(to_json(p.is_public), 'null'),
+    ', "is_visible" : ', coalesce(to_json(p.is_visible), 'null'),
+    ', "uploaded_image_id" : ', coalesce(to_json(p.uploaded_image_id), 'null'),
+    ', "icon_name" : ', coalesce(to_json(p.icon_name), 'null'),
+    ', "user_file_ids" : ', coalesce(to_json(array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C")), 'null'),
+    ', "display_priority" : ', coalesce(to_json(p.display_priority), 'null'),
+    ', "is_default_persona" : ', coalesce(to_json(p.is_default_persona), 'null'),
+    ', "builtin_persona" : ', coalesce(to_json(p.builtin_persona), 'null'),
+    ', "starter_messages" : ', coalesce(to_json(p.starter_messages::jsonb), 'null'),
+    ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
+    ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
+    ', "tools" : ', '[' || coalesce((
+    select string_agg(concat(
+    '{"id" : ', coalesce(to_json(t.id), 'null'),
+    ', "name" : ', coalesce(to_json(t.name), 'null'),
+    ', "description" : ', coalesce(to_json(t.description), 'null'),
+    ', "definition" : ', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
-        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1)
-    || ', ' || substr(json_build_object(
-    'display_name', coalesce(t.display_name, t.name),
-    'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1),
+    ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+    ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
+    ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
       not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
@@ -253,29 +327,28 @@ with input as materialized (
       join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]') end,
-    'passthrough_auth', t.passthrough_auth,
-    'mcp_server_id', t.mcp_server_id,
-    'user_id', t.user_id,
-    'oauth_config_id', t.oauth_config_id,
-    'oauth_config_name', o.name,
-    'enabled', t.enabled,
-    'chat_selectable', t.chat_selectable,
-    'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled)::text, 2), ', ' order by t.id)
+  from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
+    ', "passthrough_auth" : ', coalesce(to_json(t.passthrough_auth), 'null'),
+    ', "mcp_server_id" : ', coalesce(to_json(t.mcp_server_id), 'null'),
+    ', "user_id" : ', coalesce(to_json(t.user_id), 'null'),
+    ', "oauth_config_id" : ', coalesce(to_json(t.oauth_config_id), 'null'),
+    ', "oauth_config_name" : ', coalesce(to_json(o.name), 'null'),
+    ', "enabled" : ', coalesce(to_json(t.enabled), 'null'),
+    ', "chat_selectable" : ', coalesce(to_json(t.chat_selectable), 'null'),
+    ', "agent_creation_selectable" : ', coalesce(to_json(t.agent_creation_selectable), 'null'),
+    ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
     from tool t
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))), '') || ']'
-    || ', ' || substr(json_build_object(
-    'labels', coalesce((
+    where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))), '') || ']',
+    ', "labels" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any(array(select label_id from persona_label where persona_id = p.id order by label_id))), '[]'),
-    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-    'users', coalesce((
+      from label l where l.id = any(array(select label_id from persona_label where persona_id = p.id order by label_id))), '[]')), 'null'),
+    ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
+    ', "users" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any(array(select user_id from persona_user where persona_id = p.id order by user_id))), '[]'),
-    'groups', array(select user_group_id from persona_group where persona_id = p.id order by user_group_id),
-    'document_sets', coalesce((
+      from user_account u where u.id = any(array(select user_id from persona_user where persona_id = p.id order by user_id))), '[]')), 'null'),
+    ', "groups" : ', coalesce(to_json(array(select user_group_id from persona_group where persona_id = p.id order by user_group_id)), 'null'),
+    ', "document_sets" : ', coalesce(to_json(coalesce((
     select json_agg(json_build_object(
       'id', s.id,
       'name', s.name,
@@ -294,14 +367,14 @@ with input as materialized (
           'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
         where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any(array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id))), '[]'),
-    'llm_model_provider_override', p.llm_model_provider_override,
-    'llm_model_version_override', p.llm_model_version_override,
-    'num_chunks', p.num_chunks,
-    'system_prompt', p.system_prompt,
-    'replace_base_system_prompt', p.replace_base_system_prompt,
-    'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)::text, 2) as snapshot
+    from document_set s where s.id = any(array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id))), '[]')), 'null'),
+    ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
+    ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
+    ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
+    ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
+    ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
+    ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
       from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -341,10 +414,10 @@ with input as materialized (
 
 -- persona_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "token"::integer, "standing"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "cached_definitions"::bytea[]
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "token", "standing", "idempotency_key", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "cached_definitions", position)
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::text as "access", ($8::text[])[position]::integer as "token", ($9::text[])[position]::text as "standing", ($10::text[])[position]::text as "idempotency_key", ($11::text[])[position]::jsonb as "changed_columns", ($12::text[])[position]::jsonb as "field_versions", ($13::text[])[position]::text as "hash", ($14::text[])[position]::integer[] as "document_set_ids", ($15::text[])[position]::integer[] as "tool_ids", ($16::text[])[position]::uuid[] as "users", ($17::text[])[position]::integer[] as "groups", ($18::text[])[position]::integer[] as "label_ids", ($19::text[])[position]::text[] as "user_file_ids", ($20::text[])[position]::bytea[] as "cached_definitions", ($21::text[])[position]::timestamptz as "at", ($22::text[])[position]::text as "actor", ($23::text[])[position]::text as "request_id", ($24::text[])[position]::text as "client_address", ($25::text[])[position]::text as "command", ($26::text[])[position]::text as "salt", ($27::text[])[position]::text as "identity_hash", ($28::text[])[position]::text[] as "fields", ($29::text[])[position]::json as "difference", ($30::text[])[position]::integer as "difference_bytes", ($31::text[])[position]::text as "difference_hash", ($32::text[])[position]::text as "definition_before", ($33::text[])[position]::text as "content_hash", ($34::text[])[position]::text as "previous_hash", ($35::text[])[position]::text as "request_fingerprint"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0), locked as materialized (
-        select p.id, input.position
+        select input.*
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
         where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -391,37 +464,33 @@ with input as materialized (
           field_versions = p.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
           audit_count = p.audit_count + 1
-        from locked join input using (position) where p.id = locked.id
-        returning p.*
-      ), audited as (
-        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
-        from changed p join locked using (id) join input using (position))
-      select input.position, p.version, left(json_build_object(
-    'id', p.id,
-    'name', p.name,
-    'description', p.description,
-    'is_public', p.is_public,
-    'is_visible', p.is_visible,
-    'uploaded_image_id', p.uploaded_image_id,
-    'icon_name', p.icon_name,
-    'user_file_ids', "input"."user_file_ids",
-    'display_priority', p.display_priority,
-    'is_default_persona', p.is_default_persona,
-    'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages::jsonb,
-    'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
-    select string_agg(left(json_build_object(
-    'id', t.id,
-    'name', t.name,
-    'description', t.description)::text, -1) || ', "definition" : ' || chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+        from locked input where p.id = "input"."id"
+        returning input.position, p.version, concat(
+    '{"id" : ', coalesce(to_json(p.id), 'null'),
+    ', "name" : ', coalesce(to_json(p.name), 'null'),
+    ', "description" : ', coalesce(to_json(p.description), 'null'),
+    ', "is_public" : ', coalesce(to_json(p.is_public), 'null'),
+    ', "is_visible" : ', coalesce(to_json(p.is_visible), 'null'),
+    ', "uploaded_image_id" : ', coalesce(to_json(p.uploaded_image_id), 'null'),
+    ', "icon_name" : ', coalesce(to_json(p.icon_name), 'null'),
+    ', "user_file_ids" : ', coalesce(to_json("input"."user_file_ids"), 'null'),
+    ', "display_priority" : ', coalesce(to_json(p.display_priority), 'null'),
+    ', "is_default_persona" : ', coalesce(to_json(p.is_default_persona), 'null'),
+    ', "builtin_persona" : ', coalesce(to_json(p.builtin_persona), 'null'),
+    ', "starter_messages" : ', coalesce(to_json(p.starter_messages::jsonb), 'null'),
+    ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
+    ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
+    ', "tools" : ', '[' || coalesce((
+    select string_agg(concat(
+    '{"id" : ', coalesce(to_json(t.id), 'null'),
+    ', "name" : ', coalesce(to_json(t.name), 'null'),
+    ', "description" : ', coalesce(to_json(t.description), 'null'),
+    ', "definition" : ', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
-        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1)
-    || ', ' || substr(json_build_object(
-    'display_name', coalesce(t.display_name, t.name),
-    'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1),
+    ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+    ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
+    ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
       not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
@@ -431,29 +500,28 @@ with input as materialized (
       join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]') end,
-    'passthrough_auth', t.passthrough_auth,
-    'mcp_server_id', t.mcp_server_id,
-    'user_id', t.user_id,
-    'oauth_config_id', t.oauth_config_id,
-    'oauth_config_name', o.name,
-    'enabled', t.enabled,
-    'chat_selectable', t.chat_selectable,
-    'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled)::text, 2), ', ' order by t.id)
+  from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
+    ', "passthrough_auth" : ', coalesce(to_json(t.passthrough_auth), 'null'),
+    ', "mcp_server_id" : ', coalesce(to_json(t.mcp_server_id), 'null'),
+    ', "user_id" : ', coalesce(to_json(t.user_id), 'null'),
+    ', "oauth_config_id" : ', coalesce(to_json(t.oauth_config_id), 'null'),
+    ', "oauth_config_name" : ', coalesce(to_json(o.name), 'null'),
+    ', "enabled" : ', coalesce(to_json(t.enabled), 'null'),
+    ', "chat_selectable" : ', coalesce(to_json(t.chat_selectable), 'null'),
+    ', "agent_creation_selectable" : ', coalesce(to_json(t.agent_creation_selectable), 'null'),
+    ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
     from tool t
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any("input"."tool_ids")), '') || ']'
-    || ', ' || substr(json_build_object(
-    'labels', coalesce((
+    where t.id = any("input"."tool_ids")), '') || ']',
+    ', "labels" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any("input"."label_ids")), '[]'),
-    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-    'users', coalesce((
+      from label l where l.id = any("input"."label_ids")), '[]')), 'null'),
+    ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
+    ', "users" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any("input"."users")), '[]'),
-    'groups', "input"."groups",
-    'document_sets', coalesce((
+      from user_account u where u.id = any("input"."users")), '[]')), 'null'),
+    ', "groups" : ', coalesce(to_json("input"."groups"), 'null'),
+    ', "document_sets" : ', coalesce(to_json(coalesce((
     select json_agg(json_build_object(
       'id', s.id,
       'name', s.name,
@@ -472,22 +540,25 @@ with input as materialized (
           'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
         where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any("input"."document_set_ids")), '[]'),
-    'llm_model_provider_override', p.llm_model_provider_override,
-    'llm_model_version_override', p.llm_model_version_override,
-    'num_chunks', p.num_chunks,
-    'system_prompt', p.system_prompt,
-    'replace_base_system_prompt', p.replace_base_system_prompt,
-    'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)::text, 2) as snapshot
-      from changed p join locked using (id) join input using (position);
+    from document_set s where s.id = any("input"."document_set_ids")), '[]')), 'null'),
+    ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
+    ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
+    ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
+    ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
+    ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
+    ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+      ), audited as (
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select 'persona', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed join locked input using (position)) select * from changed;
 
 -- persona_write(document_set_ids,tool_ids,users,groups,label_ids,user_file_ids+document_set_ids,tool_ids,users,groups,label_ids,user_file_ids)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "document_set_ids_attached"::integer[], "tool_ids_attached"::integer[], "tool_bytes_left"::integer, "users_attached"::uuid[], "groups_attached"::integer[], "label_ids_attached"::integer[], "user_file_ids_attached"::text[], "id"::integer, "version"::integer, "access"::text, "token"::integer, "standing"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "document_set_ids_removed"::integer[], "document_set_ids_put"::integer[], "tool_ids_removed"::integer[], "tool_ids_put"::integer[], "users_removed"::uuid[], "users_put"::jsonb, "groups_removed"::integer[], "groups_put"::jsonb, "label_ids_removed"::integer[], "label_ids_put"::integer[], "user_file_ids_removed"::text[], "user_file_ids_put"::text[], "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "cached_definitions"::bytea[]
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[], $48::text[], $49::text[], $50::text[], $51::text[], $52::text[], $53::text[], $54::text[], $55::text[], $56::text[], $57::text[], $58::text[], $59::text[], $60::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "document_set_ids_attached", "tool_ids_attached", "tool_bytes_left", "users_attached", "groups_attached", "label_ids_attached", "user_file_ids_attached", "id", "version", "access", "token", "standing", "idempotency_key", "changed_columns", "field_versions", "hash", "document_set_ids_removed", "document_set_ids_put", "tool_ids_removed", "tool_ids_put", "users_removed", "users_put", "groups_removed", "groups_put", "label_ids_removed", "label_ids_put", "user_file_ids_removed", "user_file_ids_put", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "cached_definitions", position)
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer[] as "document_set_ids_attached", ($6::text[])[position]::integer[] as "tool_ids_attached", ($7::text[])[position]::integer as "tool_bytes_left", ($8::text[])[position]::uuid[] as "users_attached", ($9::text[])[position]::integer[] as "groups_attached", ($10::text[])[position]::integer[] as "label_ids_attached", ($11::text[])[position]::text[] as "user_file_ids_attached", ($12::text[])[position]::integer as "id", ($13::text[])[position]::integer as "version", ($14::text[])[position]::text as "access", ($15::text[])[position]::integer as "token", ($16::text[])[position]::text as "standing", ($17::text[])[position]::text as "idempotency_key", ($18::text[])[position]::jsonb as "changed_columns", ($19::text[])[position]::jsonb as "field_versions", ($20::text[])[position]::text as "hash", ($21::text[])[position]::integer[] as "document_set_ids", ($22::text[])[position]::integer[] as "tool_ids", ($23::text[])[position]::uuid[] as "users", ($24::text[])[position]::integer[] as "groups", ($25::text[])[position]::integer[] as "label_ids", ($26::text[])[position]::text[] as "user_file_ids", ($27::text[])[position]::bytea[] as "cached_definitions", ($28::text[])[position]::integer[] as "document_set_ids_removed", ($29::text[])[position]::integer[] as "document_set_ids_put", ($30::text[])[position]::integer[] as "tool_ids_removed", ($31::text[])[position]::integer[] as "tool_ids_put", ($32::text[])[position]::uuid[] as "users_removed", ($33::text[])[position]::jsonb as "users_put", ($34::text[])[position]::integer[] as "groups_removed", ($35::text[])[position]::jsonb as "groups_put", ($36::text[])[position]::integer[] as "label_ids_removed", ($37::text[])[position]::integer[] as "label_ids_put", ($38::text[])[position]::text[] as "user_file_ids_removed", ($39::text[])[position]::text[] as "user_file_ids_put", ($40::text[])[position]::timestamptz as "at", ($41::text[])[position]::text as "actor", ($42::text[])[position]::text as "request_id", ($43::text[])[position]::text as "client_address", ($44::text[])[position]::text as "command", ($45::text[])[position]::text as "salt", ($46::text[])[position]::text as "identity_hash", ($47::text[])[position]::text[] as "fields", ($48::text[])[position]::json as "difference", ($49::text[])[position]::integer as "difference_bytes", ($50::text[])[position]::text as "difference_hash", ($51::text[])[position]::text as "definition_before", ($52::text[])[position]::text as "content_hash", ($53::text[])[position]::text as "previous_hash", ($54::text[])[position]::text as "request_fingerprint"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0), locked as materialized (
-        select p.id, input.position
+        select input.*
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
         where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -539,67 +610,33 @@ with input as materialized (
           field_versions = p.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
           audit_count = p.audit_count + 1
-        from locked join input using (position) where p.id = locked.id
-        returning p.*
-      ), "document_set_ids_removed" as (
-        delete from "persona_document_set" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."document_set_id" = any("input"."document_set_ids_removed")), "document_set_ids_put" as (
-        insert into "persona_document_set" (persona_id, "document_set_id")
-        select p.id, unnest("input"."document_set_ids_put") from changed p join locked using (id) join input using (position)), "tool_ids_removed" as (
-        delete from "persona_tool" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."tool_id" = any("input"."tool_ids_removed")), "tool_ids_put" as (
-        insert into "persona_tool" (persona_id, "tool_id", attached_by)
-        select p.id, unnest("input"."tool_ids_put"), "input"."user" from changed p join locked using (id) join input using (position)), "users_removed" as (
-        delete from "persona_user" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."user_id" = any("input"."users_removed")), "users_put" as (
-        insert into "persona_user" (persona_id, "user_id", level)
-        select p.id, share.id, share.level
-        from changed p join locked using (id) join input using (position)
-        cross join jsonb_to_recordset("input"."users_put") share (id uuid, level text)
-        on conflict (persona_id, "user_id") do update set level = excluded.level), "groups_removed" as (
-        delete from "persona_group" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."user_group_id" = any("input"."groups_removed")), "groups_put" as (
-        insert into "persona_group" (persona_id, "user_group_id", level)
-        select p.id, share.id, share.level
-        from changed p join locked using (id) join input using (position)
-        cross join jsonb_to_recordset("input"."groups_put") share (id integer, level text)
-        on conflict (persona_id, "user_group_id") do update set level = excluded.level), "label_ids_removed" as (
-        delete from "persona_label" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."label_id" = any("input"."label_ids_removed")), "label_ids_put" as (
-        insert into "persona_label" (persona_id, "label_id")
-        select p.id, unnest("input"."label_ids_put") from changed p join locked using (id) join input using (position)), "user_file_ids_removed" as (
-        delete from "persona_user_file" link using changed p join locked using (id) join input using (position)
-        where link.persona_id = p.id and link."user_file_id" = any("input"."user_file_ids_removed")), "user_file_ids_put" as (
-        insert into "persona_user_file" (persona_id, "user_file_id")
-        select p.id, unnest("input"."user_file_ids_put") from changed p join locked using (id) join input using (position)), audited as (
-        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
-        from changed p join locked using (id) join input using (position))
-      select input.position, p.version, left(json_build_object(
-    'id', p.id,
-    'name', p.name,
-    'description', p.description,
-    'is_public', p.is_public,
-    'is_visible', p.is_visible,
-    'uploaded_image_id', p.uploaded_image_id,
-    'icon_name', p.icon_name,
-    'user_file_ids', "input"."user_file_ids",
-    'display_priority', p.display_priority,
-    'is_default_persona', p.is_default_persona,
-    'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages::jsonb,
-    'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
-    select string_agg(left(json_build_object(
-    'id', t.id,
-    'name', t.name,
-    'description', t.description)::text, -1) || ', "definition" : ' || chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+        from locked input where p.id = "input"."id"
+        returning input.position, p.version, concat(
+    '{"id" : ', coalesce(to_json(p.id), 'null'),
+    ', "name" : ', coalesce(to_json(p.name), 'null'),
+    ', "description" : ', coalesce(to_json(p.description), 'null'),
+    ', "is_public" : ', coalesce(to_json(p.is_public), 'null'),
+    ', "is_visible" : ', coalesce(to_json(p.is_visible), 'null'),
+    ', "uploaded_image_id" : ', coalesce(to_json(p.uploaded_image_id), 'null'),
+    ', "icon_name" : ', coalesce(to_json(p.icon_name), 'null'),
+    ', "user_file_ids" : ', coalesce(to_json("input"."user_file_ids"), 'null'),
+    ', "display_priority" : ', coalesce(to_json(p.display_priority), 'null'),
+    ', "is_default_persona" : ', coalesce(to_json(p.is_default_persona), 'null'),
+    ', "builtin_persona" : ', coalesce(to_json(p.builtin_persona), 'null'),
+    ', "starter_messages" : ', coalesce(to_json(p.starter_messages::jsonb), 'null'),
+    ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
+    ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
+    ', "tools" : ', '[' || coalesce((
+    select string_agg(concat(
+    '{"id" : ', coalesce(to_json(t.id), 'null'),
+    ', "name" : ', coalesce(to_json(t.name), 'null'),
+    ', "description" : ', coalesce(to_json(t.description), 'null'),
+    ', "definition" : ', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
-        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1)
-    || ', ' || substr(json_build_object(
-    'display_name', coalesce(t.display_name, t.name),
-    'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1),
+    ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+    ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
+    ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
       not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
@@ -609,29 +646,28 @@ with input as materialized (
       join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]') end,
-    'passthrough_auth', t.passthrough_auth,
-    'mcp_server_id', t.mcp_server_id,
-    'user_id', t.user_id,
-    'oauth_config_id', t.oauth_config_id,
-    'oauth_config_name', o.name,
-    'enabled', t.enabled,
-    'chat_selectable', t.chat_selectable,
-    'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled)::text, 2), ', ' order by t.id)
+  from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
+    ', "passthrough_auth" : ', coalesce(to_json(t.passthrough_auth), 'null'),
+    ', "mcp_server_id" : ', coalesce(to_json(t.mcp_server_id), 'null'),
+    ', "user_id" : ', coalesce(to_json(t.user_id), 'null'),
+    ', "oauth_config_id" : ', coalesce(to_json(t.oauth_config_id), 'null'),
+    ', "oauth_config_name" : ', coalesce(to_json(o.name), 'null'),
+    ', "enabled" : ', coalesce(to_json(t.enabled), 'null'),
+    ', "chat_selectable" : ', coalesce(to_json(t.chat_selectable), 'null'),
+    ', "agent_creation_selectable" : ', coalesce(to_json(t.agent_creation_selectable), 'null'),
+    ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
     from tool t
     left join oauth_config o on o.id = t.oauth_config_id
-    where t.id = any("input"."tool_ids")), '') || ']'
-    || ', ' || substr(json_build_object(
-    'labels', coalesce((
+    where t.id = any("input"."tool_ids")), '') || ']',
+    ', "labels" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any("input"."label_ids")), '[]'),
-    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-    'users', coalesce((
+      from label l where l.id = any("input"."label_ids")), '[]')), 'null'),
+    ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
+    ', "users" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any("input"."users")), '[]'),
-    'groups', "input"."groups",
-    'document_sets', coalesce((
+      from user_account u where u.id = any("input"."users")), '[]')), 'null'),
+    ', "groups" : ', coalesce(to_json("input"."groups"), 'null'),
+    ', "document_sets" : ', coalesce(to_json(coalesce((
     select json_agg(json_build_object(
       'id', s.id,
       'name', s.name,
@@ -650,22 +686,55 @@ with input as materialized (
           'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
         where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any("input"."document_set_ids")), '[]'),
-    'llm_model_provider_override', p.llm_model_provider_override,
-    'llm_model_version_override', p.llm_model_version_override,
-    'num_chunks', p.num_chunks,
-    'system_prompt', p.system_prompt,
-    'replace_base_system_prompt', p.replace_base_system_prompt,
-    'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)::text, 2) as snapshot
-      from changed p join locked using (id) join input using (position);
+    from document_set s where s.id = any("input"."document_set_ids")), '[]')), 'null'),
+    ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
+    ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
+    ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
+    ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
+    ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
+    ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+      ), "document_set_ids_removed" as (
+        delete from "persona_document_set" link using changed join locked input using (position)
+        where link.persona_id = "input"."id" and link."document_set_id" = any("input"."document_set_ids_removed")), "document_set_ids_put" as (
+        insert into "persona_document_set" (persona_id, "document_set_id")
+        select "input"."id", unnest("input"."document_set_ids_put") from changed join locked input using (position)), "tool_ids_removed" as (
+        delete from "persona_tool" link using changed join locked input using (position)
+        where link.persona_id = "input"."id" and link."tool_id" = any("input"."tool_ids_removed")), "tool_ids_put" as (
+        insert into "persona_tool" (persona_id, "tool_id", attached_by)
+        select "input"."id", unnest("input"."tool_ids_put"), "input"."user" from changed join locked input using (position)), "users_removed" as (
+        delete from "persona_user" link using changed join locked input using (position)
+        where link.persona_id = "input"."id" and link."user_id" = any("input"."users_removed")), "users_put" as (
+        insert into "persona_user" (persona_id, "user_id", level)
+        select "input"."id", share.id, share.level
+        from changed join locked input using (position)
+        cross join jsonb_to_recordset("input"."users_put") share (id uuid, level text)
+        on conflict (persona_id, "user_id") do update set level = excluded.level), "groups_removed" as (
+        delete from "persona_group" link using changed join locked input using (position)
+        where link.persona_id = "input"."id" and link."user_group_id" = any("input"."groups_removed")), "groups_put" as (
+        insert into "persona_group" (persona_id, "user_group_id", level)
+        select "input"."id", share.id, share.level
+        from changed join locked input using (position)
+        cross join jsonb_to_recordset("input"."groups_put") share (id integer, level text)
+        on conflict (persona_id, "user_group_id") do update set level = excluded.level), "label_ids_removed" as (
+        delete from "persona_label" link using changed join locked input using (position)
+        where link.persona_id = "input"."id" and link."label_id" = any("input"."label_ids_removed")), "label_ids_put" as (
+        insert into "persona_label" (persona_id, "label_id")
+        select "input"."id", unnest("input"."label_ids_put") from changed join locked input using (position)), "user_file_ids_removed" as (
+        delete from "persona_user_file" link using changed join locked input using (position)
+        where link.persona_id = "input"."id" and link."user_file_id" = any("input"."user_file_ids_removed")), "user_file_ids_put" as (
+        insert into "persona_user_file" (persona_id, "user_file_id")
+        select "input"."id", unnest("input"."user_file_ids_put") from changed join locked input using (position)), audited as (
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select 'persona', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed join locked input using (position)) select * from changed;
 
 -- persona_write(+ minimal)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "document_set_ids"::integer[], "tool_ids"::integer[], "users"::uuid[], "groups"::integer[], "label_ids"::integer[], "user_file_ids"::text[], "id"::integer, "version"::integer, "access"::text, "token"::integer, "standing"::text, "idempotency_key"::text, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[], $40::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "document_set_ids", "tool_ids", "users", "groups", "label_ids", "user_file_ids", "id", "version", "access", "token", "standing", "idempotency_key", "changed_columns", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", position)
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::text as "access", ($8::text[])[position]::integer as "token", ($9::text[])[position]::text as "standing", ($10::text[])[position]::text as "idempotency_key", ($11::text[])[position]::jsonb as "changed_columns", ($12::text[])[position]::jsonb as "field_versions", ($13::text[])[position]::text as "hash", ($14::text[])[position]::timestamptz as "at", ($15::text[])[position]::text as "actor", ($16::text[])[position]::text as "request_id", ($17::text[])[position]::text as "client_address", ($18::text[])[position]::text as "command", ($19::text[])[position]::text as "salt", ($20::text[])[position]::text as "identity_hash", ($21::text[])[position]::text[] as "fields", ($22::text[])[position]::json as "difference", ($23::text[])[position]::integer as "difference_bytes", ($24::text[])[position]::text as "difference_hash", ($25::text[])[position]::text as "definition_before", ($26::text[])[position]::text as "content_hash", ($27::text[])[position]::text as "previous_hash", ($28::text[])[position]::text as "request_fingerprint"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0), locked as materialized (
-        select p.id, input.position
+        select input.*
         from input join persona p on p.id = "input"."id" and p.version = "input"."version"
         where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -712,12 +781,12 @@ with input as materialized (
           field_versions = p.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
           audit_count = p.audit_count + 1
-        from locked join input using (position) where p.id = locked.id
-        returning p.*
+        from locked input where p.id = "input"."id"
+        returning input.position, p.version
       ), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
-        from changed p join locked using (id) join input using (position)) select input.position, p.version from changed p join locked using (id) join input using (position);
+        select 'persona', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed join locked input using (position)) select * from changed;
 
 -- persona_past
 select r.id, r.version as current, r.audit_anchor_version as kept_from,
@@ -746,21 +815,22 @@ select r.id, r.version as current, r.audit_anchor_version as kept_from,
     order by r.id;
 
 -- past_persona
-select left(json_build_object(
-    'id', p.id,
-    'name', p.name,
-    'description', p.description,
-    'is_public', p.is_public,
-    'is_visible', p.is_visible,
-    'uploaded_image_id', p.uploaded_image_id,
-    'icon_name', p.icon_name,
-    'user_file_ids', $1::text[],
-    'display_priority', p.display_priority,
-    'is_default_persona', p.is_default_persona,
-    'builtin_persona', p.builtin_persona,
-    'starter_messages', p.starter_messages::jsonb,
-    'llm_relevance_filter', p.llm_relevance_filter,
-    'llm_filter_extraction', p.llm_filter_extraction)::text, -1) || ', "tools" : ' || '[' || coalesce((
+select concat(
+    '{"id" : ', coalesce(to_json(p.id), 'null'),
+    ', "name" : ', coalesce(to_json(p.name), 'null'),
+    ', "description" : ', coalesce(to_json(p.description), 'null'),
+    ', "is_public" : ', coalesce(to_json(p.is_public), 'null'),
+    ', "is_visible" : ', coalesce(to_json(p.is_visible), 'null'),
+    ', "uploaded_image_id" : ', coalesce(to_json(p.uploaded_image_id), 'null'),
+    ', "icon_name" : ', coalesce(to_json(p.icon_name), 'null'),
+    ', "user_file_ids" : ', coalesce(to_json($1::text[]), 'null'),
+    ', "display_priority" : ', coalesce(to_json(p.display_priority), 'null'),
+    ', "is_default_persona" : ', coalesce(to_json(p.is_default_persona), 'null'),
+    ', "builtin_persona" : ', coalesce(to_json(p.builtin_persona), 'null'),
+    ', "starter_messages" : ', coalesce(to_json(p.starter_messages::jsonb), 'null'),
+    ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
+    ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
+    ', "tools" : ', '[' || coalesce((
     select string_agg(json_build_object(
     'id', t.id,
     'name', t.name,
@@ -797,17 +867,16 @@ select left(json_build_object(
       from tool t where t.id = any($6::integer[])) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
     left join tool_definition d on d.hash = t.definition_hash
-    left join oauth_config o on o.id = t.oauth_config_id), '') || ']'
-    || ', ' || substr(json_build_object(
-    'labels', coalesce((
+    left join oauth_config o on o.id = t.oauth_config_id), '') || ']',
+    ', "labels" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any($7::integer[])), '[]'),
-    'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-    'users', coalesce((
+      from label l where l.id = any($7::integer[])), '[]')), 'null'),
+    ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
+    ', "users" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any($8::uuid[])), '[]'),
-    'groups', $9::integer[],
-    'document_sets', coalesce((
+      from user_account u where u.id = any($8::uuid[])), '[]')), 'null'),
+    ', "groups" : ', coalesce(to_json($9::integer[]), 'null'),
+    ', "document_sets" : ', coalesce(to_json(coalesce((
     select json_agg(json_build_object(
       'id', s.id,
       'name', s.name,
@@ -826,14 +895,14 @@ select left(json_build_object(
           'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
         where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any($10::integer[])), '[]'),
-    'llm_model_provider_override', p.llm_model_provider_override,
-    'llm_model_version_override', p.llm_model_version_override,
-    'num_chunks', p.num_chunks,
-    'system_prompt', p.system_prompt,
-    'replace_base_system_prompt', p.replace_base_system_prompt,
-    'task_prompt', p.task_prompt,
-    'datetime_aware', p.datetime_aware)::text, 2)::text as snapshot
+    from document_set s where s.id = any($10::integer[])), '[]')), 'null'),
+    ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
+    ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
+    ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
+    ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
+    ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
+    ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}')::text as snapshot
     from persona stored cross join lateral json_populate_record(stored, $11::json) p
     where stored.id = $12::integer;
 
@@ -862,28 +931,12 @@ select t.version, t.id as id, t.name as name, t.description as description, d.co
 select id from tool where id = $1::integer for no key update;
 
 -- tool_state
-select json_build_object(
-    'id', t.id,
-    'version', t.version,
-    'audit_head', encode(t.audit_head, 'hex'),
-    'field_versions', t.field_versions,
-    'name', t."name", 'display_name', t."display_name", 'description', t."description", 'in_code_tool_id', t."in_code_tool_id", 'passthrough_auth', t."passthrough_auth", 'mcp_server_id', t."mcp_server_id", 'user_id', t."user_id", 'oauth_config_id', t."oauth_config_id", 'enabled', t."enabled", 'chat_selectable', t."chat_selectable", 'agent_creation_selectable', t."agent_creation_selectable", 'default_enabled', t."default_enabled", 'definition_hash', encode(t.definition_hash, 'hex'),
-    'secrets_generation', t.secrets_generation,
-    'headers', coalesce((
-      select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
-                      order by h.position)
-      from tool_header h where h.tool_id = t.id), '[]'),
-    'definition_bytes', coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0),
-    'managed_as', case when (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
-    cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($2::integer[])))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $3::uuid))))))) then
-      case when $1::boolean then 'all' when t.user_id = $3::uuid then 'owner' else 'group' end end,
-    'recent', coalesce((
+select (select row_to_json(state) from (select
+    t.id as "id",
+    t.version as "version",
+    encode(t.audit_head, 'hex') as "audit_head",
+    t.field_versions as "field_versions",
+    coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
       'age_s', greatest(0, floor(extract(epoch from clock_timestamp() - a.at)))))
@@ -892,16 +945,44 @@ select json_build_object(
       select actor, actor_id, at from audit
       where resource_kind = 'tool' and resource_id = "t".id and version_after = last_change.value::integer
       offset 0) a
-    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from $3::uuid), '[]'),
-    'read_at_ms', extract(epoch from clock_timestamp()) * 1000) as state from tool t where t.id = $4::integer;
+    where a.at > clock_timestamp() - '15 minutes'::interval and a.actor_id is distinct from $1::uuid), '[]') as "recent",
+    extract(epoch from clock_timestamp()) * 1000 as "read_at_ms",
+    t."name" as "name",
+    t."display_name" as "display_name",
+    t."description" as "description",
+    t."in_code_tool_id" as "in_code_tool_id",
+    t."passthrough_auth" as "passthrough_auth",
+    t."mcp_server_id" as "mcp_server_id",
+    t."user_id" as "user_id",
+    t."oauth_config_id" as "oauth_config_id",
+    t."enabled" as "enabled",
+    t."chat_selectable" as "chat_selectable",
+    t."agent_creation_selectable" as "agent_creation_selectable",
+    t."default_enabled" as "default_enabled",
+    encode(t.definition_hash, 'hex') as "definition_hash",
+    t.secrets_generation as "secrets_generation",
+    coalesce((
+      select json_agg(json_build_object('name', h.name, 'key_id', h.key_id, 'fingerprint', encode(h.fingerprint, 'hex'))
+                      order by h.position)
+      from tool_header h where h.tool_id = t.id), '[]') as "headers",
+    coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0) as "definition_bytes",
+    case when (t.in_code_tool_id is null and t.mcp_server_id is null and ($2::boolean or (
+    cardinality($3::integer[]) > 0 and (t.user_id = $1::uuid or (
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[])))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $1::uuid))))))) then
+      case when $2::boolean then 'all' when t.user_id = $1::uuid then 'owner' else 'group' end end as "managed_as") state) as state from tool t where t.id = $4::integer;
 
 -- oauth_config
 select o.id from oauth_config o where o.id = $1::integer and ($2::boolean or o.owner_id = $3::uuid);
 
 -- tool_row
 with input as materialized (
-        select position::integer, "id"::integer, "version"::integer, "token"::integer, "standing"::text, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) with ordinality listed ("id", "version", "token", "standing", "user", "manages_all", "managed_groups", "is_admin", position)
+        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::integer as "token", ($4::text[])[position]::text as "standing", ($5::text[])[position]::uuid as "user", ($6::text[])[position]::boolean as "manages_all", ($7::text[])[position]::integer[] as "managed_groups", ($8::text[])[position]::boolean as "is_admin"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
     select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
@@ -943,8 +1024,8 @@ with input as materialized (
 
 -- tool_row_without_headers
 with input as materialized (
-        select position::integer, "id"::integer, "version"::integer, "token"::integer, "standing"::text, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) with ordinality listed ("id", "version", "token", "standing", "user", "manages_all", "managed_groups", "is_admin", position)
+        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::integer as "token", ($4::text[])[position]::text as "standing", ($5::text[])[position]::uuid as "user", ($6::text[])[position]::boolean as "manages_all", ($7::text[])[position]::integer[] as "managed_groups", ($8::text[])[position]::boolean as "is_admin"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
     select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, null::json as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
     from input join tool t on t.id = "input"."id" and t.version = "input"."version"
@@ -976,10 +1057,10 @@ with input as materialized (
 
 -- tool_write(+)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "idempotency_key"::text, "token"::integer, "standing"::text, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "idempotency_key", "token", "standing", "oauth_config_id", "changed_columns", "definition_hash", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "shown_headers", position)
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "secrets_generation", ($8::text[])[position]::text as "idempotency_key", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing", ($11::text[])[position]::integer as "oauth_config_id", ($12::text[])[position]::json as "shown_headers", ($13::text[])[position]::jsonb as "changed_columns", ($14::text[])[position]::text as "definition_hash", ($15::text[])[position]::jsonb as "field_versions", ($16::text[])[position]::text as "hash", ($17::text[])[position]::timestamptz as "at", ($18::text[])[position]::text as "actor", ($19::text[])[position]::text as "request_id", ($20::text[])[position]::text as "client_address", ($21::text[])[position]::text as "command", ($22::text[])[position]::text as "salt", ($23::text[])[position]::text as "identity_hash", ($24::text[])[position]::text[] as "fields", ($25::text[])[position]::json as "difference", ($26::text[])[position]::integer as "difference_bytes", ($27::text[])[position]::text as "difference_hash", ($28::text[])[position]::text as "definition_before", ($29::text[])[position]::text as "content_hash", ($30::text[])[position]::text as "previous_hash", ($31::text[])[position]::text as "request_fingerprint"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0), locked as materialized (
-        select t.id, input.position
+        select input.*
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
         where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
           and ("input"."token" is null or exists (select from (
@@ -1025,20 +1106,18 @@ with input as materialized (
           field_versions = t.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
           audit_count = t.audit_count + 1
-        from locked join input using (position) where t.id = locked.id
-        returning t.*), audited as (
+        from locked input where t.id = "input"."id"
+        returning input.position, t.version, t.id as id, t.name as name, t.description as description, (select content::text from tool_definition where hash = t.definition_hash) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
-        from changed t join locked using (id) join input using (position))
-      select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
-      from changed t join locked using (id) join input using (position) left join tool_definition d on d.hash = t.definition_hash;
+        select 'tool', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed join locked input using (position)) select * from changed;
 
 -- tool_write(single definition+headers)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "idempotency_key"::text, "token"::integer, "standing"::text, "oauth_config_id"::integer, "definition_hash"::text, "definition_bytes"::integer, "changed_columns"::jsonb, "field_versions"::jsonb, "hash"::text, "headers"::json, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text, "shown_headers"::json
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[], $37::text[], $38::text[], $39::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "idempotency_key", "token", "standing", "oauth_config_id", "definition_hash", "definition_bytes", "changed_columns", "field_versions", "hash", "headers", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", "shown_headers", position)
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "secrets_generation", ($8::text[])[position]::text as "idempotency_key", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing", ($11::text[])[position]::integer as "oauth_config_id", ($12::text[])[position]::text as "definition_hash", ($13::text[])[position]::integer as "definition_bytes", ($14::text[])[position]::json as "shown_headers", ($15::text[])[position]::jsonb as "changed_columns", ($16::text[])[position]::jsonb as "field_versions", ($17::text[])[position]::text as "hash", ($18::text[])[position]::json as "headers", ($19::text[])[position]::timestamptz as "at", ($20::text[])[position]::text as "actor", ($21::text[])[position]::text as "request_id", ($22::text[])[position]::text as "client_address", ($23::text[])[position]::text as "command", ($24::text[])[position]::text as "salt", ($25::text[])[position]::text as "identity_hash", ($26::text[])[position]::text[] as "fields", ($27::text[])[position]::json as "difference", ($28::text[])[position]::integer as "difference_bytes", ($29::text[])[position]::text as "difference_hash", ($30::text[])[position]::text as "definition_before", ($31::text[])[position]::text as "content_hash", ($32::text[])[position]::text as "previous_hash", ($33::text[])[position]::text as "request_fingerprint"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0), locked as materialized (
-        select t.id, input.position
+        select input.*
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
         where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
           and ("input"."token" is null or exists (select from (
@@ -1078,8 +1157,8 @@ with input as materialized (
         for no key update of t skip locked
       ), stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
-        select decode("input"."definition_hash", 'hex'), $40::text::json, "input"."definition_bytes"
-        from locked join input using (position)
+        select decode("input"."definition_hash", 'hex'), $34::text::json, "input"."definition_bytes"
+        from locked input
         where not exists (select from tool_definition where hash = decode("input"."definition_hash", 'hex'))
         order by 1
         on conflict (hash) do nothing), changed as (
@@ -1090,14 +1169,14 @@ with input as materialized (
           field_versions = t.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
           audit_count = t.audit_count + 1
-        from locked join input using (position) where t.id = locked.id
-        returning t.*), new_headers as (
-        select t.id as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
+        from locked input where t.id = "input"."id"
+        returning input.position, t.version, t.id as id, t.name as name, t.description as description, null::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled), new_headers as (
+        select "input"."id" as tool_id, (g.position - 1)::integer as position, g.value ->> 'name' as name,
           g.value ->> 'fingerprint' as fingerprint, (g.value ->> 'kept')::integer as kept, g.value ->> 'key_id' as key_id,
           g.value ->> 'nonce' as nonce, g.value ->> 'ciphertext' as ciphertext
-        from changed t join locked using (id) join input using (position) cross join json_array_elements("input"."headers") with ordinality g (value, position)), removed_headers as (
-        delete from tool_header h using changed t join locked using (id) join input using (position)
-        where h.tool_id = t.id and h.position >= json_array_length("input"."headers")), put_headers as (
+        from changed join locked input using (position) cross join json_array_elements("input"."headers") with ordinality g (value, position)), removed_headers as (
+        delete from tool_header h using changed join locked input using (position)
+        where h.tool_id = "input"."id" and h.position >= json_array_length("input"."headers")), put_headers as (
         insert into tool_header (tool_id, position, name, key_id, nonce, ciphertext, fingerprint)
         select g.tool_id, g.position, g.name, coalesce(g.key_id, kept.key_id),
           coalesce(decode(g.nonce, 'base64'), kept.nonce), coalesce(decode(g.ciphertext, 'base64'), kept.ciphertext),
@@ -1107,17 +1186,15 @@ with input as materialized (
         on conflict (tool_id, position) do update set name = excluded.name, key_id = excluded.key_id,
           nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
-        from changed t join locked using (id) join input using (position))
-      select input.position, t.version, t.id as id, t.name as name, t.description as description, null::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
-      from changed t join locked using (id) join input using (position);
+        select 'tool', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed join locked input using (position)) select * from changed;
 
 -- tool_write(+ minimal)
 with input as materialized (
-        select position::integer, "user"::uuid, "manages_all"::boolean, "managed_groups"::integer[], "is_admin"::boolean, "id"::integer, "version"::integer, "secrets_generation"::integer, "idempotency_key"::text, "token"::integer, "standing"::text, "oauth_config_id"::integer, "changed_columns"::jsonb, "definition_hash"::text, "field_versions"::jsonb, "hash"::text, "resource_kind"::text, "resource_id"::integer, "version_before"::integer, "version_after"::integer, "at"::timestamptz, "actor_id"::uuid, "actor"::text, "token_id"::integer, "request_id"::text, "client_address"::text, "command"::text, "salt"::text, "identity_hash"::text, "fields"::text[], "difference"::json, "difference_bytes"::integer, "difference_hash"::text, "definition_before"::text, "content_hash"::text, "previous_hash"::text, "request_fingerprint"::text
-        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[], $36::text[]) with ordinality listed ("user", "manages_all", "managed_groups", "is_admin", "id", "version", "secrets_generation", "idempotency_key", "token", "standing", "oauth_config_id", "changed_columns", "definition_hash", "field_versions", "hash", "resource_kind", "resource_id", "version_before", "version_after", "at", "actor_id", "actor", "token_id", "request_id", "client_address", "command", "salt", "identity_hash", "fields", "difference", "difference_bytes", "difference_hash", "definition_before", "content_hash", "previous_hash", "request_fingerprint", position)
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "secrets_generation", ($8::text[])[position]::text as "idempotency_key", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing", ($11::text[])[position]::integer as "oauth_config_id", ($12::text[])[position]::jsonb as "changed_columns", ($13::text[])[position]::text as "definition_hash", ($14::text[])[position]::jsonb as "field_versions", ($15::text[])[position]::text as "hash", ($16::text[])[position]::timestamptz as "at", ($17::text[])[position]::text as "actor", ($18::text[])[position]::text as "request_id", ($19::text[])[position]::text as "client_address", ($20::text[])[position]::text as "command", ($21::text[])[position]::text as "salt", ($22::text[])[position]::text as "identity_hash", ($23::text[])[position]::text[] as "fields", ($24::text[])[position]::json as "difference", ($25::text[])[position]::integer as "difference_bytes", ($26::text[])[position]::text as "difference_hash", ($27::text[])[position]::text as "definition_before", ($28::text[])[position]::text as "content_hash", ($29::text[])[position]::text as "previous_hash", ($30::text[])[position]::text as "request_fingerprint"
+        from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0), locked as materialized (
-        select t.id, input.position
+        select input.*
         from input join tool t on t.id = "input"."id" and t.version = "input"."version"
         where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
           and ("input"."token" is null or exists (select from (
@@ -1163,11 +1240,11 @@ with input as materialized (
           field_versions = t.field_versions || "input"."field_versions",
           audit_head = decode("input"."hash", 'hex'),
           audit_count = t.audit_count + 1
-        from locked join input using (position) where t.id = locked.id
-        returning t.*), audited as (
+        from locked input where t.id = "input"."id"
+        returning input.position, t.version), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
-        select "input"."resource_kind", "input"."resource_id", "input"."version_before", "input"."version_after", "input"."at", "input"."actor_id", "input"."actor", "input"."token_id", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
-        from changed t join locked using (id) join input using (position)) select input.position, t.version from changed t join locked using (id) join input using (position);
+        select 'tool', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed join locked input using (position)) select * from changed;
 
 -- persona_page(all)
 select id, record from (

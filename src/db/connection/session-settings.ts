@@ -1,6 +1,22 @@
 import type { DatabaseOptions } from './options.js'
 import type { BoundStatement } from './session.js'
 
+/** How statements are planned. */
+const PLANNING = {
+  // Left to itself the server plans the large statements anew at every execution, because it takes lists of ids for longer
+  // than they are, and planning costs several times what running does. Every statement finds its rows by keys, so one
+  // plan fits all values.
+  plan_cache_mode: 'force_generic_plan',
+  // That plan is kept: one that reads a table whole, because it is small, would go on when it has grown.
+  enable_seqscan: 'off',
+  enable_bitmapscan: 'off',
+  // Compiling expressions never pays for a handful of rows.
+  jit: 'off',
+}
+
+/** The same as command line options. */
+export const PLANNING_OPTIONS = optionsOf(PLANNING)
+
 /**
  * What results depend on, whatever the server, the database or the role is set to (`ALTER DATABASE ... SET`): how values
  * become text, what a transaction sees, which plans are made, and how long a statement may take.
@@ -19,18 +35,17 @@ function sessionSettings(options: DatabaseOptions): Record<string, string> {
     standard_conforming_strings: 'on',
     // That a commit gave up waiting for its standby is told by a warning.
     client_min_messages: 'warning',
-    // Left to itself the server plans the large statements anew at every execution, because it takes lists of ids for longer
-    // than they are, and planning costs several times what running does. Every statement finds its rows by keys, so one
-    // plan fits all values.
-    plan_cache_mode: 'force_generic_plan',
-    // Compiling expressions never pays for a handful of rows.
-    jit: 'off',
+    ...PLANNING,
   }
 }
 
 /** The settings for the start of a connection, as the server's command line options. */
 export function startupOptions(options: DatabaseOptions): string {
   const settings = { ...sessionSettings(options), default_transaction_isolation: 'read\\ committed' }
+  return optionsOf(settings)
+}
+
+function optionsOf(settings: Record<string, string>): string {
   return Object.entries(settings)
     .map(([name, value]) => `-c ${name}=${value}`)
     .join(' ')

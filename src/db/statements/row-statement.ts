@@ -1,5 +1,5 @@
-import { type CompiledQuery, type RawBuilder, sql } from 'kysely'
-import { type Executor, type Param, statement } from './statement.js'
+import { CompiledQuery, type RawBuilder, sql } from 'kysely'
+import { boundValue, type Executor, type Param, statement } from './statement.js'
 import { TextArray } from './text-array.js'
 
 /**
@@ -75,14 +75,16 @@ export function rowStatement<P extends object, R>(
       keys.add(key)
       return sql.ref(`input.${key}`)
     })
-    const columns = [...keys].map(key => sql`${sql.id(key)}::${sql.raw(String(types[key]))}`)
     const lists = [...keys].map(key => sql`${param(key)}::text[]`)
-    const names = [...keys].map(key => sql.id(key))
+    const columns = [...keys].map((key, i) => {
+      return sql`(${lists[i]})[position]::${sql.raw(String(types[key]))} as ${sql.id(key)}`
+    })
+    // Unnested is one list alone: of each the server makes a table of its own first.
     // The condition holds for every row. The planner, which takes an equality with the unknown for rare, plans for one row by
     // it: each is found by its key. For the ten rows that it expects of a list it reads whole tables of some thousand rows.
     const input = sql`input as materialized (
         select position::integer, ${sql.join(columns)}
-        from unnest(${sql.join(lists)}) with ordinality listed (${sql.join(names)}, position)
+        from unnest(${lists[0]}) with ordinality listed (value, position)
         where position = position + 0)`
     return sql`with ${sql.join([input, ...parts])} ${query}`
   })
@@ -91,10 +93,10 @@ export function rowStatement<P extends object, R>(
   const bind = (rows: readonly P[]) => {
     if (isSingle && rows.length > 1) throw new Error(`statement ${name} takes one row at a time`)
     const values = parameterNames.map(key => {
-      const list = rows.map(row => checkedValue(name, row, key))
-      return [key, singleType(key) === undefined ? new TextArray(list) : list[0]]
+      const list = rows.map(row => boundValue(name, row, key))
+      return singleType(key) === undefined ? new TextArray(list) : list[0]
     })
-    return compiled.bind(Object.fromEntries(values))
+    return CompiledQuery.raw(compiled.sql, values) as CompiledQuery<Positioned<R>> // as of any statement
   }
   const own: RowStatement<P, R> = {
     name,
@@ -139,17 +141,18 @@ export function byPosition<R>(answers: readonly Positioned<R>[], count: number):
 /** About how many bytes a row sends. */
 export function weightOf(row: object): number {
   let weight = 0
-  for (const value of Object.values(row)) weight += Array.isArray(value) ? weightOf(value) : bytesOf(value)
+  const values = row as Record<string, unknown> // of a list, its items
+  for (const name in values) {
+    const value = values[name]
+    weight += Array.isArray(value) ? weightOf(value) : bytesOf(value)
+  }
   return weight
 }
 
-/** What is neither a text nor a list is short. */
 function bytesOf(value: unknown): number {
-  return typeof value === 'string' ? Buffer.byteLength(value) : 16
+  return typeof value === 'string' && value.length > SHORT_TEXT_LENGTH ? Buffer.byteLength(value) : SHORT_BYTES
 }
 
-function checkedValue<P extends object>(name: string, row: P, key: keyof P & string): unknown {
-  const value = row[key]
-  if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
-  return value
-}
+/** What is neither a long text nor a list counts as so many bytes. */
+const SHORT_BYTES = 16
+const SHORT_TEXT_LENGTH = 64

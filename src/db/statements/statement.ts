@@ -107,7 +107,8 @@ const compiler = new Kysely<Database>({
   },
 })
 
-function boundValue<P extends object>(name: string, parameters: P, key: keyof P & string): unknown {
+/** The value of a named parameter. Throws when it is undefined. */
+export function boundValue<P extends object>(name: string, parameters: P, key: keyof P & string): unknown {
   const value = parameters[key]
   if (value === undefined) throw new Error(`statement ${name} lacks its parameter ${key}`)
   return value

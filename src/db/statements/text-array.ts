@@ -20,16 +20,17 @@ export class TextArray {
 
   /** Called by pg when it prepares the parameter for sending. */
   toPostgres(): Buffer {
-    const lengths = this.values.map(value => (value === null ? NULL_LENGTH : Buffer.byteLength(value)))
-    const buffer = Buffer.allocUnsafe(lengths.reduce((sum, length) => sum + 4 + Math.max(0, length), HEADER_BYTES))
+    let size = HEADER_BYTES
+    for (const value of this.values) size += 4 + (value === null ? 0 : Buffer.byteLength(value))
+    const buffer = Buffer.allocUnsafe(size)
     let at = 0
-    for (const number of [1, lengths.includes(NULL_LENGTH) ? 1 : 0, TEXT_OID, lengths.length, 1]) {
+    for (const number of [1, this.values.includes(null) ? 1 : 0, TEXT_OID, this.values.length, 1]) {
       at = buffer.writeInt32BE(number, at)
     }
-    this.values.forEach((value, i) => {
-      at = buffer.writeInt32BE(lengths[i] ?? NULL_LENGTH, at)
-      if (value !== null) at += buffer.write(value, at)
-    })
+    for (const value of this.values) {
+      const length = value === null ? NULL_LENGTH : buffer.write(value, at + 4)
+      at = buffer.writeInt32BE(length, at) + Math.max(0, length)
+    }
     return buffer
   }
 }
