@@ -4,6 +4,7 @@ import type pg from 'pg'
 import { statement } from '../src/db/statements/statement.js'
 import { personaSnapshot, storedRelations } from '../src/persona/snapshot.js'
 import { withDefinitions } from '../src/tool/definition-cache.js'
+import { AnswerText } from '../src/updates/answer-text.js'
 
 /** The fields of an agent update that the control stores. */
 interface AgentBody {
@@ -65,7 +66,7 @@ export async function elevenStatementUpdate(
     })
     const snapshot = await run('e10', text, [...parameters])
     await run('e11', 'commit')
-    return withDefinitions(String(snapshot?.snapshot), new Map())
+    return String(new AnswerText(await withDefinitions(String(snapshot?.snapshot), new Map())))
   } catch (error) {
     await client.query('rollback')
     throw error

@@ -119,10 +119,12 @@ t.test('features meet only where an agent shows its tools', async t => {
     .filter(({ path }) => path.startsWith('persona/'))
     .flatMap(({ path, files }) => files.filter(name => name.startsWith('tool/')).map(name => `${path} -> ${name}`))
   t.strictSame(meetings.sort(), [
+    'persona/past.ts -> tool/definition-cache.ts',
     'persona/past.ts -> tool/past.ts',
     'persona/resource.ts -> tool/definition-cache.ts',
     'persona/schema.ts -> tool/schema.ts',
     'persona/snapshot.ts -> tool/snapshot.ts',
+    'persona/statements.ts -> tool/definition-cache.ts',
     'persona/tool-bytes.ts -> tool/snapshot.ts',
   ])
 })

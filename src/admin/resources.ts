@@ -73,7 +73,7 @@ export async function showAgent(
     if (asOf === undefined) return { id, version: state.version, ...(await withNames(trx, state)) }
     const past = await readPastOf(trx, 'persona', id, asOf)
     const snapshot = await personaResource.pastSnapshot(trx, state, past, OPERATOR, () => undefined)
-    const { tools } = JSON.parse(snapshot) as { tools: unknown } // a PersonaSnapshot
+    const { tools } = JSON.parse(snapshot.toString()) as { tools: unknown } // a PersonaSnapshot
     const { version, at, values } = past
     return { id, version, at, ...(await withNames(trx, { ...state, ...values })), tools }
   })

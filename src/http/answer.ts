@@ -1,7 +1,9 @@
 import { Readable } from 'node:stream'
 import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
+import type { AnswerText } from '../updates/answer-text.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
+import { answerText } from './large-answer.js'
 import { countBytes } from './limits.js'
 import { NO_PRECONDITION } from './parameters.js'
 import { addWarnings } from './warnings.js'
@@ -9,8 +11,8 @@ import { addWarnings } from './warnings.js'
 /** What an update led to. `version` is the stored one, also after a dry run. */
 interface Updated {
   version: number
-  /** JSON text, sent as it is; null where the caller wants none. */
-  snapshot: string | null
+  /** Sent as it is; null where the caller wants none. */
+  snapshot: AnswerText | null
   /** Null where it answers the repetition of a request that was stored before. */
   decision: object | null
   /** Whether it was merged into what others made since. */
@@ -28,7 +30,7 @@ export function answerUpdate(
   { id, dryRun, strict }: { id: number; dryRun: boolean; strict: boolean },
   { version, snapshot, decision, merged }: Updated,
   warnings: readonly string[],
-): string | FastifyReply {
+): string | Readable | FastifyReply {
   reply.header('etag', entityTag(kind, id, version))
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
@@ -42,7 +44,7 @@ export function answerUpdate(
   )
   if (snapshot === null) return reply.code(204).send()
   reply.type('application/json')
-  return snapshot
+  return answerText(reply, snapshot)
 }
 
 /** Says which preferences of the request were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
@@ -63,26 +65,30 @@ export interface ReadAnswer {
   kind: ResourceKind
   id: number
   version: number
-  /** JSON text, sent as it is. */
-  snapshot: string
+  /** Sent as it is. */
+  snapshot: AnswerText
 }
 
 /**
  * The 200 of a read, or its 304 where the caller has this very representation. The tag is that of the stored version with a
  * digest of the body behind it: what a snapshot shows beside the resource's own fields changes without a new version.
  */
-export function answerRead(reply: FastifyReply, answer: ReadAnswer, ifNoneMatch: Precondition): string | FastifyReply {
+export async function answerRead(
+  reply: FastifyReply,
+  answer: ReadAnswer,
+  ifNoneMatch: Precondition,
+): Promise<string | Readable | FastifyReply> {
   const { kind, id, version, snapshot } = answer
-  return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
+  return answerTagged(reply, await representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
 }
 
 /** The 200 with this JSON text, or the 304 where the caller has what its tag stands for. */
 export function answerTagged(
   reply: FastifyReply,
   tag: string,
-  text: string,
+  text: AnswerText,
   ifNoneMatch: Precondition = NO_PRECONDITION,
-): string | FastifyReply {
+): string | Readable | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
     countBytes(reply.request, text.length) // it was made as if it were sent
@@ -91,5 +97,5 @@ export function answerTagged(
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type('application/json')
-  return text
+  return answerText(reply, text)
 }

@@ -1,31 +1,39 @@
 import { Readable } from 'node:stream'
-import type { FastifyInstance } from 'fastify'
-
-/** A longer text is sent in pieces of this many characters. */
-const PIECE_CHARACTERS = 128 * 1024
+import type { FastifyInstance, FastifyReply } from 'fastify'
+import { type AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text.js'
+import { countBytes } from './limits.js'
 
 /**
- * Sends long answers in pieces, each when the one before has left. At once the encoding of one with several MiB would hold up
- * every other request for tens of milliseconds. Register behind every hook that looks at the text of an answer.
+ * Sends long answers in pieces, each when the one before has left, with turns for others between them. At once the encoding of
+ * one with several MiB would hold up every other request for tens of milliseconds. Register behind every hook that looks at
+ * the text of an answer.
  */
 export function registerLargeAnswers(app: FastifyInstance): void {
   app.addHook('onSend', (_request, reply, payload, done) => {
-    if (typeof payload !== 'string' || payload.length <= PIECE_CHARACTERS) return done(null, payload)
-    reply.header('content-length', Buffer.byteLength(payload))
-    done(null, Readable.from(piecesOf(payload), { objectMode: false, highWaterMark: PIECE_CHARACTERS }))
+    if (typeof payload !== 'string' || payload.length <= PIECE_LENGTH) return done(null, payload)
+    done(null, inPieces(reply, [payload]))
   })
 }
 
-function* piecesOf(text: string): Generator<Buffer> {
-  for (let from = 0; from < text.length; ) {
-    const end = from + PIECE_CHARACTERS
-    const to = isSplitPair(text, end) ? end + 1 : end
-    yield Buffer.from(text.slice(from, to))
-    from = to
-  }
+/** What a handler answers to send a snapshot: a short one as a text, a long one in pieces. */
+export function answerText(reply: FastifyReply, snapshot: AnswerText): string | Readable {
+  if (snapshot.length <= PIECE_LENGTH) return snapshot.toString()
+  countBytes(reply.request, snapshot.length)
+  return inPieces(reply, snapshot.pieces)
 }
 
-/** Whether the two halves of one character are on both sides of this place. */
-function isSplitPair(text: string, at: number): boolean {
-  return (text.codePointAt(at - 1) ?? 0) > 0xffff
+function inPieces(reply: FastifyReply, texts: readonly (string | Buffer)[]): Readable {
+  reply.header(
+    'content-length',
+    texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0),
+  )
+  if (reply.request.method === 'HEAD') return Readable.from([])
+  return Readable.from(sent(texts), { objectMode: false, highWaterMark: PIECE_LENGTH })
+}
+
+async function* sent(texts: readonly (string | Buffer)[]): AsyncGenerator<Buffer> {
+  for (const piece of piecesOf(texts)) {
+    await turn()
+    yield typeof piece === 'string' ? Buffer.from(piece) : piece
+  }
 }

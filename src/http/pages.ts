@@ -6,6 +6,7 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { queryInteger, queryText } from '../schema/parameters.js'
 import { INT4_MAX, reference } from '../schema/vocabulary.js'
+import { AnswerText } from '../updates/answer-text.js'
 import { contentTag } from '../updates/tag.js'
 import { answerTagged } from './answer.js'
 import { errorResponses, pageHeaders } from './openapi.js'
@@ -82,13 +83,15 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
     async (request, reply) => {
       const { query, caller, headers } = request
       const { limit = PAGE_RECORDS, after = 0 } = query
-      const rows = await read(database, caller, query, after, limit + 1)
+      const rows = await database.singleStatementQueue.run(String(caller.token.id), () => {
+        return read(database, caller, query, after, limit + 1)
+      })
       const shown = rows.slice(0, limit)
       const last = shown.at(-1)
       if (rows.length > limit && last !== undefined) reply.header('link', nextLink(`/${resource}`, query, last.id))
-      const text = `[${shown.map(row => row.record).join(',')}]`
+      const text = new AnswerText(['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record] : [',', record])), ']'])
       if (text.length > FREE_CHARACTERS) request.reserveMemory(text.length)
-      return answerTagged(reply, contentTag(text), text, headers['if-none-match'])
+      return answerTagged(reply, await contentTag(text), text, headers['if-none-match'])
     },
   )
 }

@@ -6,6 +6,7 @@ import { readTokenRecord } from '../auth/token-record.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { dateTime, enumeration, flag, identifier, list, nullable, reference, text, uuid } from '../schema/vocabulary.js'
+import { AnswerText } from '../updates/answer-text.js'
 import { contentTag } from '../updates/tag.js'
 import { answerTagged } from './answer.js'
 import { errorResponses, readHeaders } from './openapi.js'
@@ -70,8 +71,8 @@ export function registerReadMe(app: FastifyInstance, database: ServiceDatabase):
           expires_at: token.expiresAt,
         },
       }
-      const text = JSON.stringify(answer)
-      return answerTagged(reply, contentTag(text), text, request.headers['if-none-match'])
+      const text = new AnswerText([JSON.stringify(answer)])
+      return answerTagged(reply, await contentTag(text), text, request.headers['if-none-match'])
     },
   )
 }

@@ -10,6 +10,7 @@ import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
+import { AnswerText } from '../updates/answer-text.js'
 import { readPast, readResource, wholeState } from '../updates/read.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
@@ -68,15 +69,16 @@ export function registerReadPersona(
       const reader = readerOf(request, snapshotBytesMax)
       if (request.query.view === 'update') {
         const state = await wholeState(database, personaResource, prefetched, reader)
-        const { text: snapshot, mask } = updateView(state)
+        const { text, mask } = updateView(state)
         reply.header('link', editLink(`/persona/${id}`, mask))
-        return answerRead(reply, { kind: 'persona', id, version: state.version, snapshot }, ifNoneMatch)
+        const { version } = state
+        return await answerRead(reply, { kind: 'persona', id, version, snapshot: new AnswerText([text]) }, ifNoneMatch)
       }
       const read =
         earlier === undefined
           ? await readResource(database, personaResource, prefetched, reader)
           : await readPast(database, personaResource, id, earlier, reader)
-      return answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
+      return await answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
     },
   )
 }

@@ -3,8 +3,9 @@ import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
-import { cachedTexts, withDefinitions } from '../tool/definition-cache.js'
+import { type CachedDefinitions, cachedTexts, leavingOut, withDefinitions } from '../tool/definition-cache.js'
 import { ESCAPED_BYTES_MAX } from '../updates/answer-size.js'
+import { AnswerText, NOTHING } from '../updates/answer-text.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { auditedFields } from '../updates/field-table.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
@@ -39,7 +40,7 @@ interface PersonaTypes extends ResourceTypes {
   Request: PersonaUpdate
   Decision: PersonaDecision
   References: References
-  Row: PersonaRow
+  Row: { version: number; snapshot: AnswerText }
 }
 
 /** Agents, as the engine of updates knows them. */
@@ -90,8 +91,10 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     }
     if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
     const statement = writeStatement(changedRelations, attachedRelations, minimal)
-    const query = (cached: { cached_definitions: string[] }) => statement.for(Object.assign(parameters, cached))
-    return minimal ? query({ cached_definitions: [] }) : withCached(state, query)
+    const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
+    return minimal
+      ? query({ cached_definitions: [] }).map(({ version }) => ({ version, snapshot: NOTHING }))
+      : withCached(state, query)
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
@@ -109,11 +112,13 @@ export function auditedPersona(content: PersonaContent): unknown[] {
 /** The query that leaves out the definitions whose texts are cached here, and puts them into its answer. */
 function withCached(
   { tool_sizes }: PersonaState,
-  query: (parameters: { cached_definitions: string[] }) => RowQuery<PersonaRow>,
-): RowQuery<PersonaRow> {
+  query: (parameters: CachedDefinitions) => RowQuery<PersonaRow>,
+): RowQuery<PersonaTypes['Row']> {
   const cached = cachedTexts(tool_sizes.map(({ definition }) => definition))
-  const cached_definitions = [...cached.keys()].map(hash => `\\x${hash}`)
-  return query({ cached_definitions }).map(row => ({ ...row, snapshot: withDefinitions(row.snapshot, cached) }))
+  return query(leavingOut(cached)).map(async row => ({
+    version: row.version,
+    snapshot: new AnswerText(await withDefinitions(row.snapshot, cached)),
+  }))
 }
 
 /** An agent with more tools goes by itself: its snapshot holds the definition of each. */

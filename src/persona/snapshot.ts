@@ -53,8 +53,9 @@ export function pastPersonaSnapshot(
   ids: RelationIds,
   viewer: Viewer,
   pastTools: RawBuilder<unknown>,
+  cached: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
-  return snapshotWith(ids, pastToolSnapshots(ids.tool_ids, pastTools, viewer))
+  return snapshotWith(ids, pastToolSnapshots(ids.tool_ids, pastTools, viewer, cached))
 }
 
 function documentSets(ids: RawBuilder<unknown>): RawBuilder<unknown> {

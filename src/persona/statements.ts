@@ -3,6 +3,7 @@ import { type PersonaAccess, personaAccess, type Viewer } from '../auth/access.j
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
 import { type Param, statement } from '../db/statements/statement.js'
+import type { CachedDefinitions } from '../tool/definition-cache.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
 import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
@@ -13,7 +14,7 @@ import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.j
 import { type PersonaState, personaState } from './state.js'
 import { takeAtMost, toolsWithBytes } from './tool-bytes.js'
 
-/** What a statement answers when it found the agent as expected: the version, and the snapshot for `withDefinitions`. */
+/** What a statement answers when it found the agent as expected: the version, and the snapshot for `withDefinitions` where it is wanted. */
 export interface PersonaRow {
   version: number
   snapshot: string
@@ -42,11 +43,6 @@ export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
     }
   },
 )
-
-/** The hashes of definitions that the answer may leave out, as `\\x` and hex. */
-interface CachedDefinitions {
-  cached_definitions: string[]
-}
 
 type WriteParameters = ViewerParameters &
   CachedDefinitions &

@@ -1,4 +1,4 @@
-import { sha256 } from '../updates/audit.js'
+import { type DefinitionText, digestOf, MARK, PIECE_LENGTH } from '../updates/answer-text.js'
 
 /**
  * Values that belong to definitions, by the hash of the definition in hex; those used lately. A definition never changes and its
@@ -45,11 +45,14 @@ const CHARACTER_BYTES = 2
 
 /** Room for every definition that one answer can show, the largest included: who asks for it again costs no reading. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024
-const texts = new DefinitionCache<string>(TEXT_BYTES_MAX, TEXT_BYTES_MAX / 2)
+const texts = new DefinitionCache<string | Buffer>(TEXT_BYTES_MAX, TEXT_BYTES_MAX / 2)
 
-/** Those of these definitions whose texts are cached here. The map stays as it is, whatever is dropped meanwhile. */
-export function cachedTexts(hashes: readonly (string | null)[]): ReadonlyMap<string, string> {
-  const cached = new Map<string, string>()
+/** Those of some definitions whose texts are cached here. The map stays as it is, whatever is dropped meanwhile. */
+export type CachedTexts = ReadonlyMap<string, string | Buffer>
+
+/** Those of these definitions whose texts are cached here. */
+export function cachedTexts(hashes: readonly (string | null)[]): CachedTexts {
+  const cached = new Map<string, string | Buffer>()
   for (const hash of hashes) {
     const text = hash === null ? undefined : texts.get(hash)
     if (hash !== null && text !== undefined) cached.set(hash, text)
@@ -57,11 +60,26 @@ export function cachedTexts(hashes: readonly (string | null)[]): ReadonlyMap<str
   return cached
 }
 
-/** Keeps the text of a stored definition, if its hash is the right one. */
-export function cacheText(hash: string, text: string): void {
-  const bytes = text.length * CHARACTER_BYTES
-  if (texts.get(hash) !== undefined || sha256(text) !== hash) return
-  texts.keep(hash, Buffer.from(text).toString(), bytes) // a copy: a part of an answer would keep the whole answer alive
+/** The hashes of definitions whose texts a statement may leave out, as `\\x` and hex. */
+export interface CachedDefinitions {
+  cached_definitions: string[]
+}
+
+/** Tells a statement which definitions it may leave out. */
+export function leavingOut(cached: CachedTexts): CachedDefinitions {
+  return { cached_definitions: [...cached.keys()].map(hash => `\\x${hash}`) }
+}
+
+/** Keeps the text of a stored definition, if its hash is the right one, and answers it: a long one as the bytes that are sent. */
+export async function cacheText(hash: string, text: string): Promise<string | Buffer> {
+  const cached = texts.get(hash)
+  if (cached !== undefined) return cached
+  if ((await digestOf([text])) !== hash) return text
+  const bytes = Buffer.from(text)
+  const isLong = text.length > PIECE_LENGTH
+  const kept = isLong ? bytes : bytes.toString() // a copy: a part of an answer would keep the whole answer alive
+  texts.keep(hash, kept, isLong ? bytes.length : text.length * CHARACTER_BYTES)
+  return kept
 }
 
 const origins = new DefinitionCache<ReadonlySet<string>>(1024 * 1024, 16 * 1024)
@@ -78,24 +96,27 @@ export function cacheOrigins(hash: string, found: ReadonlySet<string>): void {
   origins.keep(hash, found, HASH_BYTES + characters * CHARACTER_BYTES)
 }
 
-/** Stands on each side of what a statement says of a definition. JSON text never holds it: in texts it is escaped. */
-const MARK = '\u0001'
-
-/** A snapshot with marks (`toolSnapshots`) as JSON text: the definitions that the statement left out are those cached. */
-export function withDefinitions(marked: string, cached: ReadonlyMap<string, string>): string {
-  const parts = marked.split(MARK)
-  for (let i = 1; i < parts.length; i += 3) {
-    const [hash = '', text = ''] = parts.slice(i, i + 2)
-    if (text !== '') cacheText(hash, text)
-    parts[i] = text === '' ? cachedText(cached, hash) : text
-    parts[i + 1] = ''
+/** What a statement answers with marks (`markedDefinition`), text by text: the definitions that it left out are those cached. */
+export async function withDefinitions(marked: string, cached: CachedTexts): Promise<(string | DefinitionText)[]> {
+  const pieces = marked.split(MARK)
+  const texts: (string | DefinitionText)[] = pieces.slice(0, 1)
+  for (let i = 1; i < pieces.length; i += 3) {
+    texts.push(await definitionOf(pieces[i], pieces[i + 1], cached), pieces[i + 2] ?? '')
   }
-  return parts.join('')
+  return texts
 }
 
-/** The text of a definition that a statement left out because it is cached here. */
-function cachedText(cached: ReadonlyMap<string, string>, hash: string): string {
-  const text = cached.get(hash)
-  if (text === undefined) throw new Error(`a statement left out the definition ${hash}, which is not cached`)
-  return text
+/** A definition alone as a statement answers it, likewise; undefined where it answers none. */
+export async function shownDefinition(marked: string, cached: CachedTexts): Promise<DefinitionText | undefined> {
+  if (marked === '') return undefined
+  const [, hash, text] = marked.split(MARK)
+  return await definitionOf(hash, text, cached)
+}
+
+async function definitionOf(hash = '', text = '', cached: CachedTexts): Promise<DefinitionText> {
+  if (hash === '') return { hash, text } // there is none
+  if (text !== '') return { hash, text: await cacheText(hash, text) }
+  const known = cached.get(hash)
+  if (known === undefined) throw new Error(`a statement left out the definition ${hash}, which is not cached`)
+  return { hash, text: known }
 }

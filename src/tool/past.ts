@@ -3,7 +3,8 @@ import { type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import { VersionGone } from '../errors.js'
 import type { Past } from '../updates/past.js'
-import { pastHeaders, pastTools } from './snapshot.js'
+import type { CachedDefinitions } from './definition-cache.js'
+import { markedDefinition, pastHeaders, pastTools } from './snapshot.js'
 import { answerColumns, type ToolRow } from './statements.js'
 
 /* Tools as they were, by themselves or in the answer of an agent. */
@@ -18,29 +19,45 @@ function pastRecord({ definition, ...columns }: Past['values']): object {
   return { ...columns, definition_hash: definition === null ? null : `\\x${definition}` }
 }
 
-/** About how many bytes the tools took then. Throws `VersionGone` where the definition of one is no longer kept. */
-export async function pastToolBytes(executor: Executor, pasts: readonly Past[]): Promise<number> {
+/**
+ * About how many bytes the tools took then, and the hashes of their definitions in hex. Throws `VersionGone` where the definition of
+ * one is no longer kept.
+ */
+export async function pastToolSizes(
+  executor: Executor,
+  pasts: readonly Past[],
+): Promise<{ bytes: number; definitions: string[] }> {
   const ids = pasts.map(({ id }) => id)
-  const [row] = await readPastSize.run(executor, { ids, past: pastRecords(pasts) })
-  const gone = row?.gone ?? null
+  const [row] = await readPastSizes.run(executor, { ids, past: pastRecords(pasts) })
+  if (row === undefined) throw new Error('the statement of sizes answered no row')
+  const { gone, bytes, definitions } = row
   if (gone !== null) throw new VersionGone('pruned', `The definition that tool ${gone} had then is no longer kept.`)
-  return row?.bytes ?? 0
+  return { bytes, definitions }
 }
 
 type PastParameters = { ids: number[]; past: string }
 
-const readPastSize = statement<PastParameters, { bytes: number; gone: number | null }>('past_tools_size', param => {
+interface PastSizes {
+  bytes: number
+  definitions: string[]
+  gone: number | null
+}
+
+const readPastSizes = statement<PastParameters, PastSizes>('past_tools_size', param => {
   const past = sql`${param('past')}::json -> stored.id::text`
   return sql`
     select coalesce(sum(coalesce(d.size_bytes, 0) + octet_length(t.description)), 0)::integer as bytes,
+      coalesce(array_agg(distinct encode(d.hash, 'hex')) filter (where d.hash is not null), '{}') as definitions,
       min(t.id) filter (where t.definition_hash is not null and d.hash is null) as gone
     from tool stored cross join lateral json_populate_record(stored, coalesce(${past}, '{}')) t
     left join tool_definition d on d.hash = t.definition_hash
     where stored.id = any(${param('ids')}::integer[])`
 })
 
+type PastToolParameters = ViewerParameters & PastParameters & CachedDefinitions
+
 /** One tool as it was; its version is that of now. */
-export const readPastTool = statement<ViewerParameters & PastParameters, ToolRow>('past_tool', param => {
+export const readPastTool = statement<PastToolParameters, ToolRow>('past_tool', param => {
   const tools = pastTools(sql`${param('ids')}::integer[]`, sql`${param('past')}::json`, viewerOf(param))
-  return sql`select ${answerColumns(sql`d.content::text`, pastHeaders)} from ${tools}`
+  return sql`select ${answerColumns(markedDefinition(sql`${param('cached_definitions')}::bytea[]`), pastHeaders)} from ${tools}`
 })

@@ -62,7 +62,7 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
           ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)
           : await readPast(database, toolResource, id, earlier, reader)
       if (isUpdateView) reply.header('link', editLink(`/admin/tool/custom/${id}`))
-      return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
+      return await answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )
 }

@@ -1,15 +1,25 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
-import type { Positioned } from '../db/statements/row-statement.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
+import { AnswerText, type DefinitionText } from '../updates/answer-text.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { auditedFields } from '../updates/field-table.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { inSlices, originsOf } from './definition/index.js'
-import { cachedOrigins, cachedTexts, cacheOrigins, cacheText } from './definition-cache.js'
+import {
+  type CachedDefinitions,
+  type CachedTexts,
+  cachedOrigins,
+  cachedTexts,
+  cacheOrigins,
+  cacheText,
+  leavingOut,
+  shownDefinition,
+} from './definition-cache.js'
 import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
-import { pastRecords, pastToolBytes, readPastTool } from './past.js'
+import { pastRecords, pastToolSizes, readPastTool } from './past.js'
 import {
   decideTool,
   type PlannedHeader,
@@ -36,8 +46,11 @@ interface ToolTypes extends ResourceTypes {
   Request: ToolUpdate
   Decision: ToolDecision
   References: References
-  Row: Positioned<ToolRow>
+  Row: ShownRow
 }
+
+/** A tool as an answer shows it; without a definition where only its version is wanted. */
+type ShownRow = Omit<ToolRow, 'definition'> & { definition?: DefinitionText | undefined }
 
 /** Custom tools, as the engine of updates knows them. */
 export const toolResource: VersionedResource<ToolTypes> = {
@@ -66,8 +79,10 @@ export const toolResource: VersionedResource<ToolTypes> = {
   definitionBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),
-  reading: ({ id, version, managed_as }, viewer) =>
-    (managed_as === null ? readRowWithoutHeaders : readRow).for({ ...viewer, id, version }),
+  reading: ({ id, version, managed_as, definition_hash }, viewer) =>
+    withCached([definition_hash], cached =>
+      (managed_as === null ? readRowWithoutHeaders : readRow).for({ ...viewer, ...cached, id, version }),
+    ),
   writing: (state, { content, definition, headers, changes }, viewer, entry, minimal) => {
     const stored: WriteShape['definition'] = definition !== null && (isHeld(definition) ? 'shared' : 'single')
     const shape = { definition: stored, headers: headers !== null, minimal }
@@ -85,22 +100,30 @@ export const toolResource: VersionedResource<ToolTypes> = {
       shown_headers: JSON.stringify(shownHeaders(headers ?? state.headers)),
     }
     // Not spread into a literal: for so many properties V8 makes new hidden classes each time, a tenth of an update.
-    const query = writeStatement(shape).for(Object.assign({}, viewer, entry, own))
-    return query.map(row => {
-      if (definition !== null) cacheText(definition.hash, definition.text)
-      return row
-    })
+    const parameters = Object.assign({}, viewer, entry, own)
+    if (definition === null) {
+      return withCached(minimal ? [] : [state.definition_hash], cached => {
+        return writeStatement(shape).for(Object.assign(parameters, cached))
+      })
+    }
+    const { hash, text } = definition
+    return writeStatement(shape)
+      .for(Object.assign(parameters, { cached_definitions: [] }))
+      .map(async row => ({ ...row, definition: { hash, text: await cacheText(hash, text) } }))
   },
-  snapshot: (row, decision) => snapshotText(row, decision?.definition?.text ?? row.definition),
+  snapshot: snapshotText,
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
   isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   requireRights: requireManageable,
   pastSnapshot: async (executor, { id }, past, viewer, reserve) => {
-    reserve(await pastToolBytes(executor, [past]))
-    const [row] = await readPastTool.run(executor, { ...viewer, ids: [id], past: pastRecords([past]) })
+    const { bytes, definitions } = await pastToolSizes(executor, [past])
+    reserve(bytes)
+    const cached = cachedTexts(definitions)
+    const asked = { ids: [id], past: pastRecords([past]), ...leavingOut(cached) }
+    const [row] = await readPastTool.run(executor, { ...viewer, ...asked })
     if (row === undefined) throw new Error('the statement of an earlier tool answered no row')
-    return snapshotText(row, row.definition)
+    return snapshotText(await shownRow(row, cached))
   },
 }
 
@@ -148,17 +171,34 @@ function encoded(sealed: PlannedHeader['sealed']) {
   )
 }
 
-/** The wire's ToolSnapshot as JSON text; the definition's own text is put in as it is stored. */
-function snapshotText(row: ToolRow & { position?: number }, definition: string | null): string {
-  const { position: _, version: __, definition: ___, id, name, description, ...rest } = row
-  const head = JSON.stringify({ id, name, description })
-  return `${head.slice(0, -1)},"definition":${definition ?? 'null'},${JSON.stringify(rest).slice(1)}`
+/** The query that leaves out the definitions whose texts are cached here, and puts them into its answer. */
+function withCached(
+  hashes: readonly (string | null)[],
+  query: (parameters: CachedDefinitions) => RowQuery<ToolRow>,
+): RowQuery<ShownRow> {
+  const cached = cachedTexts(hashes)
+  return query(leavingOut(cached)).map(row => shownRow(row, cached))
+}
+
+async function shownRow(row: ToolRow, cached: CachedTexts): Promise<ShownRow> {
+  return { ...row, definition: await shownDefinition(row.definition ?? '', cached) }
+}
+
+/** The wire's ToolSnapshot; the definition's own text is put in as it is stored. */
+function snapshotText(row: ShownRow & { position?: number }): AnswerText {
+  const { position: _, version: __, definition, id, name, description, ...rest } = row
+  return aroundDefinition({ id, name, description }, definition, rest)
 }
 
 /** The body of an update that changes nothing of a stored tool, as JSON text; without the headers for who does not see them. */
-export function updateText(row: Positioned<ToolRow>): string {
+export function updateText(row: ShownRow): AnswerText {
   const { name, description, definition, custom_headers, passthrough_auth, oauth_config_id } = row
-  const head = JSON.stringify({ name, description })
   const tail = { ...(custom_headers !== null && { custom_headers }), passthrough_auth, oauth_config_id }
-  return `${head.slice(0, -1)},"definition":${definition ?? 'null'},${JSON.stringify(tail).slice(1)}`
+  return aroundDefinition({ name, description }, definition, tail)
+}
+
+function aroundDefinition(head: object, definition: DefinitionText | undefined, tail: object): AnswerText {
+  if (definition === undefined) throw new Error('of a tool without a definition only the version was asked for')
+  const before = `${JSON.stringify(head).slice(0, -1)},"definition":`
+  return new AnswerText([before, definition, `,${JSON.stringify(tail).slice(1)}`])
 }

@@ -13,7 +13,6 @@ export const snapshotBytes: RawBuilder<number> = sql`coalesce(d.size_bytes, 0) +
 
 /** What a snapshot shows of a tool that is not a column of its row. */
 interface Parts {
-  /** The definition as json, or as text. */
   definition: RawBuilder<unknown>
   oauth_config_name: RawBuilder<unknown>
   custom_headers: RawBuilder<unknown>
@@ -32,9 +31,18 @@ export function snapshotFields(parts: Parts): [string, RawBuilder<unknown>][] {
 const MARK = sql`chr(1)`
 
 /**
+ * SQL: the definition of the tool `t` for `withDefinitions`: its hash and, unless the hash is among those `cached`, its text.
+ * Reading and copying these texts would be a third of what an agent's snapshot costs.
+ */
+export function markedDefinition(cached: RawBuilder<unknown>): RawBuilder<unknown> {
+  return sql`${MARK} || coalesce(encode(t.definition_hash, 'hex'), '') || ${MARK} ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any(${cached}) then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || ${MARK}`
+}
+
+/**
  * SQL: the snapshots of the tools with these ids as a JSON array in the order of the ids, secrets as masks or null. As text for
- * `withDefinitions`: in place of a definition stand its hash and, unless the hash is among those `cached`, its text. Reading and
- * copying these texts would be a third of what an agent's snapshot costs.
+ * `withDefinitions`.
  */
 export function toolSnapshots(
   ids: RawBuilder<unknown>,
@@ -54,22 +62,20 @@ export function pastToolSnapshots(
   ids: RawBuilder<unknown>,
   past: RawBuilder<unknown>,
   viewer: Viewer,
+  cached: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
-  const definition = sql`d.content`
-  const fields = snapshotFields({ definition, oauth_config_name: sql`o.name`, custom_headers: pastHeaders })
   return sql`'[' || coalesce((
-    select string_agg(${jsonObject(fields)}::text, ', ' order by t.id)
+    select string_agg(${markedSnapshot(pastHeaders, cached)}, ', ' order by t.id)
     from ${pastTools(ids, past, viewer)}
     left join oauth_config o on o.id = t.oauth_config_id), '') || ']'`
 }
 
-/** SQL: the tools `t` with these ids as they were, with their definitions `d`. Who may see masks is a question of now. */
+/** SQL: the tools `t` with these ids as they were. Who may see masks is a question of now. */
 export function pastTools(ids: RawBuilder<unknown>, past: RawBuilder<unknown>, viewer: Viewer): RawBuilder<unknown> {
   return sql`(
       select t as stored_row, ${managesTool(viewer)} as manageable, ${past} -> t.id::text as past
       from tool t where t.id = any(${ids})) stored
-    cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
-    left join tool_definition d on d.hash = t.definition_hash`
+    cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t`
 }
 
 /** SQL: the custom headers of one of `pastTools`. */
@@ -80,9 +86,7 @@ export const pastHeaders: RawBuilder<unknown> = sql`case when stored.manageable 
     from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end`
 
 function markedSnapshot(customHeaders: RawBuilder<unknown>, cached: RawBuilder<unknown>): RawBuilder<unknown> {
-  const definition = sql`${MARK} || coalesce(encode(t.definition_hash, 'hex'), '') || ${MARK} ||
-      case when t.definition_hash is null then 'null' when t.definition_hash = any(${cached}) then ''
-        else (select content::text from tool_definition where hash = t.definition_hash) end || ${MARK}`
+  const definition = markedDefinition(cached)
   const fields = snapshotFields({ definition, oauth_config_name: sql`o.name`, custom_headers: customHeaders })
   return jsonWithText(fields, 'definition')
 }
@@ -98,13 +102,4 @@ export function jsonWithText(fields: readonly [string, RawBuilder<unknown>][], t
   })
   return sql`concat(
     ${sql.join(pieces, sql`,\n    `)}, '}')`
-}
-
-function jsonObject(fields: readonly [string, RawBuilder<unknown>][]): RawBuilder<unknown> {
-  return sql`json_build_object(
-    ${sql.join(
-      fields.map(([name, expression]) => sql`${sql.lit(name)}, ${expression}`),
-      sql`,
-    `,
-    )})`
 }

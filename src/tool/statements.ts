@@ -7,12 +7,13 @@ import type { AuditEntry, RequestKey } from '../updates/audit.js'
 import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
 import { changedColumns, nextVersion } from '../updates/statements.js'
+import type { CachedDefinitions } from './definition-cache.js'
 import { COLUMNS } from './fields.js'
 import type { ToolSnapshot } from './schema.js'
-import { maskedHeaders, snapshotFields } from './snapshot.js'
+import { markedDefinition, maskedHeaders, snapshotFields } from './snapshot.js'
 import { type ToolState, toolState } from './state.js'
 
-/** The columns of a tool that an answer shows. `definition` is JSON text, null when it was sent or there is none. */
+/** The columns of a tool that an answer shows. `definition` is what `markedDefinition` says, null when it was sent. */
 export type ToolRow = Omit<ToolSnapshot, 'definition'> & { version: number; definition: string | null }
 
 /** Reads the state of one tool as a caller sees it. */
@@ -35,12 +36,12 @@ function storedTool(
   customHeaders: RawBuilder<unknown>,
   condition: (viewer: Viewer) => RawBuilder<unknown>,
 ) {
-  type Parameters = ViewerParameters & { id: number; version: number }
-  return rowStatement<Parameters, ToolRow>(name, { ...VIEWER_TYPES, id: 'integer', version: 'integer' }, param => ({
+  type Parameters = ViewerParameters & CachedDefinitions & { id: number; version: number }
+  const types = { ...VIEWER_TYPES, id: 'integer', version: 'integer', cached_definitions: 'bytea[]' }
+  return rowStatement<Parameters, ToolRow>(name, types, param => ({
     query: sql`
-    select input.position, ${answerColumns(sql`d.content::text`, customHeaders)}
+    select input.position, ${answerColumns(markedDefinition(param('cached_definitions')), customHeaders)}
     from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
-    left join tool_definition d on d.hash = t.definition_hash
     where ${viewerStands(param)} ${condition(viewerOfRow(param))}`,
   }))
 }
@@ -61,6 +62,7 @@ export const readDefinition = statement<{ hash: string }, { definition: string }
 })
 
 type WriteParameters = ViewerParameters &
+  CachedDefinitions &
   AuditEntry &
   RequestKey & {
     id: number
@@ -90,6 +92,7 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   definition_bytes: 'integer',
   headers: 'json',
   shown_headers: 'json',
+  cached_definitions: 'bytea[]',
 }
 
 /** Which parts of a tool a write touches besides its row. A `shared` definition is sent in a batch. */
@@ -134,9 +137,7 @@ function compileWrite(shape: WriteShape, key: string) {
         for no key update of t skip locked
       )`
     // One that is sent is put into the answer here.
-    const definition = shape.definition
-      ? sql`null::text`
-      : sql`(select content::text from tool_definition where hash = t.definition_hash)`
+    const definition = shape.definition ? sql`null::text` : markedDefinition(param('cached_definitions'))
     const parts = [
       locked,
       ...(shape.definition ? [storeDefinitions(param)] : []),

@@ -12,6 +12,19 @@ const LARGE_BYTES = 1024 * 1024
 /** What JSON makes of one byte at most: `\u0001`. */
 export const ESCAPED_BYTES_MAX = 6
 
+/**
+ * Takes memory for one answer, of which more and more is known: in all the most that was asked for. A small answer takes none.
+ * `reserveMemory` is that of the request.
+ */
+export function memoryFor({ reserveMemory }: { reserveMemory(bytes: number): void }): (bytes: number) => void {
+  let reservedBytes = 0
+  return bytes => {
+    if (bytes <= BATCHED_BYTES_MAX || bytes <= reservedBytes) return
+    reserveMemory(bytes - reservedBytes)
+    reservedBytes = bytes
+  }
+}
+
 /** The queue for a statement that answers so many bytes by itself. */
 export function queueFor(database: ServiceDatabase, bytes: number): WorkQueue {
   return bytes > LARGE_BYTES ? database.largeAnswerQueue : database.singleStatementQueue

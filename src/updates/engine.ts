@@ -17,8 +17,9 @@ import {
   ResourceNotFound,
   Unavailable,
 } from '../errors.js'
-import { BATCHED_BYTES_MAX, runSized } from './answer-size.js'
-import { type Actor, type AuditEntry, auditEntry, type Change, NO_KEY, type RequestKey, sha256 } from './audit.js'
+import { memoryFor, runSized } from './answer-size.js'
+import { type AnswerText, digestOf } from './answer-text.js'
+import { type Actor, type AuditEntry, auditEntry, type Change, NO_KEY, type RequestKey } from './audit.js'
 import { changesSince } from './changes-since.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
 import { type MergeBase, mergeNotes, readMergeBase } from './merge.js'
@@ -143,8 +144,8 @@ export interface VersionedResource<T extends ResourceTypes> {
     entry: AuditEntry & RequestKey,
     minimal: boolean,
   ): RowQuery<T['Row']>
-  /** The snapshot that a row stands for, as JSON text; `decision` is null where the row was read. */
-  snapshot(row: T['Row'], decision: T['Decision'] | null): string
+  /** The snapshot that a row stands for. */
+  snapshot(row: T['Row']): AnswerText
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
   replacedDefinition(state: T['State'], decision: T['Decision']): string | null
   /**
@@ -157,7 +158,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   /** That the caller may update it at all. Throws what `decide` throws for that. */
   requireRights(state: T['State'], caller: Caller): void
   /**
-   * The snapshot of an earlier version as JSON text, in a transaction that sees `state`. Calls `reserve` with the size
+   * The snapshot of an earlier version, in a transaction that sees `state`. Calls `reserve` with the size
    * of its definitions before it is made. Throws `VersionGone`.
    */
   pastSnapshot(
@@ -166,15 +167,15 @@ export interface VersionedResource<T extends ResourceTypes> {
     past: Past,
     viewer: ViewerParameters,
     reserve: (bytes: number) => void,
-  ): Promise<string>
+  ): Promise<AnswerText>
 }
 
 /**
- * What an update led to: the snapshot as JSON text (null where none is wanted), the stored version, the decision, and
+ * What an update led to: the snapshot (null where none is wanted), the stored version, the decision, and
  * whose changes it replaced.
  */
 export interface Updated<T extends ResourceTypes> {
-  snapshot: string | null
+  snapshot: AnswerText | null
   version: number
   decision: T['Decision']
   overwritten: RecentChange[]
@@ -207,7 +208,7 @@ export async function update<T extends ResourceTypes>(
   prefetched: T['State'],
 ): Promise<Updated<T>> {
   const last: LastWrite<T> = {}
-  let reservedBytes = 0
+  const reserve = memoryFor(request)
   const callerKey = String(request.caller.token.id)
   const key = request.dryRun ? NO_KEY : request.key
   let hasLostConnection = false
@@ -233,8 +234,9 @@ export async function update<T extends ResourceTypes>(
     const decision = resource.decide(state, request, null)
     if (preconditionOf(state, decision, request) !== 'holds' || !resource.isStorable(decision)) return undefined
     if (isStored(state, decision)) return updatedTo(state.version, null, state, decision)
-    const query = statementFor(state, decision, viewerParameters(request.caller))
-    return updated(state, decision, await run(query, decision, answerBytesOf(state, decision)))
+    const answerBytes = answerBytesOf(state, decision)
+    const query = await statementFor(state, decision, viewerParameters(request.caller), answerBytes)
+    return updated(state, decision, await run(query, decision, answerBytes))
   }
 
   async function run(
@@ -251,6 +253,7 @@ export async function update<T extends ResourceTypes>(
   }
 
   async function underLock(): Promise<Updated<T>> {
+    reserve(stateBytes(resource, prefetched)) // it is read again
     if (await isKeyInUse(database.db, key)) throw new IdempotencyKeyInUse()
     return await database.rowLockQueue.run(callerKey, inLockingTransaction, `${resource.kind} ${request.id}`)
   }
@@ -280,29 +283,35 @@ export async function update<T extends ResourceTypes>(
     await requirePrecondition(trx, state, decision, asOfNow, base)
     const result = isStored(state, decision)
       ? updatedTo(state.version, null, state, decision)
-      : updated(state, decision, await statementFor(state, decision, viewer).single(trx))
+      : updated(state, decision, await (await statementFor(state, decision, viewer)).single(trx))
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: mergeNotes(base) }
   }
 
-  function statementFor(state: T['State'], decision: T['Decision'], viewer: ViewerParameters): RowQuery<T['Row']> {
-    const answerBytes = answerBytesOf(state, decision)
-    if (answerBytes > BATCHED_BYTES_MAX && answerBytes > reservedBytes) {
-      request.reserveMemory(answerBytes - reservedBytes)
-      reservedBytes = answerBytes
-    }
+  async function statementFor(
+    state: T['State'],
+    decision: T['Decision'],
+    viewer: ViewerParameters,
+    answerBytes = answerBytesOf(state, decision),
+  ): Promise<RowQuery<T['Row']>> {
+    reserve(answerBytes)
     if (decision.changes.length === 0) return resource.reading(state, viewer)
-    const entry = auditOf(resource, state, decision, request.actor)
+    const entry = await auditOf(resource, state, decision, request.actor)
     Object.assign(last, { entry, decision })
     return resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)
   }
 
   function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
     if (row === undefined) return undefined
-    const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row, decision)
+    const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row)
     return updatedTo(request.dryRun ? state.version : row.version, snapshot, state, decision)
   }
 
-  function updatedTo(version: number, snapshot: string | null, state: T['State'], decision: T['Decision']): Updated<T> {
+  function updatedTo(
+    version: number,
+    snapshot: AnswerText | null,
+    state: T['State'],
+    decision: T['Decision'],
+  ): Updated<T> {
     return { snapshot, version, decision, overwritten: overwrittenBy(state, decision), merged: false, notes: [] }
   }
 
@@ -412,6 +421,11 @@ export async function update<T extends ResourceTypes>(
   }
 }
 
+/** About what a whole state takes. */
+export function stateBytes<T extends ResourceTypes>(resource: VersionedResource<T>, state: T['State']): number {
+  return resource.answerBytes(state, null) - resource.definitionBytes(state)
+}
+
 /** What the answer says when the connection was lost at the commit. */
 function lost(
   outcome: 'applied' | 'not_applied' | 'unknown',
@@ -455,22 +469,22 @@ export async function storeDecision<T extends ResourceTypes>(
   actor: Actor,
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
-  const entry = auditOf(resource, state, decision, actor)
+  const entry = await auditOf(resource, state, decision, actor)
   const row = await resource.writing(state, decision, OPERATOR, Object.assign(entry, NO_KEY), true).single(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
   return row.version
 }
 
-function auditOf<T extends ResourceTypes>(
+async function auditOf<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
   decision: T['Decision'],
   actor: Actor,
-): AuditEntry {
+): Promise<AuditEntry> {
   const { id, version, audit_head } = state
   const end = { kind: resource.kind, id, version, audit_head }
   const definitionBefore = resource.replacedDefinition(state, decision)
-  const contentHash = sha256(JSON.stringify(resource.audited(state, decision)))
+  const contentHash = await digestOf([JSON.stringify(resource.audited(state, decision))])
   return auditEntry(end, decision.changes, actor, databaseTimeMs(state), { definitionBefore, contentHash })
 }
 

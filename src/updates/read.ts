@@ -6,7 +6,8 @@ import type { Database } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
-import { BATCHED_BYTES_MAX, ESCAPED_BYTES_MAX, queueFor, runSized } from './answer-size.js'
+import { ESCAPED_BYTES_MAX, memoryFor, queueFor, runSized } from './answer-size.js'
+import type { AnswerText } from './answer-text.js'
 import type { ResourceTypes, VersionedResource } from './engine.js'
 import { type AsOf, readPastOf } from './past.js'
 
@@ -59,13 +60,13 @@ export async function readResource<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   prefetched: T['State'],
   request: ReadRequest,
-  textOf: (row: T['Row']) => string = row => resource.snapshot(row, null),
-): Promise<{ snapshot: string; version: number }> {
+  textOf: (row: T['Row']) => AnswerText = row => resource.snapshot(row),
+): Promise<{ snapshot: AnswerText; version: number }> {
   const { caller, snapshotBytesMax } = request
   // No body lies between the statement that established the caller and this: it need not be done again.
   const viewer = { ...viewerParameters(caller), token: null }
   const callerKey = String(caller.token.id)
-  let reservedBytes = 0
+  const reserve = memoryFor(request)
   try {
     const answerBytes = admit(prefetched)
     const row = await runSized(database, resource.reading(prefetched, viewer), {
@@ -85,10 +86,7 @@ export async function readResource<T extends ResourceTypes>(
     const definitionBytes = resource.definitionBytes(state)
     if (definitionBytes > snapshotBytesMax) throw new SnapshotTooLarge(definitionBytes, snapshotBytesMax)
     const answerBytes = resource.answerBytes(state, null)
-    if (answerBytes > BATCHED_BYTES_MAX && answerBytes > reservedBytes) {
-      request.reserveMemory(answerBytes - reservedBytes)
-      reservedBytes = answerBytes
-    }
+    reserve(answerBytes)
     return answerBytes
   }
 
@@ -102,7 +100,7 @@ export async function readResource<T extends ResourceTypes>(
     })
   }
 
-  function answered(row: T['Row']): { snapshot: string; version: number } {
+  function answered(row: T['Row']): { snapshot: AnswerText; version: number } {
     return { snapshot: textOf(row), version: row.version }
   }
 }
@@ -120,11 +118,12 @@ export async function readPast<T extends ResourceTypes>(
   id: number,
   asOf: AsOf,
   { caller, snapshotBytesMax, reserveMemory }: ReadRequest,
-): Promise<{ snapshot: string; version: number }> {
+): Promise<{ snapshot: AnswerText; version: number }> {
   const viewer = viewerParameters(caller)
-  const reserve = (bytes: number) => {
+  const reserve = memoryFor({ reserveMemory })
+  const reserveDefinitions = (bytes: number) => {
     if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
-    if (bytes > BATCHED_BYTES_MAX) reserveMemory(bytes)
+    reserve(bytes)
   }
   try {
     // All that changed since is read, which may be as much as is kept of the resource: one at a time of a caller.
@@ -133,10 +132,9 @@ export async function readPast<T extends ResourceTypes>(
         const state = await resource.read(trx, id, viewer)
         if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
         const past = await readPastOf(trx, resource.kind, id, asOf)
-        return {
-          version: past.version,
-          snapshot: await resource.pastSnapshot(trx, state, past, viewer, reserve),
-        }
+        const snapshot = await resource.pastSnapshot(trx, state, past, viewer, reserveDefinitions)
+        reserve(snapshot.length)
+        return { version: past.version, snapshot }
       }),
     )
   } catch (error) {

@@ -1,5 +1,5 @@
-import { hash } from 'node:crypto'
 import type { ResourceKind } from '../db/tables.js'
+import type { AnswerText } from './answer-text.js'
 
 /** What `If-Match` asks for: nothing, any stored state, or one of the named strong tags (with their quotes). */
 export type Precondition = { kind: 'none' } | { kind: 'any' } | { kind: 'tags'; tags: string[] }
@@ -10,16 +10,16 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
 }
 
 /**
- * The tag of one representation of a version: `"persona-12-7.5f0c3a91b2d4"`, the digits a digest of its text. As `If-Match`
- * it stands for the version.
+ * The tag of one representation of a version: `"persona-12-7.5f0c3a91b2d4"`, the digits a digest of what is shown. As
+ * `If-Match` it stands for the version.
  */
-export function representationTag(tag: string, text: string): string {
-  return `${tag.slice(0, -1)}.${hash('sha256', text).slice(0, 12)}"`
+export async function representationTag(tag: string, shown: AnswerText): Promise<string> {
+  return `${tag.slice(0, -1)}.${(await shown.digest()).slice(0, 12)}"`
 }
 
 /** The strong tag of an answer that is no version of a resource: `"5f0c3a91b2d4"`. */
-export function contentTag(text: string): string {
-  return `"${hash('sha256', text).slice(0, 12)}"`
+export async function contentTag(text: AnswerText): Promise<string> {
+  return `"${(await text.digest()).slice(0, 12)}"`
 }
 
 /** The tag of the version that a tag stands for. */

@@ -3,7 +3,9 @@ import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
-import { type ResourceTypes, type Updated, update, type VersionedResource } from './engine.js'
+import { queueFor } from './answer-size.js'
+import type { AnswerText } from './answer-text.js'
+import { type ResourceTypes, stateBytes, type Updated, update, type VersionedResource } from './engine.js'
 import { firstVersion, isKeyTaken } from './idempotency.js'
 import { readPast, readResource, wholeState } from './read.js'
 
@@ -27,7 +29,7 @@ export async function updateOnce<T extends ResourceTypes>(
   const state = await wholeState(database, resource, prefetched, request)
   if (key.idempotency_key !== null && !dryRun) {
     resource.requireRights(state, caller)
-    const before = await answerBefore(database, resource, request)
+    const before = await answerBefore(database, resource, request, state)
     if (before !== undefined) return before
   }
   try {
@@ -35,7 +37,7 @@ export async function updateOnce<T extends ResourceTypes>(
   } catch (error) {
     if (!isKeyTaken(error)) throw error
     // Whoever took the key has stored its audit row.
-    const meanwhile = await answerBefore(database, resource, request).catch(asApplied)
+    const meanwhile = await answerBefore(database, resource, request, state).catch(asApplied)
     if (meanwhile === undefined) throw error
     return meanwhile
   }
@@ -49,11 +51,15 @@ function asApplied(error: unknown): never {
   throw new Unavailable(failure.reason, message, 'applied', { cause: error })
 }
 
-/** The answer that the request with this key had, made anew from the version that it stored; undefined where there is none. */
+/**
+ * The answer that the request with this key had, made anew from the version that it stored; undefined where there is none.
+ * `state` is as the request found it.
+ */
 async function answerBefore<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   request: T['Request'],
+  state: T['State'],
 ): Promise<Answered<T> | undefined> {
   const version = await withRetries(() => firstVersion(database.db, request.key)).catch(error => {
     throw unavailableFor(error) ?? error
@@ -61,7 +67,9 @@ async function answerBefore<T extends ResourceTypes>(
   if (version === undefined) return undefined
   try {
     const caller = await request.callerNow(database.db)
-    const stored = await resource.read(database.db, request.id, viewerParameters(caller))
+    const stored = await queueFor(database, stateBytes(resource, state)).run(String(caller.token.id), () => {
+      return resource.read(database.db, request.id, viewerParameters(caller))
+    })
     if (stored === undefined) throw new ResourceNotFound(resource.kind)
     resource.requireRights(stored, caller)
     const shown = await contentOf(database, resource, { ...request, caller }, version, stored)
@@ -78,7 +86,7 @@ async function contentOf<T extends ResourceTypes>(
   request: T['Request'],
   version: number,
   stored: T['State'],
-): Promise<{ snapshot: string | null; notes: string[] }> {
+): Promise<{ snapshot: AnswerText | null; notes: string[] }> {
   if (request.minimal) return { snapshot: null, notes: [] }
   try {
     const { snapshot } = await readPast(database, resource, request.id, { version }, request)

@@ -831,51 +831,52 @@ select concat(
     ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
     ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
     ', "tools" : ', '[' || coalesce((
-    select string_agg(json_build_object(
-    'id', t.id,
-    'name', t.name,
-    'description', t.description,
-    'definition', d.content,
-    'display_name', coalesce(t.display_name, t.name),
-    'in_code_tool_id', t.in_code_tool_id,
-    'custom_headers', case when stored.manageable then case
+    select string_agg(concat(
+    '{"id" : ', coalesce(to_json(t.id), 'null'),
+    ', "name" : ', coalesce(to_json(t.name), 'null'),
+    ', "description" : ', coalesce(to_json(t.description), 'null'),
+    ', "definition" : ', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any($2::bytea[]) then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1),
+    ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+    ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
+    ', "custom_headers" : ', coalesce(to_json(case when stored.manageable then case
   when stored.past -> 'custom_headers' is null then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]')
   else coalesce((
     select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
-    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end,
-    'passthrough_auth', t.passthrough_auth,
-    'mcp_server_id', t.mcp_server_id,
-    'user_id', t.user_id,
-    'oauth_config_id', t.oauth_config_id,
-    'oauth_config_name', o.name,
-    'enabled', t.enabled,
-    'chat_selectable', t.chat_selectable,
-    'agent_creation_selectable', t.agent_creation_selectable,
-    'default_enabled', t.default_enabled)::text, ', ' order by t.id)
+    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end), 'null'),
+    ', "passthrough_auth" : ', coalesce(to_json(t.passthrough_auth), 'null'),
+    ', "mcp_server_id" : ', coalesce(to_json(t.mcp_server_id), 'null'),
+    ', "user_id" : ', coalesce(to_json(t.user_id), 'null'),
+    ', "oauth_config_id" : ', coalesce(to_json(t.oauth_config_id), 'null'),
+    ', "oauth_config_name" : ', coalesce(to_json(o.name), 'null'),
+    ', "enabled" : ', coalesce(to_json(t.enabled), 'null'),
+    ', "chat_selectable" : ', coalesce(to_json(t.chat_selectable), 'null'),
+    ', "agent_creation_selectable" : ', coalesce(to_json(t.agent_creation_selectable), 'null'),
+    ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
     from (
-      select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($2::boolean or (
-    cardinality($3::integer[]) > 0 and (t.user_id = $4::uuid or (
+      select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($3::boolean or (
+    cardinality($4::integer[]) > 0 and (t.user_id = $5::uuid or (
       not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[])))
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($4::integer[])))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
       and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $4::uuid))))))) as manageable, $5::json -> t.id::text as past
-      from tool t where t.id = any($6::integer[])) stored
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $5::uuid))))))) as manageable, $6::json -> t.id::text as past
+      from tool t where t.id = any($7::integer[])) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
-    left join tool_definition d on d.hash = t.definition_hash
     left join oauth_config o on o.id = t.oauth_config_id), '') || ']',
     ', "labels" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any($7::integer[])), '[]')), 'null'),
+      from label l where l.id = any($8::integer[])), '[]')), 'null'),
     ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
     ', "users" : ', coalesce(to_json(coalesce((
       select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any($8::uuid[])), '[]')), 'null'),
-    ', "groups" : ', coalesce(to_json($9::integer[]), 'null'),
+      from user_account u where u.id = any($9::uuid[])), '[]')), 'null'),
+    ', "groups" : ', coalesce(to_json($10::integer[]), 'null'),
     ', "document_sets" : ', coalesce(to_json(coalesce((
     select json_agg(json_build_object(
       'id', s.id,
@@ -895,19 +896,21 @@ select concat(
           'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
         where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any($10::integer[])), '[]')), 'null'),
+    from document_set s where s.id = any($11::integer[])), '[]')), 'null'),
     ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
     ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
     ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
     ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
     ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
     ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}')::text as snapshot
-    from persona stored cross join lateral json_populate_record(stored, $11::json) p
-    where stored.id = $12::integer;
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+    from persona stored cross join lateral json_populate_record(stored, $12::json) p
+    where stored.id = $13::integer;
 
 -- past_tool
-select t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, case when stored.manageable then case
+select t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any($1::bytea[]) then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, case when stored.manageable then case
   when stored.past -> 'custom_headers' is null then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
@@ -915,17 +918,16 @@ select t.version, t.id as id, t.name as name, t.description as description, d.co
   else coalesce((
     select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
     from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled from (
-      select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($1::boolean or (
-    cardinality($2::integer[]) > 0 and (t.user_id = $3::uuid or (
+      select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($2::boolean or (
+    cardinality($3::integer[]) > 0 and (t.user_id = $4::uuid or (
       not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($2::integer[])))
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[])))
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
       and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $3::uuid))))))) as manageable, $4::json -> t.id::text as past
-      from tool t where t.id = any($5::integer[])) stored
-    cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
-    left join tool_definition d on d.hash = t.definition_hash;
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $4::uuid))))))) as manageable, $5::json -> t.id::text as past
+      from tool t where t.id = any($6::integer[])) stored
+    cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t;
 
 -- tool_lock
 select id from tool where id = $1::integer for no key update;
@@ -981,15 +983,16 @@ select o.id from oauth_config o where o.id = $1::integer and ($2::boolean or o.o
 
 -- tool_row
 with input as materialized (
-        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::integer as "token", ($4::text[])[position]::text as "standing", ($5::text[])[position]::uuid as "user", ($6::text[])[position]::boolean as "manages_all", ($7::text[])[position]::integer[] as "managed_groups", ($8::text[])[position]::boolean as "is_admin"
+        select position::integer, ($1::text[])[position]::bytea[] as "cached_definitions", ($2::text[])[position]::integer as "id", ($3::text[])[position]::integer as "version", ($4::text[])[position]::integer as "token", ($5::text[])[position]::text as "standing", ($6::text[])[position]::uuid as "user", ($7::text[])[position]::boolean as "manages_all", ($8::text[])[position]::integer[] as "managed_groups", ($9::text[])[position]::boolean as "is_admin"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-    select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, coalesce((
+    select input.position, t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
     from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-    left join tool_definition d on d.hash = t.definition_hash
     where ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -1024,12 +1027,13 @@ with input as materialized (
 
 -- tool_row_without_headers
 with input as materialized (
-        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::integer as "token", ($4::text[])[position]::text as "standing", ($5::text[])[position]::uuid as "user", ($6::text[])[position]::boolean as "manages_all", ($7::text[])[position]::integer[] as "managed_groups", ($8::text[])[position]::boolean as "is_admin"
+        select position::integer, ($1::text[])[position]::bytea[] as "cached_definitions", ($2::text[])[position]::integer as "id", ($3::text[])[position]::integer as "version", ($4::text[])[position]::integer as "token", ($5::text[])[position]::text as "standing", ($6::text[])[position]::uuid as "user", ($7::text[])[position]::boolean as "manages_all", ($8::text[])[position]::integer[] as "managed_groups", ($9::text[])[position]::boolean as "is_admin"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-    select input.position, t.version, t.id as id, t.name as name, t.description as description, d.content::text as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, null::json as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
+    select input.position, t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, null::json as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
     from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-    left join tool_definition d on d.hash = t.definition_hash
     where ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
         to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
@@ -1057,7 +1061,7 @@ with input as materialized (
 
 -- tool_write(+)
 with input as materialized (
-        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "secrets_generation", ($8::text[])[position]::text as "idempotency_key", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing", ($11::text[])[position]::integer as "oauth_config_id", ($12::text[])[position]::json as "shown_headers", ($13::text[])[position]::jsonb as "changed_columns", ($14::text[])[position]::text as "definition_hash", ($15::text[])[position]::jsonb as "field_versions", ($16::text[])[position]::text as "hash", ($17::text[])[position]::timestamptz as "at", ($18::text[])[position]::text as "actor", ($19::text[])[position]::text as "request_id", ($20::text[])[position]::text as "client_address", ($21::text[])[position]::text as "command", ($22::text[])[position]::text as "salt", ($23::text[])[position]::text as "identity_hash", ($24::text[])[position]::text[] as "fields", ($25::text[])[position]::json as "difference", ($26::text[])[position]::integer as "difference_bytes", ($27::text[])[position]::text as "difference_hash", ($28::text[])[position]::text as "definition_before", ($29::text[])[position]::text as "content_hash", ($30::text[])[position]::text as "previous_hash", ($31::text[])[position]::text as "request_fingerprint"
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "secrets_generation", ($8::text[])[position]::text as "idempotency_key", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing", ($11::text[])[position]::integer as "oauth_config_id", ($12::text[])[position]::bytea[] as "cached_definitions", ($13::text[])[position]::json as "shown_headers", ($14::text[])[position]::jsonb as "changed_columns", ($15::text[])[position]::text as "definition_hash", ($16::text[])[position]::jsonb as "field_versions", ($17::text[])[position]::text as "hash", ($18::text[])[position]::timestamptz as "at", ($19::text[])[position]::text as "actor", ($20::text[])[position]::text as "request_id", ($21::text[])[position]::text as "client_address", ($22::text[])[position]::text as "command", ($23::text[])[position]::text as "salt", ($24::text[])[position]::text as "identity_hash", ($25::text[])[position]::text[] as "fields", ($26::text[])[position]::json as "difference", ($27::text[])[position]::integer as "difference_bytes", ($28::text[])[position]::text as "difference_hash", ($29::text[])[position]::text as "definition_before", ($30::text[])[position]::text as "content_hash", ($31::text[])[position]::text as "previous_hash", ($32::text[])[position]::text as "request_fingerprint"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0), locked as materialized (
         select input.*
@@ -1107,7 +1111,9 @@ with input as materialized (
           audit_head = decode("input"."hash", 'hex'),
           audit_count = t.audit_count + 1
         from locked input where t.id = "input"."id"
-        returning input.position, t.version, t.id as id, t.name as name, t.description as description, (select content::text from tool_definition where hash = t.definition_hash) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled), audited as (
+        returning input.position, t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+      case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, "input"."shown_headers" as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select 'tool', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed join locked input using (position)) select * from changed;
@@ -1191,7 +1197,7 @@ with input as materialized (
 
 -- tool_write(+ minimal)
 with input as materialized (
-        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "secrets_generation", ($8::text[])[position]::text as "idempotency_key", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing", ($11::text[])[position]::integer as "oauth_config_id", ($12::text[])[position]::jsonb as "changed_columns", ($13::text[])[position]::text as "definition_hash", ($14::text[])[position]::jsonb as "field_versions", ($15::text[])[position]::text as "hash", ($16::text[])[position]::timestamptz as "at", ($17::text[])[position]::text as "actor", ($18::text[])[position]::text as "request_id", ($19::text[])[position]::text as "client_address", ($20::text[])[position]::text as "command", ($21::text[])[position]::text as "salt", ($22::text[])[position]::text as "identity_hash", ($23::text[])[position]::text[] as "fields", ($24::text[])[position]::json as "difference", ($25::text[])[position]::integer as "difference_bytes", ($26::text[])[position]::text as "difference_hash", ($27::text[])[position]::text as "definition_before", ($28::text[])[position]::text as "content_hash", ($29::text[])[position]::text as "previous_hash", ($30::text[])[position]::text as "request_fingerprint"
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "secrets_generation", ($8::text[])[position]::text as "idempotency_key", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing", ($11::text[])[position]::integer as "oauth_config_id", ($12::text[])[position]::bytea[] as "cached_definitions", ($13::text[])[position]::jsonb as "changed_columns", ($14::text[])[position]::text as "definition_hash", ($15::text[])[position]::jsonb as "field_versions", ($16::text[])[position]::text as "hash", ($17::text[])[position]::timestamptz as "at", ($18::text[])[position]::text as "actor", ($19::text[])[position]::text as "request_id", ($20::text[])[position]::text as "client_address", ($21::text[])[position]::text as "command", ($22::text[])[position]::text as "salt", ($23::text[])[position]::text as "identity_hash", ($24::text[])[position]::text[] as "fields", ($25::text[])[position]::json as "difference", ($26::text[])[position]::integer as "difference_bytes", ($27::text[])[position]::text as "difference_hash", ($28::text[])[position]::text as "definition_before", ($29::text[])[position]::text as "content_hash", ($30::text[])[position]::text as "previous_hash", ($31::text[])[position]::text as "request_fingerprint"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0), locked as materialized (
         select input.*

@@ -1,6 +1,9 @@
+import { createHash } from 'node:crypto'
+import { sql } from 'kysely'
 import t from 'tap'
-import { worldApp } from '../app.js'
+import { appOver, worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
+import { worldDatabase } from '../world.js'
 
 t.test('200: an answer that is sent in pieces is whole, whatever its characters are', async t => {
   const { app, call, token } = await worldApp(t)
@@ -15,8 +18,68 @@ t.test('200: an answer that is sent in pieces is whole, whatever its characters 
     const answer = await fetch(`http://127.0.0.1:${port}/tool/10`, { headers })
     const text = await answer.text()
     t.strictSame(JSON.parse(text).definition, definition)
+    t.equal(text, stored.body)
     t.equal(Number(answer.headers.get('content-length')), Buffer.byteLength(text))
     const head = await fetch(`http://127.0.0.1:${port}/tool/10`, { method: 'HEAD', headers })
     t.equal(head.headers.get('content-length'), answer.headers.get('content-length'))
   }
+})
+
+t.test('the tag is that of what is shown, whether or not its definitions were cached', async t => {
+  const { database, token } = await worldDatabase(t)
+  const { call } = await appOver(t, database)
+  const admin = await token('admin@example.com')
+  const get = (url: string, headers = {}) => call('GET', url, { token: admin, headers })
+  const agent = '/persona/1'
+  const attached = await call('PATCH', `${agent}?update_mask=tool_ids`, {
+    token: admin,
+    body: { tool_ids: [10, 11, 13] },
+  })
+  t.equal(attached.statusCode, 200, attached.body)
+  // Nobody has read these definitions before. One is sent in pieces, one is short, one tool has none.
+  const store = async (n: number) => {
+    for (const [tool, length] of [
+      [10, 300_000],
+      [11, 3],
+    ] as const) {
+      const text = JSON.stringify({ ...DEFINITION, 'x-n': n, 'x-text': '\u00e9'.repeat(length) })
+      const hash = createHash('sha256').update(text).digest()
+      await sql`insert into tool_definition (hash, content, size_bytes) values (${hash}, ${text}, ${Buffer.byteLength(text)})`.execute(
+        database.db,
+      )
+      await sql`update tool set definition_hash = ${hash} where id = ${tool}`.execute(database.db)
+    }
+    await sql`update tool set definition_hash = null where id = 13`.execute(database.db)
+  }
+  const tags: unknown[] = []
+  for (const n of [1, 2]) {
+    await store(n)
+    for (const path of [agent, '/tool/10', '/tool/11', '/tool/13']) {
+      const cold = await get(path)
+      const warm = await get(path)
+      const tag = String(cold.headers.etag)
+      t.equal(cold.statusCode, 200)
+      t.equal(warm.body, cold.body)
+      t.equal(warm.headers.etag, tag)
+      t.equal(warm.headers['content-length'], String(Buffer.byteLength(cold.body)))
+      const head = await call('HEAD', path, { token: admin })
+      t.match(head, {
+        statusCode: 200,
+        body: '',
+        headers: { etag: tag, 'content-length': warm.headers['content-length'] },
+      })
+      const unchanged = await get(path, { 'if-none-match': tag })
+      t.match(unchanged, { statusCode: 304, body: '', headers: { etag: tag, 'content-length': undefined } })
+      tags.push(tag)
+    }
+  }
+  t.equal(new Set(tags).size, 7, 'another definition gives another tag; the tool without one is as it was')
+  const tag = String(tags.at(4)).replace(/\.[0-9a-f]{12}"$/, '.0123456789ab"') // as a version with other digests wrote it
+  const update = await call('PATCH', `${agent}?update_mask=description`, {
+    token: admin,
+    headers: { 'if-match': tag },
+    body: { description: 'by an older tag' },
+  })
+  t.equal(update.statusCode, 200)
+  t.equal((await get(agent)).body, update.body)
 })

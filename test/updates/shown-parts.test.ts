@@ -6,6 +6,7 @@ import { OPERATOR } from '../../src/auth/viewer.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { readSnapshot } from '../../src/persona/statements.js'
 import { cachedTexts, cacheText, DefinitionCache, withDefinitions } from '../../src/tool/definition-cache.js'
+import { AnswerText } from '../../src/updates/answer-text.js'
 import { sha256 } from '../../src/updates/audit.js'
 import { appOver } from '../app.js'
 import { worldDatabase } from '../world.js'
@@ -128,7 +129,7 @@ async function shownNow(database: ServiceDatabase): Promise<string> {
   const row = await readSnapshot
     .for({ ...OPERATOR, id: AGENT, version, access, cached_definitions: [] })
     .single(database.db)
-  return withDefinitions(row?.snapshot ?? '', new Map())
+  return String(new AnswerText(await withDefinitions(row?.snapshot ?? '', new Map())))
 }
 
 t.test('what is kept by hash is what was used lately, within the bytes', t => {
@@ -145,11 +146,10 @@ t.test('what is kept by hash is what was used lately, within the bytes', t => {
   t.end()
 })
 
-t.test('a text is kept under its own hash alone', t => {
+t.test('a text is kept under its own hash alone', async t => {
   const [text, other] = ['{"own":1}', '{"other":1}']
-  cacheText(sha256(text), other)
+  await cacheText(sha256(text), other)
   t.equal(cachedTexts([sha256(text)]).size, 0)
-  cacheText(sha256(text), text)
+  await cacheText(sha256(text), text)
   t.strictSame([...cachedTexts([sha256(text), sha256(other), null])], [[sha256(text), text]])
-  t.end()
 })
