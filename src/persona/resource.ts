@@ -32,7 +32,7 @@ import {
   type References,
   requireEditable,
 } from './rules.js'
-import type { PersonaState } from './state.js'
+import { hasAllLinks, type PersonaState } from './state.js'
 import { type PersonaRow, readReferences, readSnapshot, readState, writeStatement } from './statements.js'
 
 interface PersonaTypes extends ResourceTypes {
@@ -99,6 +99,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
   audited: (state, decision) => auditedPersona(decision?.content ?? state),
+  hasAllLinks,
   isVisible,
   requireRights: requireEditable,
   pastSnapshot: pastPersona,

@@ -23,9 +23,13 @@ const LARGE_COLUMNS: Partial<Record<PersonaColumn, RawBuilder<number>>> = {
 /** The states of up to 32 requests travel together, and a byte may become six in JSON. */
 const PREFETCHED_TEXT_BYTES_MAX = sql.lit(16 * 1024)
 
+/** Of longer lists no more than one link beyond this travels with them. */
+const PREFETCHED_LINKS_MAX = 100
+
 /**
  * SQL: the agent `p` as JSON of the shape `PersonaState`, as the user sees it; no row of `p`, no JSON.
- * One expression, so that it can ride on the statement that authenticates the caller: then large texts are left out.
+ * One expression, so that it can ride on the statement that authenticates the caller: then large texts are left out, and long
+ * lists cut.
  */
 export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuilder<PersonaState> {
   const columns = COLUMNS.map(([name, { column }]) => {
@@ -33,7 +37,10 @@ export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuil
     const bytes = isWhole ? undefined : LARGE_COLUMNS[name]
     return [name, bytes ? sql`case when ${bytes} <= ${PREFETCHED_TEXT_BYTES_MAX} then ${value} end` : value]
   })
-  const relations = RELATIONS.map(([name, { link }]) => [name, link.isShare ? storedShares(name) : storedIds(name)])
+  const linksMax = isWhole ? sql`` : sql` limit ${sql.lit(PREFETCHED_LINKS_MAX + 1)}`
+  const relations = RELATIONS.map(([name, { link }]) => {
+    return [name, link.isShare ? storedShares(name, linksMax) : storedIds(name, linksMax)]
+  })
   const leftOut = Object.values(LARGE_COLUMNS).map(bytes => {
     return sql`case when ${bytes} > ${PREFETCHED_TEXT_BYTES_MAX} then ${bytes} else 0 end`
   })
@@ -41,21 +48,28 @@ export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuil
     ...Object.fromEntries([...columns, ...relations]),
     ...(isWhole ? {} : { left_out_bytes: sql.join(leftOut, sql` + `) }),
     access: personaAccess(user),
-    tool_sizes: storedToolSizes,
+    tool_sizes: storedToolSizes(linksMax),
   })
 }
 
-/** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */
-export function storedIds(relation: Relation): RawBuilder<unknown> {
-  const { table, column, idType } = linkOf(relation)
-  const order = idType === 'text' ? sql` collate "C"` : sql``
-  return sql`array(select ${sql.raw(column)} from ${sql.raw(table)} where persona_id = p.id order by ${sql.raw(column)}${order})`
+/** Whether a state has all links of its agent: else neither the size of the answer nor its definitions are known by it. */
+export function hasAllLinks(state: PersonaState): boolean {
+  const isPrefetched = state.left_out_bytes !== undefined
+  return !isPrefetched || RELATIONS.every(([relation]) => state[relation].length <= PREFETCHED_LINKS_MAX)
 }
 
-function storedShares(relation: Relation): RawBuilder<unknown> {
+/** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */
+export function storedIds(relation: Relation, most = sql``): RawBuilder<unknown> {
+  const { table, column, idType } = linkOf(relation)
+  const order = idType === 'text' ? sql` collate "C"` : sql``
+  return sql`array(select ${sql.raw(column)} from ${sql.raw(table)} where persona_id = p.id order by ${sql.raw(column)}${order}${most})`
+}
+
+function storedShares(relation: Relation, most: RawBuilder<unknown>): RawBuilder<unknown> {
   const { table, column } = linkOf(relation)
-  return sql`coalesce((select json_agg(json_build_object('id', ${sql.raw(column)}, 'level', level) order by ${sql.raw(column)})
-                       from ${sql.raw(table)} where persona_id = p.id), '[]')`
+  return sql`coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
+                       from (select ${sql.raw(column)} as id, level from ${sql.raw(table)}
+                             where persona_id = p.id order by ${sql.raw(column)}${most}) share), '[]')`
 }
 
 /** Authenticates callers and reads the agent that each request names, in one statement. */

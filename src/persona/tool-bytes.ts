@@ -12,10 +12,12 @@ export interface ToolSize {
 }
 
 /** SQL: the sizes of the tools of the agent `p`, in the order of their ids. */
-export const storedToolSizes: RawBuilder<ToolSize[]> = sql`coalesce((
+export function storedToolSizes(most: RawBuilder<unknown>): RawBuilder<ToolSize[]> {
+  return sql`coalesce((
       select json_agg(json_build_object('bytes', ${snapshotBytes}, 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
-      from persona_tool l join (${TOOLS}) on t.id = l.tool_id
-      where l.persona_id = p.id), '[]')`
+      from (select tool_id from persona_tool where persona_id = p.id order by tool_id${most}) l
+      join (${TOOLS}) on t.id = l.tool_id), '[]')`
+}
 
 /** SQL: whether these tools take no more bytes. */
 export function takeAtMost(ids: RawBuilder<unknown>, bytes: RawBuilder<unknown>): RawBuilder<boolean> {

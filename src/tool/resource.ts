@@ -114,6 +114,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   snapshot: snapshotText,
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
+  hasAllLinks: () => true,
   isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   requireRights: requireManageable,
   pastSnapshot: async (executor, { id }, past, viewer, reserve) => {

@@ -55,7 +55,7 @@ export interface VersionedState {
   read_at_ms: number
   /** When the state arrived here, by this process's own clock: makes the database's time of any later moment. */
   received_ms: number
-  /** What texts take that were left out, being large: they are null. Of a whole state 0 or absent. */
+  /** What texts take that were left out, being large: they are null. Absent where nothing is ever left out. */
   left_out_bytes?: number
 }
 
@@ -153,6 +153,8 @@ export interface VersionedResource<T extends ResourceTypes> {
    * order.
    */
   audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[]
+  /** Whether all links are in the state: of a prefetched one long lists are cut. */
+  hasAllLinks(state: T['State']): boolean
   /** Whether the caller may still be shown this state. */
   isVisible(state: T['State'], caller: Caller): boolean
   /** That the caller may update it at all. Throws what `decide` throws for that. */

@@ -20,8 +20,8 @@ export interface ReadRequest {
 }
 
 /**
- * The state that came with the authentication or, where large texts were left out of it, the whole one, read by itself with
- * memory reserved for it.
+ * The state that came with the authentication or, where large texts were left out of it or long lists cut, the whole one, read by
+ * itself with memory reserved for it.
  *
  * Errors: `ResourceNotFound` where there is none, or where the caller does not see it; what `reserveMemory` throws,
  * `Unavailable`.
@@ -34,11 +34,11 @@ export async function wholeState<T extends ResourceTypes>(
 ): Promise<T['State']> {
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
   const { id, left_out_bytes: bytes = 0 } = prefetched
-  if (bytes === 0) return prefetched
+  if (bytes === 0 && resource.hasAllLinks(prefetched)) return prefetched
   if (!resource.isVisible(prefetched, caller)) throw new ResourceNotFound(resource.kind)
   try {
     const state = await queueFor(database, bytes * ESCAPED_BYTES_MAX).run(String(caller.token.id), () => {
-      reserveMemory(bytes)
+      if (bytes > 0) reserveMemory(bytes)
       return withRetries(() => resource.read(database.db, id, viewerParameters(caller)))
     })
     if (state === undefined) throw new ResourceNotFound(resource.kind)
@@ -50,8 +50,8 @@ export async function wholeState<T extends ResourceTypes>(
 
 /**
  * Answers the stored resource as an update would: its snapshot as JSON text, or what `textOf` makes of it, and its version.
- * `prefetched` is the state that came with the authentication, which need not be whole; where somebody wrote since, state and
- * answer are read again in one snapshot of the database, which nobody overtakes.
+ * `prefetched` is the state that came with the authentication, which need not be whole: without large texts an answer is weighed
+ * too. Where somebody wrote since, state and answer are read again in one snapshot of the database, which nobody overtakes.
  *
  * Errors: `ResourceNotFound` where the caller does not see it, `SnapshotTooLarge`, what `reserveMemory` throws, `Unavailable`.
  */
@@ -68,8 +68,11 @@ export async function readResource<T extends ResourceTypes>(
   const callerKey = String(caller.token.id)
   const reserve = memoryFor(request)
   try {
-    const answerBytes = admit(prefetched)
-    const row = await runSized(database, resource.reading(prefetched, viewer), {
+    const weighed = resource.hasAllLinks(prefetched)
+      ? prefetched
+      : await wholeState(database, resource, prefetched, request)
+    const answerBytes = admit(weighed)
+    const row = await runSized(database, resource.reading(weighed, viewer), {
       callerKey,
       answerBytes,
       isBatchable: true,

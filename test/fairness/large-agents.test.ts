@@ -14,6 +14,9 @@ const LARGE: Record<string, string> = {
   links: `with s as (insert into document_set (name, description, is_up_to_date, is_public)
       select 'set ' || n, '', true, true from generate_series(1, 1000) n returning id),
     l as (insert into label (name) select 'label ' || n from generate_series(1, 1000) n returning id),
+    u as (insert into user_account (email, kind, permissions)
+      select 'alice+reader' || n || '@example.com', 'person', '{basic}' from generate_series(1, 150) n returning id),
+    shared as (insert into persona_user (persona_id, user_id, level) select $1, id, 'viewer' from u),
     linked as (insert into persona_document_set (persona_id, document_set_id) select $1, id from s)
     insert into persona_label (persona_id, label_id) select $1, id from l`,
 }

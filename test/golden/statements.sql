@@ -75,14 +75,16 @@ with input as materialized (
     p."builtin_persona" as "builtin_persona",
     p."deleted" as "deleted",
     p."owner_id" as "owner_id",
-    array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id) as "document_set_ids",
-    array(select tool_id from persona_tool where persona_id = p.id order by tool_id) as "tool_ids",
-    coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
-                       from persona_user where persona_id = p.id), '[]') as "users",
-    coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
-                       from persona_group where persona_id = p.id), '[]') as "groups",
-    array(select label_id from persona_label where persona_id = p.id order by label_id) as "label_ids",
-    array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C") as "user_file_ids",
+    array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id limit 101) as "document_set_ids",
+    array(select tool_id from persona_tool where persona_id = p.id order by tool_id limit 101) as "tool_ids",
+    coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
+                       from (select user_id as id, level from persona_user
+                             where persona_id = p.id order by user_id limit 101) share), '[]') as "users",
+    coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
+                       from (select user_group_id as id, level from persona_group
+                             where persona_id = p.id order by user_group_id limit 101) share), '[]') as "groups",
+    array(select label_id from persona_label where persona_id = p.id order by label_id limit 101) as "label_ids",
+    array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C" limit 101) as "user_file_ids",
     case when octet_length(p.system_prompt) > 16384 then octet_length(p.system_prompt) else 0 end + case when octet_length(p.task_prompt) > 16384 then octet_length(p.task_prompt) else 0 end + case when octet_length(p.starter_messages::text) > 16384 then octet_length(p.starter_messages::text) else 0 end as "left_out_bytes",
     (case
     when p.owner_id = caller.user_id then 'owner'
@@ -98,8 +100,8 @@ with input as materialized (
     end) as "access",
     coalesce((
       select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
-      from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
-      where l.persona_id = p.id), '[]') as "tool_sizes") state) from persona p where p.id = "input"."resource") as state,
+      from (select tool_id from persona_tool where persona_id = p.id order by tool_id limit 101) l
+      join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id), '[]') as "tool_sizes") state) from persona p where p.id = "input"."resource") as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
@@ -254,10 +256,12 @@ select (select row_to_json(state) from (select
     p."owner_id" as "owner_id",
     array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id) as "document_set_ids",
     array(select tool_id from persona_tool where persona_id = p.id order by tool_id) as "tool_ids",
-    coalesce((select json_agg(json_build_object('id', user_id, 'level', level) order by user_id)
-                       from persona_user where persona_id = p.id), '[]') as "users",
-    coalesce((select json_agg(json_build_object('id', user_group_id, 'level', level) order by user_group_id)
-                       from persona_group where persona_id = p.id), '[]') as "groups",
+    coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
+                       from (select user_id as id, level from persona_user
+                             where persona_id = p.id order by user_id) share), '[]') as "users",
+    coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
+                       from (select user_group_id as id, level from persona_group
+                             where persona_id = p.id order by user_group_id) share), '[]') as "groups",
     array(select label_id from persona_label where persona_id = p.id order by label_id) as "label_ids",
     array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C") as "user_file_ids",
     (case
@@ -274,8 +278,8 @@ select (select row_to_json(state) from (select
     end) as "access",
     coalesce((
       select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
-      from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id
-      where l.persona_id = p.id), '[]') as "tool_sizes") state) as state from persona p where p.id = $2::integer;
+      from (select tool_id from persona_tool where persona_id = p.id order by tool_id) l
+      join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id), '[]') as "tool_sizes") state) as state from persona p where p.id = $2::integer;
 
 -- persona_references
 select json_build_object('document_set_ids', array(
