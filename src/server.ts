@@ -18,6 +18,7 @@ import { describeServer } from './db/connection/database-server.js'
 import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { unavailableFor } from './db/unavailable.js'
+import { addressesOf, listenOn } from './http/listen.js'
 import { makeLogger } from './http/logging.js'
 import { listenForMetrics, Metrics } from './http/metrics.js'
 import { traced } from './http/tracing.js'
@@ -67,7 +68,8 @@ async function main(): Promise<void> {
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
   const metricsPort = await showMetrics(metrics, config, log)
-  await listening(config, 'PORT', () => app.listen({ host: config.server.host, port: config.server.port }))
+  const { host } = config.server
+  await listening(config, 'PORT', async () => listenOn(app, await addressesOf(host), config.server.port))
   const { port } = app.server.address() as AddressInfo // it listens on TCP
   process.once('exit', announceService(config, metricsPort ?? port, process.env))
   log.info({ database: opened.description, version: VERSION }, 'listening')
