@@ -35,7 +35,19 @@ export async function worldDatabase(t: { teardown(fn: () => Promise<void>): void
   t.teardown(() => database.close())
   const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
   const token = async (email: string, options: Omit<TokenRequest, 'email'> = {}) =>
-    (await createToken(database.db, { email, ...options })).token
+    await database.db.transaction().execute(async trx => {
+      // An inactive user gets no token: theirs is from before.
+      const shut = await trx
+        .updateTable('user_account')
+        .set({ active: true })
+        .where('email', '=', email)
+        .where('active', '=', false)
+        .returning('id')
+        .executeTakeFirst()
+      const issued = await createToken(trx, { email, ...options })
+      if (shut) await trx.updateTable('user_account').set({ active: false }).where('id', '=', shut.id).execute()
+      return issued.token
+    })
   return { url, database, vault, token }
 }
 

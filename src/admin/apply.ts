@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
@@ -21,10 +20,12 @@ import { planPersonas } from './apply/personas.js'
 import { DEFAULT_PREFIX } from './apply/placeholders.js'
 import { planPruning } from './apply/pruning.js'
 import { planReferenceSections, REFERENCE_SECTIONS } from './apply/reference-sections.js'
-import { type ApplyReport, countOutcomes } from './apply/report.js'
+import { type ApplyReport, countOutcomes, type Outcome } from './apply/report.js'
 import { type Plan, portions, type Step } from './apply/step.js'
 import { planTools } from './apply/tools.js'
+import { takeTurn } from './apply/turn.js'
 import { OrganisationDocument } from './document.js'
+import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { keepingAdministrator } from './people.js'
 import { InvalidDocument } from './refusal.js'
@@ -53,10 +54,6 @@ export interface ApplyOptions {
   /** Hears what is being done. */
   progress?(stage: string, done?: number, total?: number): void
 }
-
-/** Two documents at once would each make what the other makes as well. */
-const APPLY_LOCK = 7_153_002
-const TURN_PAUSE_MS = 100
 
 /** A document that changes no more rows than this is stored as a whole. */
 const WHOLE_ROWS_MAX = 100
@@ -93,8 +90,8 @@ export async function applyOrganisation(
   options: ApplyOptions,
 ): Promise<ApplyReport> {
   const wanted = checkedDocument(document)
-  return await inTransaction(database, { rollback: options.plan === true }, async trx => {
-    if (!options.plan) await takeTurn(trx, options)
+  const report = await inTransaction(database, { rollback: options.plan === true }, async trx => {
+    if (!options.plan) await takeTurn(trx, () => options.progress?.('waiting for another apply to end'))
     options.progress?.('comparing the document with the database')
     const planned = await planAll(trx, wanted, options, reserveForPlan())
     if (options.plan) {
@@ -114,6 +111,12 @@ export async function applyOrganisation(
     }
     return report
   })
+  if (!report.planned && report.outcomes.some(mayTakeAccess)) await earlierWritersEnded(database.db)
+  return report
+}
+
+function mayTakeAccess({ section, action }: Outcome): boolean {
+  return (section === 'users' || section === 'groups') && (action === 'changed' || action === 'removed')
 }
 
 /** What the audit trail says of a document: how many rows met which fate, and the SHA-256 of its JSON without header values. */
@@ -157,17 +160,6 @@ function rowsOf(steps: readonly Step[]): number {
 
 async function runAll(trx: Transaction<Database>, steps: readonly Step[], actor: Actor): Promise<void> {
   for (const step of steps) await step.run(trx, actor)
-}
-
-/** Waits until no other document is being applied. The lock ends with the transaction, however that ends. */
-async function takeTurn(trx: Transaction<Database>, { progress }: ApplyOptions): Promise<void> {
-  for (;;) {
-    const { rows } = await sql<{ taken: boolean }>`
-      select pg_try_advisory_xact_lock(${APPLY_LOCK}::bigint) as taken`.execute(trx)
-    if (rows[0]?.taken) return
-    progress?.('waiting for another apply to end')
-    await sleep(TURN_PAUSE_MS)
-  }
 }
 
 /** The document, or `InvalidDocument` with every fault of its shape: types, limits and unknown names. */

@@ -9,7 +9,7 @@ import { changePersona } from './apply/personas.js'
 import { removeRow } from './apply/pruning.js'
 import { changeTool, decideAsOperator } from './apply/tools.js'
 import { operatorActor } from './operator.js'
-import { keepingAdministrator, userId } from './people.js'
+import { lockUser, takingAccess, userId } from './people.js'
 import { Refusal } from './refusal.js'
 
 /** What deleting an agent takes with it. */
@@ -137,8 +137,9 @@ export async function deleteUser(
   heir?: string,
   actor: Actor = operatorActor(),
 ): Promise<UserDeletion> {
-  return await keepingAdministrator(database.db, async trx => {
-    const plan = await planUserDeletion(trx, user, heir)
+  return await takingAccess(database.db, async trx => {
+    const { id } = await lockUser(trx, user)
+    const plan = await planUserDeletion(trx, id, heir)
     const heirId = heir === undefined ? null : await userId(trx, heir)
     const agents = [...new Set([...plan.owned.agents, ...plan.shares])].sort((a, b) => a - b)
     for (const agent of agents) {

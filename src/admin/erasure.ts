@@ -1,108 +1,163 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
+import { canonicalUuid } from '../schema/vocabulary.js'
 import { readEvents, recordAccess } from '../updates/access-events.js'
 import { type Actor, type StoredRow, sha256 } from '../updates/audit.js'
 import { readRows } from '../updates/audit-rows.js'
+import { takeTurn } from './apply/turn.js'
+import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
-import { keepingAdministrator } from './people.js'
+import { isErased, keepingAdministrator, nameOfErased } from './people.js'
 import { Refusal } from './refusal.js'
 
 /** What stands in place of the clear text of somebody who was erased. */
 export const ERASED = 'erased'
 
+/** Somebody who has an email, or had it once. */
+export interface Bearer {
+  id: string
+  /** The email of their account; null where it is deleted or erased. */
+  email: string | null
+}
+
 /** What is kept of a person in clear text. */
 export interface ErasurePlan {
+  /** Their email; where the account is gone, what they were named by. */
   email: string
-  /** The ids under which they made changes. They stay, and lead to nobody any more. */
-  ids: string[]
+  /** The id under which they made changes. It stays, and leads to nobody any more. */
+  id: string
   /** Whether there is an account: it is shut, loses its email, and keeps what it owns. */
   has_account: boolean
   audit_rows: number
   events: number
+  /** Others who once had this email. They stay as they are. */
+  former: Bearer[]
 }
 
 const ROWS_AT_ONCE = 500
 
-/** What the account of somebody who was erased is called: no address, and no two alike. */
-function nameOfErased(id: string): string {
-  return `${ERASED}-${id}@erased.invalid`
+/**
+ * What erasing a person would take away. They are named by the email that they have, or by their id; an email that nobody has now
+ * means who had it, where that is one whose account is gone. Throws `Refusal` when nothing is kept of them, or somebody else
+ * could be meant.
+ */
+export async function planErasure(db: Kysely<Database>, named: string): Promise<ErasurePlan> {
+  const bearers = await bearersOf(db, named)
+  const uuid = canonicalUuid(named)
+  const present = bearers.find(({ id, email }) => id === uuid || email?.toLowerCase() === named.toLowerCase())
+  const [only, ...others] = bearers
+  const meant = present ?? (others.length === 0 && only?.email === null ? only : undefined)
+  if (meant === undefined && only !== undefined) {
+    throw new Refusal(
+      `nobody has ${named} now; who had it: ${bearers.map(describeBearer).join('; ')}. Name them by that email or id.`,
+    )
+  }
+  const { audit_rows, events } = meant === undefined ? { audit_rows: 0, events: 0 } : await countKept(db, meant.id)
+  if (meant === undefined || (meant.email === null && audit_rows + events === 0)) {
+    throw new Refusal(`nothing is kept of ${named}`)
+  }
+  const { id, email } = meant
+  const former = bearers.filter(other => other.id !== id)
+  return { email: email ?? named, id, has_account: email !== null, audit_rows, events, former }
 }
 
-/** What erasing a person would take away. Throws `Refusal` when nothing is kept of them. */
-export async function planErasure(db: Kysely<Database>, email: string): Promise<ErasurePlan> {
-  const { rows: found } = await sql<{ id: string; account: boolean }>`
-    select id, bool_or(account) as account from (
-      select id, true as account from user_account where lower(email) = lower(${email}::text)
-      union all select subject::uuid, false from access_event where kind = 'user' and lower(person) = lower(${email}::text)
-      union all select actor_id, false from audit where lower(actor) = lower(${email}::text)
-    ) named where id is not null group by id order by id`.execute(db)
-  const ids = found.map(({ id }) => id)
+/** Who this is, for people. */
+export function describeBearer({ id, email }: Bearer): string {
+  return email === null ? `${id}, whose account is gone` : `${email} (${id})`
+}
+
+/** Everybody who has or had an email, or the one with an id. */
+async function bearersOf(db: Kysely<Database>, named: string): Promise<Bearer[]> {
+  const uuid = canonicalUuid(named) ?? null
+  const { rows } = await sql<Bearer>`
+    select named.id, account.email from (
+      select id from user_account where lower(email) = lower(${named}::text) or id = ${uuid}::uuid
+      union select subject::uuid from access_event
+        where kind = 'user' and (lower(person) = lower(${named}::text) or subject = ${uuid}::uuid::text)
+      union select actor_id from audit where lower(actor) = lower(${named}::text) or actor_id = ${uuid}::uuid
+    ) named left join user_account account using (id) where named.id is not null order by named.id`.execute(db)
+  return rows.map(({ id, email }) => ({ id, email: email === null || isErased({ id, email }) ? null : email }))
+}
+
+async function countKept(db: Kysely<Database>, id: string): Promise<{ audit_rows: number; events: number }> {
   const { rows } = await sql<{ audit_rows: number; events: number }>`
-    select (select count(*)::integer from audit where ${ownRows(ids)}) as audit_rows,
-      (select count(*)::integer from access_event where ${aboutThem(email, ids)}) as events`.execute(db)
-  const { audit_rows = 0, events = 0 } = rows[0] ?? {}
-  const has_account = found.some(({ account }) => account)
-  if (!has_account && audit_rows + events === 0) throw new Refusal(`nothing is kept of ${email}`)
-  return { email, ids, has_account, audit_rows, events }
+    select (select count(*)::integer from audit where ${ownRows(id)}) as audit_rows,
+      (select count(*)::integer from access_event where ${aboutThem(id)}) as events`.execute(db)
+  return rows[0] ?? { audit_rows: 0, events: 0 }
 }
 
 /**
  * Erases a person: the account is shut and loses its email, and clear text and salts go from audit rows and events. The
  * commitments stay, so every chain, proof and checkpoint verifies; events of the kind `erasure` say what was erased, without
- * which `audit verify` takes it for tampering. In pages, so that nobody waits; interrupted, it goes on when it is called again.
- * Throws `Refusal` when nothing is kept of them, and when nobody would administer afterwards.
+ * which `audit verify` takes it for tampering. What they had under way is waited for, so that nothing of them is stored behind
+ * it. In pages, so that nobody waits; interrupted, it goes on when it is called again. `named` as for `planErasure`.
+ * Throws `Refusal` as that does, and when nobody would administer afterwards.
  */
 export async function eraseUser(
   db: Kysely<Database>,
-  email: string,
+  named: string,
   actor: Actor = operatorActor(),
   progress: (rows: number) => void = () => undefined,
 ): Promise<ErasurePlan> {
-  const plan = await planErasure(db, email)
-  await keepingAdministrator(db, trx => shutAccounts(trx, plan, actor))
+  const plan = await planErasure(db, named)
+  await joined(db, async trx => {
+    // A document that is being applied might give the account its email back.
+    await takeTurn(trx)
+    await keepingAdministrator(trx, () => shutAccount(trx, plan.id, actor))
+  })
+  await earlierWritersEnded(db)
   let erased = 0
   for (const erasePage of [eraseRows, eraseEvents]) {
     for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE; erased += count) {
       progress(erased)
-      count = await joined(db, trx => erasePage(trx, plan, actor))
+      count = await joined(db, trx => erasePage(trx, plan.id, actor))
     }
   }
   return plan
 }
 
-async function shutAccounts(trx: Transaction<Database>, { ids }: ErasurePlan, actor: Actor): Promise<void> {
-  for (const id of ids) {
-    const { rows } = await sql`
-      update user_account set email = ${nameOfErased(id)}, active = false
-      where id = ${id}::uuid and email <> ${nameOfErased(id)} returning id`.execute(trx)
-    if (rows.length === 0) continue
-    const { rows: tokens } = await sql<{ id: number }>`
-      update token set revoked_at = clock_timestamp() where user_id = ${id}::uuid and revoked_at is null
-      returning id`.execute(trx)
-    await recordAccess(trx, actor, [
-      { kind: 'user', subject: id, action: 'erased' },
-      ...tokens.map(token => ({ kind: 'token' as const, subject: String(token.id), action: 'revoked' })),
-    ])
-  }
+async function shutAccount(trx: Transaction<Database>, id: string, actor: Actor): Promise<void> {
+  const { rows } = await sql`
+    update user_account set email = ${nameOfErased(id)}, active = false
+    where id = ${id}::uuid and email <> ${nameOfErased(id)} returning id`.execute(trx)
+  if (rows.length === 0) return
+  const { rows: tokens } = await sql<{ id: number }>`
+    update token set revoked_at = clock_timestamp() where user_id = ${id}::uuid and revoked_at is null
+    returning id`.execute(trx)
+  await recordAccess(trx, actor, [
+    { kind: 'user', subject: id, action: 'erased' },
+    ...tokens.map(token => ({ kind: 'token' as const, subject: String(token.id), action: 'revoked' })),
+  ])
 }
 
-function ownRows(ids: readonly string[]) {
-  return sql`actor_id = any(${ids}::uuid[]) and (actor <> ${ERASED} or client_address <> ${ERASED} or salt is not null)`
+function ownRows(id: string) {
+  return sql`actor_id = ${id}::uuid and (actor <> ${ERASED} or client_address <> ${ERASED} or salt is not null)`
 }
 
-/** Events that name them, by this email or by one that they had under the same id. */
-function aboutThem(email: string, ids: readonly string[]) {
-  const names = ids.map(nameOfErased)
-  return sql`person <> all(${names}::text[]) and lower(person) in (
-    select lower(${email}::text) union select lower(person) from access_event where kind = 'user' and subject = any(${ids}::text[]))`
+/**
+ * Events that name them, by any email that they had. An email may have been another's at another time: an event is about whoever
+ * had it then, which is the subject of the last event of a user with it.
+ */
+function aboutThem(id: string) {
+  return sql`(kind, subject, number) in (
+    with theirs as materialized (
+      select distinct lower(person) as email from access_event
+      where kind = 'user' and subject = ${id} and person <> ${nameOfErased(id)}),
+    held as materialized (
+      select subject, lower(person) as email, at from access_event
+      where kind = 'user' and lower(person) in (select email from theirs))
+    select e.kind, e.subject, e.number from access_event e
+    where lower(e.person) in (select email from theirs) and ${id} = case when e.kind = 'user' then e.subject else (
+      select h.subject from held h where h.email = lower(e.person)
+      order by h.at > e.at, abs(extract(epoch from h.at - e.at)) limit 1) end)`
 }
 
-async function eraseRows(trx: Transaction<Database>, { ids }: ErasurePlan, actor: Actor): Promise<number> {
+async function eraseRows(trx: Transaction<Database>, id: string, actor: Actor): Promise<number> {
   const rows = await readRows(
     trx,
     sql`(resource_kind, resource_id, version_after) in (
-      select resource_kind, resource_id, version_after from audit where ${ownRows(ids)}
+      select resource_kind, resource_id, version_after from audit where ${ownRows(id)}
       order by 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)`,
   )
   const places = JSON.stringify(
@@ -114,15 +169,15 @@ async function eraseRows(trx: Transaction<Database>, { ids }: ErasurePlan, actor
     where a.resource_kind = place.resource_kind and a.resource_id = place.resource_id
       and a.version_after = place.version_after`.execute(trx)
   const erased = rows.map(row => [`${row.resource_kind}:${row.resource_id}:${row.version_after}`, remainsOf(row)])
-  await recordErasure(trx, actor, ids, erased)
+  await recordErasure(trx, actor, id, erased)
   return rows.length
 }
 
-async function eraseEvents(trx: Transaction<Database>, { email, ids }: ErasurePlan, actor: Actor): Promise<number> {
+async function eraseEvents(trx: Transaction<Database>, id: string, actor: Actor): Promise<number> {
   const events = await readEvents(
     trx,
     sql`(kind, subject, number) in (
-      select kind, subject, number from access_event where ${aboutThem(email, ids)}
+      select kind, subject, number from access_event where ${aboutThem(id)}
       order by kind = 'user', 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)`,
   )
   const places = JSON.stringify(events.map(({ kind, subject, number }) => ({ kind, subject, number })))
@@ -131,20 +186,18 @@ async function eraseEvents(trx: Transaction<Database>, { email, ids }: ErasurePl
     from json_to_recordset(${places}::json) place (kind text, subject text, number integer)
     where e.kind = place.kind and e.subject = place.subject and e.number = place.number`.execute(trx)
   const erased = events.map(event => [`${event.kind}:${event.subject}:${event.number}`, event.hash])
-  await recordErasure(trx, actor, ids, erased)
+  await recordErasure(trx, actor, id, erased)
   return events.length
 }
 
 async function recordErasure(
   trx: Transaction<Database>,
   actor: Actor,
-  ids: readonly string[],
+  id: string,
   erased: readonly string[][],
 ): Promise<void> {
   if (erased.length === 0) return
-  await recordAccess(trx, actor, [
-    { kind: 'erasure', subject: ids[0] ?? '', action: 'erased', detail: { ids, erased } },
-  ])
+  await recordAccess(trx, actor, [{ kind: 'erasure', subject: id, action: 'erased', detail: { ids: [id], erased } }])
 }
 
 /** By place, such as `persona:12:7`: what remains of each row and event from which somebody was erased. */

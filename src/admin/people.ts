@@ -4,6 +4,7 @@ import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
+import { earlierWritersEnded } from './earlier-writers.js'
 import { type Selection, selectRows } from './listing.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
@@ -83,9 +84,19 @@ export async function keepingAdministrator<T>(
   return await joined(db, within)
 }
 
+/** The same for what takes access away: afterwards nothing is stored any more that was decided on what was taken. */
+export async function takingAccess<T>(
+  db: Kysely<Database>,
+  work: (trx: Transaction<Database>) => Promise<T>,
+): Promise<T> {
+  const result = await keepingAdministrator(db, work)
+  await earlierWritersEnded(db)
+  return result
+}
+
 /**
  * Grants or takes a permission of a user, named by email or id, or of a group, by name or id; the next request sees it.
- * Throws `Refusal`.
+ * Answers false when they had it already, or had it not. Throws `Refusal`.
  */
 export async function setPermission(
   db: Kysely<Database>,
@@ -94,32 +105,50 @@ export async function setPermission(
   permission: Permission,
   isGranted: boolean,
   actor: Actor = operatorActor(),
-): Promise<void> {
-  await keepingAdministrator(db, async trx => {
+): Promise<boolean> {
+  return await (isGranted ? keepingAdministrator : takingAccess)(db, async trx => {
     const id = holder === 'user' ? await userId(trx, named) : await groupId(trx, named)
     const permissions = isGranted
       ? sql`array(select distinct p from unnest(permissions || ${permission}::text) p order by 1)`
       : sql`array_remove(permissions, ${permission}::text)`
-    await sql`
+    const { numAffectedRows } = await sql`
       update ${sql.table(holder === 'user' ? 'user_account' : 'user_group')} set permissions = ${permissions}
-      where id = ${id}`.execute(trx)
+      where id = ${id} and ${permission}::text = any(permissions) <> ${isGranted}::boolean`.execute(trx)
+    if (numAffectedRows === 0n) return false
     const action = `${isGranted ? 'granted' : 'revoked'} ${permission}`
     await recordAccess(trx, actor, [{ kind: holder, subject: String(id), action }])
+    return true
   })
 }
 
-/** Lets a user in or shuts them out; the next request sees it. Throws `Refusal`. */
+/**
+ * Lets a user in or shuts them out; the next request sees it. Answers false when they were so already. Throws `Refusal`, also for
+ * an erased account, which stays shut.
+ */
 export async function setUserActive(
   db: Kysely<Database>,
   email: string,
   active: boolean,
   actor: Actor = operatorActor(),
-): Promise<void> {
-  await keepingAdministrator(db, async trx => {
-    const id = await userId(trx, email)
-    await trx.updateTable('user_account').set({ active }).where('id', '=', id).execute()
-    await recordAccess(trx, actor, [{ kind: 'user', subject: id, action: active ? 'activated' : 'deactivated' }])
+): Promise<boolean> {
+  return await (active ? keepingAdministrator : takingAccess)(db, async trx => {
+    const user = await lockUser(trx, email)
+    if (active && isErased(user)) throw new Refusal('this account was erased and stays shut: make a new one')
+    if (user.active === active) return false
+    await trx.updateTable('user_account').set({ active }).where('id', '=', user.id).execute()
+    await recordAccess(trx, actor, [{ kind: 'user', subject: user.id, action: active ? 'activated' : 'deactivated' }])
+    return true
   })
+}
+
+/** What the account of somebody who was erased is called: no address, and no two alike. */
+export function nameOfErased(id: string): string {
+  return `erased-${id}@erased.invalid`
+}
+
+/** Whether this is the account of somebody who was erased: it stays shut. */
+export function isErased({ id, email }: { id: string; email: string }): boolean {
+  return email === nameOfErased(id)
 }
 
 export interface ListedGroup {
@@ -163,27 +192,28 @@ export async function listGroups(db: Kysely<Database>, selection: Selection = {}
   return await selectRows(db, GROUPS, sql`id`, selection)
 }
 
-/** Makes a user a member, or a manager, of a group; a manager who is made a member stays one. Throws `Refusal`. */
+/**
+ * Makes a user a member, or a manager, of a group; a manager who is made a member stays one. Answers false when they were already.
+ * Throws `Refusal`.
+ */
 export async function addMember(
   db: Kysely<Database>,
   group: string,
-  email: string,
+  named: string,
   isManager: boolean,
   actor: Actor = operatorActor(),
-): Promise<void> {
-  await joined(db, async trx => {
+): Promise<boolean> {
+  return await joined(db, async trx => {
     const id = await groupId(trx, group)
-    const row = { user_id: await userId(trx, email), user_group_id: id, is_manager: isManager }
-    await trx
-      .insertInto('user_group_member')
-      .values(row)
-      .onConflict(conflict => {
-        const same = conflict.columns(['user_id', 'user_group_id'])
-        return isManager ? same.doUpdateSet({ is_manager: true }) : same.doNothing()
-      })
-      .execute()
+    const { id: user_id, email } = await lockUser(trx, named)
+    const { numAffectedRows } = await sql`
+      insert into user_group_member as m (user_id, user_group_id, is_manager) values (${user_id}, ${id}, ${isManager})
+      on conflict (user_id, user_group_id) do update set is_manager = true
+        where excluded.is_manager and not m.is_manager`.execute(trx)
+    if (numAffectedRows === 0n) return false
     const action = isManager ? 'manager added' : 'member added'
     await recordAccess(trx, actor, [{ kind: 'group', subject: String(id), action, person: email }])
+    return true
   })
 }
 
@@ -194,12 +224,13 @@ export async function addMember(
 export async function removeMember(
   db: Kysely<Database>,
   group: string,
-  email: string,
+  named: string,
   onlyManager: boolean,
   actor: Actor = operatorActor(),
-): Promise<void> {
-  await keepingAdministrator(db, async trx => {
-    const [user, id] = [await userId(trx, email), await groupId(trx, group)]
+): Promise<boolean> {
+  return await takingAccess(db, async trx => {
+    const id = await groupId(trx, group)
+    const { id: user, email } = await lockUser(trx, named)
     const { numAffectedRows } = await (onlyManager
       ? sql`update user_group_member set is_manager = false
             where user_id = ${user} and user_group_id = ${id} and is_manager`
@@ -210,7 +241,25 @@ export async function removeMember(
     }
     const action = onlyManager ? 'manager removed' : 'member removed'
     await recordAccess(trx, actor, [{ kind: 'group', subject: String(id), action, person: email }])
+    return true
   })
+}
+
+/**
+ * The user with an email, in any case, or with an id, locked until the transaction ends: an erasure waits, so that no event names
+ * them after it. Throws `Refusal`.
+ */
+export async function lockUser(
+  trx: Transaction<Database>,
+  named: string,
+): Promise<{ id: string; email: string; kind: UserKind; active: boolean }> {
+  const { rows } = await sql<{ id: string; email: string; kind: UserKind; active: boolean }>`
+    select id, email, kind, active from user_account where id = ${await userId(trx, named)} for no key update`.execute(
+    trx,
+  )
+  const [row] = rows
+  if (row === undefined) throw new Refusal(`there is no user ${named}`)
+  return row
 }
 
 /** The id of the user with an email, in any case, or with an id. Throws `Refusal`. */

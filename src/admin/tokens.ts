@@ -4,9 +4,10 @@ import type { Database, Permission } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
+import { earlierWritersEnded } from './earlier-writers.js'
 import { type Selection, selectRows } from './listing.js'
 import { operatorActor } from './operator.js'
-import { userId } from './people.js'
+import { lockUser } from './people.js'
 import { Refusal } from './refusal.js'
 
 const DEFAULT_TOKEN_LIFE_S = 90 * 86_400
@@ -44,18 +45,15 @@ export interface ListedToken {
   last_used_at: string | null
 }
 
-/** Makes a token for an existing user, by email or id. Throws `Refusal` when the user or a bound resource does not exist. */
+/** Makes a token for an existing user, by email or id. Throws `Refusal` when the user or a bound resource does not exist, or the user is inactive. */
 export async function createToken(
   db: Kysely<Database>,
   request: TokenRequest,
   actor: Actor = operatorActor(),
 ): Promise<IssuedToken> {
   return await joined(db, async trx => {
-    const user = await trx
-      .selectFrom('user_account')
-      .select(['id', 'kind'])
-      .where('id', '=', await userId(trx, request.email))
-      .executeTakeFirstOrThrow()
+    const user = await lockUser(trx, request.email)
+    if (!user.active) throw new Refusal(`${user.email} is inactive: a token would not work`)
     await requireResources(trx, 'persona', request.personaIds ?? [])
     await requireResources(trx, 'tool', request.toolIds ?? [])
     const issued = await insertToken(trx, {
@@ -86,9 +84,9 @@ export async function listTokens(
   return await selectRows(db, tokens, sql`id`, selection)
 }
 
-/** Revokes a token; works on the next request. Answers false when it was revoked before. Throws `Refusal`. */
+/** Revokes a token; works on the next request, and nothing is stored by it any more when this answers. Answers false when it was revoked before. Throws `Refusal`. */
 export async function revokeToken(db: Kysely<Database>, id: number, actor: Actor = operatorActor()): Promise<boolean> {
-  return await joined(db, async trx => {
+  const revoked = await joined(db, async trx => {
     const token = await trx.selectFrom('token').select('revoked_at').where('id', '=', id).executeTakeFirst()
     if (token === undefined) throw new Refusal(`there is no token ${id}`)
     const { numUpdatedRows } = await trx
@@ -101,6 +99,8 @@ export async function revokeToken(db: Kysely<Database>, id: number, actor: Actor
     await recordAccess(trx, actor, [{ kind: 'token', subject: String(id), action: 'revoked' }])
     return true
   })
+  await earlierWritersEnded(db)
+  return revoked
 }
 
 /**

@@ -169,6 +169,62 @@ t.test('refused, planned and repeated commands leave no event', async t => {
   t.equal((await refused('group', 'member', 'remove', 'Day shift', 'alice@example.com')).status, 1)
   t.equal((await refused('user', 'delete', 'omar@example.com', '--plan')).status, 2)
   t.equal((await listed('--limit', '10000')).length, before)
+  const bob = 'bob@example.com'
+  await agentctl('user', 'revoke', bob, 'admin')
+  await agentctl('user', 'grant', bob, 'basic')
+  await agentctl('group', 'member', 'add', 'Day shift', bob)
+  await agentctl('group', 'manager', 'add', 'Day shift', bob)
+  const made = (await listed('--limit', '10000')).length
+  const nothing: [string, ...string[]][] = [
+    [`${bob} does not have admin`, 'user', 'revoke', bob, 'admin'],
+    [`${bob} already has basic`, 'user', 'grant', bob, 'basic'],
+    [`${bob} is active already`, 'user', 'activate', bob],
+    ['omar@example.com is inactive already', 'user', 'deactivate', 'omar@example.com'],
+    ['Day shift does not have admin', 'group', 'revoke', 'Day shift', 'admin'],
+    [`${bob} is a member of Day shift already`, 'group', 'member', 'add', 'Day shift', bob],
+    [`${bob} is a manager of Day shift already`, 'group', 'manager', 'add', 'Day shift', bob],
+  ]
+  for (const [said, ...args] of nothing) {
+    t.equal(await agentctl(...args), `nothing changed: ${said}\n`)
+    t.match(JSON.parse(await agentctl(...args, '--json')), { changed: false })
+  }
+  t.equal((await listed('--limit', '10000')).length, made, 'no event of what did not happen')
+  await agentctl('group', 'manager', 'remove', 'Day shift', bob)
+  await agentctl('group', 'member', 'remove', 'Day shift', bob)
+  t.equal((await listed('--limit', '10000')).length, made + 2)
+})
+
+t.test('--subject EMAIL has what gives and takes access by a list, an owner or a group', async t => {
+  const [lena, path] = ['lena@example.com', join(folder, 'lists.json')]
+  const apply = async (document: object) => {
+    writeFileSync(path, JSON.stringify({ version: 1, ...document }))
+    await agentctl('apply', path)
+  }
+  await agentctl('user', 'create', lena)
+  const since = new Date().toISOString()
+  const lists = (people: string[]) => ({
+    document_sets: [{ name: 'Lists', users: people }],
+    groups: [{ name: 'Listed', members: people, permissions: ['manage:actions'] }],
+  })
+  await apply({ ...lists([lena]), oauth_configs: [{ name: 'Lists', owner: lena }] })
+  await agentctl('group', 'grant', 'Listed', 'admin')
+  await agentctl('agent', 'share', '1', '--user', lena, '--level', 'editor')
+  await agentctl('agent', 'share', '1', '--user', 'bob@example.com', '--level', 'viewer')
+  await apply(lists([]))
+  await agentctl('group', 'grant', 'Listed', 'basic')
+  const actionsOf = async (...filter: string[]) =>
+    (await listed(...filter, '--since', since)).map(({ kind, action }) => `${kind} ${action}`).sort()
+  const gone = ['document_set changed', 'group changed']
+  const had = ['agent changed', 'agent changed', 'document_set created', 'group created', 'group granted admin']
+  const expected = [...gone, ...had, 'oauth_config created'].sort()
+  t.strictSame(await actionsOf('--subject', lena.toUpperCase()), expected)
+  const [user] = await listed('--kind', 'user', '--subject', lena)
+  t.strictSame(await actionsOf('--subject', user?.subject ?? ''), expected, 'and by the id')
+  t.strictSame(
+    await actionsOf('--kind', 'share', '--subject', lena),
+    expected.filter(one => !one.startsWith('group')),
+  )
+  t.strictSame(await actionsOf('--kind', 'document_set', '--subject', 'alice@example.com'), [])
 })
 
 t.test('events of one subject that are made at once stand in one chain without a gap', async t => {

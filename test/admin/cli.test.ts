@@ -141,13 +141,18 @@ t.test('every command that changes something answers JSON when asked', async t =
   const json = async (...args: string[]) => JSON.parse((await agentctl([...args, '--json'])).stdout)
   const email = 'erin@example.com'
   t.match(await json('user', 'create', email), { email })
-  t.same(await json('user', 'grant', email, 'admin'), { email, permission: 'admin', granted: true })
-  t.same(await json('user', 'revoke', email, 'admin'), { email, permission: 'admin', granted: false })
-  t.same(await json('user', 'deactivate', email), { email, active: false })
+  t.same(await json('user', 'grant', email, 'admin'), { email, permission: 'admin', granted: true, changed: true })
+  t.same(await json('user', 'revoke', email, 'admin'), { email, permission: 'admin', granted: false, changed: true })
   t.match(await json('group', 'create', 'Early shift'), { name: 'Early shift' })
-  t.same(await json('group', 'member', 'add', 'Early shift', email), { group: 'Early shift', email, done: 'added' })
+  t.same(await json('group', 'member', 'add', 'Early shift', email), {
+    group: 'Early shift',
+    email,
+    done: 'added',
+    changed: true,
+  })
   const { id } = await json('token', 'create', '--for', email)
   t.same(await json('token', 'revoke', String(id)), { id, revoked: true })
+  t.same(await json('user', 'deactivate', email), { email, active: false, changed: true })
   t.match(await json('keys', 'generate'), { key: /./ })
   const without = COMMANDS.filter(({ options }) => !('json' in options)).map(({ name }) => name)
   t.same(without, ['schema', 'audit checkpoint', 'audit prove', 'completion'], 'these print what has a form of its own')

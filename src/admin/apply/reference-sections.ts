@@ -2,6 +2,7 @@ import type { Kysely } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import { type AccessChange, type AccessKind, recordAccess } from '../../updates/access-events.js'
 import type { SectionName } from '../document.js'
+import { isErased } from '../people.js'
 import { batches } from './batches.js'
 import { ascending, type Catalogue, type Id, type Matched, TABLES } from './catalogue.js'
 import type { Outcome } from './report.js'
@@ -104,6 +105,9 @@ export async function planReferenceSections(
   for (const match of catalogue.entries(section)) {
     const values = valuesOf(match, shape, catalogue)
     const fields = differences(match.stored ?? {}, values)
+    if (fields.length > 0 && isErasedUser(section, match)) {
+      catalogue.faults.push({ loc: match.loc, msg: 'this account was erased and stays as it is', type: 'erased' })
+    }
     if (match.stored === undefined) made.push({ id: match.id, ...shape.defaults, ...values })
     else if (fields.length > 0) changed.push({ id: match.id, columns: values })
     const action = match.stored === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
@@ -128,6 +132,10 @@ export async function planReferenceSections(
       },
     ],
   }
+}
+
+function isErasedUser(section: Section, { stored }: Matched): boolean {
+  return section === 'users' && stored !== undefined && isErased({ id: String(stored.id), email: String(stored.email) })
 }
 
 /** The lists that decide on access, and the kinds of their events. */

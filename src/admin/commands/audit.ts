@@ -67,7 +67,8 @@ export const auditCommands: Command[] = [
       subject: {
         type: 'string',
         value: 'ID',
-        description: 'Only changes of what has this id, or that concern this email.',
+        description:
+          'Only changes of what has this id, or that concern who has this email, also by a list that names them.',
       },
       actor: { type: 'string', value: 'EMAIL', description: 'Only changes by this user (agentctl: the operator).' },
       since: { type: 'string', value: 'DATE', description: 'From this time on (RFC 3339, UTC without an offset).' },

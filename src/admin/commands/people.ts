@@ -5,7 +5,7 @@ import { collectFaults } from '../../schema/faults.js'
 import { counted, countedAll } from '../counts.js'
 import { deleteUser, planUserDeletion } from '../deletion.js'
 import { Group, User } from '../document.js'
-import { eraseUser, planErasure } from '../erasure.js'
+import { describeBearer, eraseUser, planErasure } from '../erasure.js'
 import {
   addMember,
   createGroup,
@@ -75,6 +75,7 @@ export const peopleCommands: Command[] = [
     positionals: ['EMAIL'],
     options: DELETE_OPTIONS,
     details: [
+      'EMAIL is that of now, or an id. Others who once had it are named by --plan, and stay as they are.',
       'What they own stays, with their id, which leads to nobody any more. Every chain, proof and checkpoint still verifies.',
       'Not erased: log files, backups, proofs that were handed out, request ids that clients chose, and what people wrote into agents.',
     ].join('\n'),
@@ -165,12 +166,16 @@ async function deleteCommand(call: Call): Promise<number | undefined> {
 async function eraseCommand(call: Call): Promise<number | undefined> {
   const { db } = await call.database()
   const goes = await planErasure(db, call.argument(0))
-  const account = goes.has_account ? 'the account would be shut and lose its email, and ' : ''
+  const account = goes.has_account
+    ? `the account ${goes.email} (${goes.id}) would be shut and lose its email, and `
+    : ''
   const lines = [
     `${account}${counted(goes.audit_rows, 'audit row')} and ${counted(goes.events, 'event')} would lose name and addresses, for good`,
+    ...goes.former.map(other => `not erased, though they once had this email: ${describeBearer(other)}`),
   ]
+  // By the id: while the plan was read, the email may have gone to somebody else.
   const erase = async () =>
-    await eraseUser(db, goes.email, call.actor, rows => call.progress.at('erasing', rows, undefined, 'rows'))
+    await eraseUser(db, goes.id, call.actor, rows => call.progress.at('erasing', rows, undefined, 'rows'))
   return await deleteAsked(call, goes.email, { goes, lines }, erase, { ask: 'Erase', done: 'erased' })
 }
 
@@ -191,9 +196,10 @@ function permissionCommand(holder: 'user' | 'group', word: 'grant' | 'revoke', s
     details: `PERMISSION is one of ${PERMISSIONS.join(', ')}; each includes the ones before.`,
     run: async call => {
       const [named, permission, granted] = [call.argument(0), permissionOf(call.argument(1)), word === 'grant']
-      await setPermission((await call.database()).db, holder, named, permission, granted, call.actor)
-      const answer = { [place.toLowerCase()]: named, permission, granted }
-      call.answer(answer, `${granted ? 'granted' : 'revoked'} ${permission}: ${named}`)
+      const changed = await setPermission((await call.database()).db, holder, named, permission, granted, call.actor)
+      const answer = { [place.toLowerCase()]: named, permission, granted, changed }
+      const unchanged = `nothing changed: ${named} ${granted ? 'already has' : 'does not have'} ${permission}`
+      call.answer(answer, changed ? `${granted ? 'granted' : 'revoked'} ${permission}: ${named}` : unchanged)
     },
   }
 }
@@ -206,8 +212,12 @@ function activityCommand(name: string, summary: string, active: boolean): Comman
     options: JSON_OPTION,
     run: async call => {
       const email = call.argument(0)
-      await setUserActive((await call.database()).db, email, active, call.actor)
-      call.answer({ email, active }, `${email} is ${active ? 'active' : 'inactive'}`)
+      const changed = await setUserActive((await call.database()).db, email, active, call.actor)
+      const state = active ? 'active' : 'inactive'
+      call.answer(
+        { email, active, changed },
+        changed ? `${email} is ${state}` : `nothing changed: ${email} is ${state} already`,
+      )
     },
   }
 }
@@ -221,8 +231,9 @@ function memberCommand(role: 'member' | 'manager', word: 'add' | 'remove', summa
     options: JSON_OPTION,
     run: async call => {
       const [group, email, done] = [call.argument(0), call.argument(1), word === 'add' ? 'added' : 'removed']
-      await change((await call.database()).db, group, email, role === 'manager', call.actor)
-      call.answer({ group, email, done }, `${done} ${email}: ${group}`)
+      const changed = await change((await call.database()).db, group, email, role === 'manager', call.actor)
+      const unchanged = `nothing changed: ${email} is a ${role} of ${group} already`
+      call.answer({ group, email, done, changed }, changed ? `${done} ${email}: ${group}` : unchanged)
     },
   }
 }
