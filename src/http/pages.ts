@@ -83,9 +83,10 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
     async (request, reply) => {
       const { query, caller, headers } = request
       const { limit = PAGE_RECORDS, after = 0 } = query
-      const rows = await database.singleStatementQueue.run(String(caller.token.id), () => {
-        return read(database, caller, query, after, limit + 1)
-      })
+      const callerKey = String(caller.token.id)
+      // What a page takes is known when it is read: one at a time of each caller.
+      const reading = () => read(database, caller, query, after, limit + 1)
+      const rows = await database.singleStatementQueue.run(callerKey, reading, `page ${callerKey}`)
       const shown = rows.slice(0, limit)
       const last = shown.at(-1)
       if (rows.length > limit && last !== undefined) reply.header('link', nextLink(`/${resource}`, query, last.id))

@@ -37,10 +37,13 @@ export async function wholeState<T extends ResourceTypes>(
   if (bytes === 0 && resource.hasAllLinks(prefetched)) return prefetched
   if (!resource.isVisible(prefetched, caller)) throw new ResourceNotFound(resource.kind)
   try {
-    const state = await queueFor(database, bytes * ESCAPED_BYTES_MAX).run(String(caller.token.id), () => {
+    const callerKey = String(caller.token.id)
+    const reading = () => {
       if (bytes > 0) reserveMemory(bytes)
       return withRetries(() => resource.read(database.db, id, viewerParameters(caller)))
-    })
+    }
+    // One at a time of each caller: it may take ten times what a small state takes.
+    const state = await queueFor(database, bytes * ESCAPED_BYTES_MAX).run(callerKey, reading, `state ${callerKey}`)
     if (state === undefined) throw new ResourceNotFound(resource.kind)
     return state
   } catch (error) {

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { FULL, fairService, repeatedly, requireFairness } from './beside.js'
 import { Callers } from './callers.js'
-import { attach, fairnessWorld } from './world.js'
+import { attach, fairnessWorld, owner } from './world.js'
 
 const BYTES_MAX = 9 * 2 ** 20
 
@@ -70,6 +70,34 @@ t.test('one caller asks for agents with large tools', async t => {
         }),
       )
     })
+
+    const text = await owner(world.client, 'alice+text@example.com', [])
+    await world.client.query(
+      `update persona set system_prompt = repeat(chr(1), 256000), task_prompt = repeat(chr(1), 256000) where id = $1`,
+      [text.agentId],
+    )
+    const many = await owner(world.client, 'alice+many@example.com', [])
+    await world.client.query(
+      `insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, owner_id, is_public)
+      select 'one of many', repeat(chr(1), 10000), 'auto', false, false, owner_id, false
+      from persona cross join generate_series(1, 100) where id = $1`,
+      [many.agentId],
+    )
+    const agent = `/persona/${attacker.agentId}`
+    const asks: Record<string, (callers: Callers) => Promise<unknown>> = {
+      'reads of that agent': callers => callers.send('GET', agent, attacker.token, ''),
+      'reads of it as it was': callers =>
+        callers.send('GET', `${agent}?at=${new Date().toISOString()}`, attacker.token, ''),
+      'dry runs of its update': callers => callers.update(attacker, { description: 'dry' }, '&dry_run=true'),
+      'reads of a tool of 4.9 MB': callers => callers.send('GET', `/tool/${largeTools[0]}`, attacker.token, ''),
+      'reads of an agent with long texts': callers => callers.send('GET', `/persona/${text.agentId}`, text.token, ''),
+      'pages of 6 MB': callers => callers.send('GET', '/persona?limit=100', many.token, ''),
+    }
+    for (const [name, ask] of Object.entries(asks)) {
+      t.test(`${name}, four at once`, async t => {
+        await requireFairness(t, world, service, (over, callers) => repeatedly(over, 4, 50, () => ask(callers)))
+      })
+    }
   }
 
   t.test('row 2: 409 for an agent with eight tools of 4.9 MB, and the update that mends it is served', async t => {

@@ -1,4 +1,5 @@
 import { connect, type Socket } from 'node:net'
+import { sql } from 'kysely'
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { ByteQuota } from '../../src/http/byte-quota.js'
@@ -78,6 +79,41 @@ t.test('503 for bodies of all tokens beyond their bytes together; small ones are
   await larger.until(/HTTP\/1\.1 404 /) // those that hold much leave room for one that holds nothing yet
   for (const { socket } of [...held, small, larger]) socket.destroy()
 })
+
+t.test(
+  '429 for a large agent beyond the memory of its token, also as it was and where it is read under its lock',
+  async t => {
+    const service = await running(t, { ...SMALL, TRANSFER_PER_TOKEN_BYTES_MAX: String(MIB) })
+    const ask = (method: 'GET' | 'PATCH', query: string, headers: Record<string, string> = {}) =>
+      service.app.inject({
+        method,
+        url: `/persona/1${query}`,
+        headers: { authorization: `Bearer ${service.token}`, 'content-type': 'application/json', ...headers },
+        ...(method === 'PATCH' && { payload: '{"description":"other"}' }),
+      })
+    const merge = { prefer: 'merge=fields, return=minimal', 'if-match': '"persona-1-999"' }
+    const asks = [
+      () => ask('GET', ''),
+      () => ask('GET', `?at=${new Date().toISOString()}`),
+      () => ask('PATCH', '?update_mask=description', merge),
+    ]
+    const small = []
+    for (const one of asks) small.push((await one()).statusCode)
+    await sql`
+    update persona set system_prompt = repeat(chr(1), 256000), task_prompt = repeat(chr(1), 256000),
+      starter_messages = (select json_agg(json_build_object('name', n::text, 'message', repeat(chr(1), 10000)))
+                          from generate_series(1, 50) n)
+    where id = 1`.execute(service.database.db)
+    t.strictSame(small, [200, 200, 412])
+    for (const one of asks) {
+      const refused = await one()
+      t.match(
+        { status: refused.statusCode, body: refused.json() },
+        { status: 429, body: { error_code: 'RATE_LIMITED' } },
+      )
+    }
+  },
+)
 
 t.test('400 for a body in chunks of a byte; the rest of it is not read, and larger chunks are', async t => {
   const service = await running(t, OFF, { listen: true })
