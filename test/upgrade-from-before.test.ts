@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { sql } from 'kysely'
+import { sql, type Transaction } from 'kysely'
 import pg from 'pg'
 import t from 'tap'
+import { readContents } from '../src/admin/audit-verification/content.js'
 import { verifyAudit } from '../src/admin/audit-verification.js'
+import { deleteTool } from '../src/admin/deletion.js'
 import { eraseUser } from '../src/admin/erasure.js'
 import { readHistory } from '../src/admin/history.js'
 import { verifyKeys } from '../src/admin/keys.js'
@@ -12,10 +14,13 @@ import { buildApp } from '../src/app.js'
 import { readConfig } from '../src/config.js'
 import { migrate } from '../src/db/migrate.js'
 import { openUrl } from '../src/db/open.js'
+import type { Database } from '../src/db/tables.js'
 import { makeLogger } from '../src/http/logging.js'
 import { Lifecycle } from '../src/lifecycle.js'
 import { parseKeyRing } from '../src/secrets/key-ring.js'
 import { openVault } from '../src/secrets/vault.js'
+import { sha256 } from '../src/updates/audit.js'
+import { growTree } from '../src/updates/audit-leaves.js'
 import { VERSION } from '../src/version.js'
 import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
@@ -106,6 +111,70 @@ t.test('who had access at the upgrade is recorded then: what SQL changes or plan
     new Set(findings.map(({ kind, problem }) => `${problem} ${kind}`)),
     new Set(['content_mismatch token', 'unrecorded token']),
   )
+})
+
+t.test('what no hash of an old row covers is believed nowhere: content and command', async t => {
+  const { url } = await testDatabase(t)
+  await loadDump(url)
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  const { db } = database
+  await migrate(db)
+  await growTree(db)
+  const found = async (forge: (trx: Transaction<Database>) => Promise<unknown>) => {
+    const trx = await db.startTransaction().execute()
+    try {
+      await forge(trx)
+      const { findings } = await verifyAudit(trx)
+      return findings.map(({ kind, subject, problem }) => `${problem} ${kind}:${subject}`)
+    } finally {
+      await trx.rollback().execute()
+    }
+  }
+  const vouch = async (trx: Transaction<Database>, kind: 'persona' | 'tool') => {
+    const content = (await readContents(trx, kind, [1])).get(1)
+    await sql`update audit set content_hash = decode(${sha256(JSON.stringify(content?.audited[0]))}, 'hex')
+      where resource_kind = ${kind} and resource_id = 1
+        and version_after = (select version from ${sql.table(kind)} where id = 1)`.execute(trx)
+  }
+  t.same(
+    await found(async trx => {
+      await sql`update persona set description = 'by hand', owner_id = null where id = 1`.execute(trx)
+      await vouch(trx, 'persona')
+    }),
+    ['edited persona:1', 'content_mismatch persona:1'],
+  )
+  t.same(
+    await found(async trx => {
+      await sql`update tool set description = 'by hand' where id = 1`.execute(trx)
+      await vouch(trx, 'tool')
+    }),
+    ['edited tool:1', 'content_mismatch tool:1'],
+  )
+  for (const column of ['command', 'salt']) {
+    const forged = sql`update audit set ${sql.ref(column)} = 'agentctl apply --prune' where resource_kind = 'tool'`
+    const told = await found(trx => forged.execute(trx))
+    t.ok(told.includes('edited tool:1'), `${column}: ${told}`)
+  }
+})
+
+t.test('old rows of a removed tool that are in the tree cannot go unseen', async t => {
+  const { url } = await testDatabase(t)
+  await loadDump(url)
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  const { db } = database
+  await migrate(db)
+  await deleteTool(database, 1)
+  const own = sql`resource_kind = 'tool' and resource_id = 1`
+  const found = async () =>
+    (await verifyAudit(db)).findings.map(one => `${one.problem} ${one.kind}:${one.subject} ${one.number}`)
+  await sql`delete from audit where ${own} and version_after < 2`.execute(db)
+  t.same(await found(), [], 'what 1.0.0 pruned of it was never in the tree')
+  await growTree(db)
+  t.same(await found(), [])
+  await sql`delete from audit where ${own} and version_after < 3`.execute(db)
+  t.same(await found(), ['deleted tool:1 2'])
 })
 
 t.test('what 1.0.0 pruned is no tampering after the upgrade, and what is taken away by hand then is', async t => {

@@ -8,6 +8,7 @@ import { growTree, readLeaves, readTree } from '../updates/audit-leaves.js'
 import { readRows } from '../updates/audit-rows.js'
 import { HashTree, siblingsOf } from '../updates/hash-tree.js'
 import { RESOURCE_KINDS } from '../updates/resource-pages.js'
+import { placeOf } from './audit-verification/findings.js'
 import { readNote, type SigningKey, signedNote } from './checkpoint.js'
 import { ERASED } from './erasure.js'
 import { Refusal } from './refusal.js'
@@ -82,7 +83,7 @@ export async function proveChange(
     .where('subject', '=', subject)
     .where('number', '=', number)
     .executeTakeFirst()
-  const name = `${kind === 'persona' ? 'agent' : kind}:${subject} ${number}`
+  const name = `${placeOf({ kind, subject })} ${number}`
   if (leaf === undefined || leaf.position >= size) throw new Refusal(`${name} is not in the tree of the checkpoint`)
   const disclosed = await disclosureOf(db, change)
   if (disclosed === undefined) throw new Refusal(`${name} was pruned: only its hash is kept, at place ${leaf.position}`)

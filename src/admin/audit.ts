@@ -57,7 +57,7 @@ const CHANGES = sql<ListedChange>`
     version_after, fields, difference, encode(hash, 'hex') as hash
   from audit
   union all
-  select at, kind, subject, number, action, person, actor, null, request_id, client_address, command, detail, null, null,
+  select at, kind, case kind when 'prune' then replace(subject, 'persona:', 'agent:') else subject end, number, action, person, actor, null, request_id, client_address, command, detail, null, null,
     null, null, null, null, encode(hash, 'hex')
   from access_event`
 

@@ -207,7 +207,10 @@ export type Erasures = ReadonlyMap<string, string>
 export async function readErasures(db: Kysely<Database>): Promise<Erasures> {
   const { rows } = await sql<{ place: string; digest: string }>`
     select erased ->> 0 as place, erased ->> 1 as digest
-    from access_event cross join json_array_elements(detail -> 'erased') erased where kind = 'erasure'`.execute(db)
+    from access_event cross join json_array_elements(
+      case json_typeof(detail -> 'erased') when 'array' then detail -> 'erased' else '[]' end) erased where kind = 'erasure'`.execute(
+    db,
+  )
   return new Map(rows.map(({ place, digest }) => [place, digest]))
 }
 

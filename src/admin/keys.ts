@@ -113,8 +113,9 @@ export function unopenedText({ key, tried }: UnopenedKey): string {
 export interface SecretFinding {
   /** `the deployment key`, or `the header X-Key of tool 7`. */
   place: string
-  key: string
-  problem: 'key_missing' | 'does_not_open' | 'other_value'
+  /** The id of the key that it is sealed with; null for what is not there. */
+  key: string | null
+  problem: 'key_missing' | 'does_not_open' | 'other_value' | 'not_there'
 }
 
 export interface KeyVerification {
@@ -172,6 +173,9 @@ export async function verifyKeys(
           fingerprint(deploymentKey, toolId, headerName, value).equals(stored.fingerprint)
         )
       })
+    }
+    if (page.length > 0 && after.toolId === 0 && deployment === undefined) {
+      result.findings.push({ place: 'the deployment key', key: null, problem: 'not_there' })
     }
     progress(result.values, (counted?.count ?? 0) + (deployment ? 1 : 0))
     const last = page.at(-1)

@@ -1,4 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Static, Type } from '@sinclair/typebox'
+import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Config } from '../config.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
@@ -194,14 +196,30 @@ async function pruneDifferences(
   return rows.length
 }
 
-/** What was taken away of a resource's audit rows, by pruning: `audit verify` believes no other gap. */
-export interface PruningMark {
-  /** The rows up to this version were removed; the last of them had these hashes. */
-  anchor_version: number
-  anchor_hash: string
-  content_hash: string | null
-  /** The differences up to this version were dropped. */
-  emptied_to: number
+const MARK = Type.Object({
+  anchor_version: Type.Integer(),
+  anchor_hash: Type.String(),
+  content_hash: Type.Union([Type.String(), Type.Null()]),
+  emptied_to: Type.Integer(),
+  kept_events: Type.Optional(Type.Tuple([Type.Integer(), Type.Integer()])),
+})
+const MARK_CHECK = TypeCompiler.Compile(MARK)
+
+/**
+ * What was taken away of a resource's audit rows, by pruning: `audit verify` believes no other gap. The rows up to
+ * `anchor_version` were removed, the last of them had these hashes; the differences up to `emptied_to` were dropped. Of the events
+ * of the resource those from the first number of `kept_events` on are kept; the second is that of this event. Up to 1.3 only the last was.
+ */
+export type PruningMark = Static<typeof MARK>
+
+/** Whether an event of pruning can be read. */
+export function isPruningMark(value: unknown): value is PruningMark {
+  return MARK_CHECK.Check(value)
+}
+
+/** The number of the first pruning that is kept, by the last one. A process of 1.3 copies what it does not know, and keeps only its own. */
+export function firstKept({ kept_events: kept }: PruningMark, number: number): number {
+  return kept?.[1] === number ? kept[0] : number
 }
 
 /** The server itself. */
@@ -221,10 +239,10 @@ export async function readMarks(db: Kysely<Database>, subjects: readonly string[
   const { rows } = await sql<{ subject: string; detail: PruningMark }>`
     select e.subject, e.detail from access_chain c join access_event e using (kind, subject, number)
     where c.kind = 'prune' and c.subject = any(${subjects}::text[])`.execute(db)
-  return new Map(rows.map(({ subject, detail }) => [subject, detail]))
+  return new Map(rows.filter(({ detail }) => isPruningMark(detail)).map(({ subject, detail }) => [subject, detail]))
 }
 
-/** Notes what was pruned in events of the resources. The last event says everything: those before it go. */
+/** Notes what was pruned in events of the resources. The last event says everything; those before it say by whom and when. */
 async function recordPruning(
   trx: Transaction<Database>,
   pruned: ReadonlyMap<string, Partial<PruningMark>>,
@@ -234,14 +252,12 @@ async function recordPruning(
   const heads = await lockChains(trx, chains)
   const before = await readMarks(trx, [...pruned.keys()])
   const changes = chains.map(change => {
-    const mark = { ...(before.get(change.subject) ?? UNPRUNED), ...pruned.get(change.subject) }
-    return { ...change, detail: mark }
+    const last = before.get(change.subject)
+    const number = heads.get(`prune ${change.subject}`)?.number ?? 0
+    const kept_events = [last ? firstKept(last, number) : number + 1, number + 1]
+    return { ...change, detail: { ...(last ?? UNPRUNED), ...pruned.get(change.subject), kept_events } }
   })
   await appendEvents(trx, actor, changes, heads)
-  await sql`
-    delete from access_event e using access_chain c
-    where c.kind = 'prune' and c.subject = any(${[...pruned.keys()]}::text[])
-      and e.kind = c.kind and e.subject = c.subject and e.number < c.number`.execute(trx)
 }
 
 const NO_HASH = Buffer.alloc(0)

@@ -1,16 +1,22 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { listAudit } from '../../src/admin/audit.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
+import { deleteTool } from '../../src/admin/deletion.js'
 import { eraseUser } from '../../src/admin/erasure.js'
+import { exportOrganisation } from '../../src/admin/export.js'
 import { createUser } from '../../src/admin/people.js'
 import { readConfig } from '../../src/config.js'
 import type { Database } from '../../src/db/tables.js'
 import { recordAccess } from '../../src/updates/access-events.js'
+import { auditHash, sha256 } from '../../src/updates/audit.js'
 import { growTree } from '../../src/updates/audit-leaves.js'
+import { readRows } from '../../src/updates/audit-rows.js'
 import { PRUNER, pruneHistory } from '../../src/updates/prune.js'
 import { worldApp } from '../app.js'
 
-const { call, token, database } = await worldApp(t)
+const { call, token, database, vault } = await worldApp(t)
 const { db } = database
 const alice = await token('alice@example.com')
 const edit = async (id: number, body: object) => {
@@ -225,6 +231,85 @@ t.test('a forged pruning of a row that never was, with content changed', async t
   t.same(forged, ['anchor_mismatch persona:1 999'])
 })
 
+t.test(
+  'a leaf outside of the tree keeps nothing out of it: the schema takes none, and where it did it is told',
+  async t => {
+    const id = await createUser(db, { email: 'mallory@example.com', kind: 'person', permissions: ['admin'] })
+    const outside = sql`insert into audit_leaf (position, kind, subject, number, hash)
+    select -7, kind, subject, number, hash from access_event where kind = 'user' and subject = ${id}`
+    await t.rejects(found(outside), /audit_leaf_position_counts/)
+    const free = sql`alter table audit_leaf drop constraint if exists audit_leaf_position_counts`
+    t.same(await found(free, outside), [`leaf_mismatch user:${id} 1`])
+  },
+)
+
+t.test('ids below 1, which nothing gives out, and an event of no kind', async t => {
+  const below = sql`insert into persona (id, name, description, recency_bias, llm_filter_extraction, llm_relevance_filter)
+    values (-7, 'planted', '', 'auto', true, true)`
+  const told = await found(below)
+  t.ok(told.includes('unrecorded persona:-7 0'), String(told))
+  const event = sql`insert into access_event (kind, subject, number, at, action, actor, request_id, client_address, salt,
+      identity_hash, person, person_salt, person_hash, detail, previous_hash, hash)
+    values ('', '', 1, now(), 'granted admin', 'alice@example.com', '', '', '', '', 'mallory@example.com', '', '', '{}', '', '')`
+  t.match(await found(event), ['edited : 1'])
+})
+
+t.test('what cannot be read is found, and hides nothing else', async t => {
+  const changed = sql`update persona set name = 'other' where id = 11`
+  const other = 'content_mismatch persona:11 2'
+  const afterEvent = async (kind: 'erasure' | 'prune', subject: string, detail: unknown) =>
+    await inVain(async trx => {
+      await changed.execute(trx)
+      await recordAccess(trx, PRUNER, [{ kind, subject, action: 'forged', detail }])
+      return (await verifyAudit(trx)).findings.map(one => `${one.problem} ${one.kind}:${one.subject} ${one.number}`)
+    })
+  for (const detail of [{ erased: 5 }, { erased: [5, null, {}, ['persona:1:1']] }, null, 5, []]) {
+    const told = await afterEvent('erasure', 'x', detail)
+    t.same(told.sort(), [other, 'edited erasure:x 1'], JSON.stringify(detail))
+  }
+  for (const detail of [null, 5, [], { anchor_version: 'x' }]) {
+    const told = await afterEvent('prune', 'persona:1', detail)
+    t.same(told.sort(), [other, 'edited prune:persona:1 1'], JSON.stringify(detail))
+  }
+  for (const subject of ['abc', '99999999999', '2147483648', '-1', '']) {
+    const leaf = sql`insert into audit_leaf (position, kind, subject, number, hash)
+      values (1000000, 'tool', ${subject}, 1, '')`
+    const told = await found(changed, leaf)
+    t.ok(told.includes(other) && told.includes(`leaf_mismatch tool:${subject} 1`), `${subject}: ${told}`)
+  }
+  for (const difference of ['null', '5', '[]', '{"name":null}']) {
+    const told = await inVain(async trx => {
+      await changed.execute(trx)
+      const row = (await readRows(trx, agent(1))).at(-1)
+      if (row === undefined) throw new Error('there is no row')
+      const forged = { ...row, difference_bytes: difference.length, difference_hash: sha256(difference) }
+      await sql`update audit set difference = ${difference}::json, difference_bytes = ${forged.difference_bytes},
+        difference_hash = decode(${forged.difference_hash}, 'hex'), hash = decode(${auditHash(forged)}, 'hex')
+        where ${agent(1, sql`version_after = ${row.version_after}`)}`.execute(trx)
+      return (await verifyAudit(trx)).findings.map(one => `${one.problem} ${one.kind}:${one.subject} ${one.number}`)
+    })
+    t.ok(told.includes(other) && told.includes('edited persona:1 5'), `${difference}: ${told}`)
+  }
+  for (const time of ['infinity', '-infinity', '0044-03-15 BC', '20000-01-01']) {
+    const told = await found(changed, sql`update audit set at = ${time}::timestamptz where ${agent(1)}`)
+    t.ok(told.includes(other) && told.includes('edited persona:1 5'), `${time}: ${told}`)
+  }
+})
+
+t.test('the text of a definition in use removed, with triggers off', async t => {
+  const { id, hash } = await db
+    .selectFrom('tool')
+    .select(['id', sql<string>`encode(definition_hash, 'hex')`.as('hash')])
+    .where('definition_hash', 'is not', null)
+    .orderBy('id')
+    .executeTakeFirstOrThrow()
+  const told = await found(
+    sql`set local session_replication_role = replica`,
+    sql`delete from tool_definition where encode(hash, 'hex') = ${hash}`,
+  )
+  t.ok(told.includes(`content_mismatch tool:${id} 0`), String(told))
+})
+
 t.test('erasing by hand is found, erasing is not; of a pruned history too', async t => {
   const byHand = sql`update audit set actor = 'erased', client_address = 'erased', salt = null where ${agent(1, sql`version_after = 3`)}`
   t.same(await found(byHand), ['erased persona:1 3'])
@@ -259,4 +344,63 @@ t.test('pruning says what it took, and nothing more is believed', async t => {
   t.same(await found(sql`update persona set name = 'other' where id = 1`), ['content_mismatch persona:1 5'])
   await edit(1, { description: 'five' })
   t.same(await found(), [])
+})
+
+t.test('each pruning stays in the trail, whenever the tree grows: none can be taken out', async t => {
+  const numbers = async () =>
+    (await listAudit(db, { kind: 'prune', subject: 'agent:1' })).map(({ number, actor }) => `${number} ${actor}`)
+  const before = await numbers()
+  await growTree(db)
+  for (const [index, name] of ['mallory', 'pruning', 'pruning'].entries()) {
+    await edit(1, { description: `more ${index}` })
+    await pruneHistory(db, { ...readConfig({}).history, versionsMax: 1 }, undefined, { ...PRUNER, name })
+  }
+  await growTree(db)
+  t.same(await found(), [])
+  const count = before.length
+  const added = [`${count + 3} pruning`, `${count + 2} pruning`, `${count + 1} mallory`]
+  t.same(await numbers(), [...added, ...before])
+  const own = sql`kind = 'prune' and subject = 'persona:1'`
+  t.match(await found(sql`delete from access_event where ${own} and number = ${count + 2}`), [
+    `deleted prune:persona:1 ${count + 2}`,
+  ])
+  t.same(await found(sql`delete from access_event where ${own} and number <= ${count + 1}`), [
+    'deleted prune:persona:1 1',
+  ])
+})
+
+t.test('where an older version kept the last pruning only, that is no tampering', async t => {
+  const own = sql`kind = 'prune' and subject = 'persona:77'`
+  const mark = { anchor_version: 0, anchor_hash: '0'.repeat(64), content_hash: null, emptied_to: 0 }
+  const change = { kind: 'prune', subject: 'persona:77', action: 'pruned', detail: mark } as const
+  for (let number = 1; number <= 3; number++) {
+    await db.transaction().execute(async trx => {
+      await recordAccess(trx, PRUNER, [change])
+      await sql`delete from access_event where ${own} and number < ${number}`.execute(trx)
+    })
+    if (number !== 2) await growTree(db)
+  }
+  t.same(await found(), [])
+})
+
+t.test('a tool that was deleted, and whose rows were pruned by age, comes back under its id', async t => {
+  const { tools } = (await exportOrganisation(db)) as { tools: { id: number }[] }
+  const { id } = await db
+    .selectFrom('tool')
+    .select('id')
+    .where('in_code_tool_id', 'is', null)
+    .where(sql<boolean>`not exists (select from tool_header where tool_id = id)`)
+    .executeTakeFirstOrThrow()
+  const gone = tools.find(tool => tool.id === id)
+  await deleteTool(database, id)
+  await growTree(db)
+  await pruneHistory(db, { ...readConfig({}).history, auditRetentionDays: 0 })
+  t.same(await found(), [])
+  await applyOrganisation(database, { version: 1, tools: [gone] }, { vault, env: {} })
+  t.equal((await db.selectFrom('tool').select('id').where('id', '=', id).execute()).length, 1)
+  t.same(await found(), [])
+  await growTree(db)
+  t.same(await found(), [])
+  const changed = sql`update tool set description = 'by hand' where id = ${id}`
+  t.match(await found(changed), [new RegExp(`^content_mismatch tool:${id} `)])
 })

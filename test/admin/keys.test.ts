@@ -9,8 +9,9 @@ import { decryptSecret, encryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
+import { agentctl } from './agentctl.js'
 
-const { database, vault } = await worldDatabase(t)
+const { database, vault, url } = await worldDatabase(t)
 const { db } = database
 
 t.test('an export without secrets applies to its own database with an empty plan', async t => {
@@ -63,6 +64,12 @@ t.test('verification opens every value in its place: finds what is damaged, swap
   t.match((await verifyKeys(db, ring)).findings, [
     { place: `the header ${one.name} of tool 16`, problem: 'other_value' },
   ])
+  const kept = await db.deleteFrom('deployment_key').returningAll().executeTakeFirstOrThrow()
+  t.match((await verifyKeys(db, ring)).findings, [{ place: 'the deployment key', problem: 'not_there' }])
+  const cli = await agentctl({ url, args: ['keys', 'verify'], env: { SECRET_KEYS: TEST_SECRET_KEYS } })
+  t.equal(cli.status, 1)
+  t.match(cli.stdout, /not_there {2}the deployment key: no value can be compared with its mask/)
+  await db.insertInto('deployment_key').values(kept).execute()
   await put(16, one)
   t.same((await verifyKeys(db, ring)).findings, [])
 })

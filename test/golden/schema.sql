@@ -67,6 +67,7 @@ create table audit_leaf (
   subject text not null,
   number integer not null,
   hash bytea not null,
+  constraint audit_leaf_position_counts CHECK (("position" >= 0)) NOT VALID,
   constraint audit_leaf_pk PRIMARY KEY ("position"),
   constraint audit_leaf_unique UNIQUE (kind, subject, number)
 );

@@ -2,6 +2,7 @@ import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
 import { type Actor, auditEntry, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { auditColumns } from '../../updates/audit-rows.js'
+import { readMarks } from '../../updates/prune.js'
 
 /** A new agent or tool: its changes are what differs from an empty one. */
 export interface Creation {
@@ -68,6 +69,7 @@ export async function auditCreations(
   }))
 }
 
+/** Where the chains of these ids end and begin: by their rows, or where pruning took them all, by what it says. */
 async function readPasts(db: Kysely<Database>, kind: ResourceKind, ids: readonly number[]): Promise<Map<number, Past>> {
   const { rows } = await sql<Past>`
     select resource_id, max(version_after) as last_version, min(version_before) as first_version,
@@ -75,5 +77,15 @@ async function readPasts(db: Kysely<Database>, kind: ResourceKind, ids: readonly
       encode((array_agg(previous_hash order by version_after))[1], 'hex') as first_hash
     from audit where resource_kind = ${kind} and resource_id = any(${ids}::integer[])
     group by resource_id`.execute(db)
-  return new Map(rows.map(row => [row.resource_id, row]))
+  const marks = await readMarks(
+    db,
+    ids.map(id => `${kind}:${id}`),
+  )
+  const pruned = ids.flatMap(id => {
+    const mark = marks.get(`${kind}:${id}`)
+    if (mark === undefined || mark.anchor_version === 0) return []
+    const end = { last_version: mark.anchor_version, last_hash: mark.anchor_hash }
+    return [{ resource_id: id, ...end, first_version: mark.anchor_version, first_hash: mark.anchor_hash }]
+  })
+  return new Map([...pruned, ...rows].map(row => [row.resource_id, row]))
 }

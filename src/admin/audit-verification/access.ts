@@ -1,7 +1,10 @@
+import { Type } from '@sinclair/typebox'
+import { TypeCompiler } from '@sinclair/typebox/compiler'
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../../db/tables.js'
 import { type AccessEvent, eventText, readEvents, readStates, STATEFUL_KINDS } from '../../updates/access-events.js'
 import { commitment, GENESIS_HASH, sha256 } from '../../updates/audit.js'
+import { firstKept, isPruningMark } from '../../updates/prune.js'
 import { RESOURCE_KINDS } from '../../updates/resource-pages.js'
 import type { Erasures } from '../erasure.js'
 import {
@@ -31,13 +34,13 @@ export async function verifyEvents(
   { progress }: VerifyOptions,
   result: AuditVerification,
 ): Promise<void> {
-  for (let after = { kind: '', subject: '' }; ; ) {
+  for (let after: { kind: string; subject: string } | undefined; ; ) {
     const { rows: names } = await sql<{ kind: string; subject: string }>`
       select kind, subject from (
         select kind, subject from access_chain
         union select kind, subject from access_event
         union select kind, subject from audit_leaf where kind <> all(${RESOURCE_KINDS}::text[])
-      ) chain where (kind, subject) > (${after.kind}::text, ${after.subject}::text)
+      ) chain where ${after === undefined ? sql`true` : sql`(kind, subject) > (${after.kind}::text, ${after.subject}::text)`}
       order by kind, subject limit ${EVENTS_AT_ONCE}::integer`.execute(db)
     const last = names.at(-1)
     if (last === undefined) return
@@ -77,10 +80,7 @@ function eventFindings(
   leaves: ReadonlyMap<number, string>,
 ): AuditFinding[] {
   const { findings, note } = notesOf(chain.kind, chain.subject)
-  // Of pruning only the last event is kept: it says what those before it said.
-  const [first] = chain.kind === 'prune' ? events : []
-  let number = first ? first.number - 1 : 0
-  let head = first?.previous_hash ?? GENESIS_HASH
+  let { number, head } = startOf(events)
   const newest = Math.max(0, ...leaves.keys())
   for (const event of events) {
     const problem = eventProblem(event, erasures)
@@ -102,11 +102,24 @@ function eventFindings(
   return findings
 }
 
+/**
+ * Before which event a chain begins. Up to 1.3 of the prunings of an agent or tool only the last was kept; since then each says from
+ * which number on they are.
+ */
+function startOf(events: readonly AccessEvent[]): { number: number; head: string } {
+  const [first] = events
+  const last = events.at(-1)
+  if (first?.kind !== 'prune' || last === undefined) return { number: 0, head: GENESIS_HASH }
+  const mark: unknown = JSON.parse(last.detail)
+  const kept = isPruningMark(mark) ? firstKept(mark, last.number) : 1
+  return kept > 1 ? { number: kept - 1, head: first.previous_hash } : { number: 0, head: GENESIS_HASH }
+}
+
 const EDITED_EVENT: Problem = ['edited', 'the event does not have the content that its hash was made of']
 
 function eventProblem(event: AccessEvent, erasures: Erasures): Problem | undefined {
   const { salt, actor, client_address, person, person_salt, person_hash } = event
-  if (sha256(eventText(event)) !== event.hash) return EDITED_EVENT
+  if (sha256(eventText(event)) !== event.hash || !isReadable(event)) return EDITED_EVENT
   if (salt === null || commitment(salt, actor, client_address) !== event.identity_hash) return EDITED_EVENT
   if (person_hash === null) return person === null ? undefined : EDITED_EVENT
   if (person !== null) return commitment(person_salt ?? '', person) === person_hash ? undefined : EDITED_EVENT
@@ -114,6 +127,15 @@ function eventProblem(event: AccessEvent, erasures: Erasures): Problem | undefin
   if (person_salt !== null || remains === undefined) return ['erased', 'a person was erased, and no erasure says so']
   return remains === event.hash ? undefined : EDITED_EVENT
 }
+
+/** Whether what the event says can be used where verification relies on it. */
+function isReadable({ kind, detail }: AccessEvent): boolean {
+  if (kind === 'prune') return isPruningMark(JSON.parse(detail))
+  return kind !== 'erasure' || ERASURE.Check(JSON.parse(detail))
+}
+
+/** What an erasure says, as far as verification uses it: the place and the digest of each row and event. */
+const ERASURE = TypeCompiler.Compile(Type.Object({ erased: Type.Array(Type.Tuple([Type.String(), Type.String()])) }))
 
 /** Compares who may do what with the last event of each user, group, token and so on: each has one. */
 export async function accessFindings(db: Kysely<Database>): Promise<AuditFinding[]> {

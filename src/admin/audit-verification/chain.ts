@@ -23,12 +23,15 @@ export interface Chain {
   rows: readonly StoredRow[]
   /** What pruning says that it took. */
   mark: PruningMark | undefined
+  /** The hashes of its rows in the tree, by version. */
+  leaves: ReadonlyMap<number, string>
 }
 
 /** What is wrong with the rows of a chain, one by one and one after the other, and with both of its ends. */
 export function chainFindings(chain: Chain, erasures: Erasures): AuditFinding[] {
   const { kind, id, resource, rows, mark } = chain
   const { findings, note } = notesOf(kind, String(id))
+  if (id < 1) note(0, 'unrecorded', 'no id is below 1: it was put there by SQL')
   const start = startOf(chain)
   let [version, head] = [start.version, start.hash]
   let followsWhole = true
@@ -61,11 +64,17 @@ interface ChainStart {
   hash: string
 }
 
-/** Where the kept rows begin: behind what pruning took. A tool that was removed and pruned before 1.2 has no such event. */
-function startOf({ resource, rows: [first], mark }: Chain): ChainStart {
-  if (mark) return { version: mark.anchor_version, hash: mark.anchor_hash }
+/**
+ * Where the kept rows begin: behind what pruning took. A tool that was removed and pruned before 1.2 has no such event; then its
+ * first row is taken at its word, as far as no leaf says that there was an older one.
+ */
+function startOf({ resource, rows: [first], mark, leaves }: Chain): ChainStart {
+  if (mark && (mark.anchor_version > 0 || resource !== undefined)) {
+    return { version: mark.anchor_version, hash: mark.anchor_hash }
+  }
   if (resource === undefined && first?.identity_hash === null) {
-    return { version: first.version_before, hash: first.previous_hash }
+    const version = Math.min(first.version_before, ...[...leaves.keys()].map(number => number - 1))
+    return { version, hash: first.previous_hash }
   }
   return { version: 0, hash: GENESIS_HASH }
 }
@@ -101,6 +110,8 @@ function rowProblem(row: StoredRow, erasures: Erasures, mark: PruningMark | unde
   const isHashed = isErased && row.identity_hash === null ? remains === remainsOf(row) : auditHash(row) === row.hash
   if (isErased && remains === undefined) return ERASED_BY_HAND
   if (!isHashed || (isErased && remains !== remainsOf(row))) return EDITED
+  // The hash of a row of 1.0 or 1.1 covers none of these, and those versions wrote none.
+  if (row.identity_hash === null && (row.salt ?? row.command ?? row.content_hash) !== null) return EDITED
   if (!isErased && row.identity_hash !== null) {
     if (row.salt === null || commitment(row.salt, row.actor, row.client_address) !== row.identity_hash) return EDITED
   }
@@ -112,18 +123,27 @@ function rowProblem(row: StoredRow, erasures: Erasures, mark: PruningMark | unde
   }
   if (sha256(row.difference) !== row.difference_hash) return EDITED
   if (Buffer.byteLength(row.difference) !== row.difference_bytes) return EDITED
-  const difference = JSON.parse(row.difference) as Difference // its hash is right: we wrote it
+  const difference = readDifference(row.difference)
+  if (difference === undefined) return EDITED
   return (difference.definition?.from ?? null) === row.definition_before ? undefined : EDITED
 }
 
-/** What a stored difference says: by field. */
-export type Difference = Record<string, { from: unknown; to: unknown }>
+/** What a stored difference says, by field; undefined where the program writes none like it. */
+export function readDifference(text: string): Record<string, { from?: unknown; to?: unknown }> | undefined {
+  const difference: unknown = JSON.parse(text)
+  if (!isObject(difference)) return undefined
+  const changes = Object.entries(difference)
+  return changes.every((entry): entry is [string, object] => isObject(entry[1]))
+    ? Object.fromEntries(changes)
+    : undefined
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
 
 /** Compares rows with their leaves, which nobody changes. Rows that pruning took have only leaves. */
-export function leafFindings(
-  { kind, id, resource, rows, mark }: Chain,
-  leaves: ReadonlyMap<number, string>,
-): AuditFinding[] {
+export function leafFindings({ kind, id, resource, rows, mark, leaves }: Chain): AuditFinding[] {
   const { findings, note } = notesOf(kind, String(id))
   const newest = Math.max(0, ...leaves.keys())
   for (const { version_after, hash } of rows) {

@@ -8,7 +8,7 @@ import { shownHeaders } from '../../tool/rules.js'
 import { sha256 } from '../../updates/audit.js'
 import { readPersonaStates } from '../apply/personas.js'
 import { readToolStates } from '../apply/tools.js'
-import type { Chain, Difference } from './chain.js'
+import { type Chain, readDifference } from './chain.js'
 import { type AuditFinding, notesOf } from './findings.js'
 
 /** What differences start from: a field that no row names is so still. */
@@ -77,9 +77,10 @@ export function contentFindings(
 ): AuditFinding[] {
   const { findings, note } = notesOf(kind, String(id))
   if (resource === undefined || content === undefined) return findings
-  const end = rows.at(-1) ?? { version_after: mark?.anchor_version, content_hash: mark?.content_hash }
-  if (end.version_after !== resource.version) return findings // the chain itself is not whole: that is said already
-  const expected = end.content_hash
+  const end = rows.at(-1)
+  if ((end?.version_after ?? mark?.anchor_version) !== resource.version) return findings // not whole: that is said already
+  // A row of 1.0 or 1.1 says nothing of the content: what stands there is in no hash.
+  const expected = end === undefined ? mark?.content_hash : end.identity_hash && end.content_hash
   const isHashed = typeof expected === 'string'
   if (isHashed && content.audited.some(form => expected === sha256(JSON.stringify(form)))) return findings
   const isComplete = isHashed && rows[0]?.version_before === 0
@@ -87,8 +88,7 @@ export function contentFindings(
   for (const row of rows) {
     if (row.fields.includes('removed')) last.clear()
     if (row.difference === null || sha256(row.difference) !== row.difference_hash) continue
-    const changes = Object.entries(JSON.parse(row.difference) as Difference) // its hash is right: we wrote it
-    for (const [field, { to }] of changes) last.set(field, to)
+    for (const [field, { to }] of Object.entries(readDifference(row.difference) ?? {})) last.set(field, to)
   }
   const differing = [...last].filter(([field, to]) => {
     return field in content.fields && JSON.stringify(content.fields[field]) !== JSON.stringify(to)
@@ -104,6 +104,25 @@ export async function definitionFindings(db: Kysely<Database>): Promise<AuditFin
   const { rows } = await sql<{ subject: string }>`
     select encode(hash, 'hex') as subject from tool_definition
     where hash <> sha256(convert_to(content::text, 'UTF8')) order by hash`.execute(db)
+  const { rows: without } = await sql<{ subject: string }>`
+    select id::text as subject from tool t
+    where not exists (select from tool_definition d where d.hash = t.definition_hash) and definition_hash is not null
+    order by id`.execute(db)
   const msg = 'the text of the definition is not the one that its hash was made of'
-  return rows.map(({ subject }) => ({ kind: 'tool_definition', subject, number: 0, problem: 'content_mismatch', msg }))
+  return [
+    ...rows.map(({ subject }) => ({
+      kind: 'tool_definition',
+      subject,
+      number: 0,
+      problem: 'content_mismatch' as const,
+      msg,
+    })),
+    ...without.map(({ subject }) => ({
+      kind: 'tool',
+      subject,
+      number: 0,
+      problem: 'content_mismatch' as const,
+      msg: 'the text of its definition is gone',
+    })),
+  ]
 }

@@ -55,6 +55,12 @@ export type Note = ReturnType<typeof notesOf>['note']
 /** What is wrong with one row or event, and how to say so. */
 export type Problem = readonly [problem: AuditFinding['problem'], msg: string]
 
+/** What a row or event is of, as people read and name it: `agent:12`, `user:ID`, `prune:agent:12`. */
+export function placeOf({ kind, subject }: { kind: string; subject: string }): string {
+  const place = subject === '' ? kind : `${kind}:${subject}`
+  return place.replace(/^(prune:)?persona:/, '$1agent:')
+}
+
 /** The hash of a row or event as it was added to the tree. */
 export interface Leaf {
   subject: string

@@ -1,5 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
+import { INT4_MAX } from '../../schema/vocabulary.js'
 import { GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { readRows } from '../../updates/audit-rows.js'
 import { readMarks } from '../../updates/prune.js'
@@ -22,13 +23,14 @@ export async function verifyKind(
     const page = await readPage(db, kind, ids)
     for (const id of ids) {
       const mark = page.marks.get(`${kind}:${id}`)
-      const chain = { kind, id, resource: page.resources.get(id), rows: page.rows.get(id) ?? [], mark }
+      const leaves = page.leaves.get(String(id)) ?? new Map()
+      const chain = { kind, id, resource: page.resources.get(id), rows: page.rows.get(id) ?? [], mark, leaves }
       result.chains++
       result.rows += chain.rows.length
       result.findings.push(
         ...chainFindings(chain, erasures),
         ...contentFindings(chain, page.contents.get(id)),
-        ...leafFindings(chain, page.leaves.get(String(id)) ?? new Map()),
+        ...leafFindings(chain),
       )
       const head = chain.resource?.audit_head ?? chain.rows.at(-1)?.hash ?? GENESIS_HASH
       result.head = only === undefined ? sha256(`${result.head}${kind}${id}${head}`) : head
@@ -44,12 +46,14 @@ async function* idPages(db: Kysely<Database>, kind: ResourceKind): AsyncGenerato
       and not exists (select from ${sql.table(kind)} r where r.id::text = l.subject)
       and not exists (select from audit a where a.resource_kind = ${kind} and a.resource_id::text = l.subject)
     order by subject`.execute(db)
-  if (lost.length > 0) yield lost.map(({ subject }) => Number(subject))
-  for (let after = 0; ; ) {
+  // A leaf of what can be no id is told with the order of the leaves.
+  const ids = lost.map(({ subject }) => Number(subject)).filter(id => Number.isInteger(id) && id > 0 && id <= INT4_MAX)
+  if (ids.length > 0) yield ids
+  for (let after = -INT4_MAX - 2; ; ) {
     const { rows } = await sql<{ id: number }>`
       select id from (
-        select id from ${sql.table(kind)} where id > ${after}
-        union select distinct resource_id from audit where resource_kind = ${kind} and resource_id > ${after}
+        select id from ${sql.table(kind)} where id > ${after}::bigint
+        union select distinct resource_id from audit where resource_kind = ${kind} and resource_id > ${after}::bigint
       ) existing order by id limit ${RESOURCES_AT_ONCE}::integer`.execute(db)
     const last = rows.at(-1)
     if (last === undefined) return

@@ -1,5 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../../db/tables.js'
+import { INT4_MAX } from '../../schema/vocabulary.js'
 import { ACCESS_KINDS } from '../../updates/access-events.js'
 import { readLeaves, readTree } from '../../updates/audit-leaves.js'
 import { HashTree } from '../../updates/hash-tree.js'
@@ -14,14 +15,16 @@ const MISPLACED_MAX = 100
 
 /**
  * The tree covers the hash of each leaf and not which row it is of: that is held here. The leaves of a chain stand in the order
- * of its rows, one for each.
+ * of its rows, one for each; up to 1.3 of the prunings of a resource only the last event was kept, and may have been without a leaf.
  */
 export async function leafOrderFindings(db: Kysely<Database>): Promise<AuditFinding[]> {
   const { rows } = await sql<{ kind: string; subject: string; number: number }>`
     select kind, subject, number from (
       select *, lag(number) over (partition by kind, subject order by position) as before from audit_leaf) leaf
-    where number <> before + 1 or number < 1 or kind <> all(${KINDS}::text[])
-      or (kind = any(${[...RESOURCE_KINDS]}::text[]) and subject !~ '^[1-9][0-9]*$')
+    where (number <> before + 1 and (kind <> 'prune' or number <= before)) or number < 1 or position < 0
+      or kind <> all(${KINDS}::text[])
+      or (kind = any(${[...RESOURCE_KINDS]}::text[])
+        and (subject !~ '^[1-9][0-9]{0,9}$' or lpad(subject, 10, '0') collate "C" > ${String(INT4_MAX)}))
     order by position limit ${MISPLACED_MAX}::integer`.execute(db)
   const msg = 'the leaves of this chain are not one for each row, in their order'
   return rows.map(leaf => ({ ...leaf, problem: 'leaf_mismatch', msg }))

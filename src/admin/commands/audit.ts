@@ -2,6 +2,7 @@ import type { ResourceKind } from '../../db/tables.js'
 import { ACCESS_KINDS } from '../../updates/access-events.js'
 import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
 import { makeCheckpoint, type ProvedChange, proveChange } from '../audit-proof.js'
+import { placeOf } from '../audit-verification/findings.js'
 import { verifyAudit } from '../audit-verification.js'
 import { generateSigningKey, parseSigningKey, readNote, type SigningKey } from '../checkpoint.js'
 import { counted } from '../counts.js'
@@ -187,9 +188,8 @@ async function verifyCommand(call: Call): Promise<number | undefined> {
   })
   const headDiffers = expected !== undefined && expected.toLowerCase() !== result.head
   call.answer({ ...result, ...(expected !== undefined && { head_as_expected: !headDiffers }) }, () => {
-    for (const { kind, subject, number, problem, msg } of result.findings) {
-      const place = `${kind === 'persona' ? 'agent' : kind}${subject === '' ? '' : `:${subject}`}`
-      call.print({ text: problem, colour: 'red' }, `  ${place} ${number}: ${msg}`)
+    for (const { problem, msg, number, ...place } of result.findings) {
+      call.print({ text: problem, colour: 'red' }, `  ${placeOf(place)} ${number}: ${msg}`)
     }
     if (headDiffers) call.print({ text: 'the head is not the expected one', colour: 'red' })
     call.print(
@@ -227,7 +227,7 @@ async function changeOf(call: Call): Promise<ProvedChange> {
   if (!ACCESS_KINDS.some(one => one === kind)) {
     throw new UsageError(`WHAT has the form agent:12, tool:7 or KIND:ID of an event, not ${call.argument(0)}`)
   }
-  return { kind, subject, number }
+  return { kind, subject: kind === 'prune' ? subject.replace('agent:', 'persona:') : subject, number }
 }
 
 function signingKeyOf(call: Call): SigningKey {
@@ -240,6 +240,10 @@ function signingKeyOf(call: Call): SigningKey {
   return parseSigningKey(signingKey)
 }
 
+/** Who checks has a public key; who signs has it with the other half. */
 function publicKeyOf(call: Call): string {
-  return call.text('public-key') ?? signingKeyOf(call).verifier
+  const given = call.text('public-key')
+  if (given !== undefined) return given
+  if (call.config.audit.signingKey !== undefined) return signingKeyOf(call).verifier
+  throw new Refusal('--checkpoint needs --public-key NAME+HASH+KEY of who signed it: agentctl audit keygen printed it')
 }

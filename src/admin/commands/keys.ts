@@ -67,7 +67,8 @@ async function verifyCommand(call: Call): Promise<number> {
   )
   call.answer(verification, () => {
     for (const { place, key, problem } of verification.findings) {
-      call.print({ text: problem, colour: 'red' }, `  ${place}, key ${key}`)
+      const what = key === null ? `${place}: no value can be compared with its mask` : `${place}, key ${key}`
+      call.print({ text: problem, colour: 'red' }, `  ${what}`)
     }
     const { values, opened, findings } = verification
     call.print(`${counted(values, 'value')}, ${opened} opened, ${counted(findings.length, 'finding')}`)
