@@ -1,4 +1,5 @@
 import { sql, type Transaction } from 'kysely'
+import { CommitUnknown } from '../db/connection/database-error.js'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import type { Fault } from '../errors.js'
@@ -67,7 +68,8 @@ export class PartlyApplied extends Error {
     readonly total: number,
     cause: unknown,
   ) {
-    super(`${stored} of ${total} changes are stored and stay; apply the document again to go on`, { cause })
+    const count = cause instanceof CommitUnknown ? `at least ${stored}` : String(stored)
+    super(`${count} of ${total} changes are stored and stay; apply the document again to go on`, { cause })
   }
 }
 

@@ -12,6 +12,7 @@ export interface WireMessage {
  * What happens to a message:
  * - `cut`: so many bytes of it arrive, then both sides are closed;
  * - `repeat`: it arrives twice;
+ * - `replace`: these bytes arrive in its place, and the connection goes on;
  * - `hold`: it and what follows it wait;
  * - `answer`: the service gets this instead, and its side is closed. With `deliver`, the server still gets and does all
  *   that was sent; without, its side is closed as well.
@@ -19,6 +20,7 @@ export interface WireMessage {
 export type Act =
   | { do: 'pass' }
   | { do: 'repeat' }
+  | { do: 'replace'; bytes: Buffer }
   | { do: 'cut'; after: number }
   | { do: 'hold'; until: Promise<unknown> }
   | { do: 'answer'; bytes: Buffer; deliver: boolean }
@@ -144,6 +146,8 @@ class Line {
   #carryOut(act: Exclude<Act, { do: 'hold' }>, message: WireMessage, target: Socket): void {
     if (act.do === 'pass' || act.do === 'repeat') {
       for (let times = act.do === 'repeat' ? 2 : 1; times > 0; times--) this.#write(message, target)
+    } else if (act.do === 'replace') {
+      this.#write({ ...message, bytes: act.bytes }, target)
     } else if (act.do === 'cut') {
       // What is cut behind its last byte is delivered; the other side is gone at once.
       const source = target === this.#near ? this.#far : this.#near
@@ -173,7 +177,12 @@ function lengthOf(bytes: Buffer, isTyped: boolean): number | undefined {
 
 /** An ErrorResponse: what a server, or a pooler in its name, says before it closes a connection. */
 export function fatal(code: string, message: string): Buffer {
-  const fields = Buffer.from(`SFATAL\0VFATAL\0C${code}\0M${message}\0\0`)
+  return errorResponse('FATAL', code, message)
+}
+
+/** The same of any severity: behind an `ERROR` the session goes on. */
+export function errorResponse(severity: string, code: string, message: string): Buffer {
+  const fields = Buffer.from(`S${severity}\0V${severity}\0C${code}\0M${message}\0\0`)
   const head = Buffer.alloc(5)
   head.write('E')
   head.writeInt32BE(fields.length + 4, 1)

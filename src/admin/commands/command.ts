@@ -18,7 +18,17 @@ import { type Cell, harmlessLines, jsonText, type Piece, rendered, tableLines } 
 /**
  * How a command ends. 2 also says, after `--plan`, that something would change. From 64 on they are those of sysexits.h.
  */
-export const EXIT = { ok: 0, refused: 1, usage: 2, planned: 2, unreachable: 69, output: 74, configuration: 78 } as const
+export const EXIT = {
+  ok: 0,
+  refused: 1,
+  usage: 2,
+  planned: 2,
+  unreachable: 69,
+  output: 74,
+  /** The connection was lost at the commit: what was asked for may be stored. */
+  unknown: 76,
+  configuration: 78,
+} as const
 
 /** The command line is not one of ours. */
 export class UsageError extends Error {}

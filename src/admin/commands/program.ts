@@ -93,7 +93,7 @@ const AFTER = [
   'The database is that of DATABASE_URL, or the embedded one in DATA_DIR that the',
   'server made. Exit status: 0 done; 1 findings or refused; 2 usage, or --plan',
   'found something to do; 69 database unreachable; 74 output not written;',
-  '78 configuration.',
+  '76 connection lost, not known whether it is stored; 78 configuration.',
 ].join('\n')
 
 /** What stands for an argument, in the help of every command that takes it. */

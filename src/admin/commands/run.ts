@@ -1,5 +1,6 @@
 import { InvalidConfiguration } from '../../config.js'
 import {
+  CommitUnknown,
   ConnectionLost,
   DatabaseClosed,
   PoolExhausted,
@@ -62,7 +63,7 @@ export async function run(
       await call.close()
     }
   } catch (error) {
-    const { message, status } = explained(error, env)
+    const { message, status } = explained(error, env, name)
     const help = ['agentctl', name, '--help'].filter(Boolean).join(' ')
     if (status === EXIT.usage) output.remark(`See: ${withProgramName(help, env)}`)
     // The reason stands last, where the eye is.
@@ -98,10 +99,11 @@ const REFUSED_ENTRY = /^(28|3D)/
 function explained(
   error: unknown,
   env: Readonly<Record<string, string | undefined>>,
+  name: string,
 ): { message: string; status: number } {
   const message = error instanceof Error ? error.message : String(error)
   if (error instanceof PartlyApplied) {
-    const reason = explained(error.cause, env)
+    const reason = explained(error.cause, env, name)
     return { ...reason, message: `${reason.message.replace('; nothing was changed', '')}; ${message}` }
   }
   if (error instanceof UsageError) return { message, status: EXIT.usage }
@@ -121,6 +123,7 @@ function explained(
   }
   if (error instanceof SecretCorrupt) return { message: `${message}: agentctl keys status`, status: EXIT.configuration }
   if (error instanceof EmbeddedUnavailable) return { message, status: EXIT.unreachable }
+  if (error instanceof CommitUnknown) return { message: inDoubt(name), status: EXIT.unknown }
   if (isUnreachable(error)) {
     const reason = rootCause(error)
     const advice = connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE, reason)
@@ -147,6 +150,23 @@ function explained(
   const stack = error instanceof Error ? error.stack : undefined
   if (stack !== undefined && env.LOG_LEVEL === 'debug') return { message: stack, status: EXIT.refused }
   return { message: `${message} (LOG_LEVEL=debug shows where)`, status: EXIT.refused }
+}
+
+/** What to do about a change of which nobody knows whether it was stored. */
+function inDoubt(name: string): string {
+  const [group] = name.split(' ')
+  const makes = `look before you repeat it, for that may make a second one: agentctl ${group} list`
+  const next: Readonly<Record<string, string>> = {
+    'token create':
+      'agentctl token list shows it if it is: revoke it, for nobody was shown its secret, and create another',
+    'token rotate':
+      'agentctl token list shows the new one if it is: revoke it, for nobody was shown its secret, and rotate again',
+    'agent create': makes,
+    'tool create': makes,
+    apply: 'apply the document again: what is stored already is left as it is',
+  }
+  const remedy = next[name] ?? 'look at what is stored before you repeat it'
+  return `the connection to the database was lost as it stored the change, and whether it is stored is not known; ${remedy}`
 }
 
 function isUnreachable(error: unknown): boolean {

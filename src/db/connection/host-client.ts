@@ -8,7 +8,7 @@ import type { HostList } from './hosts.js'
 import type { DatabaseOptions } from './options.js'
 import { guardParser } from './parser-guard.js'
 import { Session, type SessionSettings } from './session.js'
-import { startupOptions } from './session-settings.js'
+import { optionsOf, startupSettings } from './session-settings.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 
 /** PostgreSQL cuts an `application_name` behind so many bytes. */
@@ -69,7 +69,7 @@ export function hostClient(
 
 /** What a connection of the pool is made with, beside its host. */
 export function clientConfig(options: DatabaseOptions): pg.ClientConfig {
-  const { url, sessionSettings = 'startup' } = options
+  const { url } = options
   return {
     user: url.user,
     password: url.password,
@@ -80,7 +80,7 @@ export function clientConfig(options: DatabaseOptions): pg.ClientConfig {
     keepAlive: url.keepAliveIdleMs !== null,
     keepAliveInitialDelayMillis: url.keepAliveIdleMs ?? KEEP_ALIVE_IDLE_MS,
     // What is given later wins: ours.
-    options: [url.options ?? '', sessionSettings === 'startup' ? startupOptions(options) : ''].join(' ').trim(),
+    options: [url.options ?? '', optionsOf(startupSettings(options))].join(' ').trim(),
   }
 }
 

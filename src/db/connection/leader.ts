@@ -9,6 +9,8 @@ interface LeaderOptions {
   isSought: boolean
   /** Bounds the look at one host. */
   limitMs: number
+  /** What a session has to be set to. */
+  settings: Readonly<Record<string, string>>
   /** Called when another server than before is the one to use. */
   onFound(server: DatabaseServer): void
 }
@@ -100,12 +102,12 @@ export class Leader {
 
   /** What the server at a host is; undefined when that cannot be known. */
   async #read({ host, port }: DatabaseHost): Promise<DatabaseServer | undefined> {
-    const { limitMs } = this.#options
+    const { limitMs, settings } = this.#options
     const client = new pg.Client({ ...this.#config, host, port, connectionTimeoutMillis: limitMs })
     client.on('error', () => {})
     try {
       await client.connect()
-      return await readServer(client, limitMs)
+      return await readServer(client, limitMs, settings)
     } catch {
       return undefined
     } finally {

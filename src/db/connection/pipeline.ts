@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import type pg from 'pg'
+import pg from 'pg'
 
 /** One statement of a pipeline as it goes over the wire. */
 export interface WireStatement {
@@ -128,16 +128,24 @@ export class Pipeline implements pg.Submittable {
   }
 
   handleEmptyQuery(): void {
+    this.#rowError ??= new ProtocolViolation('a statement was answered as if it were empty')
     this.#complete({ command: '', rowCount: null, rows: [] })
   }
 
   handleError(error: unknown): void {
-    // Behind the last answer there is nothing left to fail: what was answered, a commit too, stands.
+    // Behind the last answer only the end of an implicit transaction can fail, as by a deferred constraint. What another one
+    // was answered, a commit too, stands.
     const isLate = this.#results.length === this.#statements.length
+    const isRefusal = error instanceof pg.DatabaseError && error.severity === 'ERROR' && this.#isImplicit
     this.#done(
-      isLate ? new ProtocolViolation('an error behind the last answer', { cause: error }) : error,
+      isLate && !isRefusal ? new ProtocolViolation('an error behind the last answer', { cause: error }) : error,
       this.#results,
     )
+  }
+
+  /** Whether the server commits at the end of the pipeline, because none of its statements begins or ends a transaction. */
+  get #isImplicit(): boolean {
+    return !this.#statements.some(({ sql }) => ENDS_OR_BEGINS.test(sql))
   }
 
   handleReadyForQuery(): void {
@@ -167,11 +175,13 @@ export class Pipeline implements pg.Submittable {
   }
 }
 
+const ENDS_OR_BEGINS = /^\s*(?:begin|start|commit|end|rollback|abort)\b/i
+
 /** `UPDATE 3`, `INSERT 0 3`, `BEGIN`: the command and the number of rows, when it has one. */
 const COMMAND_TAG = /^([A-Za-z]+).*?(\d+)?$/
 
 function rowOf(columns: readonly Column[], texts: readonly (string | null)[]): Record<string, unknown> {
-  if (columns.length !== texts.length) throw new Error('a prepared statement answers other columns than it was said to')
+  if (columns.length !== texts.length) throw new ProtocolViolation('a row has other columns than it was said to have')
   const row: Record<string, unknown> = {}
   for (let i = 0; i < columns.length; i++) {
     const [column, text] = [columns[i] as Column, texts[i]]

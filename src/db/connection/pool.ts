@@ -28,7 +28,7 @@ import type { StatementResult } from './pipeline.js'
 import { PreparedNames } from './prepared-names.js'
 import { readServer } from './read-server.js'
 import { BEGIN, type BoundStatement, COMMIT, ROLLBACK, type Session, type SessionSettings } from './session.js'
-import { transactionPrelude } from './session-settings.js'
+import { startupSettings, transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 import { WorkQueue } from './work-queue.js'
@@ -142,6 +142,7 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.#leader = new Leader(this.#hosts, clientConfig(options), {
       isSought: options.url.targetSessionAttrs === 'read-write',
       limitMs: options.connectTimeoutMs,
+      settings: startupSettings(options),
       onFound: server => this.#follow(server),
     })
     this.pool = this.#makePool(options.poolSize)
@@ -305,7 +306,7 @@ class Connections<DB> implements OpenDatabase<DB> {
     const session = sessionOf.get(client)
     if (session === undefined || !(client instanceof pg.Client)) return
     try {
-      const server = await readServer(client, this.#options.connectTimeoutMs)
+      const server = await readServer(client, this.#options.connectTimeoutMs, startupSettings(this.#options))
       const { targetSessionAttrs } = this.#options.url
       if (targetSessionAttrs === 'read-write' && !server.acceptsWrites) throw new ServerReadOnly()
       if (!this.#leader.admits(server)) throw new ServerDeposed()

@@ -19,14 +19,18 @@ const PAST = `
 
 const NO_PAST = `null as system, 0 as timeline, '0' as started_at, null as place`
 
-function readStatement(past: string): string {
+/** The statement of the identification; with it the session's settings of these names come as one JSON text. */
+function readStatement(past: string, names: readonly string[]): string {
+  const listed = names.map(name => `'${name}'`).join(', ') || 'null'
   return `
-    select version() as version, current_setting('server_version_num')::integer as number,
+    select (select json_object_agg(name, setting)::text from pg_settings where name in (${listed})) as settings,
+      version() as version, current_setting('server_version_num')::integer as number,
       current_setting('server_encoding') as encoding, pg_backend_pid() as pid,
       current_setting('transaction_read_only') as read_only, pg_is_in_recovery() as recovering, ${past}`
 }
 
 interface Row {
+  settings: string | null
   version: string
   number: number
   encoding: string
@@ -40,19 +44,26 @@ interface Row {
 }
 
 /**
- * Asks the server of a new connection what it is. Throws `ServerUnfit` where the service cannot work with it,
- * `ConnectionLost` or the server's own error where it does not answer within `limitMs`.
+ * Asks the server of a new connection what it is, and whether the session has the settings that its start brought. Throws
+ * `ServerUnfit` where the service cannot work with it, `ConnectionLost` or the server's own error where it does not answer
+ * within `limitMs`.
  */
-export async function readServer(client: pg.Client, limitMs: number): Promise<DatabaseServer> {
+export async function readServer(
+  client: pg.Client,
+  limitMs: number,
+  settings: Readonly<Record<string, string>>,
+): Promise<DatabaseServer> {
+  const names = Object.keys(settings)
   const timer = setTimeout(() => client.connection.stream.destroy(), limitMs)
   try {
     const { rows } = await client
-      .query<Row>(readStatement(PAST))
-      .catch(error => (isLacking(error) ? client.query<Row>(readStatement(NO_PAST)) : Promise.reject(error)))
+      .query<Row>(readStatement(PAST, names))
+      .catch(error => (isLacking(error) ? client.query<Row>(readStatement(NO_PAST, names)) : Promise.reject(error)))
       .catch(error => explained(client, error))
     const [row] = rows
     if (row === undefined) throw new ServerUnfit('the server does not say what it is')
     requireFit(row)
+    requireSettings(row, settings)
     return {
       version: row.version,
       acceptsWrites: row.read_only === 'off' && !row.recovering,
@@ -78,6 +89,16 @@ function requireFit({ version, number, encoding }: Row): void {
   if (encoding !== 'UTF8') {
     throw new ServerUnfit(`the database has the encoding ${encoding}: make one with ENCODING 'UTF8' TEMPLATE template0`)
   }
+}
+
+/** A pooler may take the settings of the start and drop them, as PgBouncer does with `ignore_startup_parameters = options`. */
+function requireSettings(row: Row, wanted: Readonly<Record<string, string>>): void {
+  const actual = JSON.parse(row.settings ?? '{}') as Record<string, string> // as `json_object_agg` made it of two texts
+  const lost = Object.keys(wanted).filter(name => actual[name] !== wanted[name])
+  if (lost.length === 0) return
+  throw new ServerUnfit(
+    `a pooler stands before the database that drops session settings (${lost.join(', ')}): set PREPARED_STATEMENTS=off`,
+  )
 }
 
 /** Whether the server does not know, or does not allow, what was asked. */

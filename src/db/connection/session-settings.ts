@@ -27,7 +27,7 @@ function sessionSettings(options: DatabaseOptions): Record<string, string> {
     lock_timeout: String(Math.trunc(options.lockTimeoutMs)),
     idle_in_transaction_session_timeout: String(Math.trunc(options.idleInTransactionTimeoutMs)),
     client_encoding: 'UTF8',
-    DateStyle: 'ISO,MDY',
+    DateStyle: 'ISO, MDY',
     TimeZone: 'UTC',
     bytea_output: 'hex',
     // From 1 on, a number is written so that reading it gives the same one.
@@ -39,15 +39,16 @@ function sessionSettings(options: DatabaseOptions): Record<string, string> {
   }
 }
 
-/** The settings for the start of a connection, as the server's command line options. */
-export function startupOptions(options: DatabaseOptions): string {
-  const settings = { ...sessionSettings(options), default_transaction_isolation: 'read\\ committed' }
-  return optionsOf(settings)
+/** The settings that the start of a connection brings, by name, as `pg_settings` shows them; none where each transaction does. */
+export function startupSettings(options: DatabaseOptions): Record<string, string> {
+  if (options.sessionSettings === 'transaction') return {}
+  return { ...sessionSettings(options), default_transaction_isolation: 'read committed' }
 }
 
-function optionsOf(settings: Record<string, string>): string {
+/** Settings as the server's command line options. */
+export function optionsOf(settings: Readonly<Record<string, string>>): string {
   return Object.entries(settings)
-    .map(([name, value]) => `-c ${name}=${value}`)
+    .map(([name, value]) => `-c ${name}=${value.replaceAll(' ', '\\ ')}`)
     .join(' ')
 }
 

@@ -75,6 +75,8 @@ export class Session {
   #isUnreplicated = false
   /** Whether the server waits for the next statement: the one before is over, whatever became of it. */
   #isReady = false
+  /** Whether the server has confirmed a commit since the last statement was sent. */
+  #hasCommitted = false
   readonly #staleAt: number
   /** Set when the connection was made; undefined before. */
   server: DatabaseServer | undefined
@@ -89,6 +91,9 @@ export class Session {
     client.on('error', error => this.#lose(error))
     client.connection.on('readyForQuery', () => {
       this.#isReady = true
+    })
+    client.connection.on('commandComplete', ({ text }: { text: string }) => {
+      this.#hasCommitted ||= text === 'COMMIT'
     })
     client.on('notice', ({ routine }) => {
       if (routine === SYNC_REPLICATION_WAIT) this.#isUnreplicated = true
@@ -198,8 +203,10 @@ export class Session {
     return lastResult(await this.#client.query(text))
   }
 
+  /** Nothing is prepared by name through a pooler: which server gets the next statement, only the pooler knows. */
   #wireStatement({ sql, parameters }: BoundStatement): WireStatement {
-    return { sql, name: this.#settings.names?.nameOf(sql), values: parameters.map(prepareValue) }
+    const names = this.server?.isDirect ? this.#settings.names : undefined
+    return { sql, name: names?.nameOf(sql), values: parameters.map(prepareValue) }
   }
 
   #submit(wire: readonly WireStatement[], answered: StatementResult[]): Promise<StatementResult[]> {
@@ -217,9 +224,13 @@ export class Session {
     const start = performance.now()
     this.#responseLimit.begin()
     this.#isReady = false
+    this.#hasCommitted = false
     let ok = false
     try {
-      const result = await run().catch(error => this.#failed(error))
+      const isLeftOpen = leavesOpen(texts, this.#isInTransaction)
+      const result = await run()
+        .then(answer => this.#inOrder(answer, isLeftOpen))
+        .catch(error => this.#failed(error))
       if (this.#isUnreplicated) {
         this.markStale()
         this.#settings.onTrouble('connection_lost')
@@ -234,8 +245,16 @@ export class Session {
     }
   }
 
+  /** A server that is not in the transaction which it says it began would commit each statement by itself. */
+  #inOrder<T>(answer: T, isLeftOpen: boolean): T {
+    if (this.#client.getTransactionStatus() === (isLeftOpen ? 'T' : 'I')) return answer
+    throw new ProtocolViolation('the server is in another state of its transaction than these statements leave it in')
+  }
+
   /** Waits until it is clear whether the server goes on behind its error: only then were they its own, last words. */
-  async #failed(error: unknown): Promise<never> {
+  async #failed(caught: unknown): Promise<never> {
+    const isBelied = this.#hasCommitted && caught instanceof pg.DatabaseError
+    const error = isBelied ? new ProtocolViolation('an error behind a commit', { cause: caught }) : caught
     const isServers = error instanceof pg.DatabaseError
     if (error instanceof ProtocolViolation || (isServers && maySpeakForServer(error))) this.cut()
     // A rollback must find it lost: sent on a connection that is about to end, it would fail in its place.
@@ -313,6 +332,12 @@ function mayBeApplied(sql: string, wasInTransaction: boolean): boolean {
 function pipelineMayBeApplied(texts: readonly string[]): boolean {
   if (texts.every(sql => IS_READ.test(sql) || IS_COMMIT.test(sql))) return false
   return !texts.some(sql => IS_BEGIN.test(sql)) || texts.some(sql => IS_COMMIT.test(sql))
+}
+
+/** Whether a transaction is open behind these. A text of several statements, as migrations have, leaves it as it was. */
+function leavesOpen(texts: readonly string[], wasOpen: boolean): boolean {
+  const last = texts.findLast(sql => IS_BEGIN.test(sql) || IS_COMMIT.test(sql) || IS_ROLLBACK.test(sql))
+  return last === undefined ? wasOpen : IS_BEGIN.test(last)
 }
 
 /** pg answers a text of several statements with a list of results. */
