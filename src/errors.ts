@@ -40,6 +40,9 @@ export class InvalidRequest extends Refusal {
   }
 }
 
+/** A mask that is none of the stored ones: where the request names an older state in `If-Match`, it may be one of that. */
+export class UnknownMask extends InvalidRequest {}
+
 export type AuthenticationFailure = 'UNAUTHENTICATED' | 'INVALID_TOKEN' | 'TOKEN_EXPIRED'
 
 /** No caller could be established. */
@@ -121,20 +124,23 @@ export const STALE_REASONS = ['changed', 'unknown_tag'] as const
 
 /**
  * `If-Match` names another version (`changed`), or no version that the resource ever had (`unknown_tag`). `changed` is null when the
- * changes since then are no longer kept. `appliedTag` is that of the version in which the caller's own content was stored since,
- * as when the answer to it was lost; else null.
+ * changes since then are no longer kept. `applied` is the tag of the version in which the caller's own content was stored since,
+ * as when the answer to it was lost; else whether that is no longer known.
  */
 export class PreconditionFailed extends Error {
   constructor(
     readonly reason: (typeof STALE_REASONS)[number],
     readonly currentTag: string,
     readonly changed: FieldChange[] | null,
-    readonly appliedTag: string | null,
+    readonly applied: { tag: string } | 'none' | 'unknown',
     /** Where a merge was asked for: the fields that both sides changed; null where the history does not reach back so far. */
     readonly merge?: { conflicts: string[] | null } | undefined,
   ) {
     const merges = merge !== undefined && reason === 'changed'
-    super(`${STALE[appliedTag === null ? reason : 'applied']}${merges ? ` ${notMerged(merge)}` : ''}`)
+    const isUnknown = applied === 'unknown' ? ` ${APPLIED_UNKNOWN}` : ''
+    super(
+      `${STALE[typeof applied === 'string' ? reason : 'applied']}${isUnknown}${merges ? ` ${notMerged(merge)}` : ''}`,
+    )
   }
 }
 
@@ -145,8 +151,11 @@ const STALE = {
   applied: 'Your update was stored before, and somebody has changed the state since: see applied_etag and changed.',
 }
 
+const APPLIED_UNKNOWN = 'Whether your update was stored since then is no longer known.'
+
 function notMerged({ conflicts }: { conflicts: string[] | null }): string {
-  if (conflicts === null) return 'It cannot be merged: what changed since that tag is no longer known.'
+  if (conflicts === null)
+    return 'It cannot be merged: what that state held is no longer kept, or too much changed since.'
   return `It cannot be merged: both sides changed ${conflicts.join(', ')}.`
 }
 
@@ -218,6 +227,9 @@ export type UpdateOutcome = 'applied' | 'not_applied' | 'unknown'
 
 /** The service cannot do it now. Whoever throws it says what became of the update, if it is one. */
 export class Unavailable extends Error {
+  /** Whether the `Idempotency-Key` of the request, if it has one, was looked up before, and stood for no stored update. */
+  isKeyLookedUp = false
+
   constructor(
     readonly reason: UnavailableReason,
     message: string,

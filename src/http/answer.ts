@@ -17,6 +17,8 @@ interface Updated {
   decision: object | null
   /** Whether it was merged into what others made since. */
   merged: boolean
+  /** What the caller should know of the answer as a whole: beside the warnings, which may be cut. */
+  notes: readonly string[]
 }
 
 /**
@@ -28,12 +30,13 @@ export function answerUpdate(
   reply: FastifyReply,
   kind: ResourceKind,
   { id, dryRun, strict }: { id: number; dryRun: boolean; strict: boolean },
-  { version, snapshot, decision, merged }: Updated,
+  { version, snapshot, decision, merged, notes }: Updated,
   warnings: readonly string[],
 ): string | Readable | FastifyReply {
   reply.header('etag', entityTag(kind, id, version))
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
+  addWarnings(reply, notes)
   if (dryRun) reply.header('dry-run', 'true')
   const isMinimal = snapshot === null
   const isStrict = strict && decision !== null // what was stored before is not judged again

@@ -155,7 +155,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
       reason: error.reason,
       current_etag: error.currentTag,
       changed: error.changed,
-      applied_etag: error.appliedTag,
+      applied_etag: typeof error.applied === 'string' ? null : error.applied.tag,
       ...error.merge,
     }
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
@@ -183,14 +183,24 @@ function unsupported({ message, accept }: UnsupportedBody): ErrorAnswer {
 
 function unavailable(error: Unavailable | undefined, request: FastifyRequest): ErrorAnswer | undefined {
   if (error === undefined) return undefined
-  const outcome = request.policy?.writes ? { outcome: error.outcome } : {}
+  const mayBeStored = isRepeatable(request) && error.outcome === 'not_applied' && !error.isKeyLookedUp
+  const outcome = request.policy?.writes ? { outcome: mayBeStored ? 'unknown' : error.outcome } : {}
   return {
     status: 503,
     code: 'SERVICE_UNAVAILABLE',
-    detail: error.message,
+    detail: mayBeStored ? `${error.message} ${KEY_NOT_LOOKED_UP}` : error.message,
     extra: { reason: error.reason, ...outcome },
     headers: { 'retry-after': RETRY_AFTER_S },
   }
+}
+
+const KEY_NOT_LOOKED_UP =
+  'Whether an update with this Idempotency-Key was stored before could not be read: repeat it with the same key.'
+
+/** Whether it may be the repetition of an update that is stored: then "not applied" would be said of that, too. */
+function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
+  const isDryRun = (query as { dry_run?: unknown } | undefined)?.dry_run // as text where it was not validated yet
+  return policy?.writes === true && headers['idempotency-key'] !== undefined && String(isDryRun) !== 'true'
 }
 
 function frameworkAnswer(error: unknown): ErrorAnswer | undefined {

@@ -23,6 +23,7 @@ import { idsOf } from './links.js'
 import { pastPersona } from './past.js'
 import {
   type Attached,
+  askedChanges,
   bytesBeside,
   bytesOfStored,
   decidePersona,
@@ -51,6 +52,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return row && markReceived(row.state)
   },
   decide: decidePersona,
+  asked: askedChanges,
   references: async (executor, { caller }, { attached }) => {
     const [row] = await readReferences.run(executor, { ...viewerParameters(caller), ...storableIds(attached) })
     if (row === undefined) throw new Error('the references statement answered no row')

@@ -112,6 +112,11 @@ function requestedContent(state: PersonaState, update: PersonaUpdate): Merged & 
   return { ...mergeContent(before, mine, contentOf(state)), kept }
 }
 
+/** What the whole update asks to change of the state, whatever rules and rights say of it. */
+export function askedChanges(state: PersonaState, update: PersonaUpdate): Change[] {
+  return changedFields(state, appliedTo(state, update).content)
+}
+
 /**
  * `state` with the fields of the update; what equals the stored value is that very value. What has its value in the `present`
  * state already needs no right to change it.

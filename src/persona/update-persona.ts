@@ -73,8 +73,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null
       const updated = await updateOnce(options.database, personaResource, asked, prefetched)
-      const { decision, overwritten, notes } = updated
-      const warnings = [...notes, ...warningsOf(decision?.kept ?? [], overwritten, body, mask)]
+      const warnings = warningsOf(updated.decision?.kept ?? [], updated.overwritten, body, mask)
       return answerUpdate(reply, 'persona', asked, updated, warnings)
     },
   )

@@ -21,6 +21,7 @@ import {
 import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
 import { pastRecords, pastToolSizes, readPastTool } from './past.js'
 import {
+  askedChanges,
   decideTool,
   type PlannedHeader,
   type References,
@@ -66,6 +67,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const cached = stored && { oauthConfigLinkable: true, addedOrigins: additions(request, stored) }
     return decideTool(state, request, references ?? cached ?? null)
   },
+  asked: askedChanges,
   references: async (executor, request, { content: { oauth_config_id: id }, mayMoveSecrets }, state) => {
     const viewer = viewerParameters(request.caller)
     const isLinkable = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { ...viewer, id })).length > 0

@@ -1,9 +1,10 @@
-import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ToolOutOfScope } from '../errors.js'
+import { BuiltinReadOnly, type Fault, Forbidden, InvalidRequest, ToolOutOfScope, UnknownMask } from '../errors.js'
 import { encryptSecret, type SealedSecret } from '../secrets/cipher.js'
 import { fingerprint, looksLikeMask, maskOf } from '../secrets/mask.js'
 import { requireDeploymentKey, secretUnavailable, type Vault } from '../secrets/vault.js'
 import type { Change } from '../updates/audit.js'
 import type { Decision, UpdateRequest } from '../updates/engine.js'
+import { sameValue } from '../updates/field-table.js'
 import type { Past } from '../updates/past.js'
 import { COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { headerFaults } from './headers.js'
@@ -112,13 +113,34 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
 }
 
 /** The fields to change: of a merge, those that the update changes of the version that it names. */
-function requestedFields(state: ToolState, { fields, base, vault }: ToolUpdateContent): Merged<ToolUpdateFields> {
+function requestedFields(state: ToolState, update: ToolUpdateContent): Merged<ToolUpdateFields> {
+  const { fields, base } = update
   if (base === undefined) return { fields, conflicts: [] }
+  return mergeFields(fields, base, askedValues(state, update), auditedValues(state))
+}
+
+/**
+ * What the whole update asks to change of the state, whatever rules and rights say of it. Throws `Unavailable` where the
+ * key of the fingerprints is gone.
+ */
+export function askedChanges(state: ToolState, update: ToolUpdateContent): Change[] {
+  const asked: Record<string, unknown> = askedValues(state, update)
+  const stored: Record<string, unknown> = auditedValues(state)
+  return FIELD_NAMES.filter(field => asked[field] !== undefined && !sameValue(asked[field], stored[field])).map(
+    field => ({ field, from: stored[field], to: asked[field] }),
+  )
+}
+
+/** The fields of an update as audit rows have them: the definition by its hash, header values by their masks. */
+function askedValues(state: ToolState, { fields, vault }: ToolUpdateContent) {
   const { definition, custom_headers: headers, ...columns } = fields
   const marks = headers?.map(({ key, value }) => ({ key, value: shownValue(state.id, key, value, vault) }))
-  const wanted = { ...columns, definition: definition?.hash, custom_headers: marks }
-  const stored = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
-  return mergeFields(fields, base, wanted, stored)
+  return { ...columns, definition: definition?.hash, custom_headers: marks }
+}
+
+/** The stored state in the same form. */
+function auditedValues(state: ToolState) {
+  return { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
 }
 
 function shownValue(id: number, name: string, value: string, vault: Vault): string {
@@ -138,13 +160,15 @@ export function requireManageable(state: ToolState): void {
 function requireRules(state: ToolState, update: ToolUpdateContent): void {
   const { fields } = update
   const headers = fields.custom_headers ?? []
+  const unknownMasks = maskFaults(state, headers)
   const faults = [
     ...update.definitionFaults,
     ...headerFaults(headers, ['body', 'custom_headers']),
-    ...maskFaults(state, headers),
+    ...unknownMasks,
     ...passthroughFaults(state, fields),
   ]
-  if (faults.length > 0) throw new InvalidRequest(faults)
+  if (faults.length === 0) return
+  throw faults.length === unknownMasks.length ? new UnknownMask(faults) : new InvalidRequest(faults)
 }
 
 function maskFaults(state: ToolState, headers: CustomHeaderInput[]): Fault[] {

@@ -92,7 +92,6 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         updateOnce(options.database, toolResource, asked, prefetched),
       )
       const warnings = [
-        ...updated.notes,
         ...(updated.decision?.notes ?? []),
         ...updated.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(CustomToolUpdate, unknown),

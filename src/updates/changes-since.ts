@@ -7,8 +7,8 @@ import type { Change } from './audit.js'
 export interface Since {
   /** Which fields changed, by whom and when (the last change of each); null when that is no longer known. */
   changed: FieldChange[] | null
-  /** The version in which the caller's own content was stored since; null when it was not, or when that is no longer known. */
-  applied: number | null
+  /** The version in which the caller's own content was stored since, if it was, and if that is still known. */
+  applied: number | 'none' | 'unknown'
 }
 
 /** An update that was refused for its precondition. */
@@ -20,7 +20,8 @@ export interface Refused {
   changes: readonly Change[]
 }
 
-const UNKNOWN: Since = { changed: null, applied: null }
+const NEVER: Since = { changed: null, applied: 'none' }
+const UNKNOWN: Since = { changed: null, applied: 'unknown' }
 
 /**
  * What happened after version `since`. Nothing is known when the audit rows do not reach back that far, or when the version
@@ -38,7 +39,7 @@ export async function changesSince(
   current: number,
   refused: Refused,
 ): Promise<Since> {
-  if (since === undefined || since >= current) return UNKNOWN
+  if (since === undefined || since >= current) return NEVER
   const rowsSince = db
     .selectFrom('audit')
     .where('resource_kind', '=', kind)
@@ -54,9 +55,10 @@ export async function changesSince(
   const last = new Map<string, FieldChange>()
   for (const row of rows) for (const field of row.fields) last.set(field, { field, by: row.actor, at: row.at })
   const changed = [...last.values()]
-  if (refused.actorId === null || first.actor_id !== refused.actorId) return { changed, applied: null }
+  if (refused.actorId === null || first.actor_id !== refused.actorId) return { changed, applied: 'none' }
   const differences = (await rowsSince.select('difference').execute()).map(row => row.difference)
-  return { changed, applied: wasStored(differences, refused) ? first.version_after : null }
+  if (differences.includes(null)) return { changed, applied: 'unknown' }
+  return { changed, applied: wasStored(differences, refused) ? first.version_after : 'none' }
 }
 
 /** Beyond so many changes since a version, what changed is no longer worth listing. */
@@ -64,9 +66,9 @@ const CHANGES_READ_AT_MOST = 1000
 
 type Difference = Record<string, { from: unknown; to: unknown }>
 
-/** Whether the state after the first of these changes had every value that the refused update asks for. */
+/** Whether the state after the first of these changes, of which all are kept, had every value that the refused update asks for. */
 function wasStored([first, ...later]: (Difference | null)[], { fields, changes }: Refused): boolean {
-  if (!first || later.includes(null)) return false
+  if (!first) return false
   const changesOf = (field: string) => later.flatMap(difference => difference?.[field] ?? [])
   return [...new Set([...fields, ...changes.map(({ field }) => field)])].every(field => {
     const [next] = changesOf(field)

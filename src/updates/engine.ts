@@ -16,16 +16,17 @@ import {
   PreconditionRequired,
   ResourceNotFound,
   Unavailable,
+  UnknownMask,
 } from '../errors.js'
 import { memoryFor, runSized } from './answer-size.js'
 import { type AnswerText, digestOf } from './answer-text.js'
 import { type Actor, type AuditEntry, auditEntry, type Change, NO_KEY, type RequestKey } from './audit.js'
 import { changesSince } from './changes-since.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
-import { type MergeBase, mergeNotes, readMergeBase } from './merge.js'
+import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
 import type { Past } from './past.js'
 import type { RecentChange } from './recent.js'
-import { entityTag, type Precondition, preconditionHolds, versionInTags } from './tag.js'
+import { entityTag, type Precondition, preconditionHolds, versionsInTags } from './tag.js'
 
 /*
  * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
@@ -114,6 +115,8 @@ export interface VersionedResource<T extends ResourceTypes> {
    * what is newly attached is taken for granted: the writing statement checks it. Throws domain errors.
    */
   decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
+  /** What the whole request asks to change of the state, whatever rules, rights and a merge make of it. Never throws. */
+  asked(state: T['State'], request: T['Request']): readonly Change[]
   references(
     executor: Executor,
     request: T['Request'],
@@ -233,12 +236,23 @@ export async function update<T extends ResourceTypes>(
       resource.requireRights(state, request.caller) // before a lock is taken for it
       return undefined
     }
-    const decision = resource.decide(state, request, null)
+    const decision = decidedOrStale(state)
+    if (decision === undefined) return undefined
     if (preconditionOf(state, decision, request) !== 'holds' || !resource.isStorable(decision)) return undefined
     if (isStored(state, decision)) return updatedTo(state.version, null, state, decision)
     const answerBytes = answerBytesOf(state, decision)
     const query = await statementFor(state, decision, viewerParameters(request.caller), answerBytes)
     return updated(state, decision, await run(query, decision, answerBytes))
+  }
+
+  /** Undefined where a mask is of another state, as the tag is: only under the lock can be told what happened since. */
+  function decidedOrStale(state: T['State']): T['Decision'] | undefined {
+    try {
+      return resource.decide(state, request, null)
+    } catch (error) {
+      if (error instanceof UnknownMask && isStale(state)) return undefined
+      throw error
+    }
   }
 
   async function run(
@@ -280,13 +294,31 @@ export async function update<T extends ResourceTypes>(
     if (state === undefined) throw new ResourceNotFound(resource.kind)
     const base = await mergeBaseOf(trx, state)
     const asked = base === undefined ? asOfNow : { ...asOfNow, base: base.values }
-    const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
-    const decision = resource.decide(state, asked, references)
-    await requirePrecondition(trx, state, decision, asOfNow, base)
+    const decision = await decidedUnderLock(trx, state, asked)
+    const conflicts = decision?.conflicts ?? []
+    const found = decision === undefined ? 'failed' : preconditionOf(state, decision, asOfNow)
+    if (found === 'required') throw new PreconditionRequired()
+    const isMet = conflicts.length === 0 && (base !== undefined || found === 'holds')
+    if (decision === undefined || !isMet) throw await preconditionFailed(trx, state, asOfNow, base && conflicts)
     const result = isStored(state, decision)
       ? updatedTo(state.version, null, state, decision)
       : updated(state, decision, await (await statementFor(state, decision, viewer)).single(trx))
-    return result === undefined || base === undefined ? result : { ...result, merged: true, notes: mergeNotes(base) }
+    return result === undefined || base === undefined ? result : { ...result, merged: true, notes: [mergeNote(base)] }
+  }
+
+  /** Undefined where a mask is of another state, as the tag is. */
+  async function decidedUnderLock(
+    trx: Transaction<Database>,
+    state: T['State'],
+    asked: T['Request'],
+  ): Promise<T['Decision'] | undefined> {
+    try {
+      const references = await resource.references(trx, asked, resource.decide(state, asked, null), state)
+      return resource.decide(state, asked, references)
+    } catch (error) {
+      if (error instanceof UnknownMask && asked.base === undefined && isStale(state)) return undefined
+      throw error
+    }
   }
 
   async function statementFor(
@@ -326,9 +358,9 @@ export async function update<T extends ResourceTypes>(
    * Whether the caller is told the version alone. Not one whose old tag is let through because nothing is left to change:
    * with the new tag they would overwrite what others made since, and never have seen it.
    */
-  function isMinimal({ id, version }: T['State'], { changes }: T['Decision']): boolean {
+  function isMinimal(state: T['State'], { changes }: T['Decision']): boolean {
     if (!request.minimal || changes.length > 0) return request.minimal
-    return preconditionHolds(request.precondition, entityTag(resource.kind, id, version))
+    return !isStale(state)
   }
 
   function answerBytesOf(state: T['State'], decision: T['Decision']): number {
@@ -341,8 +373,12 @@ export async function update<T extends ResourceTypes>(
     return recent.filter(({ field }) => changed.has(field))
   }
 
-  function isStaleMerge({ id, version }: T['State']): boolean {
-    return request.merges && !preconditionHolds(request.precondition, entityTag(resource.kind, id, version))
+  function isStale({ id, version }: T['State']): boolean {
+    return !preconditionHolds(request.precondition, entityTag(resource.kind, id, version))
+  }
+
+  function isStaleMerge(state: T['State']): boolean {
+    return request.merges && isStale(state)
   }
 
   /**
@@ -364,40 +400,40 @@ export async function update<T extends ResourceTypes>(
     const asks = Object.keys(fields).length > 0
     // A request that names no field is a read: where If-Match is required, it is how a client learns the tag.
     if (asks && precondition.kind === 'none' && preconditionRequired) return 'required'
-    if (preconditionHolds(precondition, entityTag(resource.kind, state.id, state.version))) return 'holds'
+    if (!isStale(state)) return 'holds'
     // A retry after a lost answer finds its own change already stored: that is success, not a conflict.
     return changes.length === 0 && namedVersion(state) !== undefined ? 'holds' : 'failed'
   }
 
-  /** Of a failed precondition the newest version of the past that it names; undefined where the resource never had any of its tags. */
+  /**
+   * Of a failed precondition the newest version of the past that it names, for a merge the oldest: what was made between
+   * two of them is not the caller's to set back. Undefined where the resource never had any of its tags.
+   */
   function namedVersion({ id, version }: T['State']): number | undefined {
-    return versionInTags(request.precondition, resource.kind, id, version)
+    const versions = versionsInTags(request.precondition, resource.kind, id, version)
+    if (versions.length === 0) return undefined
+    return request.merges ? Math.min(...versions) : Math.max(...versions)
   }
 
-  async function requirePrecondition(
+  /** The refusal of an update whose tag is stale. `conflicts` are those of a merge; undefined where there was none. */
+  async function preconditionFailed(
     trx: Transaction<Database>,
     state: T['State'],
-    decision: T['Decision'],
     asOfNow: T['Request'],
-    base: MergeBase | undefined,
-  ): Promise<void> {
-    const { conflicts = [] } = decision
-    const found = preconditionOf(state, decision, asOfNow)
-    if (found === 'required') throw new PreconditionRequired()
-    if (conflicts.length === 0 && (base !== undefined || found === 'holds')) return
+    conflicts: readonly string[] | undefined,
+  ): Promise<PreconditionFailed> {
     const since = namedVersion(state)
-    // A merge leaves out what is in conflict: whether it was stored before, all that was asked for must tell.
-    const { changes } = base === undefined ? decision : resource.decide(state, asOfNow, null)
+    // All that was asked for, not what a merge leaves of it: only so is told whether it was stored before.
+    const changes = resource.asked(state, asOfNow)
     const refused = { actorId: request.actor.id, fields: Object.keys(request.fields), changes }
     const { changed, applied } = await changesSince(trx, resource.kind, state.id, since, state.version, refused)
     const tagOf = (version: number) => entityTag(resource.kind, state.id, version)
-    const merge = request.merges ? { conflicts: base === undefined ? null : [...conflicts] } : undefined
-    throw new PreconditionFailed(
+    return new PreconditionFailed(
       since === undefined ? 'unknown_tag' : 'changed',
       tagOf(state.version),
       changed,
-      applied === null ? null : tagOf(applied),
-      merge,
+      typeof applied === 'number' ? { tag: tagOf(applied) } : applied,
+      request.merges ? { conflicts: conflicts === undefined ? null : [...conflicts] } : undefined,
     )
   }
 

@@ -46,7 +46,18 @@ export async function readMergeBase(
   }
 }
 
-/** What the caller is told of each version that was merged over. */
-export function mergeNotes({ between }: MergeBase): string[] {
-  return between.map(({ version, by, fields }) => `merged with version ${version} by ${by}: ${fields.join(', ')}`)
+const AUTHORS_NAMED_MAX = 5
+const AUTHOR_LENGTH_MAX = 64
+
+/** What the caller is told of the versions that were merged over: which they are, and of each field who changed it last. */
+export function mergeNote({ between }: MergeBase): string {
+  const last = new Map(between.flatMap(({ by, fields }) => fields.map(field => [field, by] as const)))
+  const fieldsOf = new Map<string, string[]>()
+  for (const [field, by] of last) {
+    const author = fieldsOf.has(by) || fieldsOf.size < AUTHORS_NAMED_MAX ? by.slice(0, AUTHOR_LENGTH_MAX) : 'others'
+    fieldsOf.set(author, [...(fieldsOf.get(author) ?? []), field])
+  }
+  const [from, to] = [between[0]?.version, between.at(-1)?.version]
+  const changes = [...fieldsOf].map(([author, fields]) => `${fields.join(', ')} by ${author}`)
+  return `merged with version${from === to ? '' : 's'} ${from}${from === to ? '' : ` to ${to}`}: ${changes.join('; ')}`
 }

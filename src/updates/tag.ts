@@ -33,20 +33,14 @@ export function preconditionHolds(precondition: Precondition, currentTag: string
 }
 
 /**
- * The newest version of this resource before `current` among the tags of a failed precondition, to tell what changed
- * since then. Undefined when no tag is one of this resource's past.
+ * The versions of this resource before `current` among the tags of a failed precondition. None when no tag is one of this
+ * resource's past.
  */
-export function versionInTags(
-  precondition: Precondition,
-  kind: ResourceKind,
-  id: number,
-  current: number,
-): number | undefined {
-  if (precondition.kind !== 'tags') return undefined
-  const versions = precondition.tags
+export function versionsInTags(precondition: Precondition, kind: ResourceKind, id: number, current: number): number[] {
+  if (precondition.kind !== 'tags') return []
+  return precondition.tags
     .map(tag => new RegExp(`^"${kind}-${id}-([1-9][0-9]{0,9})"$`).exec(versionTag(tag))?.[1])
     .filter(text => text !== undefined)
     .map(Number)
     .filter(version => version < current)
-  return versions.length === 0 ? undefined : Math.max(...versions)
 }

@@ -27,14 +27,18 @@ export async function updateOnce<T extends ResourceTypes>(
 ): Promise<Answered<T>> {
   const { key, caller, dryRun } = request
   const state = await wholeState(database, resource, prefetched, request)
-  if (key.idempotency_key !== null && !dryRun) {
+  const isKeyed = key.idempotency_key !== null && !dryRun
+  if (isKeyed) {
     resource.requireRights(state, caller)
     const before = await answerBefore(database, resource, request, state)
     if (before !== undefined) return before
   }
   try {
-    return await update(database, resource, request, state)
+    const updated = await update(database, resource, request, state)
+    const keepsNoKey = isKeyed && updated.decision.changes.length === 0 && request.precondition.kind !== 'tags'
+    return keepsNoKey ? { ...updated, notes: [...updated.notes, NO_KEY_KEPT] } : updated
   } catch (error) {
+    if (error instanceof Unavailable) error.isKeyLookedUp = true
     if (!isKeyTaken(error)) throw error
     // Whoever took the key has stored its audit row.
     const meanwhile = await answerBefore(database, resource, request, state).catch(asApplied)
@@ -42,6 +46,10 @@ export async function updateOnce<T extends ResourceTypes>(
     return meanwhile
   }
 }
+
+/** Whoever repeats such an update after somebody else's edit overwrites it, and cannot know that from a 200 alone. */
+const NO_KEY_KEPT =
+  'nothing was changed, so no Idempotency-Key is kept: a repetition is judged anew, send it with If-Match'
 
 /** What failed behind an update that is stored: it must not say that it is not. */
 function asApplied(error: unknown): never {

@@ -91,6 +91,27 @@ t.test(
   },
 )
 
+t.test('503 unknown, not not_applied, for a repetition whose key could not be looked up', async t => {
+  const description = 'kept, and not found'
+  const headers = { 'idempotency-key': '"not found"' }
+  t.equal((await send(service, AGENT, { description }, undefined, headers)).status, 200)
+  for (const statements of [0, 1]) {
+    let passed = 0
+    proxy.onForward = () => passed++ < statements // the first one establishes the caller
+    const again = await send(service, AGENT, { description }, undefined, headers)
+    t.match(again, { status: 503, body: { reason: 'database_unreachable', outcome: 'unknown' } }, `${statements}`)
+    t.match(again.body.detail, /repeat it with the same key\.$/)
+    passAll()
+  }
+  t.match(await send(service, AGENT, { description }, undefined, headers), { status: 200, body: { description } })
+  t.equal(await auditRows(description), 1)
+  const other = { 'idempotency-key': '"never stored"' }
+  proxy.onForward = data => !data.includes('never stored at all')
+  const first = await send(service, AGENT, { description: 'never stored at all' }, undefined, other)
+  t.match(first, { status: 503, body: { outcome: 'not_applied' } }, 'the key was looked up, and stands for nothing')
+  passAll()
+})
+
 t.test('503 unknown in bounded time when the server process hangs; the same If-Match is safe afterwards', async t => {
   const tag = await currentTag(AGENT)
   const pids = await servicePids()

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import t from 'tap'
 import { createUser } from '../../src/admin/people.js'
 import { worldApp } from '../app.js'
@@ -90,4 +91,45 @@ t.test('412 tells it of header values, and shows none', async t => {
   t.equal(again.json().applied_etag, stored.headers.etag)
   t.equal((await put(headers('guess'), tag)).json().applied_etag, null)
   t.notMatch(again.body, /s3cret|another/)
+})
+
+t.test(
+  '412, not 422, for masks of the state that a stale tag names; it tells whether the update was stored',
+  async t => {
+    const put = async (by: string, body: object, tag?: string) =>
+      await call('PUT', TOOL.url, { token: by, body, headers: tag === undefined ? {} : { 'if-match': tag } })
+    const base = await put(alice, { name: 'base', custom_headers: [{ key: 'X-Key', value: 'first' }] })
+    const tag = String(base.headers.etag)
+    const mine = { name: 'with masks', custom_headers: base.json().custom_headers }
+    const stored = await put(alice, mine, tag)
+    t.equal(stored.statusCode, 200, stored.body)
+    t.equal((await put(bob, { custom_headers: [{ key: 'X-Key', value: 'second' }] })).statusCode, 200)
+    const again = await put(alice, mine, tag)
+    t.equal(again.statusCode, 412, again.body)
+    t.equal(again.json().applied_etag, stored.headers.etag)
+    const other = await put(alice, { ...mine, name: 'never stored' }, tag)
+    t.match(other.json(), { error_code: 'PRECONDITION_FAILED', applied_etag: null })
+    t.notMatch(other.json().detail, /no longer known/)
+    const fresh = await put(alice, mine)
+    t.match(fresh.json(), { detail: [{ type: 'mask_mismatch' }] }, 'without a tag it is a mask of nothing')
+  },
+)
+
+t.test('412 says so where it is no longer known whether the update was stored', async t => {
+  const patch = async (by: string, body: object, tag?: string) => {
+    const headers = tag === undefined ? {} : { 'if-match': tag }
+    return await call('PATCH', `${AGENT.url}?update_mask=${Object.keys(body)}`, { token: by, body, headers })
+  }
+  const rows = sql`resource_kind = 'persona' and resource_id = 1`
+  const tag = String((await patch(alice, {})).headers.etag)
+  const mine = { name: 'stored, then pruned' }
+  t.equal((await patch(alice, mine, tag)).statusCode, 200)
+  t.equal((await patch(bob, { name: 'his' })).statusCode, 200)
+  t.notMatch((await patch(alice, { name: 'other' }, tag)).json().detail, /no longer known/)
+  await sql`update audit set difference = null where ${rows}`.execute(database.db)
+  const again = await patch(alice, mine, tag)
+  t.match(again.json(), { error_code: 'PRECONDITION_FAILED', applied_etag: null, changed: [{ field: 'name' }] })
+  t.match(again.json().detail, /Whether your update was stored since then is no longer known\.$/)
+  const bobs = await patch(bob, mine, tag)
+  t.notMatch(bobs.json().detail, /no longer known/, "the version behind the tag is another's")
 })

@@ -88,6 +88,21 @@ for (const [name, place] of Object.entries(PLACES)) {
     t.equal((await send({ description: 'something else' }, { key: `"k-4-${name}"` })).statusCode, 200)
   })
 
+  t.test(`a Warning where nothing was changed, as no key is kept: ${name}`, async t => {
+    t.equal((await send({ description: 'already' })).statusCode, 200)
+    const same = await send({ description: 'already' }, { key: `"k-0-${name}"` })
+    t.equal(same.statusCode, 200)
+    t.match(
+      same.headers.warning,
+      /^299 - "nothing was changed, so no Idempotency-Key is kept: .* send it with If-Match"$/,
+    )
+    const guarded = { key: `"k-0-${name}"`, headers: { 'if-match': await tag() } }
+    t.equal((await send({ description: 'already' }, guarded)).headers.warning, undefined, 'the tag guards it')
+    t.equal((await send({ description: 'already' })).headers.warning, undefined, 'without a key')
+    const changed = await send({ description: 'changed' }, { key: `"k-0-${name}"` })
+    t.match(changed, { statusCode: 200, headers: { warning: undefined } })
+  })
+
   t.test(`a stale If-Match does not stand in the way of a repetition: ${name}`, async t => {
     const sent = { key: `"k-5-${name}"`, headers: { 'if-match': await tag() } }
     const first = await send({ description: 'with a tag' }, sent)

@@ -7,6 +7,7 @@ import { changedFields, decidePersona, type PersonaUpdate } from '../../src/pers
 import type { PersonaState } from '../../src/persona/state.js'
 import { NO_KEY } from '../../src/updates/audit.js'
 import { worldApp } from '../app.js'
+import { warningsOf } from './stored-state.js'
 
 const { call, token, database } = await worldApp(t)
 await database.db
@@ -53,7 +54,7 @@ for (const place of [AGENT, TOOL]) {
     t.match(merged.json(), { name: 'mine', description: 'by bob' })
     t.equal(merged.headers['preference-applied'], 'merge=fields')
     const version = /-(\d+)"$/.exec(between)?.[1]
-    t.equal(merged.headers.warning, `299 - "merged with version ${version} by second@example.com: description"`)
+    t.equal(merged.headers.warning, `299 - "merged with version ${version}: description by second@example.com"`)
     const current = await send(place, { name: 'plain' }, { tag: String(merged.headers.etag), merge: true })
     t.match(current, { statusCode: 200, headers: { 'preference-applied': undefined } }, 'nothing to merge')
   })
@@ -111,9 +112,61 @@ for (const place of [AGENT, TOOL]) {
     const refused = await send(place, { description: 'mine' }, { tag, merge: true })
     t.equal(refused.statusCode, 412)
     t.match(refused.json(), { reason: 'changed', conflicts: null })
-    t.match(refused.json().detail, /cannot be merged: what changed since that tag is no longer known\.$/)
+    t.match(
+      refused.json().detail,
+      /cannot be merged: what that state held is no longer kept, or too much changed since\.$/,
+    )
   })
 }
+
+for (const place of [AGENT, TOOL]) {
+  t.test(`one Warning for all versions in between, beside what else is to be said: ${place.kind}`, async t => {
+    const tag = await set(place, { name: 'base', description: 'base' })
+    const version = Number(/-(\d+)"$/.exec(tag)?.[1])
+    for (let n = 0; n < 6; n++) await set(place, { description: `by bob ${n}` }, bob)
+    const unknown = Object.fromEntries(Array.from({ length: 7 }, (_, n) => [`unknown_${n}`, n]))
+    const url = place === AGENT ? `${place.url}?update_mask=name` : place.url
+    const headers = { 'if-match': tag, prefer: 'merge=fields' }
+    const body = { name: 'mine', ...unknown, ...(place === AGENT && { display_priority: 9 }) }
+    const merged = await call(place.method, url, { token: alice, body, headers })
+    t.equal(merged.statusCode, 200, merged.body)
+    const warnings = warningsOf(merged)
+    t.equal(warnings.at(-1), `merged with versions ${version + 1} to ${version + 6}: description by second@example.com`)
+    const first = place === AGENT ? 'field display_priority is outside the update_mask and was ignored' : undefined
+    t.match(warnings, first === undefined ? [/unknown_0/, /unknown_1/, /unknown_2/, /unknown_3/] : [first, /unknown_0/])
+    t.equal(warnings.at(-2), `and ${place === AGENT ? 4 : 3} more warnings`)
+  })
+
+  t.test(`of several tags a merge starts from the oldest: ${place.kind}`, async t => {
+    const tag = await set(place, { name: 'base', description: 'base' })
+    const his = await set(place, { description: 'his' }, bob)
+    await set(place, { name: 'later' }, bob)
+    const merged = await send(place, { description: 'base' }, { tag: `${tag}, ${his}`, merge: true })
+    t.equal(merged.statusCode, 200, merged.body)
+    t.equal(merged.json().description, 'his', 'what was made between the two stays')
+  })
+}
+
+t.test('412 that names the conflict, whatever rule the fields that were left alone would break by now', async t => {
+  const tag = await set(TOOL, { name: 'base', description: 'base', custom_headers: [{ key: 'X', value: 'a' }] })
+  const { custom_headers } = (await send(TOOL, {})).json()
+  await set(TOOL, { description: 'theirs', custom_headers: [{ key: 'X', value: 'b' }] }, bob)
+  const tool = await send(TOOL, { description: 'mine', custom_headers }, { tag, merge: true })
+  t.match(tool.json(), { error_code: 'PRECONDITION_FAILED', conflicts: ['description'] }, tool.body)
+
+  const owner = await token('alice@example.com')
+  await set(AGENT, { is_public: false, display_priority: null })
+  const body = { description: 'base', is_public: false, display_priority: null }
+  const base = await send(AGENT, { description: 'base' })
+  await set(AGENT, { description: 'theirs', is_public: true, display_priority: 1 })
+  const headers = { 'if-match': String(base.headers.etag), prefer: 'merge=fields, handling=strict' }
+  const url = `/persona/1?update_mask=${Object.keys(body)}`
+  for (const by of [owner, alice]) {
+    const refused = await call('PATCH', url, { token: by, body: { ...body, description: 'mine' }, headers })
+    t.match(refused.json(), { error_code: 'PRECONDITION_FAILED', conflicts: ['description'] }, refused.body)
+  }
+  await set(AGENT, { is_public: false, display_priority: null })
+})
 
 t.test('associations merge as sets', async t => {
   const tag = await set(AGENT, { tool_ids: [10, 11], label_ids: [1], groups: [] })
