@@ -4,6 +4,7 @@ import type { Database, ResourceKind, ShareLevel } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, VersionGone, VersionNotFound } from '../errors.js'
 import type { PersonaContent } from '../persona/fields.js'
+import { pastContent } from '../persona/past.js'
 import { personaResource } from '../persona/resource.js'
 import { contentOf } from '../persona/rules.js'
 import { parseExact } from '../schema/exact-json.js'
@@ -72,10 +73,12 @@ export async function showAgent(
     if (state === undefined) throw new Refusal(`there is no agent ${id}`)
     if (asOf === undefined) return { id, version: state.version, ...(await withNames(trx, state)) }
     const past = await readPastOf(trx, 'persona', id, asOf)
-    const snapshot = await personaResource.pastSnapshot(trx, state, past, OPERATOR, () => undefined)
-    const { tools } = JSON.parse(snapshot.toString()) as { tools: unknown } // a PersonaSnapshot
-    const { version, at, values } = past
-    return { id, version, at, ...(await withNames(trx, { ...state, ...values })), tools }
+    const { text, notes } = await personaResource.pastSnapshot(trx, state, past, OPERATOR, () => undefined)
+    const { tools } = JSON.parse(text.toString()) as { tools: unknown } // a PersonaSnapshot
+    const { content } = await pastContent(trx, state, past)
+    const { version, at } = past
+    const shown = { id, version, at, ...(await withNames(trx, content)), tools }
+    return notes.length === 0 ? shown : { ...shown, warnings: notes }
   })
 }
 

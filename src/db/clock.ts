@@ -6,6 +6,21 @@ export function databaseTimeMs(state: { read_at_ms: number; received_ms: number 
   return state.read_at_ms + (performance.now() - state.received_ms)
 }
 
+/** An instant as audit rows and `at` have it, RFC 3339 in UTC with microseconds, of whole microseconds since 1970. */
+export function instantText(us: number): string {
+  return `${new Date(Math.floor(us / 1_000)).toISOString().slice(0, -1)}${String(us % 1_000).padStart(3, '0')}Z`
+}
+
+/** The whole microseconds since 1970 of what `instantText` wrote. */
+export function instantUs(text: string): number {
+  return Date.parse(`${text.slice(0, 23)}Z`) * 1_000 + Number(text.slice(23, 26))
+}
+
+/** The later of two such texts: they sort as the instants do. */
+export function laterInstant(a: string | null, b: string | null): string | null {
+  return a === null || (b !== null && b > a) ? b : a
+}
+
 /** Marks a state that was just read with the time of its arrival. Answers the same object: a copy of so many fields costs. */
 export function markReceived<State extends object>(state: State): State & { received_ms: number } {
   return Object.assign(state, { received_ms: performance.now() })

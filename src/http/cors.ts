@@ -23,6 +23,7 @@ const ANSWER_HEADERS = [
   'ratelimit',
   'ratelimit-policy',
   'retry-after',
+  'snapshot-at',
   'token-expires-at',
   'warning',
   'www-authenticate',

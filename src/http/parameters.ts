@@ -82,7 +82,8 @@ export const ReadQuery = {
       {
         type: 'string',
         format: 'date-time',
-        description: 'Answers what was stored at this time (RFC 3339; without an offset UTC).',
+        description:
+          'Answers what was stored at this time (RFC 3339; without an offset UTC), as the `Snapshot-At` of an answer names it.',
       },
       parseTime,
     ),
@@ -101,16 +102,8 @@ function parseTime(text: string, loc: Loc): Parsed<string> {
 }
 
 /** Which earlier version a query asks for; undefined where it asks for the present one. Throws `InvalidRequest` for two. */
-export function asOf(query: {
-  version?: number | undefined
-  at?: string | undefined
-  view?: 'update' | undefined
-}): AsOf | undefined {
-  const { version, at, view } = query
-  if (view !== undefined && (at !== undefined || Object.hasOwn(query, 'version'))) {
-    const msg = 'view=update is of the present version: it goes together with neither version nor at'
-    throw new InvalidRequest([{ loc: ['query', 'view'], msg, type: 'as_of_conflict' }])
-  }
+export function asOf(query: { version?: number | undefined; at?: string | undefined }): AsOf | undefined {
+  const { version, at } = query
   if (!Object.hasOwn(query, 'version')) return at === undefined ? undefined : { at }
   if (at === undefined) return { version }
   throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'version and at exclude each other', type: 'as_of_conflict' }])

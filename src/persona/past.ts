@@ -1,46 +1,97 @@
 import { sql } from 'kysely'
-import { type ViewerParameters, viewerOf } from '../auth/viewer.js'
+import { OPERATOR, type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { type Executor, statement } from '../db/statements/statement.js'
-import { VersionGone } from '../errors.js'
 import { type CachedDefinitions, cachedTexts, leavingOut, withDefinitions } from '../tool/definition-cache.js'
 import { pastRecords, pastToolSizes } from '../tool/past.js'
 import { AnswerText } from '../updates/answer-text.js'
-import { type Past, readPasts } from '../updates/past.js'
+import { CONTENT_SETTINGS, type Past, type Pasts, readPasts } from '../updates/past.js'
 import { type PersonaContent, RELATIONS, type Relation } from './fields.js'
-import { idsOf } from './links.js'
-import { contentOf } from './rules.js'
+import { idOf, idsOf, type StoredLink } from './links.js'
+import { contentOf, type References } from './rules.js'
 import { pastPersonaSnapshot, type RelationIds } from './snapshot.js'
 import type { PersonaState } from './state.js'
+import { readReferences } from './statements.js'
+
+/** What an agent was, without what was deleted since; `notes` names that. */
+export interface PastContent {
+  content: PersonaContent
+  /** Its tools as they were, and those of which that is no longer kept. */
+  tools: Pasts
+  notes: string[]
+}
+
+/** The content of an agent as it was, of what still exists. */
+export async function pastContent(
+  executor: Executor,
+  state: PersonaState,
+  { at, values }: Pick<Past, 'at' | 'values'>,
+): Promise<PastContent> {
+  const content: PersonaContent = { ...contentOf(state), ...values }
+  const { owner_id } = content
+  const tools = await readPasts(executor, 'tool', content.tool_ids, at)
+  const asked = Object.fromEntries(RELATIONS.map(([relation]) => [relation, idsOf(content, relation)])) as RelationLists
+  const users = owner_id === null ? asked.users : [...asked.users, owner_id]
+  const [row] = await readReferences.run(executor, { ...OPERATOR, ...asked, users, tool_ids: [] })
+  if (row === undefined) throw new Error('the references statement answered no row')
+  const deleted: string[] = []
+  for (const [relation, { link }] of RELATIONS) {
+    const isThere = existenceOf(relation, tools, row.references)
+    deleted.push(...asked[relation].filter(id => !isThere(id)).map(id => `${link.noun.toLowerCase()} ${id}`))
+    const links: StoredLink[] = content[relation]
+    Object.assign(content, { [relation]: links.filter(link => isThere(idOf(link))) })
+  }
+  if (owner_id !== null && !row.references.users.includes(owner_id)) deleted.push(`the owner, user ${owner_id}`)
+  return { content, tools, notes: deleted.length === 0 ? [] : [`left out, deleted since: ${named(deleted)}`] }
+}
+
+type RelationLists = Record<Relation, (number | string)[]>
+
+function existenceOf(relation: Relation, { lost }: Pasts, references: References): (id: number | string) => boolean {
+  if (relation === 'tool_ids') return id => !lost.some(tool => tool.id === id && tool.reason === 'deleted')
+  const existing = new Set<number | string>(references[relation])
+  return id => existing.has(id)
+}
+
+/** A `Warning` names so many. */
+const NAMED_MAX = 20
+
+function named(names: readonly string[]): string {
+  const more = names.length - NAMED_MAX
+  return `${names.slice(0, NAMED_MAX).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
+}
 
 /**
- * The snapshot of an agent as it was, with its tools as they were. Throws `VersionGone` where one of them was
- * deleted, or its definition is no longer kept.
+ * The snapshot of an agent as it was, with its tools as they were. What was deleted since, and a tool of which the
+ * content of then is no longer kept, is left out and named in `notes`.
  */
 export async function pastPersona(
   executor: Executor,
   state: PersonaState,
-  { at, values }: Past,
+  past: Past,
   viewer: ViewerParameters,
   reserve: (bytes: number) => void,
-): Promise<AnswerText> {
-  const content: PersonaContent = { ...contentOf(state), ...values }
-  const tools = await readPasts(executor, 'tool', content.tool_ids, { at })
-  const gone = content.tool_ids.find(id => !tools.some(tool => tool.id === id))
-  if (gone !== undefined) throw new VersionGone('deleted', `Tool ${gone}, which the agent had then, was deleted.`)
-  const { bytes, definitions } = await pastToolSizes(executor, tools)
+): Promise<{ text: AnswerText; notes: string[] }> {
+  const { content, tools, notes } = await pastContent(executor, state, past)
+  const { bytes, definitions, gone } = await pastToolSizes(executor, tools.pasts)
   reserve(bytes)
   const cached = cachedTexts(definitions)
+  const shown = tools.pasts.filter(({ id }) => !gone.includes(id))
+  const unkept = content.tool_ids.filter(id => !shown.some(tool => tool.id === id))
   const ids = RELATIONS.map(([relation]) => [relation, idsOf(content, relation)])
   const [row] = await readPastSnapshot.run(executor, {
     ...viewer,
-    ...(Object.fromEntries(ids) as Record<Relation, (number | string)[]>), // one for each relation
+    ...(Object.fromEntries(ids) as RelationLists), // one for each relation
+    tool_ids: shown.map(({ id }) => id),
     id: state.id,
-    columns: JSON.stringify(values),
-    past_tools: pastRecords(tools),
+    columns: JSON.stringify(past.values),
+    past_tools: pastRecords(shown),
     ...leavingOut(cached),
   })
   if (row === undefined) throw new Error('the statement of an earlier agent answered no row')
-  return new AnswerText(await withDefinitions(row.snapshot, cached))
+  const text = new AnswerText(await withDefinitions(row.snapshot, cached))
+  if (unkept.length === 0) return { text, notes }
+  const names = named(unkept.map(id => `tool ${id}`))
+  return { text, notes: [...notes, `left out, of then no longer kept (${CONTENT_SETTINGS}): ${names}`] }
 }
 
 type PastParameters = ViewerParameters &

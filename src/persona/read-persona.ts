@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
-import { editHeader, errorResponses, readHeaders } from '../http/openapi.js'
+import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import { readerOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
@@ -12,6 +12,7 @@ import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { readPast, readResource, wholeState } from '../updates/read.js'
+import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
@@ -50,9 +51,9 @@ export function registerReadPersona(
           200: {
             anyOf: [reference(PersonaSnapshot), reference(personaFieldsUpdate(upsertRequest))],
             description: 'The agent as it is now; with `view=update` the body of an update that changes nothing.',
-            headers: { ...readHeaders, ...editHeader },
+            headers: { ...readOneHeaders, ...editHeader },
           },
-          304: { description: 'The agent is still what the caller has.', type: 'null', headers: readHeaders },
+          304: { description: 'The agent is still what the caller has.', type: 'null', headers: readOneHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
           ...errorResponses(400, 401, 403, 404, 409, 410, 429, 500, 503),
         },
@@ -67,12 +68,24 @@ export function registerReadPersona(
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       const earlier = asOf(request.query)
       const reader = readerOf(request, snapshotBytesMax)
-      if (request.query.view === 'update') {
+      if (request.query.view === 'update' && earlier === undefined) {
         const state = await wholeState(database, personaResource, prefetched, reader)
         const { text, mask } = updateView(state)
         reply.header('link', editLink(`/persona/${id}`, mask))
-        const { version } = state
-        return await answerRead(reply, { kind: 'persona', id, version, snapshot: new AnswerText([text]) }, ifNoneMatch)
+        const { version, made_at: at } = state
+        const snapshot = new AnswerText([text])
+        return await answerRead(reply, { kind: 'persona', id, version, at, snapshot }, ifNoneMatch)
+      }
+      if (request.query.view === 'update' && earlier !== undefined) {
+        let mask: string[] | undefined
+        const read = await readPast(database, personaResource, id, earlier, reader, async (executor, stored, past) => {
+          const { content, notes } = await pastContent(executor, stored, past)
+          const view = updateView(content)
+          mask = view.mask
+          return { text: new AnswerText([view.text]), notes }
+        })
+        reply.header('link', editLink(`/persona/${id}`, mask))
+        return await answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
       }
       const read =
         earlier === undefined

@@ -7,7 +7,7 @@ import type { CachedDefinitions } from '../tool/definition-cache.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
 import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
-import { changedColumns, nextVersion } from '../updates/statements.js'
+import { changedColumns, instant, madeAt, nextVersion } from '../updates/statements.js'
 import { COLUMNS, linkOf, RELATIONS, type Relation } from './fields.js'
 import type { References } from './rules.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
@@ -18,6 +18,7 @@ import { takeAtMost, toolsWithBytes } from './tool-bytes.js'
 export interface PersonaRow {
   version: number
   snapshot: string
+  tools_at: string | null
 }
 
 type StateParameters = { id: number; user: string | null }
@@ -37,7 +38,8 @@ export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
     const viewer = viewerOfRow(param)
     return {
       query: sql`
-      select input.position, p.version, ${personaSnapshot(storedRelations, viewer, param('cached_definitions'))} as snapshot
+      select input.position, p.version, ${personaSnapshot(storedRelations, viewer, param('cached_definitions'))} as snapshot,
+        ${toolsAt(storedRelations.tool_ids)} as tools_at
       from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
       where ${personaAccess(viewer.user)} = ${param('access')} and ${viewerStands(param)}`,
     }
@@ -126,7 +128,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
           ${changedColumns('p', COLUMNS, param('changed_columns'))},
           ${nextVersion('p', param)}
         from locked input where p.id = ${param('id')}
-        returning input.position, p.version${minimal ? sql`` : sql`, ${newSnapshot(param, viewer)} as snapshot`}
+        returning input.position, p.version${minimal ? sql`` : sql`, ${newSnapshot(param, viewer)} as snapshot, ${toolsAt(param('tool_ids'))} as tools_at`}
       )`
     return {
       parts: [
@@ -139,6 +141,11 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
     }
   }
   return rowStatement<WriteParameters, PersonaRow>(`persona_write(${key})`, WRITE_TYPES, build, 'id')
+}
+
+/** SQL: when the newest of these tools was made as it is; null where there are none. Each is found by its key. */
+function toolsAt(ids: RawBuilder<unknown>): RawBuilder<string | null> {
+  return instant(sql`(select max(${madeAt('tool', sql`t`)}) from tool t where t.id = any(${ids}))`)
 }
 
 /** SQL: the snapshot of a row that is being written, with the relations as they become. */

@@ -1,8 +1,7 @@
 import { compileBody } from '../schema/faults.js'
-import { type FIELDS, RELATIONS, REQUEST_FIELDS, type Relation } from './fields.js'
+import { type FIELDS, type PersonaContent, RELATIONS, REQUEST_FIELDS, type Relation } from './fields.js'
 import { idsOf } from './links.js'
 import type { personaUpsertRequest } from './schema.js'
-import type { PersonaState } from './state.js'
 
 /** A body that an update takes, as JSON text, and which fields it must be told that it holds: undefined where it is a whole update. */
 export interface UpdateView {
@@ -18,14 +17,14 @@ const relations = new Set<keyof typeof FIELDS>(RELATIONS.map(([name]) => name))
  */
 export function updateViewOf(
   upsertRequest: ReturnType<typeof personaUpsertRequest>,
-): (state: PersonaState) => UpdateView {
+): (content: PersonaContent) => UpdateView {
   const required = new Set<string>(upsertRequest.required)
   const fields = REQUEST_FIELDS.flatMap(([name]) => {
     return name === 'remove_image' ? [] : [{ name, takes: compileBody(upsertRequest.properties[name]) }]
   })
-  return state => {
+  return content => {
     const values = fields.map(({ name, takes }) => {
-      const value = relations.has(name) ? idsOf(state, name as Relation) : state[name] // the set says so
+      const value = relations.has(name) ? idsOf(content, name as Relation) : content[name] // the set says so
       return { name, value, isTaken: takes.check(value) }
     })
     const taken = values.filter(({ isTaken }) => isTaken)

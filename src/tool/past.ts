@@ -1,7 +1,6 @@
 import { sql } from 'kysely'
 import { type ViewerParameters, viewerOf } from '../auth/viewer.js'
 import { type Executor, statement } from '../db/statements/statement.js'
-import { VersionGone } from '../errors.js'
 import type { Past } from '../updates/past.js'
 import type { CachedDefinitions } from './definition-cache.js'
 import { markedDefinition, pastHeaders, pastTools } from './snapshot.js'
@@ -19,20 +18,12 @@ function pastRecord({ definition, ...columns }: Past['values']): object {
   return { ...columns, definition_hash: definition === null ? null : `\\x${definition}` }
 }
 
-/**
- * About how many bytes the tools took then, and the hashes of their definitions in hex. Throws `VersionGone` where the definition of
- * one is no longer kept.
- */
-export async function pastToolSizes(
-  executor: Executor,
-  pasts: readonly Past[],
-): Promise<{ bytes: number; definitions: string[] }> {
+/** About how many bytes the tools took then, the hashes of their definitions in hex, and the tools of which it is no longer kept. */
+export async function pastToolSizes(executor: Executor, pasts: readonly Past[]): Promise<PastSizes> {
   const ids = pasts.map(({ id }) => id)
   const [row] = await readPastSizes.run(executor, { ids, past: pastRecords(pasts) })
   if (row === undefined) throw new Error('the statement of sizes answered no row')
-  const { gone, bytes, definitions } = row
-  if (gone !== null) throw new VersionGone('pruned', `The definition that tool ${gone} had then is no longer kept.`)
-  return { bytes, definitions }
+  return row
 }
 
 type PastParameters = { ids: number[]; past: string }
@@ -40,7 +31,7 @@ type PastParameters = { ids: number[]; past: string }
 interface PastSizes {
   bytes: number
   definitions: string[]
-  gone: number | null
+  gone: number[]
 }
 
 const readPastSizes = statement<PastParameters, PastSizes>('past_tools_size', param => {
@@ -48,7 +39,7 @@ const readPastSizes = statement<PastParameters, PastSizes>('past_tools_size', pa
   return sql`
     select coalesce(sum(coalesce(d.size_bytes, 0) + octet_length(t.description)), 0)::integer as bytes,
       coalesce(array_agg(distinct encode(d.hash, 'hex')) filter (where d.hash is not null), '{}') as definitions,
-      min(t.id) filter (where t.definition_hash is not null and d.hash is null) as gone
+      coalesce(array_agg(t.id) filter (where t.definition_hash is not null and d.hash is null), '{}') as gone
     from tool stored cross join lateral json_populate_record(stored, coalesce(${past}, '{}')) t
     left join tool_definition d on d.hash = t.definition_hash
     where stored.id = any(${param('ids')}::integer[])`

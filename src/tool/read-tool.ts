@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
-import { editHeader, errorResponses, readHeaders } from '../http/openapi.js'
+import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import { readerOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
@@ -11,7 +11,7 @@ import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { readPast, readResource } from '../updates/read.js'
-import { toolResource, updateText } from './resource.js'
+import { pastUpdateText, toolResource, updateText } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { callerAndTool, type ToolState } from './state.js'
 
@@ -42,9 +42,9 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
           200: {
             anyOf: [reference(ToolSnapshot), reference(CustomToolUpdate)],
             description: 'The tool as it is now; with `view=update` the body of an update that changes nothing.',
-            headers: { ...readHeaders, ...editHeader },
+            headers: { ...readOneHeaders, ...editHeader },
           },
-          304: { description: 'The tool is still what the caller has.', type: 'null', headers: readHeaders },
+          304: { description: 'The tool is still what the caller has.', type: 'null', headers: readOneHeaders },
           422: { ...reference(HTTPValidationError), description: 'Every fault of the request.' },
           ...errorResponses(400, 401, 403, 404, 409, 410, 429, 500, 503),
         },
@@ -60,7 +60,7 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
       const read =
         earlier === undefined
           ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)
-          : await readPast(database, toolResource, id, earlier, reader)
+          : await readPast(database, toolResource, id, earlier, reader, isUpdateView ? pastUpdateText : undefined)
       if (isUpdateView) reply.header('link', editLink(`/admin/tool/custom/${id}`))
       return await answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },

@@ -2,9 +2,10 @@ import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
+import { VersionGone } from '../errors.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import { AnswerText, type DefinitionText } from '../updates/answer-text.js'
-import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
+import type { ResourceTypes, ShowPast, VersionedResource } from '../updates/engine.js'
 import { auditedFields } from '../updates/field-table.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { inSlices, originsOf } from './definition/index.js'
@@ -119,15 +120,28 @@ export const toolResource: VersionedResource<ToolTypes> = {
   hasAllLinks: () => true,
   isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   requireRights: requireManageable,
-  pastSnapshot: async (executor, { id }, past, viewer, reserve) => {
-    const { bytes, definitions } = await pastToolSizes(executor, [past])
-    reserve(bytes)
-    const cached = cachedTexts(definitions)
-    const asked = { ids: [id], past: pastRecords([past]), ...leavingOut(cached) }
-    const [row] = await readPastTool.run(executor, { ...viewer, ...asked })
-    if (row === undefined) throw new Error('the statement of an earlier tool answered no row')
-    return snapshotText(await shownRow(row, cached))
-  },
+  pastSnapshot: async (...asked) => ({ text: snapshotText(await pastRow(...asked)), notes: [] }),
+}
+
+/** The body of an update that makes a tool what it was, as far as a request can: secrets of then are not kept. */
+export const pastUpdateText: ShowPast<ToolTypes> = async (executor, state, past, viewer, reserve) => {
+  const row = await pastRow(executor, state, past, viewer, reserve)
+  const hasOtherHeaders = row.custom_headers !== null && past.values.custom_headers !== undefined
+  const notes = hasOtherHeaders ? ['custom_headers are left out: header values of an earlier version are not kept'] : []
+  return { text: updateText({ ...row, custom_headers: hasOtherHeaders ? null : row.custom_headers }), notes }
+}
+
+async function pastRow(
+  ...[executor, { id }, past, viewer, reserve]: Parameters<ShowPast<ToolTypes>>
+): Promise<ShownRow> {
+  const { bytes, definitions, gone } = await pastToolSizes(executor, [past])
+  if (gone.length > 0) throw new VersionGone('pruned', `The definition that tool ${id} had then is no longer kept.`)
+  reserve(bytes)
+  const cached = cachedTexts(definitions)
+  const asked = { ids: [id], past: pastRecords([past]), ...leavingOut(cached) }
+  const [row] = await readPastTool.run(executor, { ...viewer, ...asked })
+  if (row === undefined) throw new Error('the statement of an earlier tool answered no row')
+  return await shownRow(row, cached)
 }
 
 /** The whole content of a tool, for its hash: the definition by its own, header values by their fingerprints. */

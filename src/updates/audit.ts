@@ -1,5 +1,6 @@
 import { hash, randomUUID } from 'node:crypto'
 import type { Selectable } from 'kysely'
+import { instantText, instantUs } from '../db/clock.js'
 import type { AuditTable, ResourceKind } from '../db/tables.js'
 
 /** Who makes a change, for the audit trail. `name` is an email, or `agentctl` for a change by the operator. */
@@ -20,12 +21,16 @@ export interface Change {
   to: unknown
 }
 
-/** The resource as it stood before the change: where its chain of audit rows ends. `audit_head` is hex. */
+/**
+ * The resource as it stood before the change: where its chain of audit rows ends. `audit_head` is hex; `made_at` is when that
+ * version was made, absent or null where nothing tells.
+ */
 export interface ChainEnd {
   kind: ResourceKind
   id: number
   version: number
   audit_head: string
+  made_at?: string | null
 }
 
 /** What the program sees of a column: bytes as hex. */
@@ -75,12 +80,14 @@ export function auditEntry(
 ): AuditEntry {
   const difference = JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }])))
   const salt = randomUUID()
+  // Later than the version before also where the database's clock was set back: by its time a version is found again.
+  const atUs = Math.max(Math.floor(atMs * 1_000), end.made_at ? instantUs(end.made_at) + 1 : 0)
   const entry = {
     resource_kind: end.kind,
     resource_id: end.id,
     version_before: end.version,
     version_after: end.version + 1,
-    at: new Date(atMs).toISOString().replace('Z', '000Z'),
+    at: instantText(atUs),
     actor_id: actor.id,
     actor: actor.name,
     token_id: actor.tokenId,

@@ -1,7 +1,7 @@
 import { sql, type Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { OPERATOR, type ViewerParameters, viewerParameters } from '../auth/viewer.js'
-import { databaseTimeMs } from '../db/clock.js'
+import { databaseTimeMs, laterInstant } from '../db/clock.js'
 import { CommitUnknown, ConnectionLost } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
@@ -48,6 +48,8 @@ export interface VersionedState {
   id: number
   version: number
   audit_head: string
+  /** When this version was made; null where neither an audit row nor the anchor of the pruned ones tells. */
+  made_at: string | null
   /** The version in which each field last changed. */
   field_versions: Record<string, number>
   /** What others changed lately. */
@@ -102,7 +104,13 @@ export interface ResourceTypes {
   /** What the database says of what a decision attaches. */
   References: unknown
   /** What the statements answer. */
-  Row: { version: number }
+  Row: ShownRow
+}
+
+/** What every statement of a resource answers; `tools_at`, of an agent, when the newest of the tools that it shows was made so. */
+export interface ShownRow {
+  version: number
+  tools_at?: string | null
 }
 
 /** What a kind of resource gives to the algorithm: how it decides, and its statements. */
@@ -162,18 +170,21 @@ export interface VersionedResource<T extends ResourceTypes> {
   isVisible(state: T['State'], caller: Caller): boolean
   /** That the caller may update it at all. Throws what `decide` throws for that. */
   requireRights(state: T['State'], caller: Caller): void
-  /**
-   * The snapshot of an earlier version, in a transaction that sees `state`. Calls `reserve` with the size
-   * of its definitions before it is made. Throws `VersionGone`.
-   */
-  pastSnapshot(
-    executor: Executor,
-    state: T['State'],
-    past: Past,
-    viewer: ViewerParameters,
-    reserve: (bytes: number) => void,
-  ): Promise<AnswerText>
+  /** The snapshot of an earlier version. */
+  readonly pastSnapshot: ShowPast<T>
 }
+
+/**
+ * Shows an earlier version, in a transaction that sees `state`, with what the caller should know of it. Calls
+ * `reserve` with the size of its definitions before it is made. Throws `VersionGone`.
+ */
+export type ShowPast<T extends ResourceTypes> = (
+  executor: Executor,
+  state: T['State'],
+  past: Past,
+  viewer: ViewerParameters,
+  reserve: (bytes: number) => void,
+) => Promise<{ text: AnswerText; notes: string[] }>
 
 /**
  * What an update led to: the snapshot (null where none is wanted), the stored version, the decision, and
@@ -182,6 +193,11 @@ export interface VersionedResource<T extends ResourceTypes> {
 export interface Updated<T extends ResourceTypes> {
   snapshot: AnswerText | null
   version: number
+  /**
+   * When the newest of what it shows was made: asked for with this time, it is answered again. Null after a dry run, and where
+   * nothing tells.
+   */
+  at: string | null
   decision: T['Decision']
   overwritten: RecentChange[]
   /** Whether it was merged into what others made since the version that the precondition names. */
@@ -239,7 +255,7 @@ export async function update<T extends ResourceTypes>(
     const decision = decidedOrStale(state)
     if (decision === undefined) return undefined
     if (preconditionOf(state, decision, request) !== 'holds' || !resource.isStorable(decision)) return undefined
-    if (isStored(state, decision)) return updatedTo(state.version, null, state, decision)
+    if (isStored(state, decision)) return updatedTo(state, null, state, decision)
     const answerBytes = answerBytesOf(state, decision)
     const query = await statementFor(state, decision, viewerParameters(request.caller), answerBytes)
     return updated(state, decision, await run(query, decision, answerBytes))
@@ -301,7 +317,7 @@ export async function update<T extends ResourceTypes>(
     const isMet = conflicts.length === 0 && (base !== undefined || found === 'holds')
     if (decision === undefined || !isMet) throw await preconditionFailed(trx, state, asOfNow, base && conflicts)
     const result = isStored(state, decision)
-      ? updatedTo(state.version, null, state, decision)
+      ? updatedTo(state, null, state, decision)
       : updated(state, decision, await (await statementFor(state, decision, viewer)).single(trx))
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: [mergeNote(base)] }
   }
@@ -337,16 +353,20 @@ export async function update<T extends ResourceTypes>(
   function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
     if (row === undefined) return undefined
     const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row)
-    return updatedTo(request.dryRun ? state.version : row.version, snapshot, state, decision)
+    const own = row.version === state.version ? state.made_at : (last.entry?.at ?? null)
+    const { version } = request.dryRun ? state : row
+    const shown = { version, made_at: laterInstant(own, row.tools_at ?? null) }
+    return updatedTo(shown, snapshot, state, decision)
   }
 
   function updatedTo(
-    version: number,
+    { version, made_at }: Pick<T['State'], 'version' | 'made_at'>,
     snapshot: AnswerText | null,
     state: T['State'],
     decision: T['Decision'],
   ): Updated<T> {
-    return { snapshot, version, decision, overwritten: overwrittenBy(state, decision), merged: false, notes: [] }
+    const at = request.dryRun ? null : made_at
+    return { snapshot, version, at, decision, overwritten: overwrittenBy(state, decision), merged: false, notes: [] }
   }
 
   /** Whether nothing is left to ask the database: nothing changes, and nobody wants to see it. */
@@ -454,7 +474,9 @@ export async function update<T extends ResourceTypes>(
     const state = await resource.read(database.db, request.id, viewer)
     if (state === undefined || !resource.isVisible(state, caller)) return undefined
     // The tag of their own version: by now others may have made later ones, which they have not seen.
-    if (request.minimal) return updatedTo(entry.version_after, null, state, decision)
+    if (request.minimal) {
+      return updatedTo({ version: entry.version_after, made_at: entry.at }, null, state, decision)
+    }
     return updated(state, decision, await resource.reading(state, viewer).single(database.db))
   }
 }
@@ -519,8 +541,8 @@ async function auditOf<T extends ResourceTypes>(
   decision: T['Decision'],
   actor: Actor,
 ): Promise<AuditEntry> {
-  const { id, version, audit_head } = state
-  const end = { kind: resource.kind, id, version, audit_head }
+  const { id, version, audit_head, made_at } = state
+  const end = { kind: resource.kind, id, version, audit_head, made_at }
   const definitionBefore = resource.replacedDefinition(state, decision)
   const contentHash = await digestOf([JSON.stringify(resource.audited(state, decision))])
   return auditEntry(end, decision.changes, actor, databaseTimeMs(state), { definitionBefore, contentHash })

@@ -28,14 +28,20 @@ export function isKeyTaken(error: unknown): boolean {
   return error instanceof KeyTaken || classifyDatabaseError(error).constraint === 'audit_idempotency_key_unique'
 }
 
+/** The version that an update with a key made, and when. */
+export interface FirstVersion {
+  version: number
+  at: string
+}
+
 /**
  * The version that the update with this key made; undefined where there is none, or no key. Throws `InvalidRequest` where
  * another request had the key.
  */
-export async function firstVersion(executor: Executor, key: RequestKey): Promise<number | undefined> {
+export async function firstVersion(executor: Executor, key: RequestKey): Promise<FirstVersion | undefined> {
   if (key.idempotency_key === null) return undefined
   const [first] = await storedKey.run(executor, { idempotency_key: key.idempotency_key })
-  if (first === undefined || first.request_fingerprint === key.request_fingerprint) return first?.version
+  if (first === undefined || first.request_fingerprint === key.request_fingerprint) return first
   const msg = 'This key was used for another request; a key stands for one request and its repetitions'
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
@@ -67,8 +73,8 @@ interface StoredKey {
   idempotency_key: string
 }
 
-const storedKey = statement<StoredKey, { version: number; request_fingerprint: string }>('stored_key', param => {
-  return sql`select version_after as version, encode(request_fingerprint, 'hex') as request_fingerprint
+const storedKey = statement<StoredKey, FirstVersion & { request_fingerprint: string }>('stored_key', param => {
+  return sql`select version_after as version, at, encode(request_fingerprint, 'hex') as request_fingerprint
     from audit where idempotency_key = decode(${param('idempotency_key')}::text, 'hex')`
 })
 

@@ -22,39 +22,82 @@ export interface Past {
 
 const NOUN = { persona: 'agent', tool: 'tool' } as const
 
-/** One resource as it was. Throws `VersionNotFound`, `VersionGone`, `InvalidRequest`. */
-export async function readPastOf(executor: Executor, kind: ResourceKind, id: number, asOf: AsOf): Promise<Past> {
-  const [past] = await readPasts(executor, kind, [id], asOf)
-  if (past === undefined) throw new ResourceNotFound(kind)
-  return past
+/** Some resources as they were, in the order of their ids; of the others why nothing can be shown. */
+export interface Pasts {
+  pasts: Past[]
+  lost: { id: number; reason: VersionGone['reason'] }[]
 }
 
-/** Those of the resources that still exist, each as it was, in the order of their ids. Throws as `readPastOf`. */
+/** The settings by which contents and whole audit rows are pruned. */
+export const CONTENT_SETTINGS = 'HISTORY_VERSIONS_MAX, HISTORY_BYTES_MAX'
+const ROW_SETTINGS = 'AUDIT_RETENTION_DAYS'
+
+/** One resource as it was. Throws `VersionNotFound`, `VersionGone`, `InvalidRequest` for a time to come. */
+export async function readPastOf(executor: Executor, kind: ResourceKind, id: number, asOf: AsOf): Promise<Past> {
+  const [row] = await readRows(executor, kind, [id], asOf)
+  if (row === undefined) throw new ResourceNotFound(kind)
+  if (row.is_future) {
+    throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'Input should be in the past', type: 'datetime_past' }])
+  }
+  return pastOf(kind, row)
+}
+
+/** Resources as they were at a time. */
 export async function readPasts(
   executor: Executor,
   kind: ResourceKind,
   ids: readonly number[],
+  at: string,
+): Promise<Pasts> {
+  const rows = await readRows(executor, kind, ids, { at })
+  const found = rows.map(row => pastOrReason(kind, row))
+  const deleted = ids.filter(id => !rows.some(row => row.id === id))
+  return {
+    pasts: found.filter(past => 'values' in past),
+    lost: [...found.filter(past => 'reason' in past), ...deleted.map(id => ({ id, reason: 'deleted' as const }))],
+  }
+}
+
+function pastOrReason(kind: ResourceKind, row: PastRow): Past | Pasts['lost'][number] {
+  try {
+    return pastOf(kind, row)
+  } catch (error) {
+    if (error instanceof VersionGone) return { id: row.id, reason: error.reason }
+    if (error instanceof VersionNotFound) return { id: row.id, reason: 'deleted' }
+    throw error
+  }
+}
+
+async function readRows(
+  executor: Executor,
+  kind: ResourceKind,
+  ids: readonly number[],
   asOf: AsOf,
-): Promise<Past[]> {
+): Promise<PastRow[]> {
   const asked = { version: null, at: null, ...('version' in asOf ? { version: asOf.version ?? 0 } : asOf) }
   const rows = await pastStatements[kind].run(executor, { ids: [...ids], ...asked })
-  return rows.map(row => pastOf(kind, { ...row, at: asked.at ?? row.at }))
+  return rows.map(row => ({ ...row, at: asked.at ?? row.at }))
 }
 
 function pastOf(kind: ResourceKind, row: PastRow): Past {
-  const { id, current, kept_from, is_future, version, at, values } = row
+  const { id, current, kept_from, pruned_to, version, at, values } = row
   const name = `${NOUN[kind]} ${id}`
-  if (is_future)
-    throw new InvalidRequest([{ loc: ['query', 'at'], msg: 'Input should be in the past', type: 'datetime_past' }])
   if (version === null || at === null) {
     if (row.is_asked_later) throw new VersionNotFound(`The versions of ${name} go to ${current}.`)
     if (kept_from === 0) throw new VersionNotFound(`There was no ${name} at that time.`)
-    throw new VersionGone('pruned', `Of ${name} the history is kept from version ${kept_from} on.`)
+    throw new VersionGone('pruned', `Of ${name} the history is kept from version ${kept_from} on (${ROW_SETTINGS}).`)
   }
   if (values.removed !== undefined) {
     throw new VersionGone('deleted', `The ${name} of that time was deleted, and made anew since.`)
   }
-  if (row.is_pruned) throw new VersionGone('pruned', `Of ${name} the content of version ${version} is no longer kept.`)
+  // Nothing that is there is without a name: so is a tool between its removal and its being made anew.
+  if (values.deleted === true || values.name === '') {
+    throw new VersionNotFound(`There was no ${name} then: it had been deleted, and came back later.`)
+  }
+  if (pruned_to !== null) {
+    const before = `the contents before version ${pruned_to} are no longer kept (${CONTENT_SETTINGS})`
+    throw new VersionGone('pruned', `Of ${name} ${before}.`)
+  }
   return { id, version, at, values }
 }
 
@@ -69,8 +112,8 @@ interface PastRow {
   version: number | null
   at: string | null
   values: Record<string, unknown>
-  /** Whether a difference since is no longer kept. */
-  is_pruned: boolean
+  /** The newest version since whose difference is no longer kept, which is the oldest that can be shown; null where all are. */
+  pruned_to: number | null
 }
 
 interface PastParameters {
@@ -87,9 +130,9 @@ function pastStatement(kind: ResourceKind) {
     const rows = sql`audit a where a.resource_kind = ${sql.lit(kind)} and a.resource_id = r.id`
     return sql`
     select r.id, r.version as current, r.audit_anchor_version as kept_from,
-      coalesce(${at} > clock_timestamp(), false) as is_future,
+      case when ${at} > clock_timestamp() then not exists (select from audit where audit.at >= ${at}) else false end as is_future,
       coalesce(${version} > r.version or ${version} < 1, false) as is_asked_later,
-      made.version, made.at, coalesce(since.values, '{}') as values, coalesce(since.is_pruned, false) as is_pruned
+      made.version, made.at, coalesce(since.values, '{}') as values, since.pruned_to
     from ${sql.raw(kind)} r
     left join lateral (
       (select a.version_after as version, a.at from ${rows} and (a.version_after = ${version} or a.at <= ${at})
@@ -106,7 +149,7 @@ function pastStatement(kind: ResourceKind) {
           from ${sql`audit a cross join lateral json_each(a.difference) change
           where a.resource_kind = ${sql.lit(kind)} and a.resource_id = r.id`} and a.version_after > made.version
           order by change.key, a.version_after) first) as values,
-        exists (select from ${rows} and a.version_after > made.version and a.difference is null) as is_pruned
+        (select max(a.version_after) from ${rows} and a.version_after > made.version and a.difference is null) as pruned_to
     ) since on made.version is not null
     where r.id = any(${param('ids')}::integer[])
     order by r.id`

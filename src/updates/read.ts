@@ -1,6 +1,7 @@
 import type { Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
+import { laterInstant } from '../db/clock.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -8,7 +9,7 @@ import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
 import { ESCAPED_BYTES_MAX, memoryFor, queueFor, runSized } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
-import type { ResourceTypes, VersionedResource } from './engine.js'
+import type { ResourceTypes, ShowPast, VersionedResource } from './engine.js'
 import { type AsOf, readPastOf } from './past.js'
 
 /** Who reads, and what the answer may take. */
@@ -51,6 +52,19 @@ export async function wholeState<T extends ResourceTypes>(
   }
 }
 
+/** What a read found. */
+export interface Read {
+  snapshot: AnswerText
+  version: number
+  /** When the newest of what it shows was made: asked for with this time, it is answered again. Null where nothing tells. */
+  at: string | null
+}
+
+/** The same of the past, with what the caller should know of it. */
+export interface PastRead extends Read {
+  notes: string[]
+}
+
 /**
  * Answers the stored resource as an update would: its snapshot as JSON text, or what `textOf` makes of it, and its version.
  * `prefetched` is the state that came with the authentication, which need not be whole: without large texts an answer is weighed
@@ -64,7 +78,7 @@ export async function readResource<T extends ResourceTypes>(
   prefetched: T['State'],
   request: ReadRequest,
   textOf: (row: T['Row']) => AnswerText = row => resource.snapshot(row),
-): Promise<{ snapshot: AnswerText; version: number }> {
+): Promise<Read> {
   const { caller, snapshotBytesMax } = request
   // No body lies between the statement that established the caller and this: it need not be done again.
   const viewer = { ...viewerParameters(caller), token: null }
@@ -81,7 +95,7 @@ export async function readResource<T extends ResourceTypes>(
       isBatchable: true,
       executor: database.db,
     })
-    return answered(row ?? (await database.largeAnswerQueue.run(callerKey, readAgain)))
+    return row === undefined ? await database.largeAnswerQueue.run(callerKey, readAgain) : answered(row, prefetched)
   } catch (error) {
     throw unavailableFor(error) ?? error
   }
@@ -96,24 +110,26 @@ export async function readResource<T extends ResourceTypes>(
     return answerBytes
   }
 
-  async function readAgain(): Promise<T['Row']> {
+  async function readAgain(): Promise<Read> {
     return await inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, prefetched.id, viewer)
       admit(state)
       const row = state && (await resource.reading(state, viewer).single(trx))
-      if (row === undefined) throw new Error(`${resource.kind} ${prefetched.id} changed within one snapshot`)
-      return row
+      if (state === undefined || row === undefined)
+        throw new Error(`${resource.kind} ${prefetched.id} changed within one snapshot`)
+      return answered(row, state)
     })
   }
 
-  function answered(row: T['Row']): { snapshot: AnswerText; version: number } {
-    return { snapshot: textOf(row), version: row.version }
+  function answered(row: T['Row'], { made_at }: T['State']): Read {
+    return { snapshot: textOf(row), version: row.version, at: laterInstant(made_at, row.tools_at ?? null) }
   }
 }
 
 /**
- * Answers a resource as it was, to whoever sees it now: its snapshot as JSON text, with the tools of an agent as they were
- * when that version was made, or at the time asked for. Names of labels, people and document sets are those of now.
+ * Answers a resource as it was, to whoever sees it now: its snapshot as JSON text, or what `show` makes of it, with the tools of
+ * an agent as they were when that version was made, or at the time asked for. Names of labels, people and document sets are
+ * those of now.
  *
  * Errors: `ResourceNotFound`, `VersionNotFound`, `VersionGone`, `InvalidRequest` for a time in the future, `SnapshotTooLarge`,
  * what `reserveMemory` throws, `Unavailable`.
@@ -124,7 +140,8 @@ export async function readPast<T extends ResourceTypes>(
   id: number,
   asOf: AsOf,
   { caller, snapshotBytesMax, reserveMemory }: ReadRequest,
-): Promise<{ snapshot: AnswerText; version: number }> {
+  show: ShowPast<T> = resource.pastSnapshot,
+): Promise<PastRead> {
   const viewer = viewerParameters(caller)
   const reserve = memoryFor({ reserveMemory })
   const reserveDefinitions = (bytes: number) => {
@@ -138,9 +155,9 @@ export async function readPast<T extends ResourceTypes>(
         const state = await resource.read(trx, id, viewer)
         if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
         const past = await readPastOf(trx, resource.kind, id, asOf)
-        const snapshot = await resource.pastSnapshot(trx, state, past, viewer, reserveDefinitions)
+        const { text: snapshot, notes } = await show(trx, state, past, viewer, reserveDefinitions)
         reserve(snapshot.length)
-        return { version: past.version, snapshot }
+        return { version: past.version, at: past.at, snapshot, notes }
       }),
     )
   } catch (error) {

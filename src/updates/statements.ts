@@ -22,6 +22,7 @@ export function versionedState<State extends VersionedState>(
     version: sql`${row}.version`,
     audit_head: sql`encode(${row}.audit_head, 'hex')`,
     field_versions: sql`${row}.field_versions`,
+    made_at: instant(madeAt(kind, row)),
     recent: recentChanges(kind, sql.ref(alias), user),
     read_at_ms: sql`extract(epoch from clock_timestamp()) * 1000`,
   }
@@ -30,10 +31,22 @@ export function versionedState<State extends VersionedState>(
     ${sql.join(columns, sql`,\n    `)}) state)`
 }
 
+/** SQL: when the stored version of the row was made, as its audit row or the anchor of the pruned ones says; null where neither does. */
+export function madeAt(kind: ResourceKind, row: RawBuilder<unknown>): RawBuilder<unknown> {
+  return sql`greatest(${row}.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = ${sql.lit(kind)} and a.resource_id = ${row}.id and a.version_after = ${row}.version))`
+}
+
+/** SQL: an instant as RFC 3339 in UTC with microseconds. */
+export function instant(value: RawBuilder<unknown>): RawBuilder<string> {
+  return sql`to_char(${value} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
+}
+
 /** SQL: a column of the row `alias` as state and audit rows show it: timestamps as UTC text with microseconds. */
 export function columnValue(alias: string, column: string, type: SqlType): RawBuilder<unknown> {
   const value = sql`${sql.raw(alias)}.${sql.ref(column)}`
-  return type === 'timestamptz' ? sql`to_char(${value} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')` : value
+  return type === 'timestamptz' ? instant(value) : value
 }
 
 /** SQL: what every write sets on the row of a versioned table, beside its content. */

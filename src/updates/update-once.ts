@@ -6,7 +6,7 @@ import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
 import { queueFor } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { type ResourceTypes, stateBytes, type Updated, update, type VersionedResource } from './engine.js'
-import { firstVersion, isKeyTaken } from './idempotency.js'
+import { type FirstVersion, firstVersion, isKeyTaken } from './idempotency.js'
 import { readPast, readResource, wholeState } from './read.js'
 
 /** What an update is answered with. */
@@ -69,10 +69,10 @@ async function answerBefore<T extends ResourceTypes>(
   request: T['Request'],
   state: T['State'],
 ): Promise<Answered<T> | undefined> {
-  const version = await withRetries(() => firstVersion(database.db, request.key)).catch(error => {
+  const first = await withRetries(() => firstVersion(database.db, request.key)).catch(error => {
     throw unavailableFor(error) ?? error
   })
-  if (version === undefined) return undefined
+  if (first === undefined) return undefined
   try {
     const caller = await request.callerNow(database.db)
     const stored = await queueFor(database, stateBytes(resource, state)).run(String(caller.token.id), () => {
@@ -80,8 +80,8 @@ async function answerBefore<T extends ResourceTypes>(
     })
     if (stored === undefined) throw new ResourceNotFound(resource.kind)
     resource.requireRights(stored, caller)
-    const shown = await contentOf(database, resource, { ...request, caller }, version, stored)
-    return { ...shown, version, decision: null, overwritten: [], merged: false }
+    const shown = await contentOf(database, resource, { ...request, caller }, first, stored)
+    return { ...shown, version: first.version, decision: null, overwritten: [], merged: false }
   } catch (error) {
     return asApplied(error)
   }
@@ -92,16 +92,15 @@ async function contentOf<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   request: T['Request'],
-  version: number,
+  first: FirstVersion,
   stored: T['State'],
-): Promise<{ snapshot: AnswerText | null; notes: string[] }> {
-  if (request.minimal) return { snapshot: null, notes: [] }
+): Promise<{ snapshot: AnswerText | null; at: string | null; notes: string[] }> {
+  if (request.minimal) return { snapshot: null, at: first.at, notes: [] }
   try {
-    const { snapshot } = await readPast(database, resource, request.id, { version }, request)
-    return { snapshot, notes: [] }
+    return await readPast(database, resource, request.id, { version: first.version }, request)
   } catch (error) {
     if (!(error instanceof VersionGone)) throw error
-    const { snapshot } = await readResource(database, resource, stored, request)
-    return { snapshot, notes: [`${error.message.replace(/\.$/, '')}: the body is the present state`] }
+    const { snapshot, at } = await readResource(database, resource, stored, request)
+    return { snapshot, at, notes: [`${error.message.replace(/\.$/, '')}: the body is the present state`] }
   }
 }

@@ -41,6 +41,9 @@ with input as materialized (
     p.version as "version",
     encode(p.audit_head, 'hex') as "audit_head",
     p.field_versions as "field_versions",
+    to_char(greatest(p.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = 'persona' and a.resource_id = p.id and a.version_after = p.version)) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "made_at",
     coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -139,6 +142,9 @@ with input as materialized (
     t.version as "version",
     encode(t.audit_head, 'hex') as "audit_head",
     t.field_versions as "field_versions",
+    to_char(greatest(t.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version)) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "made_at",
     coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -220,6 +226,9 @@ select (select row_to_json(state) from (select
     p.version as "version",
     encode(p.audit_head, 'hex') as "audit_head",
     p.field_versions as "field_versions",
+    to_char(greatest(p.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = 'persona' and a.resource_id = p.id and a.version_after = p.version)) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "made_at",
     coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,
@@ -378,7 +387,10 @@ with input as materialized (
     ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
     ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
     ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot,
+        to_char((select max(greatest(t.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
       from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -551,7 +563,9 @@ with input as materialized (
     ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
     ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
     ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot, to_char((select max(greatest(t.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any("input"."tool_ids")) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
       ), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select 'persona', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
@@ -697,7 +711,9 @@ with input as materialized (
     ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
     ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
     ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot, to_char((select max(greatest(t.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any("input"."tool_ids")) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
       ), "document_set_ids_removed" as (
         delete from "persona_document_set" link using changed join locked input using (position)
         where link.persona_id = "input"."id" and link."document_set_id" = any("input"."document_set_ids_removed")), "document_set_ids_put" as (
@@ -794,9 +810,9 @@ with input as materialized (
 
 -- persona_past
 select r.id, r.version as current, r.audit_anchor_version as kept_from,
-      coalesce($1::timestamptz > clock_timestamp(), false) as is_future,
+      case when $1::timestamptz > clock_timestamp() then not exists (select from audit where audit.at >= $1::timestamptz) else false end as is_future,
       coalesce($2::integer > r.version or $2::integer < 1, false) as is_asked_later,
-      made.version, made.at, coalesce(since.values, '{}') as values, coalesce(since.is_pruned, false) as is_pruned
+      made.version, made.at, coalesce(since.values, '{}') as values, since.pruned_to
     from persona r
     left join lateral (
       (select a.version_after as version, a.at from audit a where a.resource_kind = 'persona' and a.resource_id = r.id and (a.version_after = $2::integer or a.at <= $1::timestamptz)
@@ -813,7 +829,7 @@ select r.id, r.version as current, r.audit_anchor_version as kept_from,
           from audit a cross join lateral json_each(a.difference) change
           where a.resource_kind = 'persona' and a.resource_id = r.id and a.version_after > made.version
           order by change.key, a.version_after) first) as values,
-        exists (select from audit a where a.resource_kind = 'persona' and a.resource_id = r.id and a.version_after > made.version and a.difference is null) as is_pruned
+        (select max(a.version_after) from audit a where a.resource_kind = 'persona' and a.resource_id = r.id and a.version_after > made.version and a.difference is null) as pruned_to
     ) since on made.version is not null
     where r.id = any($3::integer[])
     order by r.id;
@@ -942,6 +958,9 @@ select (select row_to_json(state) from (select
     t.version as "version",
     encode(t.audit_head, 'hex') as "audit_head",
     t.field_versions as "field_versions",
+    to_char(greatest(t.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version)) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "made_at",
     coalesce((
     select json_agg(json_build_object(
       'field', last_change.key, 'by', a.actor,

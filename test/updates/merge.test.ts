@@ -331,7 +331,14 @@ const ADMIN = { userId: 'u', permission: 'admin', managedGroupIds: [], token: { 
 
 function stateOf(content: PersonaContent): PersonaState {
   const base = { id: 1, version: 1, access: 'owner', tool_sizes: [], recent: [], field_versions: {} }
-  return { ...content, ...base, audit_head: '', read_at_ms: 0, received_ms: 0 } as unknown as PersonaState
+  return {
+    ...content,
+    ...base,
+    audit_head: '',
+    made_at: null,
+    read_at_ms: 0,
+    received_ms: 0,
+  } as unknown as PersonaState
 }
 
 function updateOf(fields: Values, base?: Values): PersonaUpdate {

@@ -1,12 +1,15 @@
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
 import { createUser } from '../../src/admin/people.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { agentctl } from '../admin/agentctl.js'
 import { worldApp } from '../app.js'
+import { worldFile } from '../world.js'
 
-const { call, token, database, url } = await worldApp(t)
+const { call, token, database, vault, url } = await worldApp(t)
 const alice = await token('admin@example.com')
 
 const INSTANTS = process.env.TEST_CAMPAIGN === 'full' ? 1_000 : 30
@@ -58,7 +61,7 @@ function sequence(seed: number): (n: number) => number {
 
 t.test(`at any of ${INSTANTS} instants the answer is what was answered then, and so by version`, async t => {
   const pick = sequence(17)
-  const seen: { at: string; agent: string; tool: string; tags: unknown[] }[] = []
+  const seen: { at: string; snapshotAt: string; agent: string; tool: string; tags: unknown[] }[] = []
   const edits = [
     (i: number) => patch({ name: `agent ${i}` }),
     (i: number) => patch({ starter_messages: pick(3) === 0 ? null : [{ name: `n${i}`, message: `m "${i}" \u00e4` }] }),
@@ -78,6 +81,7 @@ t.test(`at any of ${INSTANTS} instants the answer is what was answered then, and
       agent: agent.body,
       tool: tool.body,
       tags: [agent, tool].map(({ headers }) => headers.etag),
+      snapshotAt: String(agent.headers['snapshot-at']),
     })
   }
   const asked = seen.map(one => ({ one, place: pick(seen.length) })).sort((a, b) => a.place - b.place)
@@ -90,6 +94,9 @@ t.test(`at any of ${INSTANTS} instants the answer is what was answered then, and
       [agent, tool].map(({ headers }) => headers.etag),
       one.tags,
     )
+    const named = await get(`${AGENT}?at=${one.snapshotAt}`)
+    t.equal(named.body, one.agent)
+    t.equal(named.headers['snapshot-at'], one.snapshotAt)
     const version = /-(\d+)\./.exec(String(one.tags[1]))?.[1]
     t.equal((await get(`/tool/10?version=${version}`)).body, one.tool)
   }
@@ -182,36 +189,183 @@ t.test('agentctl agent show tells it too, and why it cannot', async t => {
   t.match(await show('--at', 'then'), { status: 2, stderr: /--at must be a date/ })
 })
 
-t.test('410 with the reason: a deleted tool, pruned contents, pruned rows', async t => {
-  const tag = String((await patch({ tool_ids: [12], name: 'had twelve' })).headers.etag)
+t.test('every answer of an agent or tool has the time that answers it again, but a dry run', async t => {
+  for (const [path, change] of [[AGENT, patch] as const, ['/tool/10', put] as const]) {
+    const updated = await change({ name: `named ${path}` })
+    const at = String(updated.headers['snapshot-at'])
+    t.match(at, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/)
+    const again = await get(`${path}?at=${at}`)
+    t.equal(again.body, updated.body)
+    const same = { 'if-none-match': String(again.headers.etag) }
+    const answers = [
+      again,
+      await get(path),
+      await get(path, same),
+      await call('HEAD', path, { token: alice }),
+      await change({ name: `named ${path}` }), // nothing changes
+      await get(`${path}?at=${at}`, same),
+    ]
+    t.same(
+      answers.map(({ statusCode, headers }) => [statusCode, headers['snapshot-at']]),
+      [200, 200, 304, 200, 200, 304].map(status => [status, at]),
+    )
+    const address = path === AGENT ? `${AGENT}?update_mask=name&` : `${TOOL}?`
+    const method = path === AGENT ? 'PATCH' : 'PUT'
+    const prefer = { prefer: 'return=minimal', 'idempotency-key': method.repeat(3) }
+    const ask = async (query = '') =>
+      await call(method, `${address}${query}`, { token: alice, body: { name: `minimal ${path}` }, headers: prefer })
+    const dry = await ask('dry_run=true')
+    t.match(dry, { statusCode: 204, headers: { 'snapshot-at': undefined } })
+    const [minimal, replayed] = [await ask(), await ask()]
+    t.match(replayed, { statusCode: 204, headers: { 'idempotent-replayed': 'true' } })
+    t.equal(replayed.headers['snapshot-at'], minimal.headers['snapshot-at'])
+    t.match((await get(`${path}?at=${minimal.headers['snapshot-at']}`)).json(), { name: `minimal ${path}` })
+    const view = await get(`${path}?view=update`)
+    t.match(view.headers['snapshot-at'], /Z$/)
+    t.equal((await get(`${path}?view=update&at=${view.headers['snapshot-at']}`)).body, view.body)
+  }
+})
+
+t.test('an audit row ahead of the database’s clock: its version, its time and its repetition are answered', async t => {
+  const keyed = async () => {
+    const asked = { token: alice, body: { description: 'ahead' }, headers: { 'idempotency-key': 'ahead' } }
+    return await call('PATCH', `${AGENT}?update_mask=description`, asked)
+  }
+  const first = await keyed()
+  await sql`update audit set at = clock_timestamp() + interval '1 hour'
+    where idempotency_key is not null and resource_kind = 'persona' and fields = '{description}'`.execute(database.db)
+  const version = /-(\d+)"$/.exec(String(first.headers.etag))?.[1]
+  const [read, replayed] = [await get(AGENT), await keyed()]
+  t.match(replayed, { statusCode: 200, headers: { 'idempotent-replayed': 'true' } })
+  t.equal(replayed.body, first.body)
+  t.equal((await get(`${AGENT}?version=${version}`)).body, first.body)
+  t.equal((await get(`${AGENT}?at=${read.headers['snapshot-at']}`)).body, read.body)
+  t.equal((await get(`${AGENT}?at=${new Date(Date.now() + 7_200_000).toISOString()}`)).statusCode, 422)
+  const next = await patch({ description: 'after it' })
+  t.ok(String(next.headers['snapshot-at']) > String(read.headers['snapshot-at']), 'times of versions only grow')
+  await sql`update audit set at = at - interval '2 hours' where at > clock_timestamp()`.execute(database.db)
+})
+
+t.test('view=update of an earlier version is the body that makes the agent and the tool what they were', async t => {
+  const old = {
+    recency_bias: 'no_decay',
+    search_start_date: '2020-01-01T00:00:00.000000Z',
+    system_prompt: 'old',
+    tool_ids: [10],
+  }
+  const was = await patch(old)
+  const before = await get(`${AGENT}?view=update`)
+  await patch({ ...old, recency_bias: 'auto', search_start_date: null, system_prompt: 'new', tool_ids: [11] })
+  const version = /-(\d+)"$/.exec(String(was.headers.etag))?.[1]
+  for (const asked of [`version=${version}`, `at=${was.headers['snapshot-at']}`]) {
+    const view = await get(`${AGENT}?view=update&${asked}`)
+    t.equal(view.body, before.body)
+    t.match(view.headers.link, /<\/persona\/1>; rel="edit"/)
+  }
+  const restored = await call('PATCH', AGENT, { token: alice, body: before.body })
+  t.equal(restored.statusCode, 200, restored.body)
+  t.equal((await get(`${AGENT}?view=update`)).body, before.body)
+
+  const tool = await put({ name: 'was', description: 'was', custom_headers: [{ key: 'X', value: 'one' }] })
+  await put({ name: 'is', description: 'is', custom_headers: [{ key: 'X', value: 'two' }] })
+  const view = await get(`/tool/10?view=update&at=${tool.headers['snapshot-at']}`)
+  t.match(view.headers.warning, /custom_headers are left out/)
+  const back = await call('PUT', TOOL, { token: alice, body: view.body })
+  t.match(back.json(), { name: 'was', description: 'was' })
+})
+
+t.test('where there was nothing, nothing is answered: 404 between deletion and return', async t => {
+  const deleted = await sql<{ version: number }>`select version from persona where id = 2`.execute(database.db)
+  await agentctl({ url, args: ['agent', 'delete', '2', '--yes'] })
+  const gone = await instant()
+  const version = Number(deleted.rows[0]?.version)
+  const back = await agentctl({ url, args: ['rollback', 'agent', '2', '--to', String(version)] })
+  t.equal(back.status, 0, back.stderr)
+  t.equal((await get('/persona/2')).statusCode, 200)
+  for (const asked of [`at=${gone}`, `version=${version + 1}`]) {
+    const answer = await get(`/persona/2?${asked}`)
+    t.match(answer, { statusCode: 404 }, asked)
+    t.match(answer.json(), { error_code: 'VERSION_NOT_FOUND', detail: /had been deleted/ })
+  }
+})
+
+t.test('a tool that was deleted and made anew: 404 between, 410 before', async t => {
+  const before = (await get('/tool/13')).headers['snapshot-at']
+  const version = Number(/-(\d+)\./.exec(String((await get('/tool/13')).headers.etag))?.[1])
+  const world = JSON.parse(readFileSync(worldFile(), 'utf8'))
+  const tools = world.tools.filter((tool: { id: number }) => tool.id === 13)
+  t.equal((await agentctl({ url, args: ['tool', 'delete', '13', '--yes'] })).status, 0)
+  const between = await instant()
+  await applyOrganisation(database, { version: 1, tools }, { vault, env: {} })
+  t.equal((await get('/tool/13')).statusCode, 200)
+  for (const asked of [`at=${between}`, `version=${version + 1}`]) {
+    t.match(await get(`/tool/13?${asked}`), { statusCode: 404 }, asked)
+    t.match((await get(`/tool/13?${asked}`)).json(), { error_code: 'VERSION_NOT_FOUND', detail: /had been deleted/ })
+  }
+  for (const asked of [`at=${before}`, `version=${version}`]) {
+    t.match(await get(`/tool/13?${asked}`), { statusCode: 410 }, asked)
+    t.match((await get(`/tool/13?${asked}`)).json(), { error_code: 'VERSION_GONE', reason: 'deleted' })
+  }
+})
+
+t.test('what was deleted since is left out and named, and the rest of the agent is shown', async t => {
+  const tag = String(
+    (await patch({ tool_ids: [12], label_ids: [1], document_set_ids: [2], name: 'had twelve' })).headers.etag,
+  )
   const version = /-(\d+)"$/.exec(tag)?.[1]
-  await patch({ tool_ids: [], name: 'has none' })
-  const url = `${AGENT}?version=${version}`
+  await patch({ tool_ids: [], label_ids: [], document_set_ids: [], name: 'has none' })
+  const address = `${AGENT}?version=${version}`
   await sql`delete from persona_tool where tool_id = 12`.execute(database.db)
   await sql`delete from tool_header where tool_id = 12`.execute(database.db)
   await sql`delete from tool where id = 12`.execute(database.db)
-  const deleted = await get(url)
-  t.match(deleted, { statusCode: 410 })
-  t.match(deleted.json(), { error_code: 'VERSION_GONE', reason: 'deleted', detail: /Tool 12/ })
-
-  await patch({ tool_ids: [10], name: 'kept', description: 'kept' })
-  const kept = await patch({ name: 'newest' })
-  await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 1, bytesMax: 2 ** 26 })
-  const gone = await get(url)
-  t.match(gone, { statusCode: 410 })
-  t.match(gone.json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
-  const current = Number(/-(\d+)"$/.exec(String(kept.headers.etag))?.[1])
-  t.match((await get(`${AGENT}?version=${current - 1}`)).json(), { name: 'kept' })
-
-  await sql`update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id = 1`.execute(
-    database.db,
-  )
-  await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 100, bytesMax: 2 ** 26 })
-  t.match((await get(`${AGENT}?version=${current - 1}`)).json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
-  t.match((await get(`${AGENT}?at=2001-01-01T00:00:00Z`)).json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
-  t.match(
-    (await get(`${AGENT}?at=${await instant()}`)).json(),
-    { name: 'newest' },
-    'the last one is known by its anchor',
-  )
+  await sql`delete from persona_label where label_id = 1`.execute(database.db)
+  for (const links of ['persona', 'cc_pair', 'federated_connector', 'user', 'group']) {
+    const table = sql.table(links === 'persona' ? 'persona_document_set' : `document_set_${links}`)
+    await sql`delete from ${table} where document_set_id = 2`.execute(database.db)
+  }
+  await sql`delete from label where id = 1`.execute(database.db)
+  await sql`delete from document_set where id = 2`.execute(database.db)
+  const deleted = await get(address)
+  t.match(deleted, { statusCode: 200 })
+  t.match(deleted.json(), { name: 'had twelve', tools: [], labels: [], document_sets: [] })
+  t.match(deleted.headers.warning, /left out, deleted since: document set 2, tool 12, label 1"/)
+  t.match((await get(`${address}&view=update`)).json(), { tool_ids: [], label_ids: [], document_set_ids: [] })
+  const shown = await agentctl({ url, args: ['agent', 'show', '1', '--json', '--at', String(version)] })
+  t.match(JSON.parse(shown.stdout), { name: 'had twelve', tool_ids: [], warnings: [/tool 12/] })
 })
+
+t.test(
+  '410 with the reason: pruned contents, pruned rows; the present version is shown without the tools that are not kept',
+  async t => {
+    const address = `${AGENT}?version=1`
+    await patch({ tool_ids: [10], name: 'kept', description: 'kept' })
+    const kept = await patch({ name: 'newest' })
+    await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 1, bytesMax: 2 ** 26 })
+    const gone = await get(address)
+    t.match(gone, { statusCode: 410 })
+    t.match(gone.json(), {
+      error_code: 'VERSION_GONE',
+      reason: 'pruned',
+      detail: /before version \d+ .*HISTORY_VERSIONS_MAX/,
+    })
+    const current = Number(/-(\d+)"$/.exec(String(kept.headers.etag))?.[1])
+    t.match((await get(`${AGENT}?version=${current - 1}`)).json(), { name: 'kept' })
+    for (let i = 0; i < 3; i++) await put({ name: `pruned ${i}` })
+    await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 1, bytesMax: 2 ** 26 })
+    const present = await get(`${AGENT}?version=${current}`)
+    t.match(present.json(), { name: 'newest', tools: [] })
+    t.match(present.headers.warning, /no longer kept \(HISTORY_VERSIONS_MAX, HISTORY_BYTES_MAX\): tool 10"/)
+
+    await sql`update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id = 1`.execute(
+      database.db,
+    )
+    await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 100, bytesMax: 2 ** 26 })
+    t.match((await get(`${AGENT}?version=${current - 1}`)).json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
+    t.match((await get(`${AGENT}?at=2001-01-01T00:00:00Z`)).json(), { error_code: 'VERSION_GONE', reason: 'pruned' })
+    t.match(
+      (await get(`${AGENT}?at=${await instant()}`)).json(),
+      { name: 'newest' },
+      'the last one is known by its anchor',
+    )
+  },
+)

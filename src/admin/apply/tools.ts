@@ -121,6 +121,7 @@ function blankTool(id: number): ToolState {
     id,
     version: 0,
     audit_head: GENESIS_HASH,
+    made_at: null,
     field_versions: {},
     secrets_generation: 0,
     headers: [],
