@@ -106,6 +106,23 @@ export const EMBEDDED_FAULTS: Readonly<Record<string, EmbeddedFault>> = {
       return async () => {}
     },
   },
+  // As `kill` and `systemctl` do: the server lets nobody in and waits for those who are, the service among them.
+  embedded_postmaster_told_to_stop: {
+    holdMs: () => 0,
+    recoveryLimitMs,
+    strike: async ({ cluster }) => {
+      signal(cluster.pids().postmaster, 'SIGTERM')
+      return async () => {}
+    },
+  },
+  embedded_socket_removed: {
+    holdMs: () => 0,
+    recoveryLimitMs,
+    strike: async ({ cluster }) => {
+      rmSync(join(cluster.folder, 'postgresql', 'run', '.s.PGSQL.5432'))
+      return async () => {}
+    },
+  },
   embedded_group_killed: {
     holdMs: () => 0,
     recoveryLimitMs,

@@ -4,17 +4,17 @@ import { EmbeddedDiskFull, EmbeddedUnavailable } from './account.js'
 import { type Binaries, findBinaries } from './binaries.js'
 import {
   abandonCluster,
-  isClusterRunning,
   isDiskFull,
   joinCluster,
   joinOrVacate,
   leaveCluster,
   type Membership,
   startCluster,
+  whyUnusable,
 } from './holder.js'
 import { embeddedDataExists, type Home, openHome } from './home.js'
 import { takeLock } from './lock.js'
-import { logFile, readSmallFile } from './server-process.js'
+import { endServer, logFile, readSmallFile } from './server-process.js'
 
 export { EmbeddedDiskFull, EmbeddedUnavailable, embeddedDataExists }
 
@@ -47,8 +47,10 @@ export interface Embedded {
   role: 'started' | 'joined'
   /** What the server writes about itself. */
   logFile: string
-  /** Whether the server, or one that another user of it has started since, still runs. */
-  isRunning(): boolean
+  /** Why the server, or one that another user of it has started since, cannot be used: `has ended`, ...; undefined when it can. */
+  whyUnusable(): string | undefined
+  /** Has the server end now, whoever uses it: for one that nobody can use any more. */
+  end(): void
   /** Whether its disk has no room for it. */
   isDiskFull(): boolean
   /** Stops to be its user and waits for nothing: this process has joined its successor. */
@@ -129,7 +131,8 @@ function embedded(home: Home, membership: Membership, role: Embedded['role'], lo
     version: membership.version,
     role,
     logFile: logFile(home),
-    isRunning: () => isClusterRunning(home),
+    whyUnusable: () => whyUnusable(home),
+    end: () => endServer(home),
     isDiskFull: () => isDiskFull(home),
     abandon: () => abandonCluster(membership),
     stop: () => {

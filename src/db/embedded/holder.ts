@@ -20,8 +20,10 @@ import { type Home, SOCKET_NAME } from './home.js'
 import { openFifo, openForWriting, probeFifo } from './lock.js'
 import {
   clearRemains,
+  hasSocket,
   isReady,
   isServerRunning,
+  isStopping,
   logFile,
   logLength,
   logTail,
@@ -156,9 +158,11 @@ export async function startCluster(
   }
 }
 
-/** Whether the server runs and stops with its last user. */
-export function isClusterRunning(home: Home): boolean {
-  return isServerRunning(home) && probeFifo(inRun(home, 'users')) === 'read'
+/** Why nobody can work with the cluster, whose users are still there; undefined when they can. */
+export function whyUnusable(home: Home): string | undefined {
+  if (!isServerRunning(home) || probeFifo(inRun(home, 'users')) !== 'read') return 'has ended'
+  if (isStopping(home)) return 'was told to stop, and waits for those who use it'
+  return hasSocket(home) ? undefined : 'has lost its socket, and nobody can reach it'
 }
 
 /** Stops to be a user of the cluster, and waits for nothing. */
@@ -194,9 +198,10 @@ function announce(home: Home, users: number): string | undefined {
   return readSmallFile(inRun(home, 'ready'))?.trim()
 }
 
-/** Whether the server takes a connection. */
-function accepts(home: Home): Promise<boolean> {
-  return new Promise(resolve => {
+/** Whether the server takes a connection, and not only to say that it is on its way out. */
+async function accepts(home: Home): Promise<boolean> {
+  if (isStopping(home)) return false
+  return await new Promise(resolve => {
     const socket = connect(join(home.sockets, SOCKET_NAME))
     socket.once('connect', () => {
       socket.destroy()

@@ -16,8 +16,8 @@ const RETRY_MAX_MS = 2_000
 const GONE = 'its data are gone: bring the folder back, or start this program again to begin with an empty database'
 
 /**
- * As `startEmbedded`, and looks after the server until `stop`: whatever ends it, it is started again, by this process or
- * by another one that uses it, under the same locks. The connection stays the same. Each death and each new reason why a
+ * As `startEmbedded`, and looks after the server until `stop`: whatever ends it, or keeps everybody from it, it is started
+ * again, by this process or by another one that uses it, under the same locks. The connection stays the same. Each death and each new reason why a
  * start fails is logged once; attempts go on until one succeeds.
  */
 export async function keepEmbedded(options: EmbeddedOptions): Promise<Embedded> {
@@ -27,14 +27,16 @@ export async function keepEmbedded(options: EmbeddedOptions): Promise<Embedded> 
 
   const keep = async () => {
     while (await pause(CHECK_MS, leaving.signal)) {
-      if (!server.isRunning()) await mend()
+      const reason = server.whyUnusable()
+      if (reason !== undefined) await mend(reason)
     }
   }
 
-  const mend = async () => {
+  const mend = async (cause: string) => {
     const since = performance.now()
     let lastReason = ''
-    log(`the embedded PostgreSQL has ended; starting it again; its log is ${server.logFile}`, 'warn')
+    log(`the embedded PostgreSQL ${cause}; starting it again; its log is ${server.logFile}`, 'warn')
+    server.end()
     for (let pauseMs = RETRY_MIN_MS; !leaving.signal.aborted; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
       try {
         if (!embeddedDataExists(options.dataDir)) throw new EmbeddedUnavailable(GONE) // never a new, empty one in its place

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process'
 import {
   closeSync,
   constants,
+  existsSync,
   fstatSync,
   openSync,
   readdirSync,
@@ -26,6 +27,22 @@ export const SHELL_NAME = 'embedded-postgresql'
 export function isReady(home: Home, pid: number): boolean {
   const lines = pidFile(home)
   return lines[0] === String(pid) && lines[7]?.trim() === 'ready'
+}
+
+/** Whether the server is shutting down: a smart shutdown (SIGTERM) lets nobody in, and waits for those who are, maybe for ever. */
+export function isStopping(home: Home): boolean {
+  return pidFile(home)[7]?.trim() === 'stopping'
+}
+
+/** Whether the server's socket is there to connect to. */
+export function hasSocket(home: Home): boolean {
+  return existsSync(join(home.sockets, SOCKET_NAME))
+}
+
+/** Has the server that the shell started end now: its sessions are cut, and what they had not committed is rolled back. */
+export function endServer(home: Home): void {
+  const ids = readProcessIds(home)
+  if (ids !== undefined && isServerRunning(home)) sendSignal(ids.server, 'SIGINT')
 }
 
 /** The process ids that the shell around the server wrote: its own and the server's. */
@@ -54,7 +71,7 @@ export async function clearRemains(home: Home): Promise<void> {
     if (sockets !== undefined && sockets !== home.sockets && left.includes(Number(pid)))
       throw new EmbeddedUnavailable(`another PostgreSQL, process ${pid}, runs on the data in ${home.path}`)
     if (Date.now() > deadline) throw new EmbeddedUnavailable(`processes on the data in ${home.path} cannot be stopped`)
-    for (const one of left) kill(one)
+    for (const one of left) sendSignal(one, 'SIGKILL')
     await sleep(POLL_MS)
   }
   rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
@@ -130,9 +147,9 @@ function isOfCluster(home: Home, pid: number): boolean {
   }
 }
 
-function kill(pid: number): void {
+function sendSignal(pid: number, name: NodeJS.Signals): void {
   try {
-    process.kill(pid, 'SIGKILL')
+    process.kill(pid, name)
   } catch (error) {
     if (errorCode(error) !== 'ESRCH') throw error
   }
