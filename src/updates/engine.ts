@@ -146,7 +146,7 @@ export interface VersionedResource<T extends ResourceTypes> {
   reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
   /**
    * The statement that stores the decision if the stored state is still this one, and answers the new one, or its
-   * version alone.
+   * version alone. Its other values are put onto `entry`.
    */
   writing(
     state: T['State'],
