@@ -5,11 +5,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
-import { storeCheckpoint } from './admin/audit-proof.js'
 import { parseSigningKey, type SigningKey } from './admin/checkpoint.js'
+import { CheckpointFolder, CheckpointRefuted } from './admin/checkpoint-folder.js'
 import { loadDemo } from './admin/demo.js'
 import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
+import { Refusal } from './admin/refusal.js'
 import { announceService } from './admin/services.js'
 import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig } from './config.js'
@@ -75,7 +76,7 @@ async function main(): Promise<void> {
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
-  checkpointRegularly(opened, config, signingKey, log)
+  checkpointRegularly(opened, config, signingKey, metrics, log)
   await welcome(app, service, opened, config, log)
 }
 
@@ -105,21 +106,37 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }
 
-/** Puts a signed checkpoint of the audit trail into the configured folder whenever something has changed, outside of requests. */
+/**
+ * Puts a signed checkpoint of the audit trail into the configured folder whenever something has changed, outside of requests. What
+ * stands in the way is an error in the log and in the metrics until an attempt goes well.
+ */
 function checkpointRegularly(
   { database }: OpenedDatabase,
   { audit }: Config,
   key: SigningKey | undefined,
+  metrics: Metrics,
   log: Logger,
 ): void {
   const { checkpointDir: folder, checkpointIntervalS } = audit
   if (folder === undefined || key === undefined) return
+  const checkpoints = new CheckpointFolder(database.db, key, folder)
+  let isStoring = false
   const store = async () => {
+    if (isStoring) return // it reads a long trail
+    isStoring = true
     try {
-      const path = await storeCheckpoint(database.db, key, folder)
+      const { path, unreadable } = await checkpoints.store()
       if (path !== undefined) log.info({ path }, 'a checkpoint of the audit trail was stored')
+      if (unreadable.length > 0)
+        log.error({ unreadable }, 'files stand among the checkpoints that this key did not sign')
+      metrics.checkpoint(unreadable.length > 0 ? 'foreign_file' : undefined)
     } catch (error) {
-      log.warn({ err: error }, 'no checkpoint of the audit trail could be stored; trying again later')
+      const isRefuted = error instanceof CheckpointRefuted
+      metrics.checkpoint(isRefuted ? 'refuted' : 'not_stored')
+      if (error instanceof Refusal) log.error(`no checkpoint was signed: ${error.message}`)
+      else log.error({ err: error }, 'no checkpoint of the audit trail could be stored; trying again later')
+    } finally {
+      isStoring = false
     }
   }
   void store()

@@ -1,5 +1,3 @@
-import { existsSync, mkdirSync, renameSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { eventText, readEvents } from '../updates/access-events.js'
@@ -37,25 +35,6 @@ export async function makeCheckpoint(db: Kysely<Database>, key: SigningKey): Pro
   await growTree(db)
   const tree = await readTree(db)
   return { size: tree.size, note: signedNote({ size: tree.size, root: tree.root() }, key) }
-}
-
-/**
- * Puts a checkpoint into a folder, which is made when it is missing, as `checkpoint-000000001234.txt`. Answers the path, or
- * undefined when the tree has not grown since the last one. Files are never written over.
- */
-export async function storeCheckpoint(
-  db: Kysely<Database>,
-  key: SigningKey,
-  folder: string,
-): Promise<string | undefined> {
-  const { size, note } = await makeCheckpoint(db, key)
-  const path = join(folder, `checkpoint-${String(size).padStart(12, '0')}.txt`)
-  if (existsSync(path)) return undefined
-  mkdirSync(folder, { recursive: true })
-  const draft = `${path}.${process.pid}`
-  writeFileSync(draft, note)
-  renameSync(draft, path)
-  return path
 }
 
 /** The audit row or access event that is to be proved; `number` is the version of an agent (`persona`) or tool. */

@@ -21,6 +21,10 @@ const STATE_WAIT_MS = 250
 /** Of these statuses every operation has a series from the start; the others are told apart by `agents_http_refusals_total`. */
 const STATUSES_FROM_THE_START = [200, 500, 503]
 
+/** The newest checkpoint refutes the database; none could be stored; files of other keys stand in the folder. */
+const CHECKPOINT_PROBLEMS = ['refuted', 'not_stored', 'foreign_file'] as const
+type CheckpointProblem = (typeof CHECKPOINT_PROBLEMS)[number]
+
 /** One round trip to the database, as its connection reports it. */
 export interface DatabaseExchange {
   texts: readonly string[]
@@ -59,6 +63,12 @@ export class Metrics {
     registers: [this.#registry],
   })
   readonly #rateLimited = this.#counter('agents_rate_limited_total', 'Requests over a rate limit.', ['limit'])
+  readonly #checkpointProblem = new Gauge({
+    name: 'agents_audit_checkpoint_problem',
+    help: '1 for what the last checkpoint of the audit trail met; see ops/audit.md.',
+    labelNames: ['reason'],
+    registers: [this.#registry],
+  })
   readonly #statements = this.#counter('agents_database_statements_total', 'Statements sent to the database.', [])
   readonly #exchange = this.#histogram('agents_database_round_trip_duration_seconds', 'Time of one round trip.', [
     'outcome',
@@ -76,6 +86,7 @@ export class Metrics {
   constructor() {
     for (const reason of REFUSALS) this.#refused.inc({ reason }, 0)
     for (const limit of RATE_LIMITS) this.#rateLimited.inc({ limit }, 0)
+    this.checkpoint(undefined)
     for (const outcome of ['ok', 'failed']) this.#exchange.zero({ outcome })
   }
 
@@ -98,6 +109,11 @@ export class Metrics {
   /** A request that never became one: malformed, too slow, headers too large. */
   brokenRequest(code: string): void {
     this.#refused.inc({ reason: code })
+  }
+
+  /** What the last checkpoint of the audit trail met, if anything. */
+  checkpoint(problem: CheckpointProblem | undefined): void {
+    for (const reason of CHECKPOINT_PROBLEMS) this.#checkpointProblem.set({ reason }, Number(reason === problem))
   }
 
   rateLimited(limit: RateLimit): void {

@@ -93,9 +93,13 @@ async function storeTree(trx: Transaction<Database>, { size, subtrees }: HashTre
     .execute()
 }
 
-/** Every leaf from left to right, before position `end`. */
-export async function* readLeaves(db: Kysely<Database>, end = Number.MAX_SAFE_INTEGER): AsyncGenerator<AuditLeaf> {
-  for (let from = 0; ; ) {
+/** Every leaf from left to right, from position `start` on and before `end`. */
+export async function* readLeaves(
+  db: Kysely<Database>,
+  end = Number.MAX_SAFE_INTEGER,
+  start = 0,
+): AsyncGenerator<AuditLeaf> {
+  for (let from = start; ; ) {
     const page = await db
       .selectFrom('audit_leaf')
       .selectAll()

@@ -1,13 +1,14 @@
 import { execFile } from 'node:child_process'
 import { createHash, createPublicKey, verify } from 'node:crypto'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, watch, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
 import t from 'tap'
 import { type InclusionProof, proveChange } from '../../src/admin/audit-proof.js'
 import { generateSigningKey, parseSigningKey, readNote, signedNote } from '../../src/admin/checkpoint.js'
+import { CheckpointFolder, CheckpointRefuted } from '../../src/admin/checkpoint-folder.js'
 import { growTree } from '../../src/updates/audit-leaves.js'
 import { HashTree, siblingsOf } from '../../src/updates/hash-tree.js'
 import { ServiceProcess } from '../faults/service.js'
@@ -19,6 +20,16 @@ const { db } = database
 const folder = mkdtempSync(join(tmpdir(), 'checkpoint-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 const { signer, verifier } = generateSigningKey('agents.example.com')
+/** Runs the checker that a third party has. */
+async function check(...args: string[]): Promise<{ status: number; stdout: string; stderr: string }> {
+  const checker = fileURLToPath(new URL('../../../ops/verify-proof.mjs', import.meta.url))
+  return await new Promise(done => {
+    execFile(process.execPath, [checker, ...args], { env: {} }, (error, stdout, stderr) => {
+      done({ status: Number(error?.code ?? 0), stdout, stderr })
+    })
+  })
+}
+
 const agentctl = (...args: string[]) => agentctlOf({ url, args, env: { AUDIT_SIGNING_KEY: signer } })
 
 /*
@@ -140,17 +151,23 @@ t.test('agentctl: keygen, checkpoint, verify against it later, and a proof that 
   t.ok(isIncluded(Buffer.from(hash, 'hex'), index, size, nodes, root))
   const leaves = await db.selectFrom('audit_leaf').select('hash').orderBy('position').execute()
   t.ok(listHash(leaves.map(leaf => leaf.hash)).equals(root))
+  const keyless = await agentctlOf({ url, args: ['audit', 'verify', '--checkpoint', after] })
+  t.equal(keyless.status, 1)
+  t.match(keyless.stderr, /--checkpoint needs --public-key NAME\+HASH\+KEY/)
+  t.notMatch(keyless.stderr, 'AUDIT_SIGNING_KEY')
+  t.match((await agentctl('audit', 'checkpoint', '--out', after)).stderr, /cannot be written \(EEXIST\)/)
   const { status, stderr } = await agentctl('audit', 'prove', 'agent:1', '2', '--checkpoint', before)
   t.equal(status, 1)
   t.match(stderr, 'agent:1 2 is not in the tree of the checkpoint')
 
-  const check = (file: string) =>
-    promisify(execFile)(process.execPath, [
-      fileURLToPath(new URL('../../../ops/verify-proof.mjs', import.meta.url)),
-      file,
-      verifier,
-    ])
-  t.match((await check(proof)).stdout, /^proved: \["persona",1,1,2,.*\ncontent: .*users.*\nidentity: .*agentctl/)
+  const shown = await check(proof, verifier)
+  t.equal(shown.status, 0, shown.stderr)
+  t.match(shown.stdout, /^proved: leaf \d+ of \d+ of agents\.example\.com, [0-9a-f]{64}\n/)
+  t.match(
+    shown.stdout,
+    /\n {2}kind \(persona: an agent\): "persona"\n {2}id: 1\n {2}version before: 1\n {2}version after: 2\n/,
+  )
+  t.match(shown.stdout, /\nwhat changed: \{"users".*\nwho: \{"actor":"agentctl.*","client_address":".*"\}\n$/)
   const event = join(folder, 'event')
   const zoe = await db
     .selectFrom('user_account')
@@ -158,26 +175,65 @@ t.test('agentctl: keygen, checkpoint, verify against it later, and a proof that 
     .where('email', '=', 'zoe@example.com')
     .executeTakeFirstOrThrow()
   await agentctl('audit', 'prove', `user:${zoe.id}`, '1', '--out', event)
-  t.match((await check(event)).stdout, /person: \{"salt":"[^"]+","name":"zoe@example.com"\}/)
-  const forgeries: [keyof InclusionProof, (proof: InclusionProof) => unknown][] = [
-    ['content', () => '{}'],
-    ['identity', ({ identity }) => ({ ...identity, actor: 'bob@example.com' })],
-    ['hashed', ({ hashed }) => hashed?.replace('"agentctl', '"someone')],
-    ['index', ({ index }) => index + 1],
-    ['path', ({ path }) => path.slice(1)],
-    ['checkpoint', ({ checkpoint }) => checkpoint.replace(/\n\d+\n/, '\n7\n')],
-  ]
-  for (const [field, forged] of forgeries) {
-    const original = JSON.parse(readFileSync(proof, 'utf8')) as InclusionProof
-    const file = join(folder, 'forged')
-    writeFileSync(file, JSON.stringify({ ...original, [field]: forged(original) }))
-    await t.rejects(check(file), /NOT PROVED/, field)
+  t.match((await check(event, verifier)).stdout, /\nwhom it concerns: "zoe@example.com"\n$/)
+  const altered = async (change: (proof: InclusionProof) => object, file = proof) => {
+    const original = JSON.parse(readFileSync(file, 'utf8')) as InclusionProof
+    writeFileSync(join(folder, 'altered'), JSON.stringify({ ...original, ...change(original) }))
+    return await check(join(folder, 'altered'), verifier)
   }
+  const forgeries: ((proof: InclusionProof) => object)[] = [
+    () => ({ content: '{}' }),
+    ({ identity }) => ({ identity: { ...identity, actor: 'bob@example.com' } }),
+    ({ hashed }) => ({ hashed: hashed?.replace('"agentctl', '"someone') }),
+    ({ index }) => ({ index: index + 1 }),
+    ({ path }) => ({ path: path.slice(1) }),
+    ({ checkpoint }) => ({ checkpoint: checkpoint.replace(/\n\d+\n/, '\n7\n') }),
+    ({ identity }) => ({ identity: { ...identity, approved_by: 'bob@example.com' } }),
+    ({ content }) => ({ content: { type: 'Buffer', data: [...Buffer.from(content ?? '')], is_public: true } }),
+    () => ({ person: { salt: 'x', name: 'bob@example.com' } }),
+    () => ({ person: { role: 'administrator' } }),
+    () => ({ approved_by: 'bob@example.com' }),
+    () => ({ hashed: null, content: null }),
+    ({ hash }) => ({ hash: [hash] }),
+    ({ index }) => ({ index: index + 0.5 }),
+    () => ({ path: null }),
+    () => ({ checkpoint: '' }),
+    ({ checkpoint }) => ({ checkpoint: checkpoint.replace(/\n\n.*/s, '\n\n') }),
+  ]
+  for (const forge of forgeries) {
+    const { status, stderr, stdout } = await altered(forge)
+    t.match({ status, stderr, stdout }, { status: 1, stderr: /^NOT PROVED: [^\n]+\n$/, stdout: '' }, String(forge))
+  }
+  const twice = await altered(({ checkpoint }) => {
+    const another = `— agents.example.com ${Buffer.alloc(68).toString('base64')}\n`
+    return { checkpoint: checkpoint.replace('\n\n', `\n\n${another}`) }
+  })
+  t.equal(twice.status, 0, 'a key of the same name that was changed signs beside it')
+  const withheld: [Partial<InclusionProof>, RegExp][] = [
+    [{ content: null }, /\nwhat changed: NOT SHOWN \(erased, pruned, or withheld by/],
+    [{ identity: null }, /\nwho: NOT SHOWN/],
+    [{ hashed: null, content: null, identity: null }, /\nthe row itself: NOT SHOWN/],
+  ]
+  for (const [nothing, told] of withheld) {
+    const { status, stdout } = await altered(() => nothing)
+    t.match({ status, stdout }, { status: 3, stdout: told })
+  }
+  const other = generateSigningKey('agents.example.com').verifier
+  const wrong: [string[], number, RegExp][] = [
+    [[], 2, /^usage: node verify-proof\.mjs PROOF\.json 'NAME\+HASH\+KEY'\n$/],
+    [[proof], 2, /^usage/],
+    [[join(folder, 'nowhere'), verifier], 2, /nowhere cannot be read as JSON \(ENOENT\)\n$/],
+    [[keyFile, verifier], 2, /key cannot be read as JSON \(it is not JSON\)\n$/],
+    [[proof, 'key'], 2, /^the public key is not one: [^\n]+\n$/],
+    [[proof, other], 1, /^NOT PROVED: another key signed the checkpoint, or none\n$/],
+  ]
+  for (const [args, status, stderr] of wrong) t.match(await check(...args), { status, stderr, stdout: '' })
 
   t.equal((await agentctl('user', 'erase', 'zoe@example.com', '--yes')).status, 0)
-  t.match((await check(event)).stdout, 'proved', 'a proof that was handed out before')
+  t.equal((await check(event, verifier)).status, 0, 'a proof that was handed out before')
   await agentctl('audit', 'prove', `user:${zoe.id}`, '1', '--checkpoint', after, '--out', event)
-  t.match((await check(event)).stdout, /person: null/, 'and one after the erasure')
+  const erased = await check(event, verifier)
+  t.match(erased, { status: 3, stdout: /\nwhom it concerns: NOT SHOWN/ }, 'and one after the erasure')
   t.equal((await agentctl('audit', 'verify', '--checkpoint', before)).status, 0)
 })
 
@@ -188,11 +244,14 @@ t.test('a service puts checkpoints into a folder, one for each change of the tre
     (await agentctlOf({ url, args: ['config'], env: { AUDIT_CHECKPOINT_DIR: checkpoints } })).stderr,
     /needs AUDIT_SIGNING_KEY/,
   )
+  const missing = new CheckpointFolder(db, parseSigningKey(signer), checkpoints)
+  await t.rejects(missing.store(), /the folder .*checkpoints is not there: mount it, or make it/)
+  t.notOk(existsSync(checkpoints), 'a mount that is not there is no folder of this disk')
+  mkdirSync(checkpoints)
   const service = new ServiceProcess(0, { DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, ...env })
   service.launch()
   t.teardown(() => service.stop('SIGKILL'))
-  while (!existsSync(checkpoints) || readdirSync(checkpoints).length === 0)
-    await new Promise(done => setTimeout(done, 50))
+  while (readdirSync(checkpoints).length === 0) await sleep(50)
   const [name = ''] = readdirSync(checkpoints)
   const { size, root } = readNote(readFileSync(join(checkpoints, name), 'utf8'), verifier)
   t.equal(name, `checkpoint-${String(size).padStart(12, '0')}.txt`)
@@ -208,4 +267,87 @@ t.test('a service puts checkpoints into a folder, one for each change of the tre
     ),
     /not the one of the checkpoint/,
   )
+})
+
+t.test('a folder that only takes new files is enough, and none of them is written over', async t => {
+  const own = join(folder, 'only-new')
+  mkdirSync(own)
+  const made: string[] = []
+  const watcher = watch(own, (_, name) => made.push(String(name)))
+  t.teardown(() => watcher.close())
+  const key = parseSigningKey(signer)
+  const store = (instance = new CheckpointFolder(db, key, own)) => instance.store()
+  const first = new CheckpointFolder(db, key, own)
+  const size = await growTree(db)
+  const nameOf = (count: number, more = '') => `checkpoint-${String(count).padStart(12, '0')}${more}.txt`
+  t.same(await store(first), { path: join(own, nameOf(size)), unreadable: [] })
+  t.same(await store(first), { path: undefined, unreadable: [] }, 'nothing has changed')
+  t.same(await store(), { path: undefined, unreadable: [] }, 'nor for another instance')
+  await agentctl('user', 'create', 'yan@example.com')
+  writeFileSync(join(own, nameOf(size + 1)), 'garbage')
+  t.same(await store(first), { path: join(own, nameOf(size + 1, '-2')), unreadable: [nameOf(size + 1)] })
+  await agentctl('user', 'create', 'xia@example.com')
+  t.same((await Promise.all([store(), store(first)])).filter(({ path }) => path !== undefined).length, 1, 'two at once')
+  const all = [nameOf(size), nameOf(size + 1), nameOf(size + 1, '-2'), nameOf(size + 2)]
+  t.same(readdirSync(own).sort(), all.sort())
+  while (!made.includes(nameOf(size + 2))) await sleep(10)
+  t.same(new Set(made), new Set(all), 'no draft that is renamed')
+  t.equal(readFileSync(join(own, nameOf(size + 1)), 'utf8'), 'garbage')
+  for (const name of all.filter(name => name !== nameOf(size + 1))) {
+    t.equal((await agentctl('audit', 'verify', '--checkpoint', join(own, name))).status, 0, name)
+  }
+})
+
+t.test('a database that the newest checkpoint refutes is not signed beside it, and everybody is told', async t => {
+  const own = join(folder, 'refuting')
+  mkdirSync(own)
+  const key = parseSigningKey(signer)
+  const running = new CheckpointFolder(db, key, own)
+  const { path = '' } = await running.store()
+  const kept = await db.selectFrom('audit_leaf').selectAll().orderBy('position').execute()
+  const tree = await db.selectFrom('audit_tree').select(['size', 'subtrees']).executeTakeFirstOrThrow()
+  const rewrite = async (hashes: readonly Buffer[]) => {
+    const other = new HashTree()
+    for (const hash of hashes) other.add(hash)
+    await db.deleteFrom('audit_leaf').execute()
+    const leaves = kept.slice(0, hashes.length).map((leaf, at) => ({ ...leaf, hash: hashes[at] ?? leaf.hash }))
+    await db.insertInto('audit_leaf').values(leaves).execute()
+    await db
+      .updateTable('audit_tree')
+      .set({ size: other.size, subtrees: Buffer.concat(other.subtrees) })
+      .execute()
+  }
+  const hashes = kept.map(leaf => leaf.hash)
+  await rewrite(hashes.map((hash, at) => (at === 3 ? sha256(hash) : hash)))
+  for (const instance of [running, new CheckpointFolder(db, key, own)]) {
+    const refused = await instance.store().catch(error => error)
+    t.type(refused, CheckpointRefuted)
+  }
+  await agentctl('user', 'create', 'will@example.com')
+  for (const instance of [running, new CheckpointFolder(db, key, own)]) {
+    await t.rejects(instance.store(), /not the one of .*: they were others/, 'nor when it has grown')
+  }
+  const service = await ServiceProcess.start({
+    DATABASE_URL: url,
+    SECRET_KEYS: TEST_SECRET_KEYS,
+    AUDIT_SIGNING_KEY: signer,
+    AUDIT_CHECKPOINT_DIR: own,
+    METRICS_TOKEN: 'shown-to-this-test',
+  })
+  t.teardown(() => service.stop('SIGKILL'))
+  const metrics = async () => {
+    const answer = await fetch(`http://127.0.0.1:${service.port}/metrics`, {
+      headers: { authorization: 'Bearer shown-to-this-test' },
+    })
+    return await answer.text()
+  }
+  while (!(await metrics()).includes('agents_audit_checkpoint_problem{reason="refuted"} 1')) await sleep(50)
+  t.match(await metrics(), 'agents_audit_checkpoint_problem{reason="not_stored"} 0')
+  const line = service.log.split('\n').find(text => text.includes('the audit trail is not the one of'))
+  t.match(JSON.parse(line ?? '{}'), { level: 50 })
+  t.same(readdirSync(own), [basename(path)])
+  await db.deleteFrom('audit_leaf').where('position', '>=', kept.length).execute()
+  await rewrite(hashes)
+  await db.updateTable('audit_tree').set(tree).execute()
+  t.ok((await running.store()).path, 'the right one goes on')
 })

@@ -132,7 +132,7 @@ export const auditCommands: Command[] = [
       const out = call.text('out')
       if (out === undefined) call.printExact(note.trimEnd())
       else {
-        writeText(out, note)
+        writeText(out, note, { flag: 'wx' }) // an older checkpoint is evidence
         call.print(`${out}: ${size} audit rows and events`)
       }
     },
