@@ -16,7 +16,7 @@ import type { ToolState } from '../tool/state.js'
 import type { Actor, Change } from '../updates/audit.js'
 import { lockState } from '../updates/engine.js'
 import { changePersona } from './apply/personas.js'
-import { changeTool, checkedDefinition, decideAsOperator, type GivenTool } from './apply/tools.js'
+import { changeTool, checkedDefinition, decideAsOperator, type GivenTool, secretNotes } from './apply/tools.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from './history.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
@@ -29,6 +29,8 @@ export interface Rollback {
   changes: Change[]
   /** Fields that differ and are not set back: secrets are never rolled back. */
   left: string[]
+  /** Where secrets go that did not go there. */
+  notes: string[]
 }
 
 export interface RollbackOptions {
@@ -63,7 +65,7 @@ export async function rollbackPersona(
     if (result === undefined) throw new Refusal(`there is no agent ${id}`)
     const restored = content.tool_ids.filter(tool => !state.tool_ids.includes(tool))
     await restoreAttachers(trx, id, version, restored)
-    return { name: state.name, ...result, left: [] }
+    return { name: state.name, ...result, left: [], notes: [] }
   })
 }
 
@@ -137,9 +139,10 @@ export async function rollbackTool(
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
     const given = await givenByHistory(trx, state, differences, limits)
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
+    const notes = await secretNotes(trx, state, given, vault)
     const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), actor)
     if (result === undefined) throw new Refusal(`there is no tool ${id}`)
-    return { name: state.name, ...result, left }
+    return { name: state.name, ...result, left, notes }
   })
 }
 

@@ -70,12 +70,18 @@ export async function readGivenText(path: string): Promise<string> {
   }
 }
 
-/** Writes a text to a file as it is. Throws `Refusal` when that cannot be. */
+/** What a command found cannot be stored where it should: the disk is full, or broken. Exit status 74. */
+export class OutputLost extends Error {}
+
+const LOSSES = ['ENOSPC', 'EDQUOT', 'EIO', 'EFBIG']
+
+/** Writes a text to a file as it is. Throws `Refusal` when the file cannot be made, and `OutputLost` when it takes no more. */
 export function writeText(path: string, text: string, options?: WriteFileOptions): void {
   try {
     writeFileSync(path, text, options)
   } catch (error) {
-    throw new Refusal(`${path} cannot be written (${reasonOf(error)})`)
+    const message = `${path} cannot be written (${reasonOf(error)})`
+    throw LOSSES.includes(reasonOf(error)) ? new OutputLost(message) : new Refusal(message)
   }
 }
 

@@ -65,19 +65,19 @@ export const toolResource: VersionedResource<ToolTypes> = {
     // Where the origins of the stored definition are cached they decide. Not beside a newly linked OAuth configuration: only
     // what is read under the lock says whether it may be linked, and that fault comes first.
     const stored = linksOauthConfig(state, request) ? undefined : cachedOrigins(state.definition_hash)
-    const cached = stored && { oauthConfigLinkable: true, addedOrigins: additions(request, stored) }
+    const cached = stored && { oauthConfigLinkable: true, ...originsBeside(request, stored) }
     return decideTool(state, request, references ?? cached ?? null)
   },
   asked: askedChanges,
-  references: async (executor, request, { content: { oauth_config_id: id }, mayMoveSecrets }, state) => {
+  references: async (executor, request, { content: { oauth_config_id: id }, needsOrigins }, state) => {
     const viewer = viewerParameters(request.caller)
     const isLinkable = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { ...viewer, id })).length > 0
     const cached = cachedOrigins(state.definition_hash)
-    const stored = cached ?? (mayMoveSecrets ? await readOrigins(executor, state.definition_hash) : undefined)
-    return { oauthConfigLinkable: isLinkable, addedOrigins: stored ? additions(request, stored) : [] }
+    const stored = cached ?? (needsOrigins ? await readOrigins(executor, state.definition_hash) : undefined)
+    return { oauthConfigLinkable: isLinkable, ...originsBeside(request, stored ?? new Set()) }
   },
-  // Where secrets stay, the origins of the definition that is replaced are read first, under the lock.
-  isStorable: ({ content: { oauth_config_id: id }, mayMoveSecrets }) => (id === null || isInt4(id)) && !mayMoveSecrets,
+  // Where secrets stay or come, the origins of the stored definition are read first, under the lock.
+  isStorable: ({ content: { oauth_config_id: id }, needsOrigins }) => (id === null || isInt4(id)) && !needsOrigins,
   answerBytes: ({ definition_bytes }, decision) => (decision?.definition ? 0 : definition_bytes),
   definitionBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
@@ -161,9 +161,12 @@ function linksOauthConfig(
   return id !== undefined && id !== null && id !== stored
 }
 
-/** The origins of the request's definition that another does not have. */
-function additions({ origins }: ToolUpdate, stored: ReadonlySet<string>): string[] {
-  return [...origins].filter(origin => !stored.has(origin))
+/** What a decision asks of origins: those that the request's definition adds to the stored ones, and these. */
+export function originsBeside(
+  { origins }: Pick<ToolUpdate, 'origins'>,
+  stored: ReadonlySet<string>,
+): Pick<References, 'addedOrigins' | 'storedOrigins'> {
+  return { addedOrigins: [...origins].filter(origin => !stored.has(origin)), storedOrigins: [...stored] }
 }
 
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {

@@ -55,6 +55,8 @@ export interface References {
   oauthConfigLinkable: boolean
   /** Origins of the new definition that the stored one has not. */
   addedOrigins: readonly string[]
+  /** Those of the stored definition. */
+  storedOrigins: readonly string[]
 }
 
 /** A header as it will be stored: taken over from a stored position, or sealed anew. */
@@ -71,8 +73,8 @@ export interface ToolDecision extends Decision {
   definition: CheckedDefinition | null
   headers: PlannedHeader[] | null
   linksOauthConfig: boolean
-  /** Whether secrets stay while the definition is replaced, and the origins that decide are yet to be read. */
-  mayMoveSecrets: boolean
+  /** Whether secrets stay while the definition is replaced, or come while it stays, and its origins are yet to be read. */
+  needsOrigins: boolean
   /** What the caller should know: where secrets go now. */
   notes: string[]
 }
@@ -97,9 +99,12 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   const staying = stayingSecrets(state, fields, content)
   const replacesDefinition = content.definition_hash !== state.definition_hash
   const addedOrigins = replacesDefinition ? (references?.addedOrigins ?? []) : []
-  const notes = movedSecrets(state, content, staying, addedOrigins)
+  const moved = movedSecrets(state, content, staying, addedOrigins)
   const headers = fields.custom_headers ? plannedHeaders(state, fields.custom_headers, vault) : null
   const changes = changedFields(state, content, headers)
+  // Who sends the definition with the values knows where they go.
+  const givesValues = fields.definition === undefined && state.definition_hash !== null && headers?.some(isSealedAnew)
+  const notes = [...moved, ...(givesValues ? givenSecrets(references?.storedOrigins ?? []) : [])]
   return {
     content,
     definition: replacesDefinition ? (fields.definition ?? null) : null,
@@ -107,7 +112,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
     changes,
     conflicts,
     linksOauthConfig,
-    mayMoveSecrets: references === null && staying.length > 0 && replacesDefinition,
+    needsOrigins: references === null && ((staying.length > 0 && replacesDefinition) || givesValues === true),
     notes,
   }
 }
@@ -232,6 +237,11 @@ function movedSecrets(
     ...(moves ? [`calls of this tool now also take the ${secrets} to ${origins}`] : []),
     ...(passes ? ["the callers' own authentication now goes to the servers of this tool too"] : []),
   ]
+}
+
+/** Where values go that are given without the definition: somebody else may have changed its servers while there were none. */
+function givenSecrets(origins: readonly string[]): string[] {
+  return origins.length === 0 ? [] : [`calls of this tool take the new header values to ${shortened(origins)}`]
 }
 
 const ORIGINS_NAMED_MAX = 3

@@ -34,16 +34,21 @@ t.test(
   'a variable is read only under the prefix that the operator allows, and never a setting of the program',
   async t => {
     const env = { AGENTS_KEY: 'allowed', OTHER_KEY: 'other', SECRET_KEYS: 'the ring', TOOL_16_AUTHORIZATION: 'own' }
-    const typesOf = async (value: string, envPrefix = 'AGENTS_') => {
+    const found = async (value: string, envPrefix = 'AGENTS_') => {
       const tools = [{ id: 16, name: 'full_tool', custom_headers: [{ key: 'Authorization', value }] }]
-      const faults = await faultsOf({ version: 1, tools }, { vault, env, envPrefix, plan: true })
-      return faults.map(fault => fault.type)
+      return await faultsOf({ version: 1, tools }, { vault, env, envPrefix, plan: true })
     }
+    const typesOf = async (...given: Parameters<typeof found>) => (await found(...given)).map(fault => fault.type)
     t.same(await typesOf(placeholder('AGENTS_KEY')), [])
     t.same(await typesOf(placeholder('OTHER_KEY')), ['variable_missing'])
     t.same(await typesOf(placeholder('SECRET_KEYS')), ['variable_missing'])
     t.same(await typesOf(placeholder('OTHER_KEY'), 'OTHER_'), [])
-    t.same(await typesOf(placeholder('SECRET_KEYS'), 'SECRET'), ['variable_missing'])
+    t.match(await found(placeholder('SECRET_KEYS'), 'SECRET'), [
+      { type: 'variable_missing', msg: 'SECRET_KEYS: a setting of this program is never taken for a header value' },
+    ])
+    t.match(await found(placeholder('OTHER_KEY')), [
+      { msg: /no OTHER_KEY: it must be set, and its name begin with AGENTS_/ },
+    ])
     t.same(await typesOf(placeholder('TOOL_16_AUTHORIZATION')), [], 'as an export writes it')
     t.same(await typesOf(placeholder('TOOL_17_AUTHORIZATION')), ['variable_missing'])
   },

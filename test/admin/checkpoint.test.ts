@@ -138,6 +138,11 @@ t.test('agentctl: keygen, checkpoint, verify against it later, and a proof that 
   t.match((await agentctl('audit', 'checkpoint', '--out', before)).stdout, /: \d+ audit rows and events/)
   await agentctl('user', 'create', 'zoe@example.com')
   await agentctl('agent', 'share', '1', '--user', 'zoe@example.com')
+  t.match(await agentctl('audit', 'verify', '--resource', 'agent:999'), {
+    status: 1,
+    stdout: '',
+    stderr: /there is no agent 999, and never was one/,
+  })
   await agentctl('audit', 'checkpoint', '--out', after)
   for (const checkpoint of [before, after]) {
     const { status, stdout } = await agentctl('audit', 'verify', '--checkpoint', checkpoint, '--public-key', verifier)

@@ -186,6 +186,16 @@ t.test('a file that cannot be written is refused with the reason', async t => {
   }
 })
 
+t.test('74: a file on a full disk is output that is not written', async t => {
+  t.match(await agentctl(['export', '/dev/full', '--force']), { status: 74, stderr: /ENOSPC/ })
+})
+
+t.test('1: a name in a refusal does not end its line', async t => {
+  const { status, stderr } = await agentctl(['user', 'activate', 'f\nrow 1  forged'])
+  t.equal(status, 1)
+  t.equal(stderr, 'agentctl user activate: there is no user f\\nrow 1  forged\n')
+})
+
 t.test('2: a user or group that no document can have is not made', async t => {
   for (const args of [
     ['group', 'create', ''],

@@ -1,9 +1,13 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { showTool } from '../../src/admin/resources.js'
 import { rollbackPersona } from '../../src/admin/rollback.js'
+import { agentctl as agentctlOf } from '../admin/agentctl.js'
 import { worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 
@@ -289,6 +293,58 @@ t.test('a secret stays with the origin that it was given for', async t => {
       "the callers' own authentication now goes to the servers of this tool too",
     ])
   })
+})
+
+t.test('a server that somebody planted while no secret was stored is told to whoever stores one', async t => {
+  const { world, put } = await rightsWorld(t)
+  const planted = await put('manager', 201, { definition: definitionAt(ELSEWHERE), custom_headers: [] })
+  t.equal(planted.statusCode, 200, planted.body)
+  const goes = [`calls of this tool take the new header values to ${ELSEWHERE}`]
+  t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] }, '?dry_run=true')), goes)
+  t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), goes)
+  t.strictSame(told(await put('admin', 201, { custom_headers: [SECRET] })), [], 'nothing was given that was not there')
+  const shown = (await world.call('GET', '/tool/201', { token: await world.token(email('admin')) })).json()
+  t.strictSame(told(await put('admin', 201, { custom_headers: shown.custom_headers, name: 'kept' })), [])
+  const more = [...shown.custom_headers, { key: 'X-Key', value: 'also' }]
+  t.strictSame(told(await put('admin', 201, { custom_headers: more })), goes, 'nor later does it pass in silence')
+  const whole = { custom_headers: [{ ...SECRET, value: 'Bearer other' }], definition: definitionAt(ELSEWHERE) }
+  t.strictSame(told(await put('admin', 201, whole)), [], 'who sends the definition knows')
+})
+
+t.test('the operator is told where secrets go now: tool update, rollback and apply, and their plans', async t => {
+  const { world } = await rightsWorld(t)
+  const folder = mkdtempSync(join(tmpdir(), 'takeover-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const file = (name: string, content: unknown) => {
+    writeFileSync(join(folder, name), typeof content === 'string' ? content : JSON.stringify(content))
+    return join(folder, name)
+  }
+  const agentctl = async (...args: string[]) => {
+    const { stdout, stderr } = await agentctlOf({ url: world.url, args })
+    return stdout + stderr
+  }
+  const now = `calls of this tool now also take the stored header values to ${ELSEWHERE}`
+  const elsewhere = file('elsewhere.json', definitionAt(ELSEWHERE))
+  const home = file('home.json', definitionAt(HOME))
+  const document = file('apply.json', {
+    version: 1,
+    tools: [{ id: 201, name: 'tool 201', definition_file: 'elsewhere.json' }],
+  })
+  for (const plan of [['--plan'], []]) {
+    t.match(await agentctl('tool', 'update', '201', '--definition', elsewhere, ...plan), now)
+  }
+  t.match(JSON.parse(await agentctl('tool', 'update', '201', '--definition', home, '--json')), {
+    notes: [`calls of this tool now also take the stored header values to ${HOME}`],
+  })
+  for (const plan of [['--plan'], []]) t.match(await agentctl('rollback', 'tool', '201', '--to', '2', ...plan), now)
+  t.match(await agentctl('rollback', 'tool', '201', '--to', '1'), now.replace(ELSEWHERE, HOME))
+  for (const plan of [['--plan'], []]) t.match(await agentctl('apply', document, ...plan), now)
+  const headers = file('headers', 'Authorization: Bearer anew')
+  t.match(
+    await agentctl('tool', 'update', '201', '--header-file', headers),
+    `calls of this tool take the new header values to ${ELSEWHERE}`,
+  )
+  t.notMatch(await agentctl('tool', 'update', '201', '--description', 'the same place'), 'calls of this tool')
 })
 
 /** What the warnings of a 200 say of secrets. */

@@ -125,7 +125,8 @@ t.test('the rules of a tool update', async t => {
     t.equal(lax.status, 200)
     t.equal(
       lax.headers.warning,
-      `299 - "unknown field nmae ignored: did you mean 'name'?", 299 - "unknown field custom_headers.0.secret ignored"`,
+      '299 - "calls of this tool take the new header values to https://api.example.com", ' +
+        `299 - "unknown field nmae ignored: did you mean 'name'?", 299 - "unknown field custom_headers.0.secret ignored"`,
     )
     t.strictSame(typesOf(await put(world, admin, 20, body, { prefer: 'handling=strict' })), [
       [['body', 'nmae'], 'extra_forbidden'],

@@ -85,7 +85,10 @@ t.test('200 with Warning: the notice of what an update replaced', async t => {
       call('PUT', '/admin/tool/custom/10', { token: as, body: { custom_headers: [{ key: 'X-A', value }] } })
     await put(await token('gcurator@example.com'), '1')
     const answer = await put(admin, '2')
-    t.match(warningsOf(answer), [/^field custom_headers replaces a change by gcurator@example\.com \d+ seconds ago$/])
+    t.match(warningsOf(answer), [
+      'calls of this tool take the new header values to https://api.example.com',
+      /^field custom_headers replaces a change by gcurator@example\.com \d+ seconds ago$/,
+    ])
   })
 })
 

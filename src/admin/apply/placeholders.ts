@@ -28,6 +28,13 @@ export function placeholder(variable: string): string {
 /** The program's own settings are nobody's header value, whatever the prefix. */
 const OWN_SETTINGS: ReadonlySet<string> = new Set(describeSettings().map(({ name }) => name))
 
+/** Why a document gets no value for these variables. */
+export function whyMissing(variables: readonly string[], prefix: string): string {
+  const own = variables.filter(name => OWN_SETTINGS.has(name))
+  if (own.length > 0) return `${own.join(', ')}: a setting of this program is never taken for a header value`
+  return `the environment gives no ${variables.join(', ')}: it must be set, and its name begin with ${prefix}`
+}
+
 /**
  * A header's value with its placeholders filled in from the environment, and the variables that give nothing: those that are
  * not set, and those that `allows` refuses.

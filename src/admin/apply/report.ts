@@ -11,6 +11,8 @@ export interface Outcome {
   /** The fields that change, with what they were and become; of a new row what differs from an empty one. Secrets as masks. */
   fields: { field: string; from: unknown; to: unknown; changed_by?: string; changed_at?: string }[]
   reason?: string
+  /** Where secrets go that did not go there. */
+  notes?: string[]
 }
 
 /** What was applied; with `planned` nothing was. */

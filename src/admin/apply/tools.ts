@@ -6,13 +6,14 @@ import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import { stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
-import { checkDefinition, type DefinitionLimits } from '../../tool/definition/index.js'
+import { checkDefinition, type DefinitionLimits, inSlices, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
-import { auditedTool, toolResource } from '../../tool/resource.js'
+import { auditedTool, originsBeside, toolResource } from '../../tool/resource.js'
 import {
   type CheckedDefinition,
   changedFields,
   decideTool,
+  type References,
   shownMask,
   type ToolDecision,
   type ToolUpdateFields,
@@ -21,12 +22,13 @@ import { type ToolState, toolState } from '../../tool/state.js'
 import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/engine.js'
 import type { ToolEntry } from '../document.js'
+import { definitionTexts } from '../history.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
 import { batches } from './batches.js'
 import type { Catalogue, Matched } from './catalogue.js'
 import { auditCreations } from './creation.js'
-import { fillIn, headerVariables, placeholder } from './placeholders.js'
+import { fillIn, headerVariables, placeholder, whyMissing } from './placeholders.js'
 import type { Outcome } from './report.js'
 import type { Plan } from './step.js'
 
@@ -60,6 +62,11 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
     const name = String(match.entry.name)
     return { section: 'tools', id, name, action, fields: changes }
   })
+  for (const { id, given } of changed) {
+    const [state, outcome] = [states.get(id), outcomes.find(one => one.id === id)]
+    const notes = state === undefined ? [] : await secretNotes(db, state, given, around.vault)
+    if (outcome !== undefined && notes.length > 0) outcome.notes = notes
+  }
   return {
     outcomes,
     steps: [
@@ -100,15 +107,41 @@ export interface GivenTool {
   definitionFaults: Fault[]
 }
 
-/** Judges what the operator asks of a tool by the API's own rules, built-in tools included. Throws `InvalidRequest`. */
-export function decideAsOperator(state: ToolState, given: GivenTool, vault: Vault): ToolDecision {
+/** What the operator is told of where secrets go after a change that may be made. Throws as `decideAsOperator` does. */
+export async function secretNotes(
+  db: Kysely<Database>,
+  state: ToolState,
+  given: GivenTool,
+  vault: Vault,
+): Promise<string[]> {
+  const { needsOrigins, notes } = decideAsOperator(state, given, vault)
+  if (!needsOrigins) return notes
+  const texts = await definitionTexts(db, [state.definition_hash])
+  const [stored, origins] = [
+    await originsOfText(texts.get(String(state.definition_hash))),
+    await originsOfText(given.fields.definition?.text),
+  ]
+  const references = { oauthConfigLinkable: true, ...originsBeside({ origins }, stored) }
+  return decideAsOperator(state, given, vault, references).notes
+}
+
+async function originsOfText(definition: string | undefined): Promise<ReadonlySet<string>> {
+  return definition === undefined ? new Set() : await inSlices(originsOf(JSON.parse(definition)))
+}
+
+/**
+ * Judges what the operator asks of a tool by the API's own rules, built-in tools included; `references` null as in `decideTool`.
+ * Throws `InvalidRequest`.
+ */
+export function decideAsOperator(
+  state: ToolState,
+  given: GivenTool,
+  vault: Vault,
+  references: References | null = null,
+): ToolDecision {
   const { fields, columns, definitionFaults } = given
   const editable = { ...state, in_code_tool_id: null, mcp_server_id: null, managed_as: 'all' as const }
-  const decision = decideTool(
-    editable,
-    { fields, definitionFaults, vault },
-    { oauthConfigLinkable: true, addedOrigins: [] },
-  )
+  const decision = decideTool(editable, { fields, definitionFaults, vault }, references)
   const { in_code_tool_id, mcp_server_id } = state
   const content = { ...decision.content, in_code_tool_id, mcp_server_id, ...columns }
   return { ...decision, content, changes: changedFields(state, content, decision.headers) }
@@ -275,8 +308,7 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
     if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }
     const loc = [...match.loc, 'custom_headers', index, 'value']
-    const msg = `the environment gives no ${missing.join(', ')}: it must be set, and its name begin with ${around.envPrefix}`
-    catalogue.faults.push({ loc, msg, type: 'variable_missing' })
+    catalogue.faults.push({ loc, msg: whyMissing(missing, around.envPrefix), type: 'variable_missing' })
     return { key, value: '' }
   })
 }

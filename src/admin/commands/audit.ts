@@ -1,6 +1,6 @@
 import type { ResourceKind } from '../../db/tables.js'
 import { ACCESS_KINDS } from '../../updates/access-events.js'
-import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
+import { type AuditFilter, LISTED_KINDS, listAudit, requireTraces } from '../audit.js'
 import { makeCheckpoint, type ProvedChange, proveChange } from '../audit-proof.js'
 import { placeOf } from '../audit-verification/findings.js'
 import { verifyAudit } from '../audit-verification.js'
@@ -125,7 +125,9 @@ export const auditCommands: Command[] = [
     name: 'audit checkpoint',
     summary: 'Signs the tree over all audit rows and access events, as a note to keep outside of the database.',
     positionals: [],
-    options: { out: { type: 'string', value: 'FILE', description: 'Write it to this file instead of printing it.' } },
+    options: {
+      out: { type: 'string', value: 'FILE', description: 'Write it to this new file instead of printing it.' },
+    },
     details: 'Needs AUDIT_SIGNING_KEY. The server does it by itself where AUDIT_CHECKPOINT_DIR is set.',
     run: async call => {
       const { note, size } = await makeCheckpoint((await call.database()).db, signingKeyOf(call))
@@ -181,6 +183,7 @@ async function verifyCommand(call: Call): Promise<number | undefined> {
   const [expected, file] = [call.text('expect-head'), call.text('checkpoint')]
   const checkpoint = file === undefined ? undefined : readNote(await readGivenText(file), publicKeyOf(call))
   const only = await resourceOf(call)
+  if (only !== undefined) await requireTraces((await call.database()).db, only)
   const result = await verifyAudit((await call.database()).db, {
     ...(only && { only }),
     ...(checkpoint && { checkpoint }),

@@ -141,19 +141,20 @@ async function rollbackCommand(call: Call): Promise<number> {
   const database = await call.database()
   const id = await resourceId(database.db, kind, call.argument(1))
   const options = { plan: call.flag('plan'), actor: call.actor, limits: definitionLimitsOf(call.config.limits) }
-  const { changes, left, ...result } =
+  const { changes, left, notes, ...result } =
     kind === 'persona'
       ? await rollbackPersona(database, id, version, options)
       : await rollbackTool(database, await call.vault(), id, version, options)
   const fields = changes.map(({ field }) => field)
   const changesSomething = fields.length > 0
-  call.answer({ version: result.version, fields, left }, () => {
+  call.answer({ version: result.version, fields, left, ...(notes.length > 0 && { notes }) }, () => {
     const section = kind === 'tool' ? 'tools' : 'agents'
     const done = changesSomething ? `set back ${fields.join(', ')}` : 'nothing to set back'
     if (options.plan && changesSomething) {
       printOutcome(call, { section, id, name: result.name, action: 'changed', fields: changes }, true)
     } else call.print(`${NOUN[section]} ${id} is version ${result.version}: ${done}`)
     if (kind === 'tool') call.remark('secrets are not rolled back: the header values are those of now')
+    for (const note of notes) call.remark(note)
     if (left.length > 0) call.remark(`left as now: ${left.join(', ')}`)
   })
   return options.plan && changesSomething ? EXIT.planned : EXIT.ok

@@ -110,12 +110,13 @@ export async function applyEntry(
     const report = await applyOrganisation(await call.database(), { version: 1, [section]: [entry] }, options)
     const [outcome] = report.outcomes.filter(one => one.section === section && one.action !== 'only_here')
     if (outcome === undefined) return EXIT.ok
-    const { id, name, action, fields } = outcome
+    const { id, name, action, fields, notes = [] } = outcome
     const what = action === 'changed' ? `: ${fields.map(({ field }) => field).join(', ')}` : ''
-    call.answer({ id, name, action, fields }, () => {
-      if (report.planned) printOutcome(call, outcome, true)
-      else if (action === 'unchanged') call.print(`${NOUN[section]} ${id} ${name} is so already`)
+    call.answer({ id, name, action, fields, ...(notes.length > 0 && { notes }) }, () => {
+      if (report.planned) return printOutcome(call, outcome, true)
+      if (action === 'unchanged') call.print(`${NOUN[section]} ${id} ${name} is so already`)
       else call.print(`${action} ${NOUN[section]} ${id} ${name}${what}`)
+      for (const note of notes) call.remark(note)
     })
     return report.planned && outcome.action !== 'unchanged' ? EXIT.planned : EXIT.ok
   } catch (error) {
@@ -193,7 +194,7 @@ function printOnlyHere(call: Call, { outcomes }: ApplyReport): void {
 /** One outcome for people: a line with its sign, then what each field was and becomes. */
 export function printOutcome(
   call: Call,
-  { section, id, name, action, fields, reason }: Outcome,
+  { section, id, name, action, fields, reason, notes = [] }: Outcome,
   withFields: boolean,
   names: ReadonlyMap<string, string> = new Map(),
 ): void {
@@ -206,6 +207,7 @@ export function printOutcome(
     if (action === 'created') call.print(`    ${field}: `, after)
     else call.print(`    ${field}: `, { text: shortened(from), colour: 'red' }, ' -> ', after, by)
   }
+  for (const note of notes) call.print(`    ${note}`)
 }
 
 /** A value on one line, cut where it is long; `names` stand in the place of ids. */

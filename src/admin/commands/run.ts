@@ -16,7 +16,8 @@ import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { PartlyApplied } from '../apply.js'
 import { withProgramName } from '../program-name.js'
 import { placeText, Refusal } from '../refusal.js'
-import { harmlessLines } from '../terminal.js'
+import { OutputLost, UnreadableText } from '../source.js'
+import { harmless, harmlessLines } from '../terminal.js'
 import { agentCommands } from './agents.js'
 import { auditCommands } from './audit.js'
 import { Call, type Command, EXIT, NotConfigured, type Output, UsageError } from './command.js'
@@ -106,10 +107,15 @@ function explained(
     const reason = explained(error.cause, env, name)
     return { ...reason, message: `${reason.message.replace('; nothing was changed', '')}; ${message}` }
   }
-  if (error instanceof UsageError) return { message, status: EXIT.usage }
-  if (error instanceof Refusal || error instanceof Unavailable) return { message, status: EXIT.refused }
+  if (error instanceof UsageError) return { message: harmless(message), status: EXIT.usage }
+  if (error instanceof OutputLost) return { message, status: EXIT.output }
+  if (error instanceof UnreadableText) return { message, status: EXIT.refused }
+  // One sentence, with names in it that other people chose: none of them ends the line.
+  if (error instanceof Refusal || error instanceof Unavailable) {
+    return { message: harmless(message), status: EXIT.refused }
+  }
   if (error instanceof InvalidRequest) {
-    const faults = error.faults.map(({ loc, msg }) => `${placeText(loc)}: ${msg}`)
+    const faults = error.faults.map(({ loc, msg }) => harmless(`${placeText(loc)}: ${msg}`))
     return { message: faults.join('\n  '), status: EXIT.refused }
   }
   if (
