@@ -139,7 +139,10 @@ t.test('200 with Warning, or 422 and 403 under strict handling: fields that are 
     ])
     const headers = { custom_headers: [{ key: 'X-A', value: '1', extra: 1 }] }
     const tool = await call('PUT', '/admin/tool/custom/10?dry_run=true', { token: admin, body: headers })
-    t.same(warningsOf(tool), ['unknown field custom_headers.0.extra ignored'])
+    t.same(warningsOf(tool), [
+      'calls of this tool take the new header values to https://api.example.com',
+      'unknown field custom_headers.0.extra ignored',
+    ])
   })
   t.test('200 a field that the caller may not change is kept, and a Warning says so', async t => {
     const told = warningsOf(await dry({ is_default_persona: true, display_priority: 1 }))
