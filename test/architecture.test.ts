@@ -122,6 +122,7 @@ t.test('features meet only where an agent shows its tools', async t => {
     'persona/past.ts -> tool/definition-cache.ts',
     'persona/past.ts -> tool/past.ts',
     'persona/resource.ts -> tool/definition-cache.ts',
+    'persona/resource.ts -> tool/shown-definitions.ts',
     'persona/schema.ts -> tool/schema.ts',
     'persona/snapshot.ts -> tool/snapshot.ts',
     'persona/statements.ts -> tool/definition-cache.ts',

@@ -1,9 +1,9 @@
 import { managesActions } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
-import type { RowQuery } from '../db/statements/row-statement.js'
 import { isInt4 } from '../schema/vocabulary.js'
-import { type CachedDefinitions, cachedTexts, leavingOut, withDefinitions } from '../tool/definition-cache.js'
+import { type CachedDefinitions, type CachedTexts, withDefinitions } from '../tool/definition-cache.js'
+import { withCached } from '../tool/shown-definitions.js'
 import { ESCAPED_BYTES_MAX } from '../updates/answer-size.js'
 import { AnswerText, NOTHING } from '../updates/answer-text.js'
 import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
@@ -72,7 +72,8 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   definitionBytes: state => bytesOfStored(state, state),
   reading: (state, viewer) => {
     const { id, version, access } = state
-    return withCached(state, cached => readSnapshot.for({ ...viewer, ...cached, id, version, access }))
+    const query = (cached: CachedDefinitions) => readSnapshot.for({ ...viewer, ...cached, id, version, access })
+    return withCached(state.tool_sizes, query, shownRow)
   },
   writing: (state, { content, changes, attached, toolBytesLeft }, viewer, entry, minimal) => {
     const changed = new Set(changes.map(change => change.field))
@@ -96,7 +97,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
     return minimal
       ? query({ cached_definitions: [] }).map(({ version }) => ({ version, snapshot: NOTHING }))
-      : withCached(state, query)
+      : withCached(state.tool_sizes, query, shownRow)
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
@@ -112,16 +113,8 @@ export function auditedPersona(content: PersonaContent): unknown[] {
   return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
 
-/** The query that leaves out the definitions whose texts are cached here, and puts them into its answer. */
-function withCached(
-  { tool_sizes }: PersonaState,
-  query: (parameters: CachedDefinitions) => RowQuery<PersonaRow>,
-): RowQuery<PersonaTypes['Row']> {
-  const cached = cachedTexts(tool_sizes.map(({ definition }) => definition))
-  return query(leavingOut(cached)).map(async row => ({
-    version: row.version,
-    snapshot: new AnswerText(await withDefinitions(row.snapshot, cached)),
-  }))
+async function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> {
+  return { version, snapshot: new AnswerText(await withDefinitions(snapshot, cached)) }
 }
 
 /** An agent with more tools goes by itself: its snapshot holds the definition of each. */

@@ -1,6 +1,5 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
-import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import { VersionGone } from '../errors.js'
 import { isInt4 } from '../schema/vocabulary.js'
@@ -10,7 +9,6 @@ import { auditedFields } from '../updates/field-table.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import { inSlices, originsOf } from './definition/index.js'
 import {
-  type CachedDefinitions,
   type CachedTexts,
   cachedOrigins,
   cachedTexts,
@@ -31,6 +29,7 @@ import {
   type ToolDecision,
   type ToolUpdate,
 } from './rules.js'
+import { withCached } from './shown-definitions.js'
 import type { ToolState } from './state.js'
 import {
   readDefinition,
@@ -82,9 +81,11 @@ export const toolResource: VersionedResource<ToolTypes> = {
   definitionBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),
-  reading: ({ id, version, managed_as, definition_hash }, viewer) =>
-    withCached([definition_hash], cached =>
-      (managed_as === null ? readRowWithoutHeaders : readRow).for({ ...viewer, ...cached, id, version }),
+  reading: ({ id, version, managed_as, definition_hash, definition_bytes }, viewer) =>
+    withCached(
+      [{ definition: definition_hash, bytes: definition_bytes }],
+      cached => (managed_as === null ? readRowWithoutHeaders : readRow).for({ ...viewer, ...cached, id, version }),
+      shownRow,
     ),
   writing: (state, { content, definition, headers, changes }, viewer, entry, minimal) => {
     const stored: WriteShape['definition'] = definition !== null && (isHeld(definition) ? 'shared' : 'single')
@@ -105,9 +106,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
     // Put onto the audit row, which was made for this: to copy so many properties into a new object takes twenty times as long.
     const parameters = Object.assign(entry, viewer, own)
     if (definition === null) {
-      return withCached(minimal ? [] : [state.definition_hash], cached => {
-        return writeStatement(shape).for(Object.assign(parameters, cached))
-      })
+      const shown = minimal ? [] : [{ definition: state.definition_hash, bytes: state.definition_bytes }]
+      return withCached(shown, cached => writeStatement(shape).for(Object.assign(parameters, cached)), shownRow)
     }
     const { hash, text } = definition
     return writeStatement(shape)
@@ -189,15 +189,6 @@ function encoded(sealed: PlannedHeader['sealed']) {
       ciphertext: sealed.ciphertext.toString('base64'),
     }
   )
-}
-
-/** The query that leaves out the definitions whose texts are cached here, and puts them into its answer. */
-function withCached(
-  hashes: readonly (string | null)[],
-  query: (parameters: CachedDefinitions) => RowQuery<ToolRow>,
-): RowQuery<ShownRow> {
-  const cached = cachedTexts(hashes)
-  return query(leavingOut(cached)).map(row => shownRow(row, cached))
 }
 
 async function shownRow(row: ToolRow, cached: CachedTexts): Promise<ShownRow> {

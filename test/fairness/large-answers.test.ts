@@ -86,8 +86,6 @@ t.test('one caller asks for agents with large tools', async t => {
     const agent = `/persona/${attacker.agentId}`
     const asks: Record<string, (callers: Callers) => Promise<unknown>> = {
       'reads of that agent': callers => callers.send('GET', agent, attacker.token, ''),
-      'reads of it as it was': callers =>
-        callers.send('GET', `${agent}?at=${new Date().toISOString()}`, attacker.token, ''),
       'dry runs of its update': callers => callers.update(attacker, { description: 'dry' }, '&dry_run=true'),
       'reads of a tool of 4.9 MB': callers => callers.send('GET', `/tool/${largeTools[0]}`, attacker.token, ''),
       'reads of an agent with long texts': callers => callers.send('GET', `/persona/${text.agentId}`, text.token, ''),

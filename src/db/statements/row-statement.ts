@@ -114,7 +114,11 @@ export function rowStatement<P extends object, R>(
   return own
 }
 
-function rowQuery<Answer>(single: RowQuery<Answer>['single'], batched: RowQuery<Answer>['batched']): RowQuery<Answer> {
+/** A query of these two ways to run it. */
+export function rowQuery<Answer>(
+  single: RowQuery<Answer>['single'],
+  batched: RowQuery<Answer>['batched'],
+): RowQuery<Answer> {
   return {
     single,
     batched,
