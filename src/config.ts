@@ -263,7 +263,11 @@ const SETTINGS = {
       ),
     ),
     checkpointDir: optional(
-      text('AUDIT_CHECKPOINT_DIR', '', 'Folder into which the server puts a signed checkpoint of the audit trail.'),
+      text(
+        'AUDIT_CHECKPOINT_DIR',
+        '',
+        'Folder that is there, into which the server puts signed checkpoints of the audit trail.',
+      ),
     ),
     checkpointIntervalS: count(
       'AUDIT_CHECKPOINT_INTERVAL_S',
