@@ -31,6 +31,7 @@ import { registerRequestMemory } from './http/request-memory.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
 import { registerTracing } from './http/tracing.js'
+import { UnfinishedBodies } from './http/unfinished-bodies.js'
 import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { registerReadPersona } from './persona/read-persona.js'
@@ -85,7 +86,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.decorateRequest('tokenHash', undefined)
   registerRequestValidation(app, limits.jsonDepthMax)
   app.setSerializerCompiler(() => JSON.stringify)
-  registerBodyParser(app, bodySettings(config))
+  const unfinished = new UnfinishedBodies()
+  registerBodyParser(app, { ...bodySettings(config), unfinished })
   registerRequestMemory(app, memoryLimits(config))
   registerNotFound(app)
   registerMatchedRoute(app)
@@ -98,7 +100,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerRequestLog(app)
   registerConnectionEnd(app, () => service.isDraining())
   registerHeaderCheck(app)
-  const inFlight = registerGate(app, service, limits.concurrentRequestsMax)
+  const inFlight = registerGate(app, service, limits.concurrentRequestsMax, unfinished)
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: auth.requestsPerMinute,
     bytesPerMinute: auth.bytesPerMinute,
@@ -173,7 +175,7 @@ const NODES_PER_LIST_ITEM = 20
 const TOOL_BODY_DEPTH_MAX = 256
 
 /** What bodies may be. */
-function bodySettings({ limits }: Config): BodySettings {
+function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished'> {
   const { personaBodyBytes, toolBodyBytes, jsonDepthMax } = limits
   const nodesMax = NODES_PER_LIST_ITEM * Math.max(1_000, limits.listItemsMax)
   return {

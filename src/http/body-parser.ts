@@ -5,6 +5,7 @@ import { fault } from '../schema/faults.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 import { type BodyBounds, BodyReader, FREE_BYTES, type ReadBody } from './body-reader.js'
+import type { UnfinishedBodies } from './unfinished-bodies.js'
 
 /** What bodies may be, by the kind of resource that they are about. */
 export interface BodySettings {
@@ -12,6 +13,8 @@ export interface BodySettings {
   tool: BodyBounds
   /** Learns how many bytes of each body were read. */
   onRead: (request: FastifyRequest, bytes: number) => void
+  /** Has each body that is still on its way. */
+  unfinished: UnfinishedBodies
 }
 
 /**
@@ -40,6 +43,7 @@ const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
  * and query; the schema of the route makes the value of it that the handler gets.
  */
 export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
+  const { unfinished } = settings
   app.removeAllContentTypeParsers()
   app.addContentTypeParser(JSON_TYPE, parse)
   app.addContentTypeParser('*', (request, stream, done) => {
@@ -62,10 +66,12 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const announced = request.headers['content-length']
     const reserveMemory = (bytes: number) => request.reserveMemory(bytes)
     const reader = new BodyReader(stream, announced, bounds, reserveMemory, (error, body) => {
+      unfinished.delete(reader)
       settings.onRead(request, reader.receivedBytes)
       if (body === undefined) done(error)
       else done(null, received(request, body))
     })
+    if (!stream.complete) unfinished.add(reader)
     reader.start()
   }
 }

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
-import { TinyChunks } from '../errors.js'
+import { TinyChunks, Unavailable } from '../errors.js'
 import { type BeyondBounds, type JsonBounds, JsonScan } from '../schema/json-scan.js'
 
 /** What the body of a request may be. */
@@ -30,7 +30,7 @@ const MEAN_CHUNK_BYTES_MIN = 64
  * dropped by the server within the request timeout, so that the client can read the answer.
  *
  * Calls `done` once. Errors: those of Fastify for a body that is too large, or not as long as was said or cut short, `TinyChunks`,
- * and what `reserveMemory` throws.
+ * `Unavailable` when it is abandoned, and what `reserveMemory` throws.
  */
 export class BodyReader {
   readonly #stream: Readable
@@ -58,6 +58,12 @@ export class BodyReader {
     this.#reserveMemory = reserveMemory
     this.#done = done
     this.#scan = new JsonScan(bounds)
+  }
+
+  /** Reads no further: others need the place. */
+  abandon(): void {
+    const message = 'Its body was still on its way when all places for requests were taken. Try again.'
+    this.#finish(new Unavailable('overloaded', message, 'not_applied'))
   }
 
   /** What has arrived, or how much of it was read. */

@@ -2,6 +2,7 @@ import type { FastifyInstance } from 'fastify'
 import { RateLimited, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { countRequests, type RequestsInFlight } from './requests-in-flight.js'
+import type { UnfinishedBodies } from './unfinished-bodies.js'
 
 /** What is in work is over soon, or at its timeout. In seconds. */
 const RETRY_AFTER_S = 1
@@ -17,12 +18,14 @@ export interface ServingState {
  * beyond a number of requests in work at once. Pages that need no database go on.
  *
  * A token may have as many requests in work as places are free: one alone gets half of them, two a third each, and whoever comes
- * next always finds a place (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
+ * next always finds a place (Choudhury and Hahne, "Dynamic queue length thresholds", 1998). What waits for its client for long
+ * makes room: many tokens together could otherwise take all places with requests that they never finish.
  */
 export function registerGate(
   app: FastifyInstance,
   state: ServingState,
   concurrentRequestsMax: number,
+  unfinished: UnfinishedBodies,
 ): RequestsInFlight {
   const inFlight = countRequests(app)
   app.addHook('onRequest', (request, _reply, done) => {
@@ -31,13 +34,15 @@ export function registerGate(
     if (found.status === 'unavailable' && found.reason !== 'draining') {
       return done(new Unavailable(found.reason, found.detail, 'not_applied'))
     }
-    if (inFlight.count > concurrentRequestsMax) {
+    if (inFlight.count > concurrentRequestsMax && !unfinished.abandonOldest()) {
       const message = `More than ${concurrentRequestsMax} requests are in work. Try again.`
       return done(new Unavailable('overloaded', message, 'not_applied'))
     }
     const ofToken = inFlight.ofTokenOf(request)
-    if (ofToken > concurrentRequestsMax - inFlight.count + 1)
+    const free = concurrentRequestsMax - inFlight.count
+    if (ofToken > free + 1 && ofToken > free + unfinished.countSlow() + 1) {
       return done(new RateLimited('token-requests', RETRY_AFTER_S))
+    }
     done()
   })
   return inFlight

@@ -228,3 +228,29 @@ t.test('a flood of readiness probes shares its statements', async t => {
     `${service.database.counters.statements - before} of ${cost}`,
   )
 })
+
+t.test(
+  '200 for others while many tokens take all places with bodies that they do not finish: the oldest make room',
+  async t => {
+    const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '8' }, { listen: true })
+    const tokens = await others(service, 8)
+    const begun = tokens.map(token =>
+      new RawConnection(service.port).write(request({ token }, '{'.padEnd(200)).slice(0, -199)),
+    )
+    await settled(service, 8)
+    const answered = async () => {
+      const victim = new RawConnection(service.port).write(request(service))
+      await victim.until(/request_id/)
+      victim.socket.destroy()
+      return victim.text.slice(9, 12)
+    }
+    const end = Date.now() + 20_000
+    while ((await answered()) !== '404') if (Date.now() > end) throw new Error('nobody made room')
+    const refused = begun.filter(({ text }) => text !== '')
+    t.equal(refused.length, 1, 'one made room')
+    t.match(refused[0]?.text, /^HTTP\/1\.1 503 /)
+    t.match(refused[0]?.json(), { reason: 'overloaded', outcome: 'not_applied' })
+    for (let n = 0; n < 20; n++) t.equal(await answered(), '404')
+    for (const { socket } of begun) socket.destroy()
+  },
+)
