@@ -4,7 +4,7 @@ import type { Config } from './config.js'
 import { rootCause, ServerUnfit } from './db/connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind, isAboutConnecting } from './db/connection/sqlstate.js'
 import { migrate, schemaAdvice, schemaState, schemaSteps } from './db/migrate.js'
-import { connectAdvice } from './db/open.js'
+import { connectAdvice, isRefusedByServer } from './db/open.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { Unavailable } from './errors.js'
 import type { Readiness } from './readiness.js'
@@ -50,6 +50,8 @@ export class Lifecycle {
   #vault: Vault | null = null
   #draining = false
   #waitsFor: string | undefined
+  /** What the last readiness probe was answered. */
+  #probed: Readiness = { status: 'ready' }
   /** What was found of the schema when it had this many steps. */
   #checked: { steps: number; state: Promise<Readiness> } | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
@@ -93,7 +95,9 @@ export class Lifecycle {
     const probing = this.#probing ?? this.#startProbe(this.#vault)
     const leftMs = Math.max(probing.startedAt + PROBE_TIMEOUT_MS - performance.now(), 0)
     const late = sleep(leftMs, undefined, { ref: false })
-    return (await Promise.race([probing.answer, late])) ?? (probing.isAnswered ? UNCONFIRMED : this.#unreachable)
+    const found = await Promise.race([probing.answer, late])
+    if (found !== undefined) return found
+    return this.#noteProbe(probing.isAnswered ? UNCONFIRMED : this.#unreachable())
   }
 
   /**
@@ -121,15 +125,18 @@ export class Lifecycle {
     this.#draining = true
   }
 
-  get #unreachable(): Readiness {
+  #unreachable(error?: unknown): Readiness {
     if (this.#options.isDiskFull?.()) return DISK_FULL
-    const detail = `The database does not answer: ${connectAdvice(this.#options.config.database.url, this.#waitsFor)}.`
+    const fault = isRefusedByServer(error) ? 'answers and refuses this service' : 'does not answer'
+    const detail = `The database ${fault}: ${connectAdvice(this.#options.config.database.url, error)}.`
     return { status: 'unavailable', reason: 'database_unreachable', detail }
   }
 
   /** A server without space starts, and lets nobody in; one that is read-only takes no migration. */
   #whyUnreachable(error: unknown): Readiness {
-    return NO_WRITES[classifyDatabaseError(error).kind] ?? this.#unreachable
+    const unfit = unfitOf(error)
+    if (unfit !== undefined) return { ...UNCONFIRMED, detail: `The database cannot be used: ${unfit.message}.` }
+    return NO_WRITES[classifyDatabaseError(error).kind] ?? this.#unreachable(error)
   }
 
   async #tryToServe(): Promise<boolean> {
@@ -164,7 +171,7 @@ export class Lifecycle {
     this.#waitsFor = reason
     const cause = isAboutConnecting(error) ? { reason } : { err: error }
     const { config, log } = this.#options
-    const advice = connectAdvice(config.database.url, reason)
+    const advice = connectAdvice(config.database.url, error)
     log.warn(cause, `the database cannot be used yet: ${advice}; trying again until then`)
   }
 
@@ -203,13 +210,12 @@ export class Lifecycle {
   async #probe(vault: Vault): Promise<Readiness> {
     try {
       const schema = await this.#schema()
-      if (schema.status === 'unavailable') return schema
+      if (schema.status === 'unavailable') return this.#noteProbe(schema)
       const lacksKeys = await this.#lacksKeys(vault)
       if (this.#probing) this.#probing.isAnswered = true
-      return (await this.#whyNoWrites()) ?? (lacksKeys ? KEY_MISSING : { status: 'ready' })
+      return (await this.#whyNoWrites()) ?? this.#noteProbe(lacksKeys ? KEY_MISSING : { status: 'ready' })
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'the readiness check could not reach the database')
-      return this.#whyUnreachable(error)
+      return this.#noteProbe(this.#whyUnreachable(error), error)
     } finally {
       this.#probing = undefined
     }
@@ -221,8 +227,7 @@ export class Lifecycle {
       await this.#options.database.confirmWrites()
       return undefined
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'the readiness check could not store anything in the database')
-      return NO_WRITES[classifyDatabaseError(error).kind] ?? UNCONFIRMED
+      return this.#noteProbe(NO_WRITES[classifyDatabaseError(error).kind] ?? UNCONFIRMED, error)
     }
   }
 
@@ -236,15 +241,41 @@ export class Lifecycle {
     return this.#keys.missing
   }
 
+  /** Logs what the probe is answered when it is another answer than before: once when it fails, once when it is ready again. */
+  #noteProbe(found: Readiness, error?: unknown): Readiness {
+    const before = this.#probed
+    this.#probed = found
+    if (this.#draining || !isOther(before, found)) return found
+    const { status, ...why } = found
+    const cause = error === undefined ? {} : isAboutConnecting(error) ? { cause: rootCause(error) } : { err: error }
+    if (status === 'ready') this.#options.log.info({ state: status }, 'ready again')
+    else
+      this.#options.log.warn(
+        { state: status, ...why, ...cause },
+        status === 'degraded' ? 'a key is missing' : 'the readiness probe fails',
+      )
+    return found
+  }
+
   #note(state: Readiness): void {
     const before = this.#state
     this.#state = state
-    const changed =
-      before.status !== state.status || ('reason' in before && 'reason' in state && before.reason !== state.reason)
-    if (!changed) return
+    if (!isOther(before, state)) return
     const { status, ...why } = state
     this.#options.log[status === 'unavailable' ? 'warn' : 'info']({ state: status, ...why }, 'state')
   }
+}
+
+/** Whether somebody has to be told. */
+function isOther(before: Readiness, now: Readiness): boolean {
+  if (before.status === 'ready' || now.status === 'ready') return before.status !== now.status
+  return before.reason !== now.reason || before.detail !== now.detail
+}
+
+/** What a server is refused for; undefined where the failure is another one. */
+function unfitOf(error: unknown): ServerUnfit | undefined {
+  if (error instanceof ServerUnfit) return error
+  return error instanceof Error ? unfitOf(error.cause) : undefined
 }
 
 const DRAINING: Readiness = { status: 'unavailable', reason: 'draining', detail: 'This process is shutting down.' }

@@ -208,6 +208,8 @@ t.test('agentctl, 1: a role without the rights', async t => {
   const { status, stderr } = agentctl(['user', 'list'], { DATABASE_URL: cluster.url('world', 'stranger') })
   t.equal(status, 1)
   t.match(stderr, /^agentctl user list: the role of DATABASE_URL lacks a right: permission denied for \S+ \S+\n$/)
+  const service = launched(t, { ...env, DATABASE_URL: cluster.url('world', 'stranger') })
+  await logged(service, 'refuses this service: the role of DATABASE_URL lacks a right')
 })
 
 t.test('the service says once why it waits for its database, and serves as soon as it can', async t => {
@@ -217,6 +219,8 @@ t.test('the service says once why it waits for its database, and serves as soon 
   const told = lines(service, 'cannot be used yet')
   t.equal(told.length, 1)
   t.match(told[0], { level: 40, msg: /DATABASE_URL/, reason: /^password authentication failed/ })
+  const [state] = lines(service, 'refuses this service')
+  t.match(state, { detail: /^The database answers and refuses this service: check user and password in DATABASE_URL/ })
   await cluster.query(`alter role guarded password 'changed'`)
   await logged(service, '"state":"ready"')
 })

@@ -1,7 +1,9 @@
+import pg from 'pg'
 import { type Config, InvalidConfiguration } from '../config.js'
 import { describeDatabase, parseDatabaseUrl } from './connection/database-url.js'
 import type { DatabaseOptions } from './connection/options.js'
 import { openDatabase } from './connection/pool.js'
+import { SQLSTATE } from './connection/sqlstate.js'
 import { type Embedded, embeddedDataExists } from './embedded/embedded.js'
 import { keepEmbedded } from './embedded/keeper.js'
 import type { Database } from './tables.js'
@@ -53,17 +55,66 @@ export async function openConfiguredDatabase(
   return { database, embedded, description: `embedded PostgreSQL ${embedded.version}`, close }
 }
 
-/** What helps a person whose database does not answer, as the end of a sentence. `url` is what names it, if anything does. */
-export function connectAdvice(url: string | undefined, reason = ''): string {
-  if (/unsupported startup parameter/.test(reason)) {
-    return 'a pooler stands before it that takes no session settings: set PREPARED_STATEMENTS=off'
-  }
-  if (/does not support SSL/.test(reason)) {
-    return 'give the server a certificate, or, where nobody else can read the way to it, set sslmode=disable in DATABASE_URL'
-  }
+/**
+ * What helps a person whose database does not answer, or refuses, as the end of a sentence that repeats nothing of the server's
+ * words. `url` is what names the database, if anything does.
+ */
+export function connectAdvice(url: string | undefined, error?: unknown): string {
+  const cause = innermost(error)
+  const [, advice] = ADVICE.find(([isMeant]) => isMeant(cause)) ?? []
+  if (advice !== undefined) return advice
   return url
     ? 'check that it runs, and host, user, password and database in DATABASE_URL'
     : 'it is the embedded PostgreSQL, which is started again by itself; if it stays away, the file log beside its data says why'
+}
+
+/** Whether a server answered, and refused. */
+export function isRefusedByServer(error: unknown): boolean {
+  const cause = innermost(error)
+  return cause instanceof pg.DatabaseError && /^(?:28|3D|42501|53300|0A|08P01)/.test(cause.code ?? '')
+}
+
+/** By what a failure is told, and what to do then. pg and OpenSSL have no classes for theirs, but messages and codes. */
+const ADVICE: readonly [isMeant: (cause: Error & { code?: unknown }) => boolean, advice: string][] = [
+  [
+    ({ message }) => /unsupported startup parameter/.test(message),
+    'a pooler stands before it that takes no session settings: set PREPARED_STATEMENTS=off',
+  ],
+  [
+    ({ message }) => /does not support SSL/.test(message),
+    'give the server a certificate, or, where nobody else can read the way to it, set sslmode=disable in DATABASE_URL',
+  ],
+  [
+    ({ code, message }) => /certificate/i.test(message) || /CERT|TLS/.test(String(code)),
+    'check sslmode in DATABASE_URL, the file of sslrootcert that has to hold the authority of the server, and the host that its certificate names',
+  ],
+  [
+    ({ message }) => /password must be a string/.test(message),
+    'check DATABASE_URL: the server asks for a password, and it has none',
+  ],
+  [
+    ({ message }) => /received invalid response/.test(message),
+    'what answers there is not PostgreSQL: check host and port in DATABASE_URL',
+  ],
+  [
+    ({ code }) => /^28/.test(String(code)),
+    'check user and password in DATABASE_URL, whether the role may log in, and pg_hba.conf of the server',
+  ],
+  [({ code }) => code === '3D000', 'check the name of the database in DATABASE_URL, or create it'],
+  [
+    ({ code }) => code === SQLSTATE.insufficientPrivilege,
+    'the role of DATABASE_URL lacks a right: it has to own the schema and its tables',
+  ],
+  [
+    ({ code }) => code === SQLSTATE.tooManyConnections,
+    'all its connections are taken: each instance takes DATABASE_POOL_SIZE and one more, so check their sum against max_connections',
+  ],
+]
+
+function innermost(error: unknown): Error {
+  if (error instanceof AggregateError && error.errors.length > 0) return innermost(error.errors[0])
+  if (!(error instanceof Error)) return new Error(String(error))
+  return error.cause instanceof Error ? innermost(error.cause) : error
 }
 
 /** Opens one database by its URL with the limits of the configuration. Throws `InvalidConfiguration` for a bad URL. */

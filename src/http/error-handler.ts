@@ -57,7 +57,10 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
     return
   }
   const answer = answerFor(error, request)
-  if (answer.status >= 500) {
+  if (answer.status === 503) {
+    // Understood, and maybe one of thousands in an outage: where in the program it was met helps nobody.
+    request.log.warn({ cause: error, error_code: answer.code, ...answer.extra }, 'the request failed')
+  } else if (answer.status >= 500) {
     request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   }
   sendError(request, reply, answer)

@@ -17,7 +17,7 @@ export function makeLogger(level: string, destination?: DestinationStream): Logg
     level,
     base: { name: 'agents' },
     timestamp: pino.stdTimeFunctions.isoTime,
-    serializers: { err: describeError },
+    serializers: { err: describeError, cause: describeCause },
     formatters: { log: (line: object) => redacted(line) },
   }
   return destination === undefined ? pino(options) : pino(options, destination)
@@ -116,6 +116,14 @@ function describeError(error: Error & { code?: unknown; constraint?: unknown }):
     ...(error.cause instanceof Error && { cause: describeError(error.cause) }),
     ...(error instanceof AggregateError && { errors: error.errors.slice(0, 5).filter(isError).map(describeError) }),
   }
+}
+
+/** The innermost error of an expected failure in one line, without its stack: `DatabaseError 57P01: ...`. A text stays as it is. */
+function describeCause(cause: unknown): unknown {
+  if (!(cause instanceof Error)) return cause
+  if (cause.cause instanceof Error) return describeCause(cause.cause)
+  const { code } = cause as Error & { code?: unknown } // of the system or of PostgreSQL, where there is one
+  return `${[cause.constructor.name, code].filter(Boolean).join(' ')}: ${messageOf(cause)}`
 }
 
 /**

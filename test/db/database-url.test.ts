@@ -211,3 +211,7 @@ function faults(text: string): string[] {
   const parsed = parseDatabaseUrl(text)
   return parsed.ok ? [] : parsed.faults
 }
+
+t.test('a new line behind it, as a secret made with echo has, is not part of the database', async t => {
+  t.equal(read('postgresql://a/agents\n').database, 'agents')
+})

@@ -39,9 +39,16 @@ t.test('503 of the readiness probe of a server that was set to read only, 200 wh
   await setReadOnly(cluster, 'on')
   await until(async () => (await service.readiness()).status === 503)
   t.equal(await update('refused'), 503)
+  for (let n = 0; n < 3; n++) await service.readiness()
   await setReadOnly(cluster, 'off')
   await until(async () => (await service.readiness()).status === 200)
   t.equal(await update('stored'), 200)
+  await until(async () => service.log.includes('ready again'))
+  const told = service.log.split('\n').filter(line => /the readiness probe fails|ready again/.test(line))
+  t.match(told, [/accepts no changes/, /ready again/], 'each change is told once')
+  t.equal(told.length, 2)
+  const refused = service.log.split('\n').filter(line => line.includes('the request failed'))
+  t.ok(refused.length > 0 && refused.every(line => !line.includes('"stack"')), 'no stack of what is understood')
 })
 
 async function setReadOnly(cluster: Cluster, value: 'on' | 'off'): Promise<void> {

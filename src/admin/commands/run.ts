@@ -132,7 +132,7 @@ function explained(
   if (error instanceof CommitUnknown) return { message: inDoubt(name), status: EXIT.unknown }
   if (isUnreachable(error)) {
     const reason = rootCause(error)
-    const advice = connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE, reason)
+    const advice = connectAdvice(env.DATABASE_URL || env.DATABASE_URL_FILE, error)
     return { message: `the database cannot be reached: ${reason}; ${advice}`, status: EXIT.unreachable }
   }
   if (classifyDatabaseError(error).kind === 'read_only') {

@@ -31,9 +31,10 @@ export function isSameCluster(one: DatabaseServer, other: DatabaseServer): boole
   return one.system !== null && one.system === other.system
 }
 
-/** What the server is, for people and logs: its version, and what keeps the service from settling an update in doubt. */
-export function describeServer({ version, isDirect, system }: DatabaseServer): string {
-  const [name = version] = version.split(' on ')
+/** What the server is, for people and logs: its version, its own address (which of several hosts it is), and what keeps the service from settling an update in doubt. */
+export function describeServer({ version, isDirect, system, place }: DatabaseServer): string {
+  const [engine = version] = version.split(' on ')
+  const name = place === null ? engine : `${engine} at ${place.replace(/\/\d+ /, ' port ')}`
   if (!isDirect) return `${name}, through a pooler`
   return system === null ? `${name}, which does not tell its past` : name
 }

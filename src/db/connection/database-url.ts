@@ -66,7 +66,7 @@ const INSTEAD: Readonly<Record<string, string>> = {
   channel_binding: 'leave it out, and write sslmode=verify-full: a checked certificate keeps others out',
   client_encoding: 'leave it out: it is UTF8 always',
   connection_limit: 'leave it out, and set DATABASE_POOL_SIZE',
-  gssencmode: 'leave it out, and write sslmode=require',
+  gssencmode: 'leave it out: GSSAPI is not used, and sslmode says how the connection is encrypted',
   keepalives_count: 'leave it out: ten questions, one a second, are asked behind keepalives_idle',
   keepalives_interval: 'leave it out: ten questions, one a second, are asked behind keepalives_idle',
   load_balance_hosts: 'leave it out: connections go to the one server that accepts writes',
@@ -79,8 +79,9 @@ const INSTEAD: Readonly<Record<string, string>> = {
 }
 
 /** Reads a connection string. Reports every fault at once, in sentences without secrets. Never throws. */
-export function parseDatabaseUrl(text: string): ParsedDatabaseUrl {
+export function parseDatabaseUrl(given: string): ParsedDatabaseUrl {
   const faults: string[] = []
+  const text = given.trim() // a secret that was made with `echo` ends with a new line
   const pairs = SCHEME.test(text) ? urlPairs(text.replace(SCHEME, '')) : dsnPairs(text)
   if (pairs === undefined) {
     return { ok: false, faults: ['it does not start with postgresql:// and is not a list of key=value'] }

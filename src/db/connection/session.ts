@@ -231,7 +231,7 @@ export class Session {
       const result = await run()
         .then(answer => this.#inOrder(answer, isLeftOpen))
         .catch(error => this.#failed(error))
-      if (this.#isUnreplicated) {
+      if (this.#isUnreplicated && !isWithoutEffect(texts)) {
         this.markStale()
         this.#settings.onTrouble('connection_lost')
         throw new CommitUnknown(this.name, this.server)
@@ -338,6 +338,11 @@ function pipelineMayBeApplied(texts: readonly string[]): boolean {
 function leavesOpen(texts: readonly string[], wasOpen: boolean): boolean {
   const last = texts.findLast(sql => IS_BEGIN.test(sql) || IS_COMMIT.test(sql) || IS_ROLLBACK.test(sql))
   return last === undefined ? wasOpen : IS_BEGIN.test(last)
+}
+
+/** Whether nothing of this is left when it has ended: there is no commit for a standby to confirm. */
+function isWithoutEffect(texts: readonly string[]): boolean {
+  return texts.length === 1 ? texts.every(sql => IS_READ.test(sql)) : !pipelineMayBeApplied(texts)
 }
 
 /** pg answers a text of several statements with a list of results. */
