@@ -84,3 +84,11 @@ export const REQUIRED_FIELDS = {
   task_prompt: 'task',
   datetime_aware: true,
 }
+
+/** The address, without its origin, that a `Link` with this relation names in the answer from another. */
+export function linked(from: string, link: unknown, relation: string): string {
+  const [, reference, rel] = /^<([^>]+)>; rel="(.+)"$/.exec(String(link)) ?? []
+  if (reference === undefined || rel !== relation) throw new Error(`no ${relation} in ${link}`)
+  const { pathname, search } = new URL(reference, new URL(from, 'http://localhost'))
+  return pathname + search
+}

@@ -46,6 +46,33 @@ t.test(
   },
 )
 
+t.test('an answer is shown with the numbers that it has, and on lines of its own', { skip }, async t => {
+  const { app, tokens, origin, page } = await docsPage(t)
+  const schema = '{"type":"integer","enum":[12345678901234567,1.0,-0],"x-empty":[],"x-text":"a \\"b\\", {c}: [1e2]"}'
+  const definition =
+    '{"openapi":"3.0.0","info":{"title":"t","version":"1"},"servers":[{"url":"https://example.com"}],"paths":{"/a":{"get":{' +
+    `"operationId":"getA","summary":"s","parameters":[{"name":"id","in":"query","schema":${schema}}]}}}}`
+  const headers = { authorization: `Bearer ${tokens.admin}`, 'content-type': 'application/json' }
+  const stored = await app.inject({
+    method: 'PUT',
+    url: '/admin/tool/custom/1',
+    headers,
+    payload: `{"definition":${definition}}`,
+  })
+  t.equal(stored.statusCode, 200, stored.body)
+  await page.goTo(`${origin}/docs`)
+  await page.type('#token', tokens.admin)
+  await page.click('#use:enabled')
+  await openOperations(page)
+  t.match(await send(page, 'read_tool'), /^200/)
+  const shown = await page.evaluate<string>(
+    `document.querySelector('#operations-public-read_tool .live-responses-table pre').textContent`,
+  )
+  t.match(shown, /\n +"enum": \[\n +12345678901234567,\n +1\.0,\n +-0\n +\],\n/)
+  t.ok(shown.includes('"x-empty": []') && shown.includes(String.raw`"a \"b\", {c}: [1e2]"`), shown)
+  t.same(JSON.parse(shown), stored.json())
+})
+
 t.test('a refused paste says so and keeps nothing', { skip }, async t => {
   const { origin, page } = await docsPage(t)
   await page.goTo(`${origin}/docs`)

@@ -66,7 +66,10 @@ export function notePreferences(reply: FastifyReply, applied: readonly string[])
   reply.header('vary', others === undefined ? 'Prefer' : `${String(others)}, Prefer`)
 }
 
-/** The `Link` that says where an edited body goes; `mask` names its fields where it is no whole update. */
+/**
+ * The `Link` that says where an edited body goes, relative to the address that was read (RFC 8288, section 3.1), so that it leads
+ * there below the path of a proxy too; `mask` names the body's fields where it is no whole update.
+ */
 export function editLink(path: string, mask?: readonly string[]): string {
   return `<${path}${mask === undefined ? '' : `?update_mask=${mask.join(',')}`}>; rel="edit"`
 }

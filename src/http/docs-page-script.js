@@ -105,6 +105,34 @@ function withParameters(choose, { specActions, specSelectors }) {
   }
 }
 
+/** JSON text on lines of its own, each number as it was written: `JSON.parse` would make 12345678901234568 of 12345678901234567. */
+function indented(text) {
+  let depth = 0
+  const line = () => `\n${'  '.repeat(depth)}`
+  return text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|\s+|\{\s*\}|\[\s*\]|[{}[\],:]/g, token => {
+    if (token === '{' || token === '[') {
+      depth++
+      return token + line()
+    }
+    if (token === '}' || token === ']') {
+      depth--
+      return line() + token
+    }
+    if (token === ',') return token + line()
+    if (token === ':') return ': '
+    return token.startsWith('"') ? token : token.replace(/\s+/g, '')
+  })
+}
+
+/** The library shows JSON as it reads and writes it, with numbers rounded; any other text as it is. */
+function withExactNumbers(Original, { React }) {
+  return shown => {
+    const isJson = /json/i.test(shown.contentType) && typeof shown.content === 'string'
+    const exact = isJson ? { ...shown, contentType: 'application/x-shown', content: indented(shown.content) } : shown
+    return React.createElement(Original, exact)
+  }
+}
+
 /** Requests go where the page came from, below the path prefix of a proxy too. */
 function besideThePage(update) {
   const url = new URL('.', location.href).href.replace(/\/$/, '')
@@ -132,6 +160,7 @@ const page = globalThis.SwaggerUIBundle({
         authorizeBtn: nothing,
         authorizeOperationBtn: nothing,
         InfoUrl: nothing,
+        responseBody: withExactNumbers,
       },
       statePlugins: {
         oas3: { wrapActions: { setActiveExamplesMember: withParameters } },

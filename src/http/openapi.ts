@@ -206,12 +206,12 @@ export const readOneHeaders = {
 
 /** What `view=update` says beside. */
 export const editHeader = {
-  link: text('With `view=update`: where to send the body to, with `rel="edit"`.'),
+  link: text('With `view=update`: where to send the body to, relative to this address, with `rel="edit"`.'),
 }
 
 /** The headers of a page of a list. */
 export const pageHeaders = {
-  link: text('The address of the next page, with `rel="next"`; absent on the last.'),
+  link: text('The next page, relative to this address, with `rel="next"`; absent on the last.'),
   ...readHeaders,
 }
 

@@ -89,19 +89,23 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
       const rows = await database.singleStatementQueue.run(callerKey, reading, `page ${callerKey}`)
       const shown = rows.slice(0, limit)
       const last = shown.at(-1)
-      if (rows.length > limit && last !== undefined) reply.header('link', nextLink(`/${resource}`, query, last.id))
-      const text = new AnswerText(['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record] : [',', record])), ']'])
+      const link = rows.length > limit && last !== undefined ? nextLink(query, last.id) : ''
+      if (link !== '') reply.header('link', link)
+      const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record] : [',', record])), ']']
+      const text = new AnswerText(texts)
       if (text.length > FREE_CHARACTERS) request.reserveMemory(text.length)
-      return answerTagged(reply, await contentTag(text), text, headers['if-none-match'])
+      const tag = await contentTag(new AnswerText([link, ...texts])) // whether there is a next page is news too
+      return answerTagged(reply, tag, text, headers['if-none-match'])
     },
   )
 }
 
-function nextLink(path: string, { name, limit }: AskedPage, after: number): string {
+/** Relative to the address of this page (RFC 8288, section 3.1): below the path of a proxy it leads there too. */
+function nextLink({ name, limit }: AskedPage, after: number): string {
   const query = new URLSearchParams({
     ...(name !== undefined && { name }),
     ...(limit !== undefined && { limit: String(limit) }),
     after: String(after),
   })
-  return `<${path}?${query}>; rel="next"`
+  return `<?${query}>; rel="next"`
 }

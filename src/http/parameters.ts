@@ -54,7 +54,8 @@ export const IdempotencyKey = Type.Optional(
       type: 'string',
       description:
         'Names this update, such as `"8f9c7b1e"` (1 to 255 characters): sent again with the same key, it is answered as it was ' +
-        'the first time, and not made again, for as long as its audit row is kept. An update that changes nothing keeps no key, and a dry run ignores it.',
+        'the first time, and not made again, for as long as its audit row is kept. An update that changes nothing keeps no key and says so in a ' +
+        '`Warning`; a dry run ignores it.',
     },
     parseIdempotencyKey,
   ),
@@ -158,8 +159,14 @@ export function prefersStrict(header: string | string[] | undefined): boolean {
   return prefers(header, 'handling', 'strict')
 }
 
+/** A preference with its parameters; what stands in quotes belongs to it whole. */
+const ONE_PREFERENCE = /(?:"(?:[^"\\]|\\.)*"|[^,"])+/g
+
 /** Whether a `Prefer` header asks for this; of one preference with two values the first counts. */
 function prefers(header: string | string[] | undefined, name: string, value: string): boolean {
-  const preference = new RegExp(`(?:^|[,;])\\s*${name}\\s*=\\s*"?([\\w-]+)"?\\s*(?=$|[,;])`, 'i')
-  return preference.exec(String(header ?? ''))?.[1]?.toLowerCase() === value
+  for (const preference of String(header ?? '').match(ONE_PREFERENCE) ?? []) {
+    const [, found, given] = /^\s*([\w-]+)\s*=\s*"?([\w-]+)"?\s*(?:;|$)/.exec(preference) ?? []
+    if (found?.toLowerCase() === name) return given?.toLowerCase() === value
+  }
+  return false
 }

@@ -7,6 +7,7 @@ import type { RecentChange } from '../updates/recent.js'
 
 const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64
+const PLACE_LENGTH_MAX = 200
 
 /**
  * Adds to the `Warning` header of an answer (RFC 7234 form `299 - "text"`, ASCII only) what is to be said. At most five at once; when
@@ -44,6 +45,17 @@ export function outsideMaskWarning(name: string): string {
 /** `byOwner`: the resource's owner may change the field, too. */
 export function keptFieldWarning(name: string, byOwner = false): string {
   return `field ${name} was kept: changing it takes ${byOwner ? 'the owner or ' : ''}an administrator`
+}
+
+/** Of a number that came back as JavaScript writes a stored one, and is another one so: where it stands, and both. */
+export function roundedNumberWarning(at: { path: readonly (string | number)[]; stored: string; sent: string }): string {
+  const place = at.path.join('.')
+  const shown = place.length <= PLACE_LENGTH_MAX ? place : `...${place.slice(-PLACE_LENGTH_MAX)}`
+  return `number ${shortened(at.sent)} replaces ${shortened(at.stored)}, which JavaScript rounds to it, at definition.${shown}`
+}
+
+export function keptByNullWarning(name: string): string {
+  return `field ${name} was kept: null leaves it as it is, name it in update_mask to clear it`
 }
 
 export function overwriteWarning(recent: RecentChange): string {

@@ -71,7 +71,7 @@ export function registerReadPersona(
       if (request.query.view === 'update' && earlier === undefined) {
         const state = await wholeState(database, personaResource, prefetched, reader)
         const { text, mask } = updateView(state)
-        reply.header('link', editLink(`/persona/${id}`, mask))
+        reply.header('link', editLink(String(id), mask))
         const { version, made_at: at } = state
         const snapshot = new AnswerText([text])
         return await answerRead(reply, { kind: 'persona', id, version, at, snapshot }, ifNoneMatch)
@@ -84,7 +84,7 @@ export function registerReadPersona(
           mask = view.mask
           return { text: new AnswerText([view.text]), notes }
         })
-        reply.header('link', editLink(`/persona/${id}`, mask))
+        reply.header('link', editLink(String(id), mask))
         return await answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
       }
       const read =

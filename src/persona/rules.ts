@@ -56,6 +56,8 @@ export interface PersonaDecision extends Decision {
   content: PersonaContent
   attached: Attached
   kept: RequestField[]
+  /** Fields that stay because `null` leaves them as they are, where the caller may have meant to clear them. */
+  keptByNull: RequestField[]
   /** What the tools take in the answer: those that stay, and those that are attached once their references are known. */
   toolBytes: number
   /** What newly attached tools may take beside those that stay. */
@@ -78,6 +80,8 @@ export function decidePersona(
   const { content, kept, conflicts } = requestedContent(state, update)
   requireRights(state, content, kept, update)
   requirePublicDefault(state, content)
+  const keptByNull = nullsThatKeep(state, update)
+  if (update.strict && keptByNull.length > 0) throw new InvalidRequest(keptByNull.map(nullThatKeeps))
   const attached = attachedIds(state, content)
   if (references !== null) requireReferences(attached, update.fields, references)
   const stayingBytes = bytesOfStored(state, content)
@@ -85,7 +89,7 @@ export function decidePersona(
   requireAnswerable(toolBytes, update)
   const toolBytesLeft = update.snapshotBytesMax - stayingBytes
   const changes = changedFields(state, content)
-  return { content, changes, conflicts, attached, kept, toolBytes, toolBytesLeft }
+  return { content, changes, conflicts, attached, kept, keptByNull, toolBytes, toolBytesLeft }
 }
 
 /** Whether the caller sees the agent at all. An invisible one answers like one that is not there. */
@@ -179,6 +183,28 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
   if (!content.is_default_persona || content.is_public) return
   const field = state.is_default_persona ? 'is_public' : 'is_default_persona'
   throw new InvalidRequest([defaultMustBePublic(['body', field])])
+}
+
+/**
+ * The fields whose `null` does not clear what is stored. Nothing is said where neither `If-Match` nor strict handling is asked for: the
+ * published web form, which knows neither, sends `null` on each save.
+ */
+function nullsThatKeep(
+  state: PersonaState,
+  { fields, masked, strict, precondition, base }: PersonaUpdate,
+): RequestField[] {
+  if (masked || !(strict || precondition.kind !== 'none')) return []
+  const before = base === undefined ? state : { ...state, ...base }
+  return REQUEST_FIELDS.flatMap(([name, { nullWithoutMask }]) => {
+    if (name === 'remove_image' || fields[name] !== null || nullWithoutMask !== 'kept') return []
+    const isCleared = name === 'uploaded_image_id' && fields.remove_image === true
+    return isCleared || sameValue(before[name], null) || sameValue(before[name], []) ? [] : [name]
+  })
+}
+
+function nullThatKeeps(field: RequestField): Fault {
+  const msg = 'null leaves what is stored here as it is; to clear it, name the field in update_mask'
+  return { loc: ['body', field], msg, type: 'null_keeps' }
 }
 
 /** The fault of a default agent that is not public. */

@@ -7,7 +7,13 @@ import { bodyBounds } from '../http/openapi.js'
 import { DryRun, updateMask } from '../http/parameters.js'
 import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { keptFieldWarning, outsideMaskWarning, overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
+import {
+  keptByNullWarning,
+  keptFieldWarning,
+  outsideMaskWarning,
+  overwriteWarning,
+  unknownFieldWarnings,
+} from '../http/warnings.js'
 import { unknownWithin } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { requestKey } from '../updates/idempotency.js'
@@ -15,7 +21,7 @@ import type { RecentChange } from '../updates/recent.js'
 import { updateOnce } from '../updates/update-once.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
-import type { PersonaUpdateFields } from './rules.js'
+import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
 import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
 
@@ -73,7 +79,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
       // This route's lookup reads the agent along with the caller.
       const prefetched = request.prefetched as PersonaState | null
       const updated = await updateOnce(options.database, personaResource, asked, prefetched)
-      const warnings = warningsOf(updated.decision?.kept ?? [], updated.overwritten, body, mask)
+      const warnings = warningsOf(updated, body, mask)
       return answerUpdate(reply, 'persona', asked, updated, warnings)
     },
   )
@@ -90,11 +96,16 @@ function fieldsOf(body: Readonly<Record<string, unknown>>, mask: string[] | unde
   return fields
 }
 
-function warningsOf(kept: string[], overwritten: RecentChange[], body: object, mask: string[] | undefined): string[] {
+function warningsOf(
+  { decision, overwritten }: { decision: PersonaDecision | null; overwritten: RecentChange[] },
+  body: object,
+  mask: string[] | undefined,
+): string[] {
   const isOutside = (name: string) => Object.hasOwn(PersonaUpsertRequest.properties, name) && !mask?.includes(name)
   const outside = mask === undefined ? [] : Object.keys(body).filter(isOutside)
   return [
-    ...kept.map(name => keptFieldWarning(name, name === 'groups')),
+    ...(decision?.kept ?? []).map(name => keptFieldWarning(name, name === 'groups')),
+    ...(decision?.keptByNull ?? []).map(keptByNullWarning),
     ...overwritten.map(overwriteWarning),
     ...outside.map(outsideMaskWarning),
     ...unknownFieldWarnings(PersonaUpsertRequest, unknownWithin(PersonaUpsertRequest, body, mask)),

@@ -96,6 +96,18 @@ export function cacheOrigins(hash: string, found: ReadonlySet<string>): void {
   origins.keep(hash, found, HASH_BYTES + characters * CHARACTER_BYTES)
 }
 
+const plain = new DefinitionCache<true>(256 * 1024, HASH_BYTES)
+
+/** Whether a definition is known to have no number that JavaScript would write in another way. */
+export function isKnownPlain(hash: string): boolean {
+  return plain.get(hash) === true
+}
+
+/** Keeps that a definition has no such number. */
+export function cachePlain(hash: string): void {
+  plain.keep(hash, true, HASH_BYTES)
+}
+
 /** What a statement answers with marks (`markedDefinition`), text by text: the definitions that it left out are those cached. */
 export async function withDefinitions(marked: string, cached: CachedTexts): Promise<(string | DefinitionText)[]> {
   const pieces = marked.split(MARK)

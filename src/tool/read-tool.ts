@@ -61,7 +61,7 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
         earlier === undefined
           ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)
           : await readPast(database, toolResource, id, earlier, reader, isUpdateView ? pastUpdateText : undefined)
-      if (isUpdateView) reply.header('link', editLink(`/admin/tool/custom/${id}`))
+      if (isUpdateView) reply.header('link', editLink(`../admin/tool/custom/${id}`))
       return await answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )

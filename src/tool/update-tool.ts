@@ -1,12 +1,12 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { ResourceNotFound } from '../errors.js'
+import { type Fault, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
 import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { overwriteWarning, unknownFieldWarnings } from '../http/warnings.js'
+import { overwriteWarning, roundedNumberWarning, unknownFieldWarnings } from '../http/warnings.js'
 import { pathId } from '../schema/parameters.js'
 import { fingerprint } from '../secrets/mask.js'
 import type { Vault } from '../secrets/vault.js'
@@ -14,7 +14,7 @@ import { requestKey } from '../updates/idempotency.js'
 import { updateOnce } from '../updates/update-once.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
-import { cacheOrigins } from './definition-cache.js'
+import { cacheOrigins, cachePlain } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
 import { toolResource } from './resource.js'
 import type { ToolUpdateContent } from './rules.js'
@@ -22,6 +22,8 @@ import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
 import type { BodyTasks } from './tasks/body-tasks.js'
+import { writtenBack } from './written-back.js'
+import type { RoundedNumber } from './written-numbers.js'
 
 export interface UpdateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
@@ -70,7 +72,9 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { strict, dryRun } = updater
       const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
       const { fields, origins, definitionFaults, unknown, notes } = content
-      if (fields.definition) cacheOrigins(fields.definition.hash, origins)
+      const { definition } = fields
+      if (definition) cacheOrigins(definition.hash, origins)
+      if (definition && content.hasPlainNumbers) cachePlain(definition.hash)
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
       const mayTell = prefetched !== null && prefetched.managed_as !== null // who may not manage it is told nothing
@@ -79,12 +83,15 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
         request.log.info(line, 'header values in clear text')
       }
+      const sender = { ...updater, raw: request.raw }
+      const back = definition && mayTell ? await writtenBack(options, prefetched, definition, sender) : undefined
+      const rounded = back?.rounded ?? []
       const asked = {
         ...updater,
         id,
-        fields,
+        fields: back === undefined ? fields : { ...fields, definition: back.definition },
         origins,
-        definitionFaults,
+        definitionFaults: [...definitionFaults, ...(strict ? rounded.map(roundedFault) : [])],
         vault: options.vault(),
         key: requestKey(caller, headers['idempotency-key'], () => askedBy(id, content, options.vault())),
       }
@@ -92,6 +99,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         updateOnce(options.database, toolResource, asked, prefetched),
       )
       const warnings = [
+        ...(updated.decision === null ? [] : rounded.map(roundedNumberWarning)),
         ...(updated.decision?.notes ?? []),
         ...updated.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(CustomToolUpdate, unknown),
@@ -100,6 +108,12 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       return answerUpdate(reply, 'tool', asked, updated, warnings)
     },
   )
+}
+
+/** What strict handling makes of a number that came back rounded. */
+function roundedFault({ path, stored, sent }: RoundedNumber): Fault {
+  const msg = `${sent} is what JavaScript makes of the stored ${stored}: send that, or leave the definition out`
+  return { loc: ['body', 'definition', ...path], msg, type: 'number_rounded' }
 }
 
 /** What makes a repetition the same request: the definition by its hash, header values by keyed fingerprints, as nobody may guess them. */

@@ -50,7 +50,7 @@ t.test('an agent that is made with a name alone: what view=update reads is a who
   const admin = await token('admin@example.com')
   const { id } = await json('agent', 'create', 'Plain', '--owner', 'alice@example.com')
   const read = await call('GET', `/persona/${id}?view=update`, { token: admin })
-  t.equal(read.headers.link, `</persona/${id}>; rel="edit"`)
+  t.equal(read.headers.link, `<${id}>; rel="edit"`)
   const body = { ...read.json(), system_prompt: 'Be brief.' }
   const written = await call('PATCH', `/persona/${id}`, { token: admin, body })
   t.equal(written.statusCode, 200, written.body)

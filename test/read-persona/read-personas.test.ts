@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { personaPages } from '../../src/persona/pages.js'
-import { type WorldApp, worldApp } from '../app.js'
+import { linked, type WorldApp, worldApp } from '../app.js'
 import { matrixCallers, matrixOrganisation } from '../matrix-organisation.js'
 
 interface Listed {
@@ -20,7 +20,7 @@ async function everyPage({ call }: WorldApp, path: string, headers: Record<strin
     t.equal(answer.statusCode, 200, `${next}: ${answer.body.slice(0, 200)}`)
     records.push(...answer.json())
     sizes.push(answer.json().length)
-    next = /^<([^>]+)>; rel="next"$/.exec(String(answer.headers.link ?? ''))?.[1]
+    next = answer.headers.link === undefined ? undefined : linked(next, answer.headers.link, 'next')
   }
   return { records, sizes }
 }

@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
+import { isSameNumber } from '../../src/tool/written-numbers.js'
 import { agentctl } from '../admin/agentctl.js'
 import { worldApp } from '../app.js'
 
@@ -120,4 +121,103 @@ t.test('agentctl: what is exported applies with an empty plan, and every command
   await run('tool', 'update', '10', '--definition', yaml)
   const shown = await call('GET', '/tool/10', { token: admin })
   t.ok(shown.body.includes('12345678901234571') && shown.body.includes('"x-one":1.0'), 'from YAML')
+})
+
+t.test(
+  'what JavaScript makes of a definition and sends back: the same numbers change nothing, others are named',
+  async t => {
+    const { call, token } = await worldApp(t)
+    const admin = await token('admin@example.com')
+    const put = (text: string, headers = {}) =>
+      call('PUT', TOOL, { token: admin, body: `{"definition":${text}}`, headers })
+    for (const [size, make] of [
+      ['small', (text: string) => text],
+      ['large', (text: string) => text.replace('"info"', `"x-filling":"${'x'.repeat(70_000)}","info"`)],
+    ] as const) {
+      const exact = make(definitionText('1.0', '2.50', '1e2', '-0', '0.1e1', '5E-1'))
+      const stored = await put(exact)
+      t.equal(stored.statusCode, 200, stored.body.slice(0, 300))
+      const back = await put(JSON.stringify(JSON.parse(exact)), { prefer: 'handling=strict' })
+      t.equal(back.statusCode, 200, back.body.slice(0, 300))
+      t.equal(back.headers.etag, stored.headers.etag, `${size}: nothing has changed`)
+      t.ok(back.body.includes(exact))
+      const edited = await put(JSON.stringify(JSON.parse(exact)).replace('2.5', '2.6'))
+      t.not(edited.headers.etag, stored.headers.etag, 'another number is a change')
+      t.notMatch(edited.headers.warning, /replaces/)
+
+      const big = make(TEXT)
+      const tag = String((await put(big)).headers.etag)
+      const rounded = JSON.stringify(JSON.parse(big))
+      const refused = await put(rounded, { prefer: 'handling=strict' })
+      t.equal(refused.statusCode, 422)
+      const enumeration = ['paths', '/a', 'get', 'parameters', 0, 'schema', 'enum']
+      t.match(refused.json().detail, [
+        {
+          loc: ['body', 'definition', ...enumeration, 0],
+          type: 'number_rounded',
+          msg: /12345678901234568.*12345678901234567/,
+        },
+        { loc: ['body', 'definition', ...enumeration, 2], msg: /9007199254740992.*9007199254740993/ },
+        { loc: ['body', 'definition', ...enumeration, 4], msg: /3\.141592653589793 .*3\.14159265358979323846/ },
+        { loc: ['body', 'definition', ...enumeration.slice(0, -1), 'maximum'] },
+      ])
+      t.equal(refused.json().detail.length, 4)
+      const told = await put(rounded, { 'if-match': tag })
+      t.equal(told.statusCode, 200)
+      t.match(
+        told.headers.warning,
+        /number 12345678901234568 replaces 12345678901234567, which JavaScript rounds to it, at definition\.paths\.\/a\.get\.parameters\.0\.schema\.enum\.0"/,
+      )
+      const again = await put(rounded)
+      t.notMatch(again.headers.warning, /replaces/, 'now it is the stored one')
+      t.equal(again.headers.etag, told.headers.etag)
+    }
+  },
+)
+
+t.test('a merge takes what JavaScript makes of its base for no change of the definition', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const put = (body: string, headers = {}) => call('PUT', TOOL, { token: admin, body, headers })
+  const exact = definitionText('1.0', '2.50')
+  const tag = String((await put(`{"name":"base","description":"base","definition":${exact}}`)).headers.etag)
+  const theirs = definitionText('1.0', '7.50')
+  t.equal((await put(`{"definition":${theirs}}`)).statusCode, 200)
+  const mine = JSON.stringify({ name: 'base', description: 'mine', definition: JSON.parse(exact) })
+  const headers = { 'if-match': tag, prefer: 'merge=fields' }
+  const merged = await put(mine, headers)
+  t.equal(merged.statusCode, 200, merged.body)
+  t.equal(merged.json().description, 'mine')
+  t.ok(merged.body.includes(theirs), 'their definition stays')
+  const both = await put(mine.replace('2.5', '3.5'), headers)
+  t.match(both.json(), { error_code: 'PRECONDITION_FAILED', conflicts: ['definition'] })
+})
+
+t.test('numbers are compared exactly, whatever their length', t => {
+  const same = [
+    ['1', '1.0'],
+    ['100', '1e2'],
+    ['1E+2', '100.00'],
+    ['-0', '0'],
+    ['0e5', '0.000'],
+    ['0.5', '5e-1'],
+    ['-2.50', '-2.5'],
+    ['1e-400', '0.1e-399'],
+    ['12345678901234567', '12345678901234567.0'],
+    [`1${'0'.repeat(50_000)}`, '1e50000'],
+  ] as const
+  for (const [one, other] of same)
+    t.ok(isSameNumber(one, other) && isSameNumber(other, one), `${one.slice(0, 20)} ${other}`)
+  const different = [
+    ['1', '-1'],
+    ['1', '10'],
+    ['12345678901234567', '12345678901234568'],
+    ['0.1', '0.1000000000000000055511151231257827'],
+    ['1e-400', '0'],
+    ['1e99999999999999999999', '1e99999999999999999998'],
+    [`0.${'0'.repeat(50_000)}1`, '0'],
+  ] as const
+  for (const [one, other] of different)
+    t.notOk(isSameNumber(one, other) || isSameNumber(other, one), `${one.slice(0, 20)} ${other}`)
+  t.end()
 })

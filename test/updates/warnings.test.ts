@@ -192,7 +192,15 @@ t.test('200 with Warning, or 422 and 403 under strict handling: fields that are 
       const answer = await dry({}, { prefer })
       t.equal(answer.headers['preference-applied'], 'handling=strict', prefer)
     }
-    for (const prefer of ['handling=lenient', 'handling=stricter', 'strict', 'x="handling=strict"']) {
+    for (const prefer of [
+      'handling=lenient',
+      'handling=stricter',
+      'strict',
+      'x="handling=strict"',
+      'x="a, handling=strict"',
+      'x="a\\", handling=strict"',
+      'foo; handling=strict',
+    ]) {
       const answer = await dry({ unknown: 1 }, { prefer })
       t.equal(answer.statusCode, 200, prefer)
       t.notOk('preference-applied' in answer.headers, prefer)
@@ -245,4 +253,37 @@ t.test('what a change leaves, and what none leaves', async t => {
     const headers = { 'if-match': String(before.headers.etag) }
     t.equal((await call('PATCH', '/persona/11?update_mask=name', { token: admin, body, headers })).statusCode, 200)
   })
+})
+
+t.test('200 with Warning, or 422 under strict handling: a null that does not clear what is stored', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const patch = async (body: object, headers = {}, query = '') =>
+    await call('PATCH', `/persona/1${query}`, { token: admin, body: { ...REQUIRED_FIELDS, ...body }, headers })
+  const set = { label_ids: [1], uploaded_image_id: 'image', display_priority: 4 }
+  const stored = await patch(set)
+  t.equal(stored.statusCode, 200, stored.body)
+  const seen = { 'if-match': String(stored.headers.etag) }
+  const nulls = { label_ids: null, uploaded_image_id: null, display_priority: null, user_file_ids: null }
+  t.same(warningsOf(await patch(nulls)), [], 'as the published web form sends on each save, without a tag')
+  const told = await patch(nulls, seen)
+  t.equal(told.headers.etag, stored.headers.etag)
+  t.same(
+    warningsOf(told),
+    ['uploaded_image_id', 'label_ids', 'display_priority'].map(
+      name => `field ${name} was kept: null leaves it as it is, name it in update_mask to clear it`,
+    ),
+    'what is empty is not named',
+  )
+  t.same(warningsOf(await patch({ uploaded_image_id: null, remove_image: true }, seen, '?dry_run=true')), [])
+  const strict = await patch(nulls, { prefer: 'handling=strict' })
+  t.equal(strict.statusCode, 422)
+  t.match(
+    strict.json().detail.map(({ loc, type }: { loc: unknown[]; type: string }) => [...loc, type]),
+    ['uploaded_image_id', 'label_ids', 'display_priority'].map(name => ['body', name, 'null_keeps']),
+  )
+  const cleared = await patch(nulls, { ...seen, prefer: 'handling=strict' }, `?update_mask=${Object.keys(nulls)}`)
+  t.equal(cleared.statusCode, 200, cleared.body)
+  t.match(cleared.json(), { labels: [], uploaded_image_id: null, display_priority: null })
+  t.same(warningsOf(await patch(nulls, { 'if-match': String(cleared.headers.etag) })), [], 'nothing is stored')
 })

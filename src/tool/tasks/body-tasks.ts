@@ -6,7 +6,7 @@ import { writerFor } from '../../schema/exact-json.js'
 import type { ThreadAnswer, ThreadJob, ThreadSettings } from './body-thread.js'
 import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
 
-/** With a stored definition of more characters a small body goes to the other thread as well. */
+/** With a definition of more characters beside it a small body goes to the other thread as well. */
 const LARGE_CHARACTERS = 64 * 1024
 
 /** What the other thread may hold for each byte that a body may have. */
@@ -166,8 +166,8 @@ function settle(job: Job, answer: ThreadAnswer): void {
 }
 
 function hasLargeInput(input: object): boolean {
-  const { use } = input as Partial<TaskInput<'validate_tool'>>
-  return (use?.definition?.length ?? 0) > LARGE_CHARACTERS
+  const { use, stored, sent } = input as Partial<TaskInput<'validate_tool'> & TaskInput<'compare_numbers'>>
+  return [use?.definition, stored, sent].some(text => (text?.length ?? 0) > LARGE_CHARACTERS)
 }
 
 function overloaded(message: string, cause?: Error): Unavailable {

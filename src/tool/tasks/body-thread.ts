@@ -37,6 +37,7 @@ const { jsonDepthMax } = workerData as ThreadSettings // what `body-tasks.ts` st
 const checks = {
   update_custom_tool: new BodyCheck(TASKS.update_custom_tool.schema, jsonDepthMax),
   validate_tool: new BodyCheck(TASKS.validate_tool.schema, jsonDepthMax),
+  compare_numbers: new BodyCheck(TASKS.compare_numbers.schema, jsonDepthMax),
 }
 
 parentPort?.on('message', (job: ThreadJob) => {

@@ -1,6 +1,11 @@
+import { Type } from '@sinclair/typebox'
 import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
+import { compareNumbers } from '../written-numbers.js'
 import { updateContentOf } from './update-content.js'
 import { validationOf } from './validation.js'
+
+/** Compares the numbers of two definitions: a task without a body of its own. */
+const comparisonOf = async (_: object, texts: { stored: string; sent: string }) => compareNumbers(texts)
 
 /**
  * What is done with the body of a tool operation, by the operation's id: its schema, and what is made of a body that passed it.
@@ -9,6 +14,7 @@ import { validationOf } from './validation.js'
 export const TASKS = {
   update_custom_tool: { schema: CustomToolUpdate, run: updateContentOf },
   validate_tool: { schema: ValidateToolRequest, run: validationOf },
+  compare_numbers: { schema: Type.Object({}), run: comparisonOf },
 } as const
 
 export type TaskName = keyof typeof TASKS

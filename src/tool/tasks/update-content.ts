@@ -13,6 +13,8 @@ export const UNKNOWN_FIELDS_MAX = 1000
 /** What the body of a tool update asks for. */
 export interface UpdateContent {
   fields: ToolUpdateFields
+  /** Whether JavaScript writes each number of the body as it is written there. */
+  hasPlainNumbers: boolean
   /** The server origins of the definition. */
   origins: Set<string>
   definitionFaults: Fault[]
@@ -43,6 +45,7 @@ export async function updateContentOf(
   }
   return {
     fields,
+    hasPlainNumbers: writerFor(body) === JSON.stringify,
     origins: checked?.ok ? await inSlices(originsOf(definition)) : new Set(),
     definitionFaults: checked === null || checked.ok ? [] : checked.faults,
     notes: definitionNotes(checked),

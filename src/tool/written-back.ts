@@ -1,0 +1,76 @@
+import { withRetries } from '../db/connection/retry.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { memoryFor, queueFor } from '../updates/answer-size.js'
+import { readMergeBase } from '../updates/merge.js'
+import { type Precondition, versionsInTags } from '../updates/tag.js'
+import { cachedTexts, cachePlain, isKnownPlain } from './definition-cache.js'
+import type { CheckedDefinition } from './rules.js'
+import type { ToolState } from './state.js'
+import { readDefinition } from './statements.js'
+import type { BodyTasks, TaskRequest } from './tasks/body-tasks.js'
+import type { RoundedNumber } from './written-numbers.js'
+
+/** A definition that was sent, or the stored one where it is that but for the writing of numbers, and what was rounded. */
+export interface WrittenBack {
+  definition: CheckedDefinition
+  rounded: RoundedNumber[]
+}
+
+/** Who sends it, and which version it was made from. */
+interface Asked extends Omit<TaskRequest, 'body'> {
+  precondition: Precondition
+  merges: boolean
+  reserveMemory(bytes: number): void
+}
+
+/**
+ * Compares a definition with the one that it was made from: the stored one or, of a merge, that of the oldest version that
+ * the precondition names. The text is read only where that one may hold a number that JavaScript writes in another way.
+ * A stored text never changes: what is decided here rests on no lock. Throws what `reserveMemory` and the database throw.
+ */
+export async function writtenBack(
+  { database, tasks }: { database: ServiceDatabase; tasks: BodyTasks },
+  state: ToolState,
+  definition: CheckedDefinition,
+  asked: Asked,
+): Promise<WrittenBack> {
+  const base = await baseOf(database, state, asked)
+  const asSent = { definition, rounded: [] }
+  if (base === null || base === definition.hash || isKnownPlain(base)) return asSent
+  const stored = await textOf(database, asked, base, state.definition_bytes)
+  if (stored === undefined) return asSent
+  const { caller, raw } = asked
+  const texts = { strict: false, stored, sent: definition.text }
+  const { isStoredPlain, isSame, rounded } = await tasks.run('compare_numbers', { caller, raw, body: {} }, texts)
+  if (isStoredPlain) cachePlain(base)
+  return { definition: isSame ? { hash: base, text: stored } : definition, rounded }
+}
+
+/** The hash of the definition that a request was made from. */
+async function baseOf(
+  { db }: ServiceDatabase,
+  { id, version, definition_hash: present }: ToolState,
+  { merges, precondition }: Asked,
+): Promise<string | null> {
+  const versions = merges ? versionsInTags(precondition, 'tool', id, version) : []
+  if (versions.length === 0) return present
+  const base = await withRetries(() => readMergeBase(db, 'tool', id, Math.min(...versions)))
+  const then = base?.values.definition
+  return typeof then === 'string' ? then : present
+}
+
+/** The text of a stored definition; undefined where it is gone by now. */
+async function textOf(
+  database: ServiceDatabase,
+  asked: Asked,
+  hash: string,
+  bytes: number,
+): Promise<string | undefined> {
+  const cached = cachedTexts([hash]).get(hash)
+  if (cached !== undefined) return cached.toString()
+  const [row] = await queueFor(database, bytes).run(String(asked.caller.token.id), () => {
+    memoryFor(asked)(bytes)
+    return withRetries(() => readDefinition.run(database.db, { hash }))
+  })
+  return row?.definition
+}
