@@ -41,7 +41,7 @@ interface PersonaTypes extends ResourceTypes {
   Request: PersonaUpdate
   Decision: PersonaDecision
   References: References
-  Row: { version: number; snapshot: AnswerText }
+  Row: { version: number; tools_at: string | null; snapshot: AnswerText }
 }
 
 /** Agents, as the engine of updates knows them. */
@@ -69,6 +69,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     decision === null
       ? bytesOfStored(state, state) + bytesBeside(state) + (state.left_out_bytes ?? 0) * ESCAPED_BYTES_MAX
       : decision.toolBytes + bytesBeside(decision.content),
+  shownTools: (state, decision) => (decision?.content ?? state).tool_ids,
   definitionBytes: state => bytesOfStored(state, state),
   reading: (state, viewer) => {
     const { id, version, access } = state
@@ -96,7 +97,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const statement = writeStatement(changedRelations, attachedRelations, minimal)
     const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
     return minimal
-      ? query({ cached_definitions: [] }).map(({ version }) => ({ version, snapshot: NOTHING }))
+      ? query({ cached_definitions: [] }).map(({ version }) => ({ version, tools_at: null, snapshot: NOTHING }))
       : withCached(state.tool_sizes, query, shownRow)
   },
   snapshot: row => row.snapshot,
@@ -113,8 +114,9 @@ export function auditedPersona(content: PersonaContent): unknown[] {
   return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
 
-async function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> {
-  return { version, snapshot: new AnswerText(await withDefinitions(snapshot, cached)) }
+async function shownRow(row: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> {
+  const { version, tools_at, snapshot } = row
+  return { version, tools_at, snapshot: new AnswerText(await withDefinitions(snapshot, cached)) }
 }
 
 /** An agent with more tools goes by itself: its snapshot holds the definition of each. */

@@ -78,6 +78,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   // Where secrets stay or come, the origins of the stored definition are read first, under the lock.
   isStorable: ({ content: { oauth_config_id: id }, needsOrigins }) => (id === null || isInt4(id)) && !needsOrigins,
   answerBytes: ({ definition_bytes }, decision) => (decision?.definition ? 0 : definition_bytes),
+  shownTools: () => [],
   definitionBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),

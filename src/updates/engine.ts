@@ -20,7 +20,15 @@ import {
 } from '../errors.js'
 import { memoryFor, runSized } from './answer-size.js'
 import { type AnswerText, digestOf } from './answer-text.js'
-import { type Actor, type AuditEntry, auditEntry, type Change, NO_KEY, type RequestKey } from './audit.js'
+import {
+  type Actor,
+  type AuditEntry,
+  type AuditedContent,
+  auditEntry,
+  type Change,
+  NO_KEY,
+  type RequestKey,
+} from './audit.js'
 import { changesSince } from './changes-since.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
 import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
@@ -140,6 +148,8 @@ export interface VersionedResource<T extends ResourceTypes> {
    * null, as stored.
    */
   answerBytes(state: T['State'], decision: T['Decision'] | null): number
+  /** The tools that an answer shows beside the resource itself, after the decision or, where it is null, as stored. */
+  shownTools(state: T['State'], decision: T['Decision'] | null): readonly number[]
   /** What definitions take of the answer for the stored state. */
   definitionBytes(state: T['State']): number
   /** The statement that answers the stored state, if it is still this one. */
@@ -232,12 +242,20 @@ export async function update<T extends ResourceTypes>(
   const reserve = memoryFor(request)
   const callerKey = String(request.caller.token.id)
   const key = request.dryRun ? NO_KEY : request.key
+  const endings: (() => void)[] = []
   let hasLostConnection = false
   try {
-    return await withRetries(async () => (await onPrefetched(prefetched)) ?? (await underLock().catch(asOwnAttempt)))
+    return await withRetries(async () => {
+      const updated = await onPrefetched(prefetched).finally(endWrites)
+      return updated ?? (await underLock().finally(endWrites).catch(asOwnAttempt))
+    })
   } catch (error) {
     if (error instanceof CommitUnknown) return await settled(error)
     throw unavailableFor(error) ?? error
+  }
+
+  function endWrites(): void {
+    for (const end of endings.splice(0)) end()
   }
 
   /** The key of an attempt that lost its connection is held until the server has noticed: nobody else uses it. */
@@ -345,7 +363,12 @@ export async function update<T extends ResourceTypes>(
   ): Promise<RowQuery<T['Row']>> {
     reserve(answerBytes)
     if (decision.changes.length === 0) return resource.reading(state, viewer)
-    const entry = await auditOf(resource, state, decision, request.actor)
+    const content = await auditedContent(resource, state, decision)
+    // From here to its end in one go: who reads meanwhile must find the write under the time that it bears.
+    const { writesUnderWay } = database
+    const shown = request.dryRun ? null : writesUnderWay.shownBefore(databaseTimeMs(state))
+    const entry = auditOf(resource, state, decision, request.actor, content, shown)
+    if (!request.dryRun) endings.push(writesUnderWay.begin(writeKey(resource.kind, state.id), entry.at))
     Object.assign(last, { entry, decision })
     return resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)
   }
@@ -529,23 +552,39 @@ export async function storeDecision<T extends ResourceTypes>(
   actor: Actor,
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
-  const entry = await auditOf(resource, state, decision, actor)
+  const content = await auditedContent(resource, state, decision)
+  const entry = auditOf(resource, state, decision, actor, content)
   const row = await resource.writing(state, decision, OPERATOR, Object.assign(entry, NO_KEY), true).single(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
   return row.version
 }
 
-async function auditOf<T extends ResourceTypes>(
+async function auditedContent<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
   decision: T['Decision'],
-  actor: Actor,
-): Promise<AuditEntry> {
-  const { id, version, audit_head, made_at } = state
-  const end = { kind: resource.kind, id, version, audit_head, made_at }
-  const definitionBefore = resource.replacedDefinition(state, decision)
+): Promise<AuditedContent> {
   const contentHash = await digestOf([JSON.stringify(resource.audited(state, decision))])
-  return auditEntry(end, decision.changes, actor, databaseTimeMs(state), { definitionBefore, contentHash })
+  return { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
+}
+
+/** The audit row; its time is later than that of the version before, and than `shown`. */
+function auditOf<T extends ResourceTypes>(
+  { kind }: VersionedResource<T>,
+  state: T['State'],
+  { changes }: T['Decision'],
+  actor: Actor,
+  content: AuditedContent,
+  shown: string | null = null,
+): AuditEntry {
+  const { id, version, audit_head, made_at } = state
+  const end = { kind, id, version, audit_head, made_at: laterInstant(made_at, shown) }
+  return auditEntry(end, changes, actor, databaseTimeMs(state), content)
+}
+
+/** What `WritesUnderWay` knows an agent or tool by. */
+export function writeKey(kind: ResourceKind, id: number): string {
+  return `${kind}:${id}`
 }
 
 /** Locks one row against other writers until the transaction ends. */

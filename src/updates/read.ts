@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Transaction } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
@@ -6,10 +7,11 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Database } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
+import type { Watch } from '../db/writes-under-way.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
 import { ESCAPED_BYTES_MAX, memoryFor, queueFor, runSized } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
-import type { ResourceTypes, ShowPast, VersionedResource } from './engine.js'
+import { type ResourceTypes, type ShowPast, type VersionedResource, writeKey } from './engine.js'
 import { type AsOf, readPastOf } from './past.js'
 
 /** Who reads, and what the answer may take. */
@@ -89,13 +91,20 @@ export async function readResource<T extends ResourceTypes>(
       ? prefetched
       : await wholeState(database, resource, prefetched, request)
     const answerBytes = admit(weighed)
-    const row = await runSized(database, resource.reading(weighed, viewer), {
-      callerKey,
-      answerBytes,
-      isBatchable: true,
-      executor: database.db,
-    })
-    return row === undefined ? await database.largeAnswerQueue.run(callerKey, readAgain) : answered(row, prefetched)
+    const tools = resource.shownTools(weighed, null)
+    const watch = database.writesUnderWay.watch()
+    try {
+      const row = await runSized(database, resource.reading(weighed, viewer), {
+        callerKey,
+        answerBytes,
+        isBatchable: true,
+        executor: database.db,
+      })
+      if (row === undefined) return await database.largeAnswerQueue.run(callerKey, readAgain)
+      return await inOrder(database, resource, weighed.id, answered(row, weighed), tools, request, watch)
+    } finally {
+      watch.end()
+    }
   } catch (error) {
     throw unavailableFor(error) ?? error
   }
@@ -124,6 +133,39 @@ export async function readResource<T extends ResourceTypes>(
   function answered(row: T['Row'], { made_at }: T['State']): Read {
     return { snapshot: textOf(row), version: row.version, at: laterInstant(made_at, row.tools_at ?? null) }
   }
+}
+
+/** How long an answer waits for writes that began before what it shows. */
+const EARLIER_WRITES_MS_MAX = 500
+
+/**
+ * An answer that is found again by its time. An update of the agent or of one of these tools may bear an earlier time than what the
+ * answer shows, and be stored only after it: then it is awaited, and the answer is that of its time.
+ */
+export async function inOrder<
+  T extends ResourceTypes,
+  Answer extends Omit<Read, 'snapshot'> & { snapshot: AnswerText | null },
+>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  id: number,
+  answer: Answer,
+  tools: readonly number[],
+  request: ReadRequest,
+  watch: Watch,
+): Promise<Answer> {
+  const { at, snapshot } = answer
+  if (at === null) return answer
+  database.writesUnderWay.noteShown(at)
+  if (snapshot === null || tools.length === 0) return answer
+  const keys = new Set([writeKey(resource.kind, id), ...tools.map(tool => writeKey('tool', tool))])
+  const earlier = watch.earlier(keys, at)
+  if (earlier.length === 0) return answer
+  await Promise.race([Promise.all(earlier), sleep(EARLIER_WRITES_MS_MAX, undefined, { ref: false })])
+  // Where that cannot be read the answer is still true, of what was stored when it was made.
+  const past = await readPast(database, resource, id, { at }, request).catch(() => undefined)
+  const isWhole = past !== undefined && past.notes.length === 0
+  return isWhole ? { ...answer, snapshot: past.snapshot, version: past.version } : answer
 }
 
 /**

@@ -7,7 +7,7 @@ import { queueFor } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { type ResourceTypes, stateBytes, type Updated, update, type VersionedResource } from './engine.js'
 import { type FirstVersion, firstVersion, isKeyTaken } from './idempotency.js'
-import { readPast, readResource, wholeState } from './read.js'
+import { inOrder, readPast, readResource, wholeState } from './read.js'
 
 /** What an update is answered with. */
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
@@ -33,8 +33,12 @@ export async function updateOnce<T extends ResourceTypes>(
     const before = await answerBefore(database, resource, request, state)
     if (before !== undefined) return before
   }
+  const watch = database.writesUnderWay.watch()
   try {
-    const updated = await update(database, resource, request, state)
+    const made = await update(database, resource, request, state)
+    const tools = resource.shownTools(state, made.decision)
+    const ordered = await inOrder(database, resource, state.id, made, tools, request, watch)
+    const updated = ordered.version === made.version ? ordered : made // it answers its own version
     const keepsNoKey = isKeyed && updated.decision.changes.length === 0 && request.precondition.kind !== 'tags'
     return keepsNoKey ? { ...updated, notes: [...updated.notes, NO_KEY_KEPT] } : updated
   } catch (error) {
@@ -44,6 +48,8 @@ export async function updateOnce<T extends ResourceTypes>(
     const meanwhile = await answerBefore(database, resource, request, state).catch(asApplied)
     if (meanwhile === undefined) throw error
     return meanwhile
+  } finally {
+    watch.end()
   }
 }
 

@@ -9,6 +9,7 @@ import {
   weightOf,
 } from '../statements/row-statement.js'
 import type { Executor } from '../statements/statement.js'
+import { WritesUnderWay } from '../writes-under-way.js'
 import {
   type CommitUnknown,
   ConnectionLost,
@@ -57,6 +58,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
   readonly singleStatementQueue: WorkQueue
   /** For statements that answer very much: one of each caller, two at once. */
   readonly largeAnswerQueue: WorkQueue
+  /** What this process is storing at the moment. */
+  readonly writesUnderWay: WritesUnderWay
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
   readonly counters: Readonly<StatementCounters>
@@ -120,6 +123,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly rowLockQueue: WorkQueue
   readonly singleStatementQueue: WorkQueue
   readonly largeAnswerQueue: WorkQueue
+  readonly writesUnderWay = new WritesUnderWay()
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
   readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }
