@@ -7,9 +7,10 @@ const RESOURCES_AT_ONCE = 500
 
 export const RESOURCE_KINDS = ['persona', 'tool'] as const satisfies readonly ResourceKind[]
 
-/** Gives the statements of a transaction the time of a page. */
+/** Gives the statements of a transaction the time of a page, and every way to read it: a page is more than a few keys. */
 export async function beLong(trx: Transaction<Database>): Promise<void> {
-  await sql`select set_config('statement_timeout', ${String(STATEMENT_TIMEOUT_MS)}, true)`.execute(trx)
+  await sql`select set_config('statement_timeout', ${String(STATEMENT_TIMEOUT_MS)}, true),
+    set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true)`.execute(trx)
 }
 
 /** Runs one statement with the time of a page. */
