@@ -1,4 +1,4 @@
-import { updateCustomTool, updatePersona, validateTool } from '../generated/hey-api'
+import { listPersonas, readMe, readPersona, updateCustomTool, updatePersona, validateTool } from '../generated/hey-api'
 import { createClient } from '../generated/hey-api/client'
 import {
   zForbiddenError,
@@ -56,3 +56,45 @@ check(zPreconditionRequiredError.parse(demanded.error).error_code === 'PRECONDIT
 
 const down = await updatePersona({ client: as(tokens.admin, unreachable), path, query, body })
 check(zServiceUnavailableError.parse(down.error).reason === 'database_unreachable', '503: with its reason')
+
+const listed = await listPersonas({ client, query: { limit: 1 } })
+check(listed.data?.[0]?.etag.startsWith('"persona-') === true, '200: a page of agents, each with its tag')
+
+const me = await readMe({ client })
+check(me.data?.user.email === 'admin@example.com', '200: who the token stands for')
+
+const keyed = { client, path, query, body: { name: 'Once' }, headers: { 'idempotency-key': '"hey-api"' } }
+const first = await updatePersona(keyed)
+const again = await updatePersona(keyed)
+check(first.data?.name === 'Once', '200: once')
+check(again.response?.headers.get('idempotent-replayed') === 'true', '200: and again')
+
+const minimal = await updatePersona({
+  client,
+  path,
+  query,
+  body: { name: 'Minimal' },
+  headers: { prefer: 'return=minimal' },
+})
+check(minimal.response?.status === 204, '204: no record')
+
+const tag = first.response?.headers.get('etag') ?? ''
+const merging = await updatePersona({
+  client,
+  path,
+  query: { update_mask: 'description' },
+  body: { description: 'Merged' },
+  headers: { 'if-match': tag, prefer: 'merge=fields' },
+})
+check(merging.data?.name === 'Minimal', '200: merged over another field')
+
+// A read answers the record, or with `view=update` the body of an update: `id` tells them apart.
+const { data: record } = await readPersona({ client, path })
+check(record !== undefined && 'id' in record && record.tools.length > 0, '200: an agent')
+
+const view = await readPersona({ client, path, query: { view: 'update' } })
+if (view.data !== undefined && !('id' in view.data)) {
+  const headers = { 'if-match': view.response?.headers.get('etag') ?? '' }
+  const back = await updatePersona({ client, path, body: view.data, headers })
+  check(back.data?.description === 'Merged', '200: what view=update answers, sent back')
+} else check(false, '200: the body of an update')

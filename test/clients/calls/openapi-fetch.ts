@@ -73,3 +73,48 @@ const down = await as(tokens.admin, unreachable).PATCH('/persona/{persona_id}', 
 const downError = down.error
 const isDown = downError !== undefined && 'reason' in downError
 check(down.response.status === 503 && isDown && downError.reason === 'database_unreachable', '503: with its reason')
+
+const listed = await client.GET('/persona', { params: { query: { limit: 1 } } })
+check(listed.data?.[0]?.etag.startsWith('"persona-') === true, '200: a page of agents, each with its tag')
+check(listed.response.headers.get('link')?.includes('rel="next"') === true, '200: and where the next page is')
+
+const me = await client.GET('/me')
+check(me.data?.user.email === 'admin@example.com', '200: who the token stands for')
+
+const keyed = { params: { ...mask, header: { 'idempotency-key': '"openapi-fetch"' } }, body: { name: 'Once' } }
+const first = await client.PATCH('/persona/{persona_id}', keyed)
+const again = await client.PATCH('/persona/{persona_id}', keyed)
+check(
+  first.data?.name === 'Once' && again.response.headers.get('idempotent-replayed') === 'true',
+  '200: once, and again',
+)
+
+const minimal = await client.PATCH('/persona/{persona_id}', {
+  params: { ...mask, header: { prefer: 'return=minimal' } },
+  body: { name: 'Minimal' },
+})
+check(minimal.response.status === 204 && minimal.error === undefined, '204: no record')
+
+const merged = await client.PATCH('/persona/{persona_id}', {
+  params: {
+    ...agent,
+    query: { update_mask: 'description' },
+    header: { 'if-match': first.response.headers.get('etag') ?? '', prefer: 'merge=fields' },
+  },
+  body: { description: 'Merged' },
+})
+check(merged.response.headers.get('preference-applied') === 'merge=fields', '200: merged over another field')
+check(merged.data?.name === 'Minimal', '200: with what others made')
+
+// A read answers the record, or with `view=update` the body of an update: `id` tells them apart.
+const { data: record } = await client.GET('/persona/{persona_id}', { params: agent })
+check(record !== undefined && 'id' in record && record.tools.length > 0, '200: an agent')
+
+const view = await client.GET('/persona/{persona_id}', { params: { ...agent, query: { view: 'update' } } })
+if (view.data !== undefined && !('id' in view.data)) {
+  const back = await client.PATCH('/persona/{persona_id}', {
+    params: { ...agent, header: { 'if-match': view.response.headers.get('etag') ?? '' } },
+    body: view.data,
+  })
+  check(back.data?.description === 'Merged', '200: what view=update answers, sent back')
+} else check(false, '200: the body of an update')
