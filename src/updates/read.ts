@@ -91,7 +91,6 @@ export async function readResource<T extends ResourceTypes>(
       ? prefetched
       : await wholeState(database, resource, prefetched, request)
     const answerBytes = admit(weighed)
-    const tools = resource.shownTools(weighed, null)
     const watch = database.writesUnderWay.watch()
     try {
       const row = await runSized(database, resource.reading(weighed, viewer), {
@@ -100,8 +99,9 @@ export async function readResource<T extends ResourceTypes>(
         isBatchable: true,
         executor: database.db,
       })
-      if (row === undefined) return await database.largeAnswerQueue.run(callerKey, readAgain)
-      return await inOrder(database, resource, weighed.id, answered(row, weighed), tools, request, watch)
+      const { tools, ...read } =
+        row === undefined ? await database.largeAnswerQueue.run(callerKey, readAgain) : answered(row, weighed)
+      return await inOrder(database, resource, weighed.id, read, tools, request, watch)
     } finally {
       watch.end()
     }
@@ -119,7 +119,7 @@ export async function readResource<T extends ResourceTypes>(
     return answerBytes
   }
 
-  async function readAgain(): Promise<Read> {
+  async function readAgain(): Promise<Read & { tools: readonly number[] }> {
     return await inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, prefetched.id, viewer)
       admit(state)
@@ -130,8 +130,9 @@ export async function readResource<T extends ResourceTypes>(
     })
   }
 
-  function answered(row: T['Row'], { made_at }: T['State']): Read {
-    return { snapshot: textOf(row), version: row.version, at: laterInstant(made_at, row.tools_at ?? null) }
+  function answered(row: T['Row'], state: T['State']): Read & { tools: readonly number[] } {
+    const at = laterInstant(state.made_at, row.tools_at ?? null)
+    return { snapshot: textOf(row), version: row.version, at, tools: resource.shownTools(state, null) }
   }
 }
 
