@@ -25,7 +25,8 @@ export interface Watch {
  */
 export class WritesUnderWay {
   readonly #writes = new Set<Write>()
-  #shown: string | null = null
+  /** The latest time that was shown, or that a write bears: the clock is known to a round trip only, and would run back. */
+  #latest: string | null = null
   /** In the order in which they began. */
   readonly #watches = new Set<{ sinceMs: number }>()
 
@@ -37,6 +38,7 @@ export class WritesUnderWay {
     })
     const write = { key, at, endedMs: Number.POSITIVE_INFINITY, ended }
     this.#writes.add(write)
+    this.noteShown(at)
     return () => {
       write.endedMs = performance.now()
       resolve()
@@ -62,7 +64,7 @@ export class WritesUnderWay {
 
   /** Notes the time of an answer: what is written from now on bears a later one. */
   noteShown(at: string): void {
-    this.#shown = laterInstant(this.#shown, at)
+    this.#latest = laterInstant(this.#latest, at)
   }
 
   /**
@@ -70,8 +72,8 @@ export class WritesUnderWay {
    * a round trip only; null where there is none. What is further ahead is of a clock that was set back since.
    */
   shownBefore(nowMs: number): string | null {
-    const isNear = this.#shown !== null && instantUs(this.#shown) / 1_000 - nowMs < AHEAD_MS_MAX
-    return isNear ? this.#shown : null
+    const isNear = this.#latest !== null && instantUs(this.#latest) / 1_000 - nowMs < AHEAD_MS_MAX
+    return isNear ? this.#latest : null
   }
 
   /** Nobody asks any more for what ended before the oldest watch began. */
