@@ -38,8 +38,10 @@ export async function updateOnce<T extends ResourceTypes>(
     const made = await update(database, resource, request, state)
     const tools = resource.shownTools(state, made.decision)
     const ordered = await inOrder(database, resource, state.id, made, tools, request, watch)
-    const updated = ordered.version === made.version ? ordered : made // it answers its own version
-    const keepsNoKey = isKeyed && updated.decision.changes.length === 0 && request.precondition.kind !== 'tags'
+    // It answers its own version; where that was shown with a later tool, no time finds it again.
+    const updated = ordered.version === made.version ? ordered : { ...made, at: null }
+    const isTagged = request.precondition.kind === 'tags' && !request.merges // else its tag refuses the repetition
+    const keepsNoKey = isKeyed && updated.decision.changes.length === 0 && !isTagged
     return keepsNoKey ? { ...updated, notes: [...updated.notes, NO_KEY_KEPT] } : updated
   } catch (error) {
     if (error instanceof Unavailable) error.isKeyLookedUp = true

@@ -99,6 +99,16 @@ for (const [name, place] of Object.entries(PLACES)) {
     const guarded = { key: `"k-0-${name}"`, headers: { 'if-match': await tag() } }
     t.equal((await send({ description: 'already' }, guarded)).headers.warning, undefined, 'the tag guards it')
     t.equal((await send({ description: 'already' })).headers.warning, undefined, 'without a key')
+    const tagOfFirst = `"${place.kind}-${place.id}-1"`
+    const merged = await send(
+      { description: 'already' },
+      { key: `"k-00-${name}"`, headers: { 'if-match': tagOfFirst, prefer: 'merge=fields' } },
+    )
+    t.match(
+      merged,
+      { statusCode: 200, headers: { warning: /no Idempotency-Key is kept/ } },
+      'a merge is judged anew, too',
+    )
     const changed = await send({ description: 'changed' }, { key: `"k-0-${name}"` })
     t.match(changed, { statusCode: 200, headers: { warning: undefined } })
   })

@@ -121,7 +121,7 @@ export class Pipeline implements pg.Submittable {
     const rowCount = count === undefined ? null : Number(count)
     const rows = this.#rows
     const answersRows = rows.length > 0 || (this.#columns?.length ?? 0) > 0
-    if (answersRows && rowCount !== null && rows.length !== rowCount) {
+    if (answersRows && rows.length !== rowCount && !UNCOUNTED.test(command)) {
       this.#rowError ??= new ProtocolViolation('rows were lost or repeated')
     }
     this.#complete({ command, rowCount, rows })
@@ -176,6 +176,9 @@ export class Pipeline implements pg.Submittable {
 }
 
 const ENDS_OR_BEGINS = /^\s*(?:begin|start|commit|end|rollback|abort)\b/i
+
+/** What answers rows and does not say how many. */
+const UNCOUNTED = /^(?:SHOW|EXPLAIN|CALL)$/
 
 /** `UPDATE 3`, `INSERT 0 3`, `BEGIN`: the command and the number of rows, when it has one. */
 const COMMAND_TAG = /^([A-Za-z]+).*?(\d+)?$/

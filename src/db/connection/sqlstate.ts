@@ -111,7 +111,12 @@ function kindOf(error: unknown): DatabaseErrorKind {
   return 'other'
 }
 
+/** Of a FATAL these classes say why the connection ends: no room for it, the server stops, it may not write. */
+const SAID_AT_AN_END = /^(?:25|53|57)/
+
 function kindByCode({ code = '', routine, severity }: pg.DatabaseError): DatabaseErrorKind {
+  // Whatever it is about, as a login that is refused: it ends the connection.
+  if (isFatal(severity) && !SAID_AT_AN_END.test(code)) return 'connection_lost'
   const kind = KIND_BY_CODE[code]
   if (kind) return kind
   // 0A000 stands for many things; only the plan cache's own routine says "cached plan must not change result type".
@@ -120,8 +125,7 @@ function kindByCode({ code = '', routine, severity }: pg.DatabaseError): Databas
   if (code.startsWith('08')) return 'connection_lost'
   // Out of memory, descriptors or locks; the operating system failed a read or write.
   if (code.startsWith('53') || code.startsWith('58')) return 'out_of_resources'
-  // Whatever it is about, as a login that is refused: it ends the connection.
-  return isFatal(severity) ? 'connection_lost' : 'other'
+  return 'other'
 }
 
 /**
