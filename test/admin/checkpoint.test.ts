@@ -161,7 +161,7 @@ t.test('agentctl: keygen, checkpoint, verify against it later, and a proof that 
   t.match(keyless.stderr, /--checkpoint needs --public-key NAME\+HASH\+KEY/)
   t.notMatch(keyless.stderr, 'AUDIT_SIGNING_KEY')
   const never = await agentctl('audit', 'verify', '--resource', 'agent:999')
-  t.match(never, { status: 1, stdout: '', stderr: /there is no agent 999, and the audit trail knows of none/ })
+  t.match(never, { status: 1, stdout: '', stderr: /there is no agent 999, and never was one/ })
   t.match((await agentctl('audit', 'checkpoint', '--out', after)).stderr, /cannot be written \(EEXIST\)/)
   const { status, stderr } = await agentctl('audit', 'prove', 'agent:1', '2', '--checkpoint', before)
   t.equal(status, 1)

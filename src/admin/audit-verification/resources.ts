@@ -5,8 +5,7 @@ import { GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { readRows } from '../../updates/audit-rows.js'
 import { readMarks } from '../../updates/prune.js'
 import type { Erasures } from '../erasure.js'
-import { Refusal } from '../refusal.js'
-import { type Chain, chainFindings, leafFindings, type Resource } from './chain.js'
+import { chainFindings, leafFindings, type Resource } from './chain.js'
 import { contentFindings, readContents } from './content.js'
 import { type AuditVerification, grouped, type Leaf, leavesBySubject, type VerifyOptions } from './findings.js'
 
@@ -26,9 +25,6 @@ export async function verifyKind(
       const mark = page.marks.get(`${kind}:${id}`)
       const leaves = page.leaves.get(String(id)) ?? new Map()
       const chain = { kind, id, resource: page.resources.get(id), rows: page.rows.get(id) ?? [], mark, leaves }
-      if (only !== undefined && isUnheardOf(chain)) {
-        throw new Refusal(`there is no ${kind === 'tool' ? 'tool' : 'agent'} ${id}, and the audit trail knows of none`)
-      }
       result.chains++
       result.rows += chain.rows.length
       result.findings.push(
@@ -41,10 +37,6 @@ export async function verifyKind(
     }
     progress?.(result.rows)
   }
-}
-
-function isUnheardOf({ resource, rows, mark, leaves }: Chain): boolean {
-  return resource === undefined && rows.length === 0 && mark === undefined && leaves.size === 0
 }
 
 /** The agents or tools that are there, have rows, or are known to the tree alone. */
