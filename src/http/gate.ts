@@ -17,9 +17,9 @@ export interface ServingState {
  * Refuses requests that cannot be served, before anything else is done for them: while the service starts, and
  * beyond a number of requests in work at once. Pages that need no database go on.
  *
- * A token may have as many requests in work as places are free: one alone gets half of them, two a third each, and whoever comes
- * next always finds a place (Choudhury and Hahne, "Dynamic queue length thresholds", 1998). What waits for its client for long
- * makes room: many tokens together could otherwise take all places with requests that they never finish.
+ * A token may have as many requests in work as places are free: one alone gets half of them, two a third each (Choudhury and
+ * Hahne, "Dynamic queue length thresholds", 1998). Many tokens together can still take all: then what has waited for its client's
+ * body for long makes room for whoever comes next.
  */
 export function registerGate(
   app: FastifyInstance,

@@ -121,7 +121,8 @@ export const Prefer = Type.Optional(
       description:
         '`handling=strict`: unknown fields are 422, fields that would be kept are 403. `merge=fields`, on an update with a stale ' +
         '`If-Match`: what it changes of that version is changed in the stored one, unless somebody else changed the same since. ' +
-        '`return=minimal`: an update that succeeds is answered 204, without the record.',
+        '`return=minimal`: an update that succeeds is answered 204, without the record; 200 with it where an older `If-Match` is let ' +
+        'through because nothing is left to change.',
     },
     header => ({
       value: {
