@@ -34,7 +34,7 @@ import {
   requireEditable,
 } from './rules.js'
 import { hasAllLinks, type PersonaState } from './state.js'
-import { type PersonaRow, readReferences, readSnapshot, readState, writeStatement } from './statements.js'
+import { type PersonaRow, readReferences, readSnapshot, readState, readVersion, writeStatement } from './statements.js'
 
 interface PersonaTypes extends ResourceTypes {
   State: PersonaState
@@ -71,8 +71,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       : decision.toolBytes + bytesBeside(decision.content),
   shownTools: (state, decision) => (decision?.content ?? state).tool_ids,
   definitionBytes: state => bytesOfStored(state, state),
-  reading: (state, viewer) => {
+  reading: (state, viewer, minimal = false) => {
     const { id, version, access } = state
+    if (minimal) return readVersion.for({ ...viewer, id, version, access }).map(versionRow)
     const query = (cached: CachedDefinitions) => readSnapshot.for({ ...viewer, ...cached, id, version, access })
     return withCached(state.tool_sizes, query, shownRow)
   },
@@ -96,9 +97,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
     const statement = writeStatement(changedRelations, attachedRelations, minimal)
     const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
-    return minimal
-      ? query({ cached_definitions: [] }).map(({ version }) => ({ version, tools_at: null, snapshot: NOTHING }))
-      : withCached(state.tool_sizes, query, shownRow)
+    return minimal ? query({ cached_definitions: [] }).map(versionRow) : withCached(state.tool_sizes, query, shownRow)
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
@@ -112,6 +111,10 @@ export const personaResource: VersionedResource<PersonaTypes> = {
 /** The whole content of an agent, for its hash. */
 export function auditedPersona(content: PersonaContent): unknown[] {
   return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
+}
+
+async function versionRow({ version }: { version: number }): Promise<PersonaTypes['Row']> {
+  return { version, tools_at: null, snapshot: NOTHING }
 }
 
 async function shownRow(row: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> {

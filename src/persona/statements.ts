@@ -15,10 +15,13 @@ import { type PersonaState, personaState } from './state.js'
 import { takeAtMost, toolsWithBytes } from './tool-bytes.js'
 
 /** What a statement answers when it found the agent as expected: the version, and the snapshot for `withDefinitions` where it is wanted. */
-export interface PersonaRow {
-  version: number
+export interface PersonaRow extends PersonaVersion {
   snapshot: string
   tools_at: string | null
+}
+
+interface PersonaVersion {
+  version: number
 }
 
 type StateParameters = { id: number; user: string | null }
@@ -28,23 +31,32 @@ export const readState = statement<StateParameters, { state: PersonaState }>('pe
   return sql`select ${personaState(sql`${param('user')}::uuid`)} as state from persona p where p.id = ${param('id')}::integer`
 })
 
-type SnapshotParameters = ViewerParameters & CachedDefinitions & { id: number; version: number; access: PersonaAccess }
+type ReadParameters = ViewerParameters & { id: number; version: number; access: PersonaAccess }
+
+const READ_TYPES: RowTypes<ReadParameters> = { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text' }
 
 /** Answers each stored agent, if version, access and caller are still those that the request was decided on. */
-export const readSnapshot = rowStatement<SnapshotParameters, PersonaRow>(
+export const readSnapshot = rowStatement<ReadParameters & CachedDefinitions, PersonaRow>(
   'persona_snapshot',
-  { ...VIEWER_TYPES, id: 'integer', version: 'integer', access: 'text', cached_definitions: 'bytea[]' },
+  { ...READ_TYPES, cached_definitions: 'bytea[]' },
   param => {
-    const viewer = viewerOfRow(param)
-    return {
-      query: sql`
-      select input.position, p.version, ${personaSnapshot(storedRelations, viewer, param('cached_definitions'))} as snapshot,
-        ${toolsAt(storedRelations.tool_ids)} as tools_at
-      from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
-      where ${personaAccess(viewer.user)} = ${param('access')} and ${viewerStands(param)}`,
-    }
+    const snapshot = personaSnapshot(storedRelations, viewerOfRow(param), param('cached_definitions'))
+    const columns = sql`p.version, ${snapshot} as snapshot, ${toolsAt(storedRelations.tool_ids)} as tools_at`
+    return { query: asDecidedOn(columns, param) }
   },
 )
+
+/** The same, and answers the version alone. */
+export const readVersion = rowStatement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, param => ({
+  query: asDecidedOn(sql`p.version`, param),
+}))
+
+function asDecidedOn(columns: RawBuilder<unknown>, param: Param<ReadParameters>): RawBuilder<unknown> {
+  return sql`
+      select input.position, ${columns}
+      from input join persona p on p.id = ${param('id')} and p.version = ${param('version')}
+      where ${personaAccess(viewerOfRow(param).user)} = ${param('access')} and ${viewerStands(param)}`
+}
 
 type WriteParameters = ViewerParameters &
   CachedDefinitions &

@@ -34,9 +34,8 @@ import type { ToolState } from './state.js'
 import {
   readDefinition,
   readOauthConfig,
-  readRow,
-  readRowWithoutHeaders,
   readState,
+  readStatement,
   type ToolRow,
   type WriteShape,
   writeStatement,
@@ -82,12 +81,11 @@ export const toolResource: VersionedResource<ToolTypes> = {
   definitionBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),
-  reading: ({ id, version, managed_as, definition_hash, definition_bytes }, viewer) =>
-    withCached(
-      [{ definition: definition_hash, bytes: definition_bytes }],
-      cached => (managed_as === null ? readRowWithoutHeaders : readRow).for({ ...viewer, ...cached, id, version }),
-      shownRow,
-    ),
+  reading: ({ id, version, managed_as, definition_hash, definition_bytes }, viewer, minimal = false) => {
+    const shown = minimal ? [] : [{ definition: definition_hash, bytes: definition_bytes }]
+    const statement = readStatement(managed_as !== null, minimal)
+    return withCached(shown, cached => statement.for({ ...viewer, ...cached, id, version }), shownRow)
+  },
   writing: (state, { content, definition, headers, changes }, viewer, entry, minimal) => {
     const stored: WriteShape['definition'] = definition !== null && (isHeld(definition) ? 'shared' : 'single')
     const shape = { definition: stored, headers: headers !== null, minimal }

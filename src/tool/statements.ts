@@ -21,29 +21,43 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
   return sql`select ${toolState(viewerOf(param))} as state from tool t where t.id = ${param('id')}::integer`
 })
 
-/** Answers each stored tool, if version and caller are still those that the request was decided on. */
-export const readRow = storedTool(
-  'tool_row',
-  maskedHeaders,
-  viewer => sql`and (${viewer.user} is null or ${managesTool(viewer)})`,
-)
+/**
+ * The statement that answers each stored tool, or its version alone, if version and caller are still those that the request
+ * was decided on. Who may not manage the tool is answered without the masks of its header values.
+ */
+export function readStatement(isManaged: boolean, minimal: boolean) {
+  return readStatements[`${isManaged}-${minimal}`]
+}
 
-/** The same for who may not manage the tool: without the masks of its header values. */
-export const readRowWithoutHeaders = storedTool('tool_row_without_headers', sql`null::json`, () => sql``)
+const readStatements = {
+  'true-false': storedTool('tool_row', param => toolColumns(param, maskedHeaders), stillManaged),
+  'false-false': storedTool('tool_row_without_headers', param => toolColumns(param, sql`null::json`)),
+  'true-true': storedTool('tool_version', () => sql`t.version`, stillManaged),
+  'false-true': storedTool('tool_version_without_headers', () => sql`t.version`),
+}
+
+type ReadParameters = ViewerParameters & CachedDefinitions & { id: number; version: number }
 
 function storedTool(
   name: string,
-  customHeaders: RawBuilder<unknown>,
-  condition: (viewer: Viewer) => RawBuilder<unknown>,
+  columns: (param: Param<ReadParameters>) => RawBuilder<unknown>,
+  condition: (viewer: Viewer) => RawBuilder<unknown> = () => sql``,
 ) {
-  type Parameters = ViewerParameters & CachedDefinitions & { id: number; version: number }
   const types = { ...VIEWER_TYPES, id: 'integer', version: 'integer', cached_definitions: 'bytea[]' }
-  return rowStatement<Parameters, ToolRow>(name, types, param => ({
+  return rowStatement<ReadParameters, ToolRow>(name, types, param => ({
     query: sql`
-    select input.position, ${answerColumns(markedDefinition(param('cached_definitions')), customHeaders)}
+    select input.position, ${columns(param)}
     from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
     where ${viewerStands(param)} ${condition(viewerOfRow(param))}`,
   }))
+}
+
+function toolColumns(param: Param<ReadParameters>, customHeaders: RawBuilder<unknown>): RawBuilder<unknown> {
+  return answerColumns(markedDefinition(param('cached_definitions')), customHeaders)
+}
+
+function stillManaged(viewer: Viewer): RawBuilder<unknown> {
+  return sql`and (${viewer.user} is null or ${managesTool(viewer)})`
 }
 
 /** Whether an OAuth configuration exists that the viewer may link. */

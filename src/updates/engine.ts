@@ -152,8 +152,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   shownTools(state: T['State'], decision: T['Decision'] | null): readonly number[]
   /** What definitions take of the answer for the stored state. */
   definitionBytes(state: T['State']): number
-  /** The statement that answers the stored state, if it is still this one. */
-  reading(state: T['State'], viewer: ViewerParameters): RowQuery<T['Row']>
+  /** The statement that answers the stored state, or its version alone, if it is still this one. */
+  reading(state: T['State'], viewer: ViewerParameters, minimal?: boolean): RowQuery<T['Row']>
   /**
    * The statement that stores the decision if the stored state is still this one, and answers the new one, or its
    * version alone. Its other values are put onto `entry`.
@@ -273,7 +273,6 @@ export async function update<T extends ResourceTypes>(
     const decision = decidedOrStale(state)
     if (decision === undefined) return undefined
     if (preconditionOf(state, decision, request) !== 'holds' || !resource.isStorable(decision)) return undefined
-    if (isStored(state, decision)) return updatedTo(state, null, state, decision)
     const answerBytes = answerBytesOf(state, decision)
     const query = await statementFor(state, decision, viewerParameters(request.caller), answerBytes)
     return updated(state, decision, await run(query, decision, answerBytes))
@@ -334,9 +333,8 @@ export async function update<T extends ResourceTypes>(
     if (found === 'required') throw new PreconditionRequired()
     const isMet = conflicts.length === 0 && (base !== undefined || found === 'holds')
     if (decision === undefined || !isMet) throw await preconditionFailed(trx, state, asOfNow, base && conflicts)
-    const result = isStored(state, decision)
-      ? updatedTo(state, null, state, decision)
-      : updated(state, decision, await (await statementFor(state, decision, viewer)).single(trx))
+    const query = await statementFor(state, decision, viewer)
+    const result = updated(state, decision, await query.single(trx))
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: [mergeNote(base)] }
   }
 
@@ -362,7 +360,7 @@ export async function update<T extends ResourceTypes>(
     answerBytes = answerBytesOf(state, decision),
   ): Promise<RowQuery<T['Row']>> {
     reserve(answerBytes)
-    if (decision.changes.length === 0) return resource.reading(state, viewer)
+    if (decision.changes.length === 0) return resource.reading(state, viewer, isMinimal(state, decision))
     const content = await auditedContent(resource, state, decision)
     // From here to its end in one go: who reads meanwhile must find the write under the time that it bears.
     const { writesUnderWay } = database
@@ -390,11 +388,6 @@ export async function update<T extends ResourceTypes>(
   ): Updated<T> {
     const at = request.dryRun ? null : made_at
     return { snapshot, version, at, decision, overwritten: overwrittenBy(state, decision), merged: false, notes: [] }
-  }
-
-  /** Whether nothing is left to ask the database: nothing changes, and nobody wants to see it. */
-  function isStored(state: T['State'], decision: T['Decision']): boolean {
-    return isMinimal(state, decision) && decision.changes.length === 0
   }
 
   /**

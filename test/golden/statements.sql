@@ -387,10 +387,52 @@ with input as materialized (
     ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
     ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
     ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot,
-        to_char((select max(greatest(t.audit_anchor_at, (
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot, to_char((select max(greatest(t.audit_anchor_at, (
       select a.at from audit a
       where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
+      from input join persona p on p.id = "input"."id" and p.version = "input"."version"
+      where (case
+    when p.owner_id = "input"."user" then 'owner'
+    else coalesce(
+      (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
+       from (select level from persona_user where persona_id = p.id and user_id = "input"."user"
+             union all
+             select s.level from persona_group s
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = "input"."user"
+             where s.persona_id = p.id) share
+       having count(*) > 0),
+      case when p.is_public then 'viewer' else 'none' end)
+    end) = "input"."access" and ("input"."token" is null or exists (select from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
+        row(granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+      from token t
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
+      cross join lateral (
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as permission,
+          coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        where m.user_id = u.id
+      ) held
+      cross join lateral (
+        select least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.permission), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+          case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      ) granted
+      where t.id = "input"."token"
+      offset 0
+    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing"));
+
+-- persona_version
+with input as materialized (
+        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::uuid as "user", ($4::text[])[position]::boolean as "manages_all", ($5::text[])[position]::integer[] as "managed_groups", ($6::text[])[position]::boolean as "is_admin", ($7::text[])[position]::text as "access", ($8::text[])[position]::integer as "token", ($9::text[])[position]::text as "standing"
+        from unnest($1::text[]) with ordinality listed (value, position)
+        where position = position + 0)
+      select input.position, p.version
       from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -1056,6 +1098,77 @@ with input as materialized (
     select input.position, t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, null::json as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
+    from input join tool t on t.id = "input"."id" and t.version = "input"."version"
+    where ("input"."token" is null or exists (select from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
+        row(granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+      from token t
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
+      cross join lateral (
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as permission,
+          coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        where m.user_id = u.id
+      ) held
+      cross join lateral (
+        select least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.permission), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+          case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      ) granted
+      where t.id = "input"."token"
+      offset 0
+    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing"));
+
+-- tool_version
+with input as materialized (
+        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::integer as "token", ($4::text[])[position]::text as "standing", ($5::text[])[position]::uuid as "user", ($6::text[])[position]::boolean as "manages_all", ($7::text[])[position]::integer[] as "managed_groups", ($8::text[])[position]::boolean as "is_admin"
+        from unnest($1::text[]) with ordinality listed (value, position)
+        where position = position + 0)
+    select input.position, t.version
+    from input join tool t on t.id = "input"."id" and t.version = "input"."version"
+    where ("input"."token" is null or exists (select from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
+        row(granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+      from token t
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
+      cross join lateral (
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as permission,
+          coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        where m.user_id = u.id
+      ) held
+      cross join lateral (
+        select least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.permission), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+          case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      ) granted
+      where t.id = "input"."token"
+      offset 0
+    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))));
+
+-- tool_version_without_headers
+with input as materialized (
+        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::integer as "token", ($4::text[])[position]::text as "standing", ($5::text[])[position]::uuid as "user", ($6::text[])[position]::boolean as "manages_all", ($7::text[])[position]::integer[] as "managed_groups", ($8::text[])[position]::boolean as "is_admin"
+        from unnest($1::text[]) with ordinality listed (value, position)
+        where position = position + 0)
+    select input.position, t.version
     from input join tool t on t.id = "input"."id" and t.version = "input"."version"
     where ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,

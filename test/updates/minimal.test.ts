@@ -1,3 +1,5 @@
+import { PassThrough } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { worldApp } from '../app.js'
 import { storedAgent } from './stored-state.js'
@@ -86,16 +88,52 @@ t.test(
   },
 )
 
-t.test('a minimal update asks the database for no snapshot; one that changes nothing asks for nothing', async t => {
-  const { call, token, database } = await worldApp(t)
+t.test(
+  'a minimal update asks the database for no snapshot; one that changes nothing asks whether that is still so',
+  async t => {
+    const { call, token, database } = await worldApp(t)
+    const admin = await token('admin@example.com')
+    const counted = async (description: string, headers: Record<string, string>) => {
+      const before = { ...database.counters }
+      await call('PATCH', AGENT, { token: admin, body: { description }, headers })
+      return database.counters.statements - before.statements
+    }
+    await counted('first', {}) // the token's first use is written beside it
+    t.equal(await counted('first', {}), 2)
+    t.equal(await counted('first', MINIMAL), 2)
+    t.equal(await counted('second', MINIMAL), 2)
+  },
+)
+
+t.test('what others made while the body was on its way is not taken for what it was before', async t => {
+  const { app, call, token } = await worldApp(t)
   const admin = await token('admin@example.com')
-  const counted = async (description: string, headers: Record<string, string>) => {
-    const before = { ...database.counters }
-    await call('PATCH', AGENT, { token: admin, body: { description }, headers })
-    return database.counters.statements - before.statements
+  for (const [method, url, read] of [
+    ['PATCH', AGENT, '/persona/1'],
+    ['PUT', TOOL, '/tool/10'],
+  ] as const) {
+    const update = (body: object) => call(method, url, { token: admin, body })
+    /** Sends the body of the update when another one was made behind its headers. */
+    const overtaken = async (headers: Record<string, string>) => {
+      const payload = new PassThrough()
+      const answer = app.inject({
+        method,
+        url,
+        headers: { ...MINIMAL, ...headers, authorization: `Bearer ${admin}`, 'content-type': 'application/json' },
+        payload,
+      })
+      while (payload.listenerCount('readable') === 0) await sleep(2)
+      await update({ description: 'of another' })
+      payload.end(JSON.stringify({ description: 'mine' }))
+      return await answer
+    }
+    const before = String((await update({ description: 'mine' })).headers.etag)
+    const last = await overtaken({})
+    t.equal(last.statusCode, 204, last.body)
+    const shown = await call('GET', read, { token: admin })
+    t.equal(shown.json().description, 'mine', 'the last update is stored')
+    t.equal(String(shown.headers.etag).split('.')[0], String(last.headers.etag).slice(0, -1))
+    t.not(last.headers.etag, before)
+    t.equal((await overtaken({ 'if-match': String(last.headers.etag) })).statusCode, 412)
   }
-  await counted('first', {}) // the token's first use is written beside it
-  t.equal(await counted('first', {}), 2)
-  t.equal(await counted('first', MINIMAL), 1)
-  t.equal(await counted('second', MINIMAL), 2)
 })
