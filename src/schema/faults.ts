@@ -52,9 +52,7 @@ export function compileBody(schema: TSchema): CompiledBody {
 
 /** Every fault of a value, in the order in which the schema declares its fields, list items by index. */
 export function collectFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
-  const inspect = inspections[schema[Kind]]
-  if (inspect === undefined) throw new Error(`no fault report for schemas of kind ${schema[Kind]}`)
-  return inspect(schema, value, loc)
+  return inspected(schema, value).map(found => ({ ...found, loc: [...loc, ...found.loc] }))
 }
 
 /** The faults of the named fields only, each of which is required: what an `update_mask` asks for. */
@@ -64,9 +62,8 @@ export function faultsOfMasked(
   fields: readonly string[],
   loc: Loc = ['body'],
 ): Fault[] {
-  if (!isJsonObject(value)) return [fault('model_attributes_type', loc)]
-  const masked = Object.entries(schema.properties).filter(([name]) => fields.includes(name))
-  return masked.flatMap(([name, property]) => propertyFaults(property, value, name, true, loc))
+  const properties = Object.fromEntries(Object.entries(schema.properties).filter(([name]) => fields.includes(name)))
+  return collectFaults({ ...schema, properties, required: [...fields] }, value, loc)
 }
 
 /**
@@ -122,12 +119,15 @@ export function boundFaults(faults: readonly Fault[], limit = FAULTS_MAX): Fault
   return [...shown, { loc: [place], msg: `${leftOut} more faults are not listed`, type: 'too_many_faults' }]
 }
 
-type Inspect = (schema: TSchema, value: unknown, loc: Loc) => Fault[]
+/** Answers places that begin at the value: what holds it puts its own part before them, where there is a fault at all. */
+type Inspect = (schema: TSchema, value: unknown) => readonly Fault[]
+
+const NONE: readonly Fault[] = []
 
 const inspections: Record<string, Inspect> = {
   Object: recordFaults,
   Array: listFaults,
-  Nullable: (schema, value, loc) => (value === null ? [] : collectFaults(innerSchema(schema), value, loc)),
+  Nullable: (schema, value) => (value === null ? NONE : inspected(innerSchema(schema), value)),
   Text: textFaults,
   Integer: integerFaults,
   Number: numberFaults,
@@ -135,89 +135,102 @@ const inspections: Record<string, Inspect> = {
   Enumeration: enumerationFaults,
   Uuid: uuidFaults,
   DateTime: dateTimeFaults,
-  Unknown: () => [],
-  FreeForm: (_, value, loc) => (isJsonObject(value) ? [] : [fault('dict_type', loc)]),
+  Unknown: () => NONE,
+  FreeForm: (_, value) => (isJsonObject(value) ? NONE : [fault('dict_type', [])]),
 }
 
-function recordFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
-  if (!isJsonObject(value)) return [fault('model_attributes_type', loc)]
+function inspected(schema: TSchema, value: unknown): readonly Fault[] {
+  const inspect = inspections[schema[Kind]]
+  if (inspect === undefined) throw new Error(`no fault report for schemas of kind ${schema[Kind]}`)
+  return inspect(schema, value)
+}
+
+function recordFaults(schema: TSchema, value: unknown): readonly Fault[] {
+  if (!isJsonObject(value)) return [fault('model_attributes_type', [])]
   const { properties, required = [] } = schema as TObject // the kind says so
-  return Object.entries(properties).flatMap(([name, property]) =>
-    propertyFaults(property, value, name, required.includes(name), loc),
-  )
+  const faults: Fault[] = []
+  for (const name in properties) {
+    if (Object.hasOwn(value, name)) addPart(faults, name, inspected(properties[name] as TSchema, value[name]))
+    else if (required.includes(name)) faults.push(fault('missing', [name]))
+  }
+  return faults
 }
 
-function propertyFaults(schema: TSchema, record: Record<string, unknown>, name: string, required: boolean, loc: Loc) {
-  if (Object.hasOwn(record, name)) return collectFaults(schema, record[name], [...loc, name])
-  return required ? [fault('missing', [...loc, name])] : []
-}
-
-function listFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
-  if (!Array.isArray(value)) return [fault('list_type', loc)]
+function listFaults(schema: TSchema, value: unknown): readonly Fault[] {
+  if (!Array.isArray(value)) return [fault('list_type', [])]
   if (value.length > schema.maxItems) {
     const msg = `List should have at most ${count(schema.maxItems, 'item')} after validation, not ${value.length}`
-    return [{ loc, msg, type: 'too_long' }]
+    return [{ loc: [], msg, type: 'too_long' }]
   }
-  return value.flatMap((item, index) => collectFaults(schema.items, item, [...loc, index]))
+  const faults: Fault[] = []
+  for (let index = 0; index < value.length; index++) addPart(faults, index, inspected(schema.items, value[index]))
+  return faults
 }
 
-function textFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
-  if (typeof value !== 'string') return [fault('string_type', loc)]
+function addPart(faults: Fault[], part: string | number, found: readonly Fault[]): void {
+  for (const one of found) {
+    one.loc.unshift(part)
+    faults.push(one)
+  }
+}
+
+function textFaults(schema: TSchema, value: unknown): readonly Fault[] {
+  if (typeof value !== 'string') return [fault('string_type', [])]
   const type = textProblem(schema, value)
   switch (type) {
     case undefined:
-      return []
+      return NONE
     case 'string_too_short':
-      return [{ loc, msg: `String should have at least ${count(schema.minLength, 'character')}`, type }]
+      return [{ loc: [], msg: `String should have at least ${count(schema.minLength, 'character')}`, type }]
     case 'string_too_long':
-      return [{ loc, msg: `String should have at most ${count(schema.maxLength, 'character')}`, type }]
+      return [{ loc: [], msg: `String should have at most ${count(schema.maxLength, 'character')}`, type }]
     default:
-      return [fault(type, loc)]
+      return [fault(type, [])]
   }
 }
 
-function integerFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
-  if (typeof value === 'string') return [fault('int_parsing', loc)]
-  if (typeof value !== 'number') return [fault('int_type', loc)]
-  if (!Number.isFinite(value)) return [fault('finite_number', loc)]
-  if (!Number.isInteger(value)) return [fault('int_from_float', loc)]
-  return rangeFaults(schema, value, loc)
+function integerFaults(schema: TSchema, value: unknown): readonly Fault[] {
+  if (typeof value === 'string') return [fault('int_parsing', [])]
+  if (typeof value !== 'number') return [fault('int_type', [])]
+  if (!Number.isFinite(value)) return [fault('finite_number', [])]
+  if (!Number.isInteger(value)) return [fault('int_from_float', [])]
+  return rangeFaults(schema, value)
 }
 
-function numberFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
-  if (typeof value === 'string') return [fault('float_parsing', loc)]
-  if (typeof value !== 'number') return [fault('float_type', loc)]
-  if (!Number.isFinite(value)) return [fault('finite_number', loc)]
-  return rangeFaults(schema, value, loc)
+function numberFaults(schema: TSchema, value: unknown): readonly Fault[] {
+  if (typeof value === 'string') return [fault('float_parsing', [])]
+  if (typeof value !== 'number') return [fault('float_type', [])]
+  if (!Number.isFinite(value)) return [fault('finite_number', [])]
+  return rangeFaults(schema, value)
 }
 
-function rangeFaults({ minimum, maximum }: TSchema, value: number, loc: Loc): Fault[] {
+function rangeFaults({ minimum, maximum }: TSchema, value: number): readonly Fault[] {
   if (value < minimum) {
-    return [{ loc, msg: `Input should be greater than or equal to ${minimum}`, type: 'greater_than_equal' }]
+    return [{ loc: [], msg: `Input should be greater than or equal to ${minimum}`, type: 'greater_than_equal' }]
   }
   if (value > maximum)
-    return [{ loc, msg: `Input should be less than or equal to ${maximum}`, type: 'less_than_equal' }]
-  return []
+    return [{ loc: [], msg: `Input should be less than or equal to ${maximum}`, type: 'less_than_equal' }]
+  return NONE
 }
 
-function booleanFaults(_: TSchema, value: unknown, loc: Loc): Fault[] {
-  if (typeof value === 'boolean') return []
-  return [fault(typeof value === 'string' ? 'bool_parsing' : 'bool_type', loc)]
+function booleanFaults(_: TSchema, value: unknown): readonly Fault[] {
+  if (typeof value === 'boolean') return NONE
+  return [fault(typeof value === 'string' ? 'bool_parsing' : 'bool_type', [])]
 }
 
-function enumerationFaults(schema: TSchema, value: unknown, loc: Loc): Fault[] {
+function enumerationFaults(schema: TSchema, value: unknown): readonly Fault[] {
   const words: unknown[] = schema.enum
-  return words.includes(value) ? [] : [notOneOf(words, loc)]
+  return words.includes(value) ? NONE : [notOneOf(words, [])]
 }
 
-function uuidFaults(_: TSchema, value: unknown, loc: Loc): Fault[] {
-  if (typeof value !== 'string') return [fault('uuid_type', loc)]
-  return isUuid(value) ? [] : [fault('uuid_parsing', loc)]
+function uuidFaults(_: TSchema, value: unknown): readonly Fault[] {
+  if (typeof value !== 'string') return [fault('uuid_type', [])]
+  return isUuid(value) ? NONE : [fault('uuid_parsing', [])]
 }
 
-function dateTimeFaults(_: TSchema, value: unknown, loc: Loc): Fault[] {
-  if (typeof value !== 'string') return [fault('datetime_type', loc)]
-  return parseDateTime(value) === undefined ? [fault('datetime_from_date_parsing', loc)] : []
+function dateTimeFaults(_: TSchema, value: unknown): readonly Fault[] {
+  if (typeof value !== 'string') return [fault('datetime_type', [])]
+  return parseDateTime(value) === undefined ? [fault('datetime_from_date_parsing', [])] : NONE
 }
 
 /** `'a', 'b' or 'c'` */

@@ -83,7 +83,7 @@ interface Chain extends Resolved {
 
 /** A path item, or one that a path item refers to. */
 interface Layer extends Resolved {
-  /** The keys that say something; once the item was gone through, those that say something of each path anew. */
+  /** All keys; once a shared item was gone through, those that say something of each path anew. */
   keys: readonly string[]
   readonly hasOwnTool: boolean
   /** True if this item or one that it leads to has a method. */
@@ -180,11 +180,13 @@ export class OperationRules {
     if (item.$ref !== undefined) {
       const chain = this.chainOf({ value: item, place }, 'pathItem')
       this.reportChain(chain, place)
-      if (chain.end !== 'too-far' && chain.hops <= this.limits.referenceHops) next = yield* this.sharedLayer(chain.next)
+      if (chain.end !== 'too-far' && chain.hops <= this.limits.referenceHops) next = this.sharedLayer(chain.next)
     }
-    const first = yield* this.layerOf({ value: item, place }, next)
-    const use: PathUse = { path, place, template, first, shared: emptyList(place), sharedFindings: undefined }
-    yield* this.readShared(use)
+    const first = this.layerOf({ value: item, place }, next)
+    const use: PathUse = { path, place, template, first, shared: NOTHING_SHARED, sharedFindings: undefined }
+    let layer: Layer | undefined = first.hasTool ? first : undefined
+    while (layer !== undefined && layer.value.parameters === undefined) layer = layer.next
+    if (layer !== undefined) yield* this.readShared(use, layer)
     yield* this.checkLayers(use)
     this.reportShared(use)
   }
@@ -210,12 +212,8 @@ export class OperationRules {
     return undefined
   }
 
-  /** Reads the path-level parameters if an operation takes them in; what is found is kept apart, as they may stand after the methods. */
-  private *readShared(use: PathUse): Generator<void> {
-    let layer: Layer | undefined = use.first
-    if (!layer.hasTool) return
-    while (layer !== undefined && layer.value.parameters === undefined) layer = layer.next
-    if (layer === undefined) return
+  /** Reads the path-level parameters that operations take in; what is found is kept apart, as they may stand after the methods. */
+  private *readShared(use: PathUse, layer: Layer): Generator<void> {
     const outer = this.findings
     use.sharedFindings = outer.apart()
     this.findings = use.sharedFindings
@@ -242,7 +240,7 @@ export class OperationRules {
       if (++count % KEYS_BETWEEN_YIELDS === 0) yield
       if (key === undefined) {
         stack.pop()
-        if (!layer.isReported) yield* this.finishLayer(layer)
+        if (layer !== use.first && !layer.isReported) yield* this.finishLayer(layer)
       } else if (key === '$ref') {
         let { next } = layer
         // What says nothing of this path is passed by.
@@ -251,7 +249,7 @@ export class OperationRules {
       } else if (key === 'parameters') {
         this.reportShared(use)
       } else if (!isToolMethod(key)) {
-        if (!layer.isReported) yield* this.reportKey(key, layer)
+        if (!layer.isReported && !isSilent(key)) yield* this.reportKey(key, layer)
       } else if (!isShadowed(key, use.first, layer)) {
         yield* this.checkOperation(use, layer, key)
       }
@@ -264,11 +262,8 @@ export class OperationRules {
     layer.keys = yield* filtered(layer.keys, key => key === '$ref' || key === 'parameters' || isToolMethod(key))
   }
 
-  private *layerOf(item: Resolved, next: Layer | undefined): Generator<void, Layer> {
-    const keys = yield* filtered(
-      this.keyLists.of(item.value),
-      key => key !== 'summary' && key !== 'description' && !key.startsWith('x-'),
-    )
+  private layerOf(item: Resolved, next: Layer | undefined): Layer {
+    const keys = this.keyLists.of(item.value)
     const hasOwnTool = keys.some(isToolMethod)
     const hasTool = hasOwnTool || next?.hasTool === true
     // Written out: V8 makes a spread a new hidden class each time, a fifth of the check.
@@ -276,7 +271,7 @@ export class OperationRules {
   }
 
   /** The layers of path items that references lead to, the last one first, each made once. */
-  private *sharedLayer(chain: Chain | undefined): Generator<void, Layer | undefined> {
+  private sharedLayer(chain: Chain | undefined): Layer | undefined {
     const missing: Chain[] = []
     let layer: Layer | undefined
     for (let at = chain; at !== undefined; at = at.next) {
@@ -285,7 +280,7 @@ export class OperationRules {
       missing.push(at)
     }
     for (const each of missing.reverse()) {
-      layer = yield* this.layerOf(each, layer)
+      layer = this.layerOf(each, layer)
       this.layers.set(each.value, layer)
     }
     return layer
@@ -339,7 +334,10 @@ export class OperationRules {
     this.checkTogether(use, reading.list, reading.list.place)
     const body = this.readBody(operation.requestBody, placeUnder(place, 'requestBody'), isShared)
     while (!this.schemas.step(STEP_MEMBERS, this.findings)) yield
-    if (known === undefined) yield* this.checkRest(operation, place)
+    if (known === undefined) {
+      if (operation.servers !== undefined) yield* this.checkOwnServers({ value: operation, place })
+      this.warnRest(operation, place)
+    }
     yield
 
     if (!isFirst || summary === undefined) return
@@ -498,7 +496,7 @@ export class OperationRules {
 
   /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
   private warnUnused(list: ParameterList, template: PathTemplate | undefined): void {
-    if (template === undefined) return
+    if (template === undefined || list.inputs.length === 0) return
     const paths = pathParametersOf(list)
     if (!this.findings.takesWarnings) {
       this.findings.warningCount += paths.length - template.countOf(name => keysOf(list).has(`path ${name}`))
@@ -579,8 +577,7 @@ export class OperationRules {
     return found
   }
 
-  private *checkRest(operation: Record<string, unknown>, place: Place): Generator<void> {
-    yield* this.checkOwnServers({ value: operation, place })
+  private warnRest(operation: Record<string, unknown>, place: Place): void {
     if (operation.deprecated === true) {
       this.findings.warn('operation_deprecated', 'the operation is deprecated', place, 'deprecated')
     }
@@ -705,6 +702,11 @@ function isToolMethod(key: string): boolean {
   return TOOL_METHODS.has(key) || (key.length <= LONGEST_METHOD_CHARACTERS && TOOL_METHODS.has(key.toLowerCase()))
 }
 
+/** What a path item may have beside its methods, and nobody looks at. */
+function isSilent(key: string): boolean {
+  return key === 'summary' || key === 'description' || key.startsWith('x-')
+}
+
 /** True if a layer before `layer` has the key. */
 function isShadowed(key: string, first: Layer, layer: Layer): boolean {
   for (let at: Layer | undefined = first; at !== undefined && at !== layer; at = at.next) {
@@ -726,6 +728,9 @@ function* filtered(keys: readonly string[], keeps: (key: string) => boolean): Ge
 function emptyList(place: Place): ParameterList {
   return { inputs: [], indexes: [], place, isBroken: false, keys: undefined, paths: undefined }
 }
+
+/** Where no path-level parameters are. */
+const NOTHING_SHARED = emptyList({ up: undefined, key: '' })
 
 /** What an operation takes in; its parameters are put together when asked for, as thousands of operations may share hundreds. */
 class Input implements OperationInput {
@@ -758,10 +763,13 @@ function keysOf(list: ParameterList): Set<string> {
 }
 
 function pathParametersOf(list: ParameterList): { name: string; index: number }[] {
-  list.paths ??= list.inputs.flatMap(({ in: location, name }, i) =>
-    location === 'path' ? [{ name, index: list.indexes[i] ?? i }] : [],
-  )
-  return list.paths
+  if (list.paths !== undefined) return list.paths
+  const paths: { name: string; index: number }[] = []
+  list.inputs.forEach(({ in: location, name }, i) => {
+    if (location === 'path') paths.push({ name, index: list.indexes[i] ?? i })
+  })
+  list.paths = paths
+  return paths
 }
 
 function holds(list: ParameterList, input: ParameterInput): boolean {

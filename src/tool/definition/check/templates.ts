@@ -29,12 +29,13 @@ const NO_PLACEHOLDERS = new PathTemplate(new Set())
  * else between them is a name, never a pattern and never a format. Stops after `limit` placeholders.
  */
 export function readTemplate(path: string, limit: number): PathTemplate | 'invalid' | 'too-many' {
+  if (!/[{}]/.test(path)) return NO_PLACEHOLDERS
   const names = new Set<string>()
   let at = 0
   for (let count = 0; ; count++) {
     const open = path.indexOf('{', at)
     const close = path.indexOf('}', at)
-    if (open === -1 && close === -1) return count === 0 ? NO_PLACEHOLDERS : new PathTemplate(names)
+    if (open === -1 && close === -1) return new PathTemplate(names)
     if (open === -1 || close < open) return 'invalid'
     const name = path.slice(open + 1, close)
     if (name === '' || name.includes('{')) return 'invalid'
