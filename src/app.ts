@@ -174,13 +174,22 @@ const NODES_PER_LIST_ITEM = 20
 /** A tool body's definition has a bound of its own, `DEFINITION_DEPTH_MAX`, which is at most 200 and tells the place. */
 const TOOL_BODY_DEPTH_MAX = 256
 
+/** A field of an agent has a short name. Keys of definitions may be long, and are bounded again, in characters, where the place is told. */
+const AGENT_KEY_BYTES_MAX = 1_024
+const TOOL_KEY_BYTES_MAX = 48 * 1_024
+
 /** What bodies may be. */
 function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished'> {
   const { personaBodyBytes, toolBodyBytes, jsonDepthMax } = limits
   const nodesMax = NODES_PER_LIST_ITEM * Math.max(1_000, limits.listItemsMax)
   return {
-    persona: { limitBytes: personaBodyBytes, depthMax: jsonDepthMax, nodesMax },
-    tool: { limitBytes: toolBodyBytes, depthMax: TOOL_BODY_DEPTH_MAX, nodesMax: limits.toolBodyNodesMax },
+    persona: { limitBytes: personaBodyBytes, depthMax: jsonDepthMax, nodesMax, keyBytesMax: AGENT_KEY_BYTES_MAX },
+    tool: {
+      limitBytes: toolBodyBytes,
+      depthMax: TOOL_BODY_DEPTH_MAX,
+      nodesMax: limits.toolBodyNodesMax,
+      keyBytesMax: TOOL_KEY_BYTES_MAX,
+    },
     onRead: countBytes,
   }
 }

@@ -1,10 +1,12 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
 import { type Fault, NotJson, UnsupportedBody } from '../errors.js'
-import { fault } from '../schema/faults.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
-import { type BodyBounds, BodyReader, FREE_BYTES, type ReadBody } from './body-reader.js'
+import { type BodyBounds, BodyReader, FREE_BYTES, SMALL_BYTES, type WholeBody } from './body-reader.js'
+import { BodyTurns } from './body-turns.js'
+import { ownerOf } from './request-memory.js'
+import { whenOver } from './requests-in-flight.js'
 import type { UnfinishedBodies } from './unfinished-bodies.js'
 
 /** What bodies may be, by the kind of resource that they are about. */
@@ -44,6 +46,7 @@ const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
  */
 export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
   const { unfinished } = settings
+  const turns = new BodyTurns()
   app.removeAllContentTypeParsers()
   app.addContentTypeParser(JSON_TYPE, parse)
   app.addContentTypeParser('*', (request, stream, done) => {
@@ -52,11 +55,11 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     else done(new NotJson())
   })
 
-  function parse(
-    request: FastifyRequest,
-    stream: IncomingMessage,
-    done: (error: Error | null, body?: unknown) => void,
-  ): void {
+  function parse(request: FastifyRequest, stream: IncomingMessage, done: Done): void {
+    if (request.is404) {
+      done(null)
+      return
+    }
     const coding = request.headers['content-encoding']
     if (coding !== undefined && !/^\s*(identity\s*)?$/i.test(coding)) {
       done(new UnsupportedBody('Send the body without a Content-Encoding.', { 'accept-encoding': 'identity' }))
@@ -64,27 +67,65 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     }
     const bounds = isAboutTool(request) ? settings.tool : settings.persona
     const announced = request.headers['content-length']
-    const reserveMemory = (bytes: number) => request.reserveMemory(bytes)
-    const reader = new BodyReader(stream, announced, bounds, reserveMemory, (error, body) => {
+    const shares = {
+      reserveMemory: (bytes: number) => request.reserveMemory(bytes),
+      takeTurn: (usedMs: number, turn: (error?: Error) => void) => {
+        turns.take(ownerOf(request), turn, usedMs).catch(turn)
+      },
+    }
+    const reader = new BodyReader(stream, announced, bounds, shares, (error, body) => {
       unfinished.delete(reader)
       settings.onRead(request, reader.receivedBytes)
       if (body === undefined) done(error)
-      else done(null, received(request, body))
+      else if ('beyond' in body) done(null, received(request, refused(body.beyond)))
+      else if (isForThread(request, body))
+        done(null, received(request, new UnparsedBody(body.bytes, body.hasPlainNumbers)))
+      else if (isDear(body)) parseInTurn(request, body, done)
+      else done(null, received(request, parsed(request, body)))
     })
     if (!stream.complete) unfinished.add(reader)
     reader.start()
   }
+
+  /** What Fastify makes of the body is made in the turn too: it is checked, and mostly refused, before `done` returns. */
+  function parseInTurn(request: FastifyRequest, body: WholeBody, done: Done): void {
+    let waiting: WholeBody | undefined = body
+    whenOver(request, () => {
+      waiting = undefined // its memory is not reserved any more
+    })
+    const parse = () => {
+      // The connection is gone: nobody reads the answer, but the log has it.
+      if (waiting === undefined) done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+      else done(null, received(request, parsed(request, waiting)))
+    }
+    turns.take(ownerOf(request), parse).catch(done)
+  }
 }
 
-function received(request: FastifyRequest, body: ReadBody): ReceivedBody {
+/** Where Fastify goes on. */
+type Done = (error: Error | null, body?: ReceivedBody) => void
+
+/** Lists and texts of a body that take long to parse, and faults of them to collect; the largest lists of ids have half as many. */
+const DEAR_NODES = 4_000
+
+/** Whether it takes long to parse a body and to check it; ordinary ones take less than a millisecond. */
+function isDear({ bytes, nodes }: WholeBody): boolean {
+  return bytes.length > FREE_BYTES || nodes > DEAR_NODES
+}
+
+/** Definitions take longer to check than to parse. */
+function isForThread(request: FastifyRequest, { bytes }: WholeBody): boolean {
+  return isAboutTool(request) && bytes.length > SMALL_BYTES
+}
+
+function received(request: FastifyRequest, parsed: ReceivedBody['parsed']): ReceivedBody {
   const query = request.query as ParameterTexts // the parser's own: text, or texts where one is repeated
-  return { parsed: parsedBody(request, body), query, headers: request.headers }
+  return { parsed, query, headers: request.headers }
 }
 
-function parsedBody(request: FastifyRequest, body: ReadBody): ParsedBody | UnparsedBody {
-  if ('beyond' in body) return refused(fault(body.beyond, ['body']))
-  const isLarge = isAboutTool(request) && body.bytes.length > FREE_BYTES // an agent's body has few nodes at any size
-  return isLarge ? new UnparsedBody(body.bytes, body.hasPlainNumbers) : parseJsonBody(body.bytes, body.hasPlainNumbers)
+/** How numbers are written matters in definitions only. */
+function parsed(request: FastifyRequest, { bytes, hasPlainNumbers }: WholeBody): ParsedBody {
+  return parseJsonBody(bytes, hasPlainNumbers || !isAboutTool(request))
 }
 
 function isAboutTool({ policy }: FastifyRequest): boolean {

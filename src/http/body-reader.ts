@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
-import { TinyChunks, Unavailable } from '../errors.js'
-import { type BeyondBounds, type JsonBounds, JsonScan } from '../schema/json-scan.js'
+import { type Fault, TinyChunks, Unavailable } from '../errors.js'
+import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 
 /** What the body of a request may be. */
 export interface BodyBounds extends JsonBounds {
@@ -11,11 +11,27 @@ export interface BodyBounds extends JsonBounds {
 /** Reserves memory for more bytes; throws when there is none. */
 export type ReserveMemory = (bytes: number) => void
 
-/** The whole body, and what the scan saw of its numbers; or the bound that it passed: then the rest was not read. */
-export type ReadBody = { bytes: Buffer; hasPlainNumbers: boolean } | { beyond: BeyondBounds }
+/** Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came. */
+export type TakeTurn = (usedMs: number, turn: (error?: Error) => void) => void
 
-/** So much of a body needs no reservation: what most requests send whole. */
+/** The whole body, and what the scan saw of it. Its bytes have a buffer of their own where they are more than `SMALL_BYTES`. */
+export interface WholeBody {
+  bytes: Buffer
+  nodes: number
+  hasPlainNumbers: boolean
+}
+
+/** The whole body; or the bound that it passed: then the rest was not read. */
+export type ReadBody = WholeBody | { beyond: Fault }
+
+/** So much of a body needs neither a reservation nor a turn: what most requests send whole. */
 export const FREE_BYTES = 64 * 1024
+
+/** Nor does it take long to parse what is no larger than this, or to work on it. */
+export const SMALL_BYTES = 8 * 1024
+
+/** What is read in one turn takes at least so long on this thread: most of it outside of this program, in the socket's reads. */
+const TURN_MS_MIN = 1
 
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
@@ -26,8 +42,10 @@ const MEAN_CHUNK_BYTES_MIN = 64
 
 /**
  * Reads a request's body into one buffer that grows with what arrives, whatever length was announced and however small the
- * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is read no further; the rest is
- * dropped by the server within the request timeout, so that the client can read the answer.
+ * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is kept no further; the rest is
+ * dropped within the request timeout, so that the client can read the answer.
+ *
+ * Reads a large body in turns, `FREE_BYTES` in each: at once, as fast as it comes, it would keep the thread from everybody else.
  *
  * Calls `done` once. Errors: those of Fastify for a body that is too large, or not as long as was said or cut short, `TinyChunks`,
  * `Unavailable` when it is abandoned, and what `reserveMemory` throws.
@@ -37,25 +55,31 @@ export class BodyReader {
   readonly #announcedBytes: number
   readonly #bounds: BodyBounds
   readonly #reserveMemory: ReserveMemory
+  readonly #takeTurn: TakeTurn
   readonly #done: (error: Error | null, body?: ReadBody) => void
   readonly #scan: JsonScan
   #buffer = NOTHING
   #bytes = 0
   #receivedBytes = 0
   #chunks = 0
+  #isDone = false
+  /** What was received since the last turn, and how long the work on it took. */
+  #turnBytes = 0
+  #turnMs = 0
 
   /** `announced` is the text of the Content-Length header, if there is one. */
   constructor(
     stream: Readable,
     announced: string | undefined,
     bounds: BodyBounds,
-    reserveMemory: ReserveMemory,
+    { reserveMemory, takeTurn }: { reserveMemory: ReserveMemory; takeTurn: TakeTurn },
     done: (error: Error | null, body?: ReadBody) => void,
   ) {
     this.#stream = stream
     this.#announcedBytes = Number(announced ?? Number.NaN)
     this.#bounds = bounds
     this.#reserveMemory = reserveMemory
+    this.#takeTurn = takeTurn
     this.#done = done
     this.#scan = new JsonScan(bounds)
   }
@@ -81,6 +105,26 @@ export class BodyReader {
   }
 
   readonly #onData = (piece: Buffer): void => {
+    const start = performance.now()
+    if (!this.#isDone) this.#read(piece)
+    this.#turnMs += performance.now() - start
+    this.#turnBytes += piece.length
+    if (this.#turnBytes > FREE_BYTES) this.#waitForTurn()
+  }
+
+  /** Nothing is read meanwhile. */
+  #waitForTurn(): void {
+    const usedMs = Math.max(TURN_MS_MIN, this.#turnMs)
+    this.#turnMs = 0
+    this.#turnBytes = 0
+    this.#stream.pause()
+    this.#takeTurn(usedMs, error => {
+      if (error !== undefined) this.#finish(error)
+      this.#stream.resume()
+    })
+  }
+
+  #read(piece: Buffer): void {
     this.#receivedBytes += piece.length
     try {
       this.#countChunk()
@@ -105,8 +149,9 @@ export class BodyReader {
     else this.#finish(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
   }
 
-  #wholeBody(): ReadBody {
-    return { bytes: this.#buffer.subarray(0, this.#bytes), hasPlainNumbers: this.#scan.hasPlainNumbers }
+  #wholeBody(): WholeBody {
+    const { nodes, hasPlainNumbers } = this.#scan
+    return { bytes: this.#buffer.subarray(0, this.#bytes), nodes, hasPlainNumbers }
   }
 
   /** The connection is gone: nobody reads the answer, but the log has it. */
@@ -119,7 +164,7 @@ export class BodyReader {
     if (bytes > this.#buffer.length) {
       const size = this.#sizeFor(bytes)
       if (size > FREE_BYTES) this.#reserveMemory(size - Math.max(FREE_BYTES, this.#buffer.length))
-      const larger = Buffer.allocUnsafe(size)
+      const larger = size > SMALL_BYTES ? Buffer.allocUnsafeSlow(size) : Buffer.allocUnsafe(size)
       this.#buffer.copy(larger, 0, 0, this.#bytes)
       this.#buffer = larger
     }
@@ -135,8 +180,10 @@ export class BodyReader {
   }
 
   #finish(error: Error | null, body?: ReadBody): void {
-    this.#stream.off('data', this.#onData).off('end', this.#onEnd).off('error', this.#onError)
-    if (error !== null) this.#buffer = NOTHING
+    if (this.#isDone) return
+    this.#isDone = true
+    this.#stream.off('end', this.#onEnd).off('error', this.#onError) // what else comes is dropped, in turns too
+    this.#buffer = NOTHING
     this.#done(error, body)
   }
 }

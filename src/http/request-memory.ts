@@ -2,6 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { RateLimited, Unavailable } from '../errors.js'
 import { MemoryBudget, type MemoryBudgetLimits } from './memory-budget.js'
+import { whenOver } from './requests-in-flight.js'
 
 /** What is under way comes to an end, or to its timeout, by itself. In seconds. */
 const RETRY_AFTER_S = 1
@@ -37,12 +38,11 @@ export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudget
     }
     const reserved = { owner, bytes }
     this.reservedMemory = reserved
-    const giveBack = () => budget.give(owner, reserved.bytes)
-    if (this.work === undefined) this.raw.once('close', giveBack)
-    else this.work.onOver = giveBack
+    whenOver(this, () => budget.give(owner, reserved.bytes))
   })
 }
 
-function ownerOf(request: FastifyRequest): string {
+/** In whose name a request has what is shared out: its token's, or that of its address where it needs none. */
+export function ownerOf(request: FastifyRequest): string {
   return request.isOperation ? `token ${request.caller.token.id}` : clientAddressOf(request)
 }

@@ -33,12 +33,12 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     if (!work.gone || work.handled || work.isOver) return
     work.isOver = true
     count(work, -1)
-    work.onOver?.()
+    for (const then of work.whenOver ?? []) then()
   }
   app.decorateRequest('work', undefined)
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.isOperation) return done()
-    const work: Work = { place: placeOf(request), gone: false, handled: false, isOver: false, onOver: undefined }
+    const work: Work = { place: placeOf(request), gone: false, handled: false, isOver: false, whenOver: undefined }
     request.work = work
     count(work, 1)
     const end = () => {
@@ -71,6 +71,14 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
   return inFlight
 }
 
+/** Has something done when a request is over: answered, or its connection gone and no handler still at it. */
+export function whenOver({ work, raw }: FastifyRequest, then: () => void): void {
+  if (work === undefined) raw.once('close', then)
+  else if (work.isOver) then()
+  else if (work.whenOver === undefined) work.whenOver = [then]
+  else work.whenOver.push(then)
+}
+
 /** Where the requests of this one's token are counted. */
 function placeOf(request: FastifyRequest): number {
   try {
@@ -91,7 +99,7 @@ interface Work {
   /** It was taken off the count. */
   isOver: boolean
   /** What to do then. */
-  onOver: (() => void) | undefined
+  whenOver: (() => void)[] | undefined
 }
 
 declare module 'fastify' {

@@ -1,5 +1,9 @@
+import type { Fault } from '../errors.js'
+import { fault } from './faults.js'
+
 const QUOTE = 0x22
 const COMMA = 0x2c
+const COLON = 0x3a
 const MINUS = 0x2d
 const POINT = 0x2e
 const ZERO = 0x30
@@ -14,19 +18,22 @@ const CLOSE_OBJECT = 0x7d
 /** A double holds every integer of so many digits. */
 const PLAIN_DIGITS = 15
 
+/** Any double is written with fewer, also in full; what has more takes long to read and says nothing. */
+const NUMBER_DIGITS_MAX = 4_096
+
 /** What a JSON text may hold at most. */
 export interface JsonBounds {
   /** Objects and lists inside each other; the outermost is depth 1. */
   depthMax: number
   /** Objects, lists, texts (keys too) and commas: a measure of how long the text takes to parse. */
   nodesMax: number
+  /** Bytes between the quotes of a key. Long keys that differ at their end only are compared whole, each with each. */
+  keyBytesMax: number
 }
 
-export type BeyondBounds = 'json_too_deep' | 'json_too_many_nodes'
-
 /**
- * Looks at the bytes of a JSON text as they arrive, before anybody parses it: what is refused for its depth or its number of
- * nodes need not be parsed, nor read to its end. `JSON.parse` takes ten times as long for a text of many small values. What
+ * Looks at the bytes of a JSON text as they arrive, before anybody parses it: what is refused for its depth, its number of
+ * nodes, a key or a number need not be parsed, nor read to its end. `JSON.parse` takes ten times as long for a text of many small values. What
  * is not JSON is not told apart; it is counted as if it were.
  */
 export class JsonScan {
@@ -37,6 +44,11 @@ export class JsonScan {
   #isEscaped = false
   #digits = 0
   #hasPlainNumbers = true
+  /** How many bytes came before those that are looked at. */
+  #offset = 0
+  /** Where the last text began, and how many bytes it has. */
+  #textAt = 0
+  #textBytes = 0
 
   constructor(bounds: JsonBounds) {
     this.#bounds = bounds
@@ -47,9 +59,17 @@ export class JsonScan {
     return this.#hasPlainNumbers
   }
 
-  /** Takes the next bytes; answers which bound the text has passed by now, if one. */
-  push(bytes: Uint8Array): BeyondBounds | undefined {
-    const { depthMax, nodesMax } = this.#bounds
+  /** Objects, lists, texts and commas so far. */
+  get nodes(): number {
+    return this.#nodes
+  }
+
+  /** Takes the next bytes; answers the fault of the text that has passed a bound by now, if it has. */
+  push(bytes: Uint8Array): Fault | undefined {
+    const { depthMax, nodesMax, keyBytesMax } = this.#bounds
+    const offset = this.#offset
+    let textAt = this.#textAt
+    let textBytes = this.#textBytes
     let depth = this.#depth
     let nodes = this.#nodes
     let isInText = this.#isInText
@@ -61,19 +81,27 @@ export class JsonScan {
       if (isInText) {
         if (isEscaped) isEscaped = false
         else if (byte === BACKSLASH) isEscaped = true
-        else if (byte === QUOTE) isInText = false
+        else if (byte === QUOTE) {
+          isInText = false
+          textBytes = offset + at - textAt
+        }
         continue
       }
       switch (byte) {
         case QUOTE:
           isInText = true
+          textAt = offset + at + 1
           nodes++
+          break
+        case COLON:
+          if (textBytes > keyBytesMax)
+            return tooLong('json_key_too_long', `a key of more than ${keyBytesMax} bytes`, textAt)
           break
         case OPEN_LIST:
         case OPEN_OBJECT:
           nodes++
           depth++
-          if (depth > depthMax) return 'json_too_deep'
+          if (depth > depthMax) return fault('json_too_deep', ['body'])
           break
         case CLOSE_LIST:
         case CLOSE_OBJECT:
@@ -92,7 +120,15 @@ export class JsonScan {
           if (byte === undefined || byte < ZERO) break
           if (byte <= NINE) {
             digits++
-            if (digits > PLAIN_DIGITS) hasPlainNumbers = false
+            if (digits > PLAIN_DIGITS) {
+              hasPlainNumbers = false
+              if (digits > NUMBER_DIGITS_MAX)
+                return tooLong(
+                  'json_number_too_long',
+                  `a number of more than ${NUMBER_DIGITS_MAX} digits`,
+                  offset + at - NUMBER_DIGITS_MAX,
+                )
+            }
           } else if (digits > 0 && (byte | 0x20) === LOWER_E) hasPlainNumbers = false
       }
     }
@@ -102,6 +138,14 @@ export class JsonScan {
     this.#isEscaped = isEscaped
     this.#digits = digits
     this.#hasPlainNumbers = hasPlainNumbers
-    return nodes > nodesMax ? 'json_too_many_nodes' : undefined
+    this.#offset = offset + bytes.length
+    this.#textAt = textAt
+    this.#textBytes = textBytes
+    return nodes > nodesMax ? fault('json_too_many_nodes', ['body']) : undefined
   }
+}
+
+/** `at` counts bytes: nobody has read characters yet. */
+function tooLong(type: string, what: string, at: number): Fault {
+  return { loc: ['body'], msg: `Input holds ${what}, at byte ${at}`, type }
 }

@@ -4,7 +4,8 @@ type Expected = 'value' | 'valueOrEnd' | 'key' | 'keyOrEnd' | 'colon' | 'commaOr
 const keyPlaces: readonly Expected[] = ['key', 'keyOrEnd']
 const blank = /[ \t\n\r]/
 const scalar = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y
-const escapeSequence = /\\(?:["\\/bfnrt]|u[\dA-Fa-f]{4})/y
+const shortEscapes = [...'"\\/bfnrt']
+const unicodeEscape = /^\\u[\dA-Fa-f]{4}$/
 
 /**
  * The offset, in UTF-16 units, at which a text stops being JSON; -1 when it is JSON. `JSON.parse` names it only in the
@@ -75,10 +76,9 @@ function endOfString(text: string, start: number): number {
     if (unit === 0x22) return at + 1
     if (unit < 0x20) return -1 - at
     if (unit !== 0x5c) continue
-    escapeSequence.lastIndex = at
-    const escaped = escapeSequence.exec(text)
-    if (escaped === null) return -1 - at
-    at += escaped[0].length - 1
+    if (shortEscapes.includes(text.charAt(at + 1))) at += 1
+    else if (unicodeEscape.test(text.slice(at, at + 6))) at += 5
+    else return -1 - at
   }
   return -1 - text.length
 }

@@ -1,9 +1,10 @@
+import { randomUUID } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { eventually } from '../http/running.js'
-import { fairService, repeatedly, requireFairness, residentBytes } from './beside.js'
-import { fairnessWorld } from './world.js'
+import { FULL, fairService, repeatedly, requireFairness, residentBytes } from './beside.js'
+import { fairnessWorld, owner } from './world.js'
 
 const LIMIT_BYTES = 4 * 2 ** 20
 
@@ -13,12 +14,12 @@ t.test('bodies that are dear to read', async t => {
   const { attacker } = world
   const path = `/persona/${attacker.agentId}`
   const attacks = {
-    'row 5: two bodies of 4 MiB a second that hold a million objects': `{"x":[${'{},'.repeat(LIMIT_BYTES / 3 - 20)}{}]}`,
-    'row 5: the same with numbers': `{"x":[${'1,'.repeat(LIMIT_BYTES / 2 - 20)}1]}`,
+    'row 5: two bodies of 4 MiB a second that hold a million numbers': `{"x":[${'1,'.repeat(LIMIT_BYTES / 2 - 20)}1]}`,
     'row 5: the same with fields of names of their own': `{${numbered(LIMIT_BYTES / 16, index => `"k${index}":0`)}}`,
     'row 9: 800,000 brackets inside each other': '['.repeat(800_000),
+    'row 5: two bodies of 4 MiB a second that hold a million objects': `{"x":[${'{},'.repeat(LIMIT_BYTES / 3 - 20)}{}]}`,
   }
-  for (const [name, text] of Object.entries(attacks)) {
+  for (const [name, text] of Object.entries(attacks).slice(FULL ? 0 : -1)) {
     const body = Buffer.from(text)
     t.test(name, async t => {
       await requireFairness(t, world, service, (over, callers) =>
@@ -26,6 +27,42 @@ t.test('bodies that are dear to read', async t => {
           const { status } = await callers.send('PATCH', path, attacker.token, body)
           t.equal(status, 422)
         }),
+      )
+    })
+  }
+  const refused = {
+    'keys of 200,000 characters': `{${numbered(19, index => `"${'d'.repeat(200_000)}${index}":1`)}}`,
+    'a number of four million digits': `{"num_chunks":${'9'.repeat(4_000_000)}}`,
+    'a text of 690,000 escapes': `{"description":"${'\\u0000'.repeat(690_000)}"}`,
+    'thousands of wrong items': JSON.stringify({
+      starter_messages: Array.from({ length: 3_000 }, () => ({ x: 1 })),
+      users: Array.from({ length: 4_000 }, () => 'x'),
+    }),
+    '9,900 fields with names like one': `{${numbered(9_900, index => `"descriptioo${index}":1`)}}`,
+    'blanks, up to the limit': `{${' '.repeat(LIMIT_BYTES - 20)}}`,
+  }
+  const single = Object.entries(refused).map(([name, text]): [string, string[]] => [name, [text]])
+  const all: [string, string[]] = ['all of these bodies in turn', Object.values(refused)]
+  for (const [name, texts] of FULL ? [...single, all] : [all]) {
+    const bodies = texts.map(text => Buffer.from(text))
+    t.test(`four at once that say nothing: ${name}`, async t => {
+      // With a quota of its own.
+      const { token, agentId } = await owner(world.client, `alice+${randomUUID()}@example.com`, [])
+      const masked = `/persona/${agentId}?update_mask=description,starter_messages,users,num_chunks`
+      const statuses = new Set<number>()
+      let turn = 0
+      await requireFairness(t, world, service, (over, callers) =>
+        repeatedly(over, 4, 0, async () => {
+          const body = bodies[turn++ % bodies.length] ?? ''
+          const { status } = await callers.send('PATCH', masked, token, body)
+          statuses.add(status)
+          if (status === 429) await sleep(300)
+        }),
+      )
+      t.ok(statuses.has(422))
+      t.strictSame(
+        [...statuses].filter(status => status !== 422 && status !== 429),
+        [],
       )
     })
   }

@@ -2,6 +2,7 @@ import { connect, type Socket } from 'node:net'
 import { sql } from 'kysely'
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
+import { BodyTurns } from '../../src/http/body-turns.js'
 import { ByteQuota } from '../../src/http/byte-quota.js'
 import { MemoryBudget } from '../../src/http/memory-budget.js'
 import { DEFINITION } from '../matrix-organisation.js'
@@ -140,6 +141,8 @@ t.test('422 before the body has ended, for what it holds by then; the connection
   const attacks = {
     json_too_many_nodes: `{"x":[${'{},'.repeat(60_000)}`,
     json_too_deep: '['.repeat(60_000),
+    json_key_too_long: `{"${'k'.repeat(1_025)}":`,
+    json_number_too_long: `{"num_chunks":${'9'.repeat(4_097)}`,
   }
   for (const [type, start] of Object.entries(attacks)) {
     const connection = new RawConnection(service.port).write(head(service.token, 4_000_000) + start)
@@ -151,6 +154,74 @@ t.test('422 before the body has ended, for what it holds by then; the connection
     await connection.until(/HTTP\/1\.1 404 /)
     connection.socket.destroy()
   }
+})
+
+t.test('404 and 405 before the body is there: nobody reads it', async t => {
+  const service = await running(t, OFF, { listen: true })
+  for (const [target, status] of [
+    ['/nothing', 404],
+    ['/healthz', 405],
+  ] as const) {
+    const connection = new RawConnection(service.port)
+    connection.write(
+      `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n{`,
+    )
+    await connection.until(/request_id/)
+    t.match(connection.text, new RegExp(`^HTTP/1\\.1 ${status} `))
+    connection.socket.destroy()
+  }
+})
+
+/** Small, but with many texts: it takes a turn. */
+const DEAR = `{${Array.from({ length: 3_000 }, (_, i) => `"k${i}":1`).join(',')}}`
+
+t.test('tokens take turns with bodies that are dear to parse; 503 for those of one beyond a hundred', async t => {
+  const service = await running(t, OFF)
+  const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
+  const order: string[] = []
+  const send = async (token: string, name: string) => {
+    const answer = await service.app.inject({
+      method: 'PATCH',
+      url: '/persona/999999?update_mask=',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      payload: DEAR,
+    })
+    order.push(`${name} ${answer.statusCode}`)
+    return answer
+  }
+  const all = Array.from({ length: 130 }, () => send(service.token, 'one'))
+  const [last] = await Promise.all([send(other, 'other'), ...all])
+  t.equal(last?.statusCode, 404)
+  t.ok(order.filter(entry => entry === 'one 404').length > 100)
+  t.ok(order.indexOf('other 404') < order.length - 20, 'before most of what was there first')
+  const answers = await Promise.all(all)
+  const refused = answers.find(({ statusCode }) => statusCode === 503)
+  t.match(refused?.json(), { reason: 'overloaded', outcome: 'not_applied', detail: /large bodies/ })
+  t.equal(refused?.headers['retry-after'], '1')
+})
+
+t.test('turns have a quarter of the thread together; what fails in one keeps nobody from the next', async t => {
+  const turns = new BodyTurns()
+  const busy = (ms: number) => {
+    const end = performance.now() + ms
+    while (performance.now() < end);
+  }
+  const order: string[] = []
+  const start = performance.now()
+  const take = (token: string) =>
+    turns.take(token, () => {
+      order.push(token)
+      busy(10)
+      if (token === 'c') throw new Error('failed')
+    })
+  const all = [take('a'), take('a'), take('a'), take('b'), take('c')]
+  const ends = await Promise.allSettled(all)
+  t.strictSame(
+    ends.map(({ status }) => status),
+    ['fulfilled', 'fulfilled', 'fulfilled', 'fulfilled', 'rejected'],
+  )
+  t.strictSame(order, ['a', 'b', 'c', 'a', 'a'])
+  t.ok(performance.now() - start >= 4 * 40)
 })
 
 t.test('429 for a token that has used the bytes of a minute, without a look-up; others go on', async t => {

@@ -2,8 +2,12 @@ import fc from 'fast-check'
 import t from 'tap'
 import { JsonScan } from '../../src/schema/json-scan.js'
 
-const scanned = (text: string, { depthMax = 1_000, nodesMax = 1_000_000 } = {}, pieceBytes = 1_000_000) => {
-  const scan = new JsonScan({ depthMax, nodesMax })
+const faultIn = (
+  text: string,
+  { depthMax = 1_000, nodesMax = 1_000_000, keyBytesMax = 1_000 } = {},
+  pieceBytes = 1_000_000,
+) => {
+  const scan = new JsonScan({ depthMax, nodesMax, keyBytesMax })
   const bytes = Buffer.from(text)
   for (let at = 0; at < bytes.length; at += pieceBytes) {
     const beyond = scan.push(bytes.subarray(at, at + pieceBytes))
@@ -11,6 +15,7 @@ const scanned = (text: string, { depthMax = 1_000, nodesMax = 1_000_000 } = {}, 
   }
   return undefined
 }
+const scanned = (...given: Parameters<typeof faultIn>) => faultIn(...given)?.type
 
 t.test('json_too_deep past the limit, the text itself being depth 1', async t => {
   t.equal(scanned('[[[]]]', { depthMax: 3 }), undefined)
@@ -30,10 +35,31 @@ t.test('json_too_many_nodes: objects, lists, texts, keys and commas', async t =>
   t.equal(countOf('["a,b\\",[{"]'), 2)
 })
 
+t.test('json_key_too_long: more bytes than allowed between the quotes of a key, not of a text', async t => {
+  const keyOf = (bytes: number) => `{"a":["${'x'.repeat(50)}"],"${'k'.repeat(bytes)}" \n: 1}`
+  t.equal(faultIn(keyOf(10), { keyBytesMax: 10 }), undefined)
+  t.strictSame(faultIn(keyOf(11), { keyBytesMax: 10 }), {
+    loc: ['body'],
+    msg: 'Input holds a key of more than 10 bytes, at byte 61',
+    type: 'json_key_too_long',
+  })
+  t.equal(scanned('{"\\"\\"\\"":1}', { keyBytesMax: 5 }), 'json_key_too_long', 'a quote that is escaped ends nothing')
+})
+
+t.test('json_number_too_long: more than 4,096 digits', async t => {
+  t.equal(faultIn(`[1,${'9'.repeat(4_096)},-${'9'.repeat(4_000)}.${'9'.repeat(96)},"${'9'.repeat(5_000)}"]`), undefined)
+  t.strictSame(faultIn(`[1,${'9'.repeat(4_097)}]`), {
+    loc: ['body'],
+    msg: 'Input holds a number of more than 4096 digits, at byte 3',
+    type: 'json_number_too_long',
+  })
+  t.equal(scanned(`-0.${'0'.repeat(4_000)}1e${'9'.repeat(100)}`), 'json_number_too_long')
+})
+
 t.test('wherever the bytes are cut, the answer is the same', async () => {
   fc.assert(
     fc.property(fc.json(), fc.integer({ min: 1, max: 7 }), fc.integer({ min: 0, max: 20 }), (text, pieceBytes, max) => {
-      const bounds = { depthMax: 1 + (max % 4), nodesMax: max }
+      const bounds = { depthMax: 1 + (max % 4), nodesMax: max, keyBytesMax: max % 7 }
       const whole = scanned(text, bounds)
       return (scanned(text, bounds, pieceBytes) === undefined) === (whole === undefined)
     }),

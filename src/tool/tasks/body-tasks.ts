@@ -2,12 +2,13 @@ import { Worker } from 'node:worker_threads'
 import type { Caller } from '../../auth/caller.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
+import { SMALL_BYTES } from '../../http/body-reader.js'
 import { writerFor } from '../../schema/exact-json.js'
 import type { ThreadAnswer, ThreadJob, ThreadSettings } from './body-thread.js'
 import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
 
 /** With a definition of more characters beside it a small body goes to the other thread as well. */
-const LARGE_CHARACTERS = 64 * 1024
+const SMALL_CHARACTERS = SMALL_BYTES
 
 /** What the other thread may hold for each byte that a body may have. */
 const HEAP_BYTES_PER_BODY_BYTE = 64
@@ -167,7 +168,7 @@ function settle(job: Job, answer: ThreadAnswer): void {
 
 function hasLargeInput(input: object): boolean {
   const { use, stored, sent } = input as Partial<TaskInput<'validate_tool'> & TaskInput<'compare_numbers'>>
-  return [use?.definition, stored, sent].some(text => (text?.length ?? 0) > LARGE_CHARACTERS)
+  return [use?.definition, stored, sent].some(text => (text?.length ?? 0) > SMALL_CHARACTERS)
 }
 
 function overloaded(message: string, cause?: Error): Unavailable {
