@@ -31,7 +31,7 @@ export const FREE_BYTES = 64 * 1024
 export const SMALL_BYTES = 8 * 1024
 
 /** What is read in one turn takes at least so long on this thread: most of it outside of this program, in the socket's reads. */
-const TURN_MS_MIN = 1
+const TURN_MS_MIN = 0.5
 
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.

@@ -1,14 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { QueueExhausted } from '../db/connection/database-error.js'
 import { WorkQueue } from '../db/connection/work-queue.js'
-import { Unavailable } from '../errors.js'
+import { RateLimited, Unavailable } from '../errors.js'
 
-/** After each turn nobody has one for so many times as long: all turns together take a quarter of the thread. */
-const REST_FACTOR = 3
+/** After each turn nobody has one for so many times as long: all turns together take an eighth of the thread. */
+const REST_FACTOR = 7
 
 /** How many bodies of one token may wait for a turn, and for how long. */
 const WAITING_PER_TOKEN_MAX = 100
 const WAIT_MS = 20_000
+
+/** What waits is over soon. In seconds. */
+const RETRY_AFTER_S = 1
 
 /**
  * The turns in which dear bodies are parsed, checked and refused on the thread that serves requests: one at a time, with a rest
@@ -24,7 +27,7 @@ export class BodyTurns {
 
   /**
    * Does work when it is the turn of its token, at once where nobody else has one. `usedMs` were used for it before, and count.
-   * Throws `Unavailable` when too much of the token waits, or no turn came in time; then the work was not begun.
+   * Throws `RateLimited` when too much of the token waits, `Unavailable` when no turn came in time; then the work was not begun.
    */
   async take(token: string, work: () => void, usedMs = 0): Promise<void> {
     const turn = async () => {
@@ -35,10 +38,12 @@ export class BodyTurns {
         await sleep(REST_FACTOR * (performance.now() - start))
       }
     }
+    const since = performance.now()
     try {
       await this.#queue.run(token, turn)
     } catch (error) {
       if (!(error instanceof QueueExhausted)) throw error
+      if (performance.now() - since < WAIT_MS / 2) throw new RateLimited('token-requests', RETRY_AFTER_S)
       throw new Unavailable('overloaded', 'Other large bodies are read before this one. Try again.', 'not_applied')
     }
   }

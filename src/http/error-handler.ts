@@ -21,6 +21,7 @@ import {
   VersionNotFound,
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
+import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
 import type { ErrorCode } from './error-codes.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
@@ -66,7 +67,6 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
   sendError(request, reply, answer)
 }
 
-const MISSPELT_FIELDS_MAX = 20
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'
 
 /**
@@ -81,7 +81,7 @@ function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
   const { querystring = {}, body = {} } = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
   const lacksMask = declares(querystring, 'update_mask') && !Object.hasOwn(request.query as object, 'update_mask')
   const unknown = fieldsOfInvalidBody(request).filter(name => !declares(body, name))
-  const meant = unknown.slice(0, MISSPELT_FIELDS_MAX).flatMap(name => misspeltFieldWarning(name, missing))
+  const meant = unknown.slice(0, SUGGESTIONS_MAX).flatMap(name => misspeltFieldWarning(name, missing))
   return lacksMask ? [MASK_HINT, ...meant] : meant
 }
 

@@ -4,13 +4,13 @@ import {
   type CompiledBody,
   compileBody,
   declaredBeside,
-  FAULTS_MAX,
   fault,
   faultsOfMasked,
   notDeclared,
   unknownWithin,
 } from './faults.js'
 import { exceedsDepth, type ParsedBody, tooDeep } from './json-body.js'
+import { SUGGESTIONS_MAX } from './nearest-name.js'
 import { innerSchema } from './vocabulary.js'
 
 /** What a client may say of its body elsewhere in the request. */
@@ -51,9 +51,9 @@ export class BodyCheck {
     return found.length === 0 ? { value } : { faults: found, standsAlone: false }
   }
 
-  /** Which field was meant is looked for only where the answer has room for it. */
+  /** Which field was meant is looked for only of the first ones: it takes longer than everything else. */
   #unknownField(loc: Loc, index: number): Fault {
-    return notDeclared(['body', ...loc], index < FAULTS_MAX ? declaredBeside(this.#schema, loc) : [])
+    return notDeclared(['body', ...loc], index < SUGGESTIONS_MAX ? declaredBeside(this.#schema, loc) : [])
   }
 }
 

@@ -108,7 +108,7 @@ function bare(schema: TSchema): TSchema {
 }
 
 /** More faults are not listed. */
-export const FAULTS_MAX = 100
+const FAULTS_MAX = 100
 
 /** At most `limit` faults; where there are more, the last says how many are left out, in place of the first of them. */
 export function boundFaults(faults: readonly Fault[], limit = FAULTS_MAX): Fault[] {

@@ -1,6 +1,7 @@
 import type { Fault } from '../errors.js'
 import { fault } from './faults.js'
 
+const BLANK = 0x20
 const QUOTE = 0x22
 const COMMA = 0x2c
 const COLON = 0x3a
@@ -87,6 +88,7 @@ export class JsonScan {
         }
         continue
       }
+      if (byte === BLANK) continue
       switch (byte) {
         case QUOTE:
           isInText = true
