@@ -58,7 +58,7 @@ function invalidAt(offset: number): ParsedBody {
 }
 
 function decode(bytes: Uint8Array): string | undefined {
-  if (isAscii(bytes)) return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).latin1Slice() // a plain copy
+  if (isAscii(bytes)) return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1') // a plain copy
   try {
     return utf8.decode(bytes)
   } catch {
