@@ -1,4 +1,3 @@
-import { Buffer, isAscii } from 'node:buffer'
 import type { Fault, Loc } from '../errors.js'
 import { parseExact } from './exact-json.js'
 import { fault } from './faults.js'
@@ -58,7 +57,6 @@ function invalidAt(offset: number): ParsedBody {
 }
 
 function decode(bytes: Uint8Array): string | undefined {
-  if (isAscii(bytes)) return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1') // a plain copy
   try {
     return utf8.decode(bytes)
   } catch {
