@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance } from 'fastify'
 
 /** How long a connection may stay after its last answer, so that the client sees it before the end. In ms. */
@@ -6,25 +7,43 @@ export const LINGER_MS = 500
 /**
  * From the first moment of draining every answer ends its connection: a balancer that keeps connections would send its
  * next request just as they are closed. An idle connection would also hold the close for its whole timeout.
- * A body that is refused before its end does not end it, against Fastify's way: to close while the client still sends would
- * reset the connection, often before it has read the answer. The rest of the body is read and dropped, within the request
- * timeout. Of a body in chunks it is not: to drop chunks costs as much as to read them, so the connection ends after a while.
+ * A body that is refused before its end does not end it, against Fastify's way. The rest is read and dropped, within the request
+ * timeout. Of a body in chunks it is not: to drop chunks costs as much as to read them. Its answer says that the connection
+ * ends, or a proxy would send another client's request behind it.
  */
 export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): void {
   let closing = false
   app.addHook('preClose', async () => {
     closing = true
   })
-  app.addHook('onSend', (request, reply, payload, done) => {
-    if (closing || isDraining()) reply.header('connection', 'close')
-    else if (reply.statusCode === 413 || request.raw.complete === false) reply.removeHeader('connection')
-    done(null, payload)
-  })
-  app.addHook('onResponse', ({ raw }, _reply, done) => {
-    if (raw.complete === false && raw.headers['transfer-encoding'] !== undefined) {
-      setImmediate(() => raw.socket.pause()) // Node makes it flow once more, to drop the rest
-      setTimeout(() => raw.socket.destroy(), LINGER_MS).unref()
+  app.addHook('onSend', ({ raw }, reply, payload, done) => {
+    if (isCut(raw))
+      setImmediate(send) // its end may be in what has arrived and is not yet parsed
+    else send()
+
+    function send(): void {
+      const ends = closing || isDraining() || isCut(raw)
+      if (ends) reply.header('connection', 'close')
+      else if (reply.statusCode === 413 || raw.complete === false) reply.removeHeader('connection')
+      if (ends && raw.complete === false) lingerAtEnd(raw)
+      done(null, payload)
     }
-    done()
   })
+}
+
+/** Whether the rest of a body in chunks is still to come. */
+function isCut({ complete, headers }: IncomingMessage): boolean {
+  return complete === false && headers['transfer-encoding'] !== undefined
+}
+
+/**
+ * Has the connection end in two steps: at once for what is written, and later for what is read. Node closes both behind the last
+ * answer, and a client that still sends would be reset, often before it has read the answer.
+ */
+function lingerAtEnd({ socket }: IncomingMessage): void {
+  socket.destroySoon = () => {
+    socket.end()
+    setImmediate(() => socket.pause()) // Node makes it flow once more, to drop the rest
+    setTimeout(() => socket.destroy(), LINGER_MS).unref()
+  }
 }

@@ -1,9 +1,11 @@
 import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { BodyTurns } from '../../src/http/body-turns.js'
 import { ByteQuota } from '../../src/http/byte-quota.js'
+import { LINGER_MS } from '../../src/http/connection-end.js'
 import { MemoryBudget } from '../../src/http/memory-budget.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
@@ -135,6 +137,34 @@ t.test('400 for a body in chunks of a byte; the rest of it is not read, and larg
   await few.until(/HTTP\/1\.1 404 /)
   for (const { socket } of [control, few]) socket.destroy()
 })
+
+t.test(
+  'a refusal before the end of a body in chunks says that its connection ends; behind a whole one it goes on',
+  async t => {
+    const service = await running(t, OFF, { listen: true })
+    const chunked = (token: string) => head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
+    const unknown = mintToken('person').token
+    const chunk = '2\r\n{}\r\n'
+    for (const token of ['malformed', unknown]) {
+      const whole = new RawConnection(service.port).write(`${chunked(token)}${chunk}0\r\n\r\n`)
+      await whole.until(/^HTTP\/1\.1 401 [\s\S]*"detail"/)
+      t.notMatch(whole.text, /connection: close/i, 'its end came with it')
+      whole.text = ''
+      await sleep(2 * LINGER_MS)
+      await whole.write(`${head(service.token, 2)}{}`).until(/^HTTP\/1\.1 404 /)
+      whole.socket.destroy()
+
+      const cut = new RawConnection(service.port).write(chunked(token) + chunk)
+      await cut.until(/"detail"/)
+      t.match(cut.text, /^HTTP\/1\.1 401 [\s\S]*\r\nconnection: close\r\n/i)
+      await cut.closed
+    }
+    const sending = new RawConnection(service.port)
+    sending.write(chunked(unknown) + `10000\r\n${' '.repeat(65_536)}\r\n`.repeat(200))
+    await sending.closed
+    t.match(sending.text, /^HTTP\/1\.1 401 [\s\S]*"detail"/, 'who still sends reads the whole answer')
+  },
+)
 
 t.test('422 before the body has ended, for what it holds by then; the connection is still of use', async t => {
   const service = await running(t, OFF, { listen: true })
