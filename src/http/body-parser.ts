@@ -3,7 +3,7 @@ import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
 import { type Fault, NotJson, UnsupportedBody } from '../errors.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
-import { type BodyBounds, BodyReader, FREE_BYTES, SMALL_BYTES, type WholeBody } from './body-reader.js'
+import { type BodyBounds, BodyReader, type BodyShares, FREE_BYTES, SMALL_BYTES, type WholeBody } from './body-reader.js'
 import { BodyTurns } from './body-turns.js'
 import { ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
@@ -13,7 +13,7 @@ import type { UnfinishedBodies } from './unfinished-bodies.js'
 export interface BodySettings {
   persona: BodyBounds
   tool: BodyBounds
-  /** Learns how many bytes of each body were read. */
+  /** Learns of the bytes of each body as they come. */
   onRead: (request: FastifyRequest, bytes: number) => void
   /** Has each body that is still on its way. */
   unfinished: UnfinishedBodies
@@ -67,15 +67,15 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     }
     const bounds = isAboutTool(request) ? settings.tool : settings.persona
     const announced = request.headers['content-length']
-    const shares = {
-      reserveMemory: (bytes: number) => request.reserveMemory(bytes),
-      takeTurn: (usedMs: number, turn: (error?: Error) => void) => {
+    const shares: BodyShares = {
+      onRead: bytes => settings.onRead(request, bytes),
+      reserveMemory: bytes => request.reserveMemory(bytes),
+      takeTurn: (usedMs, turn) => {
         turns.take(ownerOf(request), turn, usedMs).catch(turn)
       },
     }
     const reader = new BodyReader(stream, announced, bounds, shares, (error, body) => {
       unfinished.delete(reader)
-      settings.onRead(request, reader.receivedBytes)
       if (body === undefined) done(error)
       else if ('beyond' in body) done(null, received(request, refused(body.beyond)))
       else if (isForThread(request, body))

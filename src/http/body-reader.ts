@@ -8,11 +8,15 @@ export interface BodyBounds extends JsonBounds {
   limitBytes: number
 }
 
-/** Reserves memory for more bytes; throws when there is none. */
-export type ReserveMemory = (bytes: number) => void
-
-/** Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came. */
-export type TakeTurn = (usedMs: number, turn: (error?: Error) => void) => void
+/** What the sender of a body shares with others. */
+export interface BodyShares {
+  /** Learns how many bytes came, also of what is dropped. */
+  onRead(bytes: number): void
+  /** Reserves memory for more bytes; throws when there is none. */
+  reserveMemory(bytes: number): void
+  /** Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came. */
+  takeTurn(usedMs: number, turn: (error?: Error) => void): void
+}
 
 /** The whole body, and what the scan saw of it. Its bytes have a buffer of their own where they are more than `SMALL_BYTES`. */
 export interface WholeBody {
@@ -54,16 +58,14 @@ export class BodyReader {
   readonly #stream: Readable
   readonly #announcedBytes: number
   readonly #bounds: BodyBounds
-  readonly #reserveMemory: ReserveMemory
-  readonly #takeTurn: TakeTurn
+  readonly #shares: BodyShares
   readonly #done: (error: Error | null, body?: ReadBody) => void
   readonly #scan: JsonScan
   #buffer = NOTHING
   #bytes = 0
-  #receivedBytes = 0
   #chunks = 0
   #isDone = false
-  /** What was received since the last turn, and how long the work on it took. */
+  /** What came since the last turn, and how long the work on it took. */
   #turnBytes = 0
   #turnMs = 0
 
@@ -72,14 +74,13 @@ export class BodyReader {
     stream: Readable,
     announced: string | undefined,
     bounds: BodyBounds,
-    { reserveMemory, takeTurn }: { reserveMemory: ReserveMemory; takeTurn: TakeTurn },
+    shares: BodyShares,
     done: (error: Error | null, body?: ReadBody) => void,
   ) {
     this.#stream = stream
     this.#announcedBytes = Number(announced ?? Number.NaN)
     this.#bounds = bounds
-    this.#reserveMemory = reserveMemory
-    this.#takeTurn = takeTurn
+    this.#shares = shares
     this.#done = done
     this.#scan = new JsonScan(bounds)
   }
@@ -88,11 +89,6 @@ export class BodyReader {
   abandon(): void {
     const message = 'Its body was still on its way when all places for requests were taken. Try again.'
     this.#finish(new Unavailable('overloaded', message, 'not_applied'))
-  }
-
-  /** What has arrived, or how much of it was read. */
-  get receivedBytes(): number {
-    return this.#receivedBytes
   }
 
   start(): void {
@@ -106,6 +102,7 @@ export class BodyReader {
 
   readonly #onData = (piece: Buffer): void => {
     const start = performance.now()
+    this.#shares.onRead(piece.length)
     if (!this.#isDone) this.#read(piece)
     this.#turnMs += performance.now() - start
     this.#turnBytes += piece.length
@@ -118,16 +115,15 @@ export class BodyReader {
     this.#turnMs = 0
     this.#turnBytes = 0
     this.#stream.pause()
-    this.#takeTurn(usedMs, error => {
+    this.#shares.takeTurn(usedMs, error => {
       if (error !== undefined) this.#finish(error)
       this.#stream.resume()
     })
   }
 
   #read(piece: Buffer): void {
-    this.#receivedBytes += piece.length
     try {
-      this.#countChunk()
+      this.#countChunk(piece)
       if (this.#bytes + piece.length > this.#bounds.limitBytes) throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE()
       const beyond = this.#scan.push(piece)
       if (beyond === undefined) this.#keep(piece)
@@ -137,10 +133,10 @@ export class BodyReader {
     }
   }
 
-  #countChunk(): void {
+  #countChunk({ length }: Buffer): void {
     if (!Number.isNaN(this.#announcedBytes)) return
     this.#chunks++
-    if (this.#chunks > FREE_CHUNKS + this.#receivedBytes / MEAN_CHUNK_BYTES_MIN) throw new TinyChunks()
+    if (this.#chunks > FREE_CHUNKS + (this.#bytes + length) / MEAN_CHUNK_BYTES_MIN) throw new TinyChunks()
   }
 
   readonly #onEnd = (): void => {
@@ -163,7 +159,7 @@ export class BodyReader {
     const bytes = this.#bytes + piece.length
     if (bytes > this.#buffer.length) {
       const size = this.#sizeFor(bytes)
-      if (size > FREE_BYTES) this.#reserveMemory(size - Math.max(FREE_BYTES, this.#buffer.length))
+      if (size > FREE_BYTES) this.#shares.reserveMemory(size - Math.max(FREE_BYTES, this.#buffer.length))
       const larger = size > SMALL_BYTES ? Buffer.allocUnsafeSlow(size) : Buffer.allocUnsafe(size)
       this.#buffer.copy(larger, 0, 0, this.#bytes)
       this.#buffer = larger

@@ -166,6 +166,9 @@ t.test('200 with Warning, or 422 and 403 under strict handling: fields that are 
       { loc: ['body', 'system_promt'], msg: "Extra inputs are not permitted: did you mean 'system_prompt'?", type },
       { loc: ['body', 'starter_messages', 0, 'extra'], msg: 'Extra inputs are not permitted', type },
     ])
+    const near = await dry(Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`system_prompt${i}`, 1])), strict)
+    const meant = near.json().detail.map(({ msg }: { msg: string }) => / did you mean 'system_prompt'\?$/.test(msg))
+    t.same(meant, [...Array(20).fill(true), ...Array(10).fill(false)], 'of the first twenty it is said which was meant')
     const body = { custom_headers: [{ key: 'X-A', value: '1', extra: 1 }], nam: 'x' }
     const tool = await call('PUT', '/admin/tool/custom/10', { token: admin, body, headers: strict })
     t.equal(tool.statusCode, 422)
