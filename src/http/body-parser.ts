@@ -3,7 +3,7 @@ import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
 import { type Fault, NotJson, UnsupportedBody } from '../errors.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
-import { type BodyBounds, BodyReader, type BodyShares, FREE_BYTES, SMALL_BYTES, type WholeBody } from './body-reader.js'
+import { type BodyBounds, BodyReader, type BodyShares, SMALL_BYTES, type WholeBody } from './body-reader.js'
 import { BodyTurns } from './body-turns.js'
 import { ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
@@ -105,12 +105,14 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
 /** Where Fastify goes on. */
 type Done = (error: Error | null, body?: ReceivedBody) => void
 
-/** Lists and texts of a body that take long to parse, and faults of them to collect; the largest lists of ids have half as many. */
+/** Ordinary bodies are shorter. */
+const DEAR_BYTES = 16 * 1024
+/** Lists and texts of a body that take long to parse, and faults of them to collect; the largest list of ids has half as many. */
 const DEAR_NODES = 4_000
 
-/** Whether it takes long to parse a body and to check it; ordinary ones take less than a millisecond. */
+/** Whether it takes long to parse a body and to check it; ordinary ones take some ten microseconds. */
 function isDear({ bytes, nodes }: WholeBody): boolean {
-  return bytes.length > FREE_BYTES || nodes > DEAR_NODES
+  return bytes.length > DEAR_BYTES || nodes > DEAR_NODES
 }
 
 /** Definitions take longer to check than to parse. */
