@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import type { Caller } from '../../src/auth/caller.js'
 import { readConfig } from '../../src/config.js'
@@ -126,6 +127,23 @@ t.test('what nobody waits for any more is not worked on', async t => {
   t.match(await failureOf(tasks.run('validate_tool', gone, input)), { reason: 'overloaded' })
   t.equal(gone.body.bytes.length, text.length, 'its bytes never went to the other thread')
   await first
+})
+
+t.test('a thread without work ends, and the next large body gets another', { skip: !IS_LINUX }, async t => {
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, idleMs: 50 })
+  t.teardown(() => tasks.close())
+  const validated = async () => {
+    const { answer } = await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
+    const [thread] = [...nicenesses()].find(([, niceness]) => niceness !== own) ?? []
+    return { answer, thread }
+  }
+  const own = nicenesses().get(String(process.pid))
+  const first = await validated()
+  t.ok(first.thread)
+  while (readdirSync('/proc/self/task').includes(String(first.thread))) await sleep(10)
+  const second = await validated()
+  t.equal(second.answer, first.answer)
+  t.ok(second.thread)
 })
 
 t.test('503 for a definition that takes too much memory; the next one is served', async t => {
