@@ -71,7 +71,8 @@ function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax }: LimitSett
     done(new RateLimited('token-bytes', waitS))
   })
   app.addHook('onSend', (request, _reply, payload, done) => {
-    if (typeof payload === 'string') countBytes(request, payload.length) // to count its bytes would read it once more
+    // Of a text, to count its bytes would read it once more.
+    if (typeof payload === 'string' || Buffer.isBuffer(payload)) countBytes(request, payload.length)
     done(null, payload)
   })
 }

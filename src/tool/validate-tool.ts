@@ -93,7 +93,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use })
       addWarnings(reply, validation.warnings)
       notePreferences(reply, strict ? ['handling=strict'] : [])
-      reply.type('application/json')
+      reply.type('application/json; charset=utf-8')
       return validation.answer
     },
   )

@@ -25,6 +25,21 @@ t.test('200: an answer that is sent in pieces is whole, whatever its characters 
   }
 })
 
+t.test('200: a long answer of a validation is as a short one', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const validate = async (description: string) => {
+    const spec = { ...DEFINITION.paths['/now'].get, description }
+    const definition = { ...DEFINITION, paths: { '/now': { get: spec } } }
+    const answer = await call('POST', '/admin/tool/custom/validate', { token: admin, body: { definition } })
+    t.equal(answer.statusCode, 200)
+    t.strictSame(answer.json().methods[0].spec, spec)
+    t.equal(answer.headers['content-length'], String(Buffer.byteLength(answer.body)))
+    return answer.headers['content-type']
+  }
+  t.equal(await validate('\u00e9\u{1f600}\u4e16'.repeat(100_000)), await validate('short'))
+})
+
 t.test('the tag is that of what is shown, whether or not its definitions were cached', async t => {
   const { database, token } = await worldDatabase(t)
   const { call } = await appOver(t, database)

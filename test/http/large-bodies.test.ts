@@ -153,5 +153,5 @@ t.test('503 for a definition that takes too much memory; the next one is served'
   const failure = await failureOf(tasks.run('validate_tool', request(1, huge), input))
   t.match(failure, { reason: 'overloaded', outcome: 'not_applied' })
   const { answer } = await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
-  t.match(JSON.parse(answer), { methods: [{}] })
+  t.match(JSON.parse(String(answer)), { methods: [{}] })
 })

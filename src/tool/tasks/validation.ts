@@ -2,6 +2,7 @@ import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
 import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
+import { PIECE_LENGTH } from '../../updates/answer-text.js'
 import {
   type Completion,
   checkDefinitionInSlices,
@@ -35,9 +36,9 @@ export interface ValidationAsked {
   use: ToolUse | null
 }
 
-/** The answer as JSON text, and what its `Warning` says. */
+/** The answer as JSON text, a long one as the bytes that are sent, and what its `Warning` says. */
 export interface Validation {
-  answer: string
+  answer: string | Uint8Array
   warnings: string[]
 }
 
@@ -64,8 +65,9 @@ export async function validationOf(
     ...(target && { target }),
     ...(use && { impact: await impactOf(use, definition) }),
   }
+  const text = writerFor(body)(answer)
   return {
-    answer: writerFor(body)(answer),
+    answer: text.length > PIECE_LENGTH ? Buffer.from(text) : text,
     warnings: [...unknownFieldWarnings(ValidateToolRequest, unknown), ...(full ? [] : definitionNotes(checked))],
   }
 }
