@@ -1,15 +1,4 @@
-/**
- * `npm run bench`: measures the built service as a process of its own beside what it is compared with, in the same run.
- *
- *     npm run bench -- [--quick] [--scale] [--only TEXT] [--compare FILE]
- *
- * `--quick` takes about a minute and shows whether something broke; `--scale` measures on a million agents, which it makes
- * at the first run; `--only` keeps the cases whose name holds the text; `--compare` shows the change since another
- * `results.json`. `DATABASE_URL` names a server on which databases may be created; without it an embedded one is used.
- *
- * Writes `bench/results.json` and `bench/RESULTS.md` (with `--scale` `results-scale.json` and `RESULTS-SCALE.md`) after a
- * whole run; a quick or partial one only prints.
- */
+/** `npm run bench`: measures the built service as a process of its own beside what it is compared with, in the same run. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -27,6 +16,19 @@ import { Bench, type Durations } from './rounds.js'
 import { compareSizes } from './scale.js'
 import { LARGE, SMALL } from './world.js'
 
+const USAGE = `Usage: npm run bench -- [--quick] [--scale] [--only TEXT] [--compare FILE]
+
+  --quick         takes about a minute and shows whether something broke
+  --scale         measures on a million agents, which it makes at the first run
+  --only TEXT     keeps the cases whose name holds the text
+  --compare FILE  shows the change since another results.json
+  --help          shows this
+
+DATABASE_URL names a server on which databases may be created; without it an embedded one is used.
+A whole run writes bench/results.json and bench/RESULTS.md (with --scale results-scale.json and RESULTS-SCALE.md); a quick
+or partial one only prints.
+`
+
 const QUICK: Durations = { rounds: 5, slotMs: 300, warmUpMs: 200, pgbenchSeconds: 1, mixedRequests: 2_000 }
 /** pgbench runs longer than its controls: in one second a third of what is measured are its connections and first plans. */
 const FULL: Durations = { rounds: 5, slotMs: 1_200, warmUpMs: 800, pgbenchSeconds: 4, mixedRequests: 100_000 }
@@ -38,6 +40,7 @@ const KEY_ID = 'bench'
 const KEYS = `${KEY_ID}:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=`
 
 interface Options {
+  help: boolean
   quick: boolean
   scale: boolean
   only?: string
@@ -46,6 +49,8 @@ interface Options {
 
 async function main(): Promise<void> {
   const options = readOptions()
+  if (options === undefined) return
+  if (options.help) return void process.stdout.write(USAGE)
   const before = options.compare === undefined ? undefined : readReport(options.compare)
   const database = await openBenchDatabase(options.scale ? LARGE : SMALL, KEY_ID, say)
   try {
@@ -107,16 +112,26 @@ async function compareWithSmall(large: BenchDatabase, durations: Durations) {
   }
 }
 
-function readOptions(): Options {
-  const { values } = parseArgs({
-    options: {
-      quick: { type: 'boolean', default: false },
-      scale: { type: 'boolean', default: false },
-      only: { type: 'string' },
-      compare: { type: 'string' },
-    },
-  })
-  return values
+/** What the command line asks for; undefined, with a line and exit status 2, when that is nothing that there is. */
+function readOptions(): Options | undefined {
+  try {
+    const { values } = parseArgs({
+      options: {
+        help: { type: 'boolean', default: false },
+        quick: { type: 'boolean', default: false },
+        scale: { type: 'boolean', default: false },
+        only: { type: 'string' },
+        compare: { type: 'string' },
+      },
+    })
+    return values
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error
+    const [fault] = error.message.split(/\. |\n/)
+    say(`bench: ${fault}; npm run bench -- --help shows the options`)
+    process.exitCode = 2
+    return undefined
+  }
 }
 
 function readReport(path: string): Report {

@@ -1,3 +1,5 @@
+import { spawnSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import t from 'tap'
 import { BATCH_ROWS, captureStatements } from '../../bench/captured.js'
@@ -38,3 +40,13 @@ t.test(
     ])
   },
 )
+
+t.test('the benchmark: 0 and its usage for --help; 2 and one line for what it does not take', async t => {
+  const program = fileURLToPath(new URL('../../bench/run.js', import.meta.url))
+  const bench = (...args: string[]) => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, [program, ...args], { encoding: 'utf8' })
+    return { status, stdout, stderr }
+  }
+  t.match(bench('--help'), { status: 0, stdout: /^Usage: npm run bench .*--compare FILE\]\n/, stderr: /^$/ })
+  t.match(bench('--nothing'), { status: 2, stdout: /^$/, stderr: /^bench: .*'--nothing'; .*--help .*\n$/ })
+})
