@@ -26,24 +26,23 @@ const FLAGS = [
 
 interface Message {
   id?: number
+  sessionId?: string
   method?: string
   params?: { request?: { url: string } }
   result?: unknown
   error?: { message: string }
 }
 
-/** One page of a headless browser, driven by the DevTools protocol over a pipe, so that no WebSocket is needed. */
-export class Page {
-  /** The address of every request that the page made. */
-  readonly requests: string[] = []
-  readonly #browser: ChildProcess
+/** A headless browser with a profile of its own, driven by the DevTools protocol over a pipe, so that no WebSocket is needed. */
+export class Browser {
+  readonly #process: ChildProcess
   readonly #profile: string
   readonly #waiting = new Map<number, (message: Message) => void>()
-  #session: string | undefined
+  readonly #pages = new Map<string, Page>()
   #lastId = 0
 
   private constructor(browser: ChildProcess, profile: string) {
-    this.#browser = browser
+    this.#process = browser
     this.#profile = profile
     let rest = ''
     const answers = browser.stdio[4] as Readable // the fifth stream is a pipe from the browser: see `spawn`
@@ -54,21 +53,69 @@ export class Page {
     })
   }
 
-  /** Starts a browser with a new profile, which may have preferences, and opens an empty page. */
-  static async open(executable: string, preferences: object = {}): Promise<Page> {
+  /** Starts a browser with a new profile, which may have preferences. */
+  static async start(executable: string, preferences: object = {}): Promise<Browser> {
     const profile = await mkdtemp(join(tmpdir(), 'browser-'))
     await mkdir(join(profile, 'Default'))
     await writeFile(join(profile, 'Default', 'Preferences'), JSON.stringify(preferences))
     const browser = spawn(executable, [...FLAGS, `--user-data-dir=${profile}`], {
       stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'],
     })
-    const page = new Page(browser, profile)
-    const { targetId } = await page.#send<{ targetId: string }>('Target.createTarget', { url: 'about:blank' })
-    const attached = await page.#send<{ sessionId: string }>('Target.attachToTarget', { targetId, flatten: true })
-    page.#session = attached.sessionId
-    await page.#send('Network.enable')
-    await page.#send('Page.enable')
+    return new Browser(browser, profile)
+  }
+
+  /** Opens an empty page, in a tab of its own. */
+  async open(): Promise<Page> {
+    const { targetId } = await this.send<{ targetId: string }>('Target.createTarget', { url: 'about:blank' })
+    const attached = await this.send<{ sessionId: string }>('Target.attachToTarget', { targetId, flatten: true })
+    const page = new Page(this, targetId, attached.sessionId)
+    this.#pages.set(attached.sessionId, page)
+    await this.send('Network.enable', {}, attached.sessionId)
+    await this.send('Page.enable', {}, attached.sessionId)
     return page
+  }
+
+  async close(): Promise<void> {
+    const ended = once(this.#process, 'exit')
+    this.#process.kill('SIGKILL')
+    await ended
+    await rm(this.#profile, { recursive: true, force: true, maxRetries: 5 })
+  }
+
+  /** Sends a command of the protocol, to a page when its session is given, and answers the result. */
+  async send<Result>(method: string, params: object = {}, sessionId?: string): Promise<Result> {
+    this.#lastId += 1
+    const id = this.#lastId
+    const answered = new Promise<Message>(resolve => this.#waiting.set(id, resolve))
+    const commands = this.#process.stdio[3] as Writable // the fourth stream is a pipe to the browser: see `spawn`
+    commands.write(`${JSON.stringify({ id, method, params, sessionId })}\0`)
+    const { result, error } = await answered
+    if (error) throw new Error(`${method}: ${error.message}`)
+    return result as Result // the protocol's own shape
+  }
+
+  #receive({ id, method, params, ...message }: Message): void {
+    if (id !== undefined) {
+      this.#waiting.get(id)?.(message)
+      this.#waiting.delete(id)
+    }
+    const url = method === 'Network.requestWillBeSent' ? params?.request?.url : undefined
+    if (url !== undefined) this.#pages.get(message.sessionId ?? '')?.requests.push(url)
+  }
+}
+
+/** One page of a browser. */
+export class Page {
+  /** The address of every request that the page made. */
+  readonly requests: string[] = []
+  readonly #browser: Browser
+  readonly #target: string
+  readonly #session: string
+
+  constructor(browser: Browser, target: string, session: string) {
+    this.#browser = browser
+    this.#target = target
+    this.#session = session
   }
 
   /** Shows the page as a window of that width, in CSS pixels, in that colour scheme. */
@@ -133,27 +180,10 @@ export class Page {
   }
 
   async close(): Promise<void> {
-    const ended = once(this.#browser, 'exit')
-    this.#browser.kill('SIGKILL')
-    await ended
-    await rm(this.#profile, { recursive: true, force: true, maxRetries: 5 })
+    await this.#browser.send('Target.closeTarget', { targetId: this.#target })
   }
 
   async #send<Result>(method: string, params: object = {}): Promise<Result> {
-    this.#lastId += 1
-    const id = this.#lastId
-    const answered = new Promise<Message>(resolve => this.#waiting.set(id, resolve))
-    const session = this.#session === undefined ? {} : { sessionId: this.#session }
-    const commands = this.#browser.stdio[3] as Writable // the fourth stream is a pipe to the browser: see `spawn`
-    commands.write(`${JSON.stringify({ id, method, params, ...session })}\0`)
-    const { result, error } = await answered
-    if (error) throw new Error(`${method}: ${error.message}`)
-    return result as Result // the protocol's own shape
-  }
-
-  #receive(message: Message): void {
-    if (message.id !== undefined) this.#waiting.get(message.id)?.(message)
-    const url = message.method === 'Network.requestWillBeSent' ? message.params?.request?.url : undefined
-    if (url !== undefined) this.requests.push(url)
+    return await this.#browser.send(method, params, this.#session)
   }
 }

@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import t from 'tap'
 import type { Page } from './browser.js'
-import { docsPage, openOperations, send, skip } from './docs-page.js'
+import { close, docsSite, open, send, skip } from './docs-page.js'
 
 /** After the last change of colour has ended, what axe finds. */
 const AXE = `Promise.all(document.getAnimations().map(one => one.finished.catch(() => {})))
@@ -19,7 +19,8 @@ t.test(
   { skip },
   async t => {
     const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
-    const { tokens, origin, page } = await docsPage(t)
+    const { tokens, origin, ...site } = await docsSite(t)
+    const page = await site.page(t)
     await page.goTo(`${origin}/docs`)
     await page.type('#token', tokens.admin)
     await page.click('#use:enabled')
@@ -47,10 +48,19 @@ t.test(
     await judge('closed', 1280, 'light')
     await judge('closed', 375, 'dark')
     await judge('closed', 1280, 'dark')
-    await openOperations(page)
-    for (const operation of ['update_persona', 'update_custom_tool', 'validate_tool']) await send(page, operation)
-    await judge('sent', 1280, 'dark')
-    await judge('sent', 375, 'light')
+    const operations = await page.evaluate<string[]>(
+      `[...document.querySelectorAll('.opblock')].map(({ id }) => id.replace('operations-public-', ''))`,
+    )
+    t.ok(operations.length > 6)
+    // One at a time: what axe needs grows faster than what is open. The updates are sent, and seen both ways.
+    for (const [index, operation] of operations.entries()) {
+      await open(page, operation)
+      const isRead = /^(read|list)_/.test(operation)
+      if (!isRead) await send(page, operation)
+      if (!isRead || index % 2 === 0) await judge(operation, 1280, 'dark')
+      if (!isRead || index % 2 === 1) await judge(operation, 375, 'light')
+      await close(page, operation)
+    }
   },
 )
 

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import { testDatabase } from './postgres.js'
 
 /*
  * The oldest PostgreSQL that is promised, where Debian's package of it is installed: once more what depends most on the
@@ -27,8 +28,10 @@ const missing = !existsSync(BIN_DIR) && `there is no ${BIN_DIR}`
 const skip = PG_BIN_DIR ? 'PG_BIN_DIR names the server of this run' : missing
 
 t.test('PostgreSQL 15', { skip, timeout }, async t => {
+  process.env.PG_BIN_DIR = BIN_DIR
+  await testDatabase(t) // keeps the server that they share
   for (const file of FILES) {
     const path = fileURLToPath(new URL(`${file}.test.js`, import.meta.url))
-    await t.spawn(process.execPath, [path], { env: { ...process.env, PG_BIN_DIR: BIN_DIR } }, file)
+    await t.spawn(process.execPath, [path], { env: process.env }, file)
   }
 })

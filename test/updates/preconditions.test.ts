@@ -158,9 +158,9 @@ t.test('If-Match on an agent', async t => {
     t.equal((await rename('many', many)).statusCode, 412)
     t.equal((await rename('many', `${many}, ${await current()}`)).statusCode, 200)
     const quotes = '"'.repeat(8_001)
-    const started = performance.now()
+    const started = process.cpuUsage() // of this process: the machine may be busy with other work
     t.equal((await rename('many', quotes)).statusCode, 422)
-    t.ok(performance.now() - started < 1_000)
+    t.ok(process.cpuUsage(started).user < 1e6, 'less than a second of the processor')
   })
   t.test('the order of checks: 403, 422, then 412; a dry run as the real one', async t => {
     const carol = await token('carol@example.com')
