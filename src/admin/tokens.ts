@@ -1,5 +1,5 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
-import { mintToken } from '../auth/token.js'
+import { DIGEST_DIGITS, mintToken } from '../auth/token.js'
 import type { Database, Permission } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
@@ -43,6 +43,8 @@ export interface ListedToken {
   expires_at: string | null
   revoked_at: string | null
   last_used_at: string | null
+  /** As the log names the token of a request that was refused before its token was looked up. */
+  digest: string
 }
 
 /** Makes a token for an existing user, by email or id. Throws `Refusal` when the user or a bound resource does not exist, or the user is inactive. */
@@ -78,7 +80,7 @@ export async function listTokens(
 ): Promise<ListedToken[]> {
   const tokens = sql<ListedToken>`
     select t.id, u.email, t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match, t.created_at, t.expires_at,
-      t.revoked_at, t.last_used_at
+      t.revoked_at, t.last_used_at, left(encode(t.hash, 'hex'), ${DIGEST_DIGITS}) as digest
     from token t join user_account u on u.id = t.user_id
     where ${email ?? null}::text is null or lower(u.email) = lower(${email ?? null}::text)`
   return await selectRows(db, tokens, sql`id`, selection)

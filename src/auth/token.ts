@@ -67,6 +67,14 @@ export function invalidToken(): NotAuthenticated {
   return new NotAuthenticated('INVALID_TOKEN', 'This token is not valid. Make one with: agentctl token create.')
 }
 
+/** How many hexadecimal digits of a token's SHA-256 tell an operator which one it is. */
+export const DIGEST_DIGITS = 12
+
+/** The beginning of a token's SHA-256 in hexadecimal, for the log: `agentctl token list` finds the token by it. */
+export function tokenDigest(hash: Buffer): string {
+  return hash.toString('hex').slice(0, DIGEST_DIGITS)
+}
+
 /** The SHA-256 of a token, 32 bytes: what is stored and looked up. */
 export function hashToken(token: string): Buffer {
   return hash('sha256', token, 'buffer')

@@ -169,6 +169,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
   }
   if (error instanceof RateLimited) {
+    request.limit = error.limit
     const headers = { 'retry-after': String(error.retryAfterS) }
     return { status: 429, code: 'RATE_LIMITED', detail: error.message, headers }
   }

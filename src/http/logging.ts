@@ -3,6 +3,7 @@ import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
+import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../schema/parameters.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
@@ -64,10 +65,10 @@ export function registerRequestLog(app: FastifyInstance): void {
       {
         operation: request.operation,
         resource_id: resourceIdOf(request),
-        caller: request.caller?.userId,
-        token: request.caller?.token.id,
+        ...callerOf(request),
         status: reply.statusCode,
         refusal,
+        limit: request.limit,
         client: refusal === undefined ? undefined : clientAddressOf(request),
         duration_ms: Math.round(reply.elapsedTime * 100) / 100,
       },
@@ -80,13 +81,18 @@ export function registerRequestLog(app: FastifyInstance): void {
       {
         operation: request.operation,
         resource_id: resourceIdOf(request),
-        caller: request.caller?.userId,
-        token: request.caller?.token.id,
+        ...callerOf(request),
       },
       'the client went away before its answer',
     )
     done()
   })
+}
+
+/** Who called. What is refused before its token is looked up has the token's digest instead of its number. */
+function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
+  if (caller) return { caller: caller.userId, token: caller.token.id }
+  return { token_digest: tokenHash && tokenDigest(tokenHash) }
 }
 
 /** The id of the agent or tool that the path names; undefined where it names none, or what is no id. */

@@ -1,8 +1,10 @@
+import { createHash } from 'node:crypto'
 import pg from 'pg'
 import t from 'tap'
+import { listTokens } from '../../src/admin/tokens.js'
 import { mintToken } from '../../src/auth/token.js'
 import { makeLogger } from '../../src/http/logging.js'
-import { RawConnection, type Running, running } from './running.js'
+import { RawConnection, type Running, running, tokenOf } from './running.js'
 
 const SECRET = 'planted-secret'
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
@@ -211,4 +213,35 @@ t.test('what is named like a secret is redacted even when it is handed to the lo
   }
   logger.info({ carrier, ...carrier, req: carrier, err: Object.assign(new Error('x'), carrier) }, 'handed over')
   t.notOk(log.join('').includes(SECRET))
+})
+
+t.test('the line of a 429 says which limit and whose token, by its digest where it was not looked up', async t => {
+  const DIGEST = (token: string) => createHash('sha256').update(token).digest('hex').slice(0, 12)
+  const limits = { RATE_LIMIT_PER_MINUTE: '2', FAILED_AUTH_LIMIT_PER_MINUTE: '1', RATE_LIMIT_BYTES_PER_MINUTE: '5000' }
+  const service = await running(t, limits)
+  const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
+  const strange = mintToken('person').token
+  service.log.length = 0
+  const url = '/admin/tool/custom/999999'
+  for (const token of [service.token, service.token, service.token, strange, strange])
+    await ask(service, { url, token })
+  for (const payload of [`{${' '.repeat(5000)}}`, '{}']) await ask(service, { url, token: other, payload })
+  await ask(service, { url, token: 'nonsense' })
+  const told = lines(service).filter(({ msg }) => msg === 'request answered')
+  t.strictSame(
+    told.map(({ status, limit, token, token_digest }) => [status, limit, typeof token, token_digest]),
+    [
+      [404, undefined, 'number', undefined],
+      [404, undefined, 'number', undefined],
+      [429, 'token', 'undefined', DIGEST(service.token)],
+      [401, undefined, 'undefined', DIGEST(strange)],
+      [429, 'failed-authentication', 'undefined', DIGEST(strange)],
+      [404, undefined, 'number', undefined],
+      [429, 'token-bytes', 'undefined', DIGEST(other)],
+      [429, 'failed-authentication', 'undefined', undefined],
+    ],
+  )
+  const listed = await listTokens(service.database.db)
+  t.equal(listed.find(({ id }) => id === told[0].token)?.digest, DIGEST(service.token))
+  t.equal(listed.find(({ digest }) => digest === DIGEST(other))?.id, told[5].token)
 })

@@ -57,6 +57,7 @@ export const tokenCommands: Command[] = [
       { field: 'requires_if_match' },
       { field: 'created_at' },
       { field: 'revoked_at' },
+      { field: 'digest' },
     ],
     options: { for: { type: 'string', value: 'EMAIL', description: 'Only of this user.' } },
     rows: async (call, selection) => await listTokens((await call.database()).db, call.text('for'), selection),
