@@ -6,6 +6,11 @@ import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 /** What the body of a request may be. */
 export interface BodyBounds extends JsonBounds {
   limitBytes: number
+  /**
+   * What is read in one turn counts as at least so many milliseconds of this thread: most of what it takes is spent outside of this
+   * program, in the socket's reads and, later, in the collection of their buffers.
+   */
+  turnMsMin: number
 }
 
 /** What the sender of a body shares with others. */
@@ -34,8 +39,8 @@ export const FREE_BYTES = 64 * 1024
 /** Nor does it take long to parse what is no larger than this, or to work on it. */
 export const SMALL_BYTES = 8 * 1024
 
-/** What is read in one turn takes at least so long on this thread: most of it outside of this program, in the socket's reads. */
-const TURN_MS_MIN = 0.5
+/** What is only dropped may wait for so many times as long. */
+const DROPPED_FACTOR = 4
 
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
@@ -111,7 +116,7 @@ export class BodyReader {
 
   /** Nothing is read meanwhile. */
   #waitForTurn(): void {
-    const usedMs = Math.max(TURN_MS_MIN, this.#turnMs)
+    const usedMs = Math.max(this.#bounds.turnMsMin * (this.#isDone ? DROPPED_FACTOR : 1), this.#turnMs)
     this.#turnMs = 0
     this.#turnBytes = 0
     this.#stream.pause()
