@@ -40,7 +40,7 @@ export const FREE_BYTES = 64 * 1024
 export const SMALL_BYTES = 8 * 1024
 
 /** What is only dropped may wait for so many times as long. */
-const DROPPED_FACTOR = 4
+const DROPPED_FACTOR = 2
 
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.

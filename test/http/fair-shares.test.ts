@@ -230,6 +230,27 @@ t.test('tokens take turns with bodies that are dear to parse; 429 for those of o
   t.equal(refused?.headers['retry-after'], '1')
 })
 
+t.test(
+  'a body that waits for its turn when its client hangs up is not parsed, and is the fault of nobody here',
+  async t => {
+    const service = await running(t, OFF, { listen: true })
+    const payload = DEAR.padEnd(100_000)
+    const message = head(service.token, payload.length) + payload
+    const all = Array.from({ length: 60 }, () => new RawConnection(service.port).write(message))
+    await eventually(() => all.some(({ text }) => text !== ''), 20_000)
+    const waiting = all.filter(({ text }) => text === '')
+    for (const { socket } of waiting) socket.destroy()
+    const after = new RawConnection(service.port).write(message)
+    await after.until(/HTTP\/1\.1 404 /)
+    after.socket.destroy()
+    const answered = () => service.log.filter(line => JSON.parse(line).msg === 'request answered')
+    const dropped = service.log.filter(line => JSON.parse(line).level >= 40)
+    t.ok(waiting.length > 10)
+    t.strictSame(dropped, [])
+    t.comment(JSON.stringify(answered().slice(-3)))
+  },
+)
+
 t.test('turns have an eighth of the thread together; what fails in one keeps nobody from the next', async t => {
   const turns = new BodyTurns()
   const busy = (ms: number) => {
