@@ -18,6 +18,7 @@ import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { registerGate } from './http/gate.js'
 import { registerHealth } from './http/health.js'
+import { registerHeavyRequests } from './http/heavy-requests.js'
 import { registerLargeAnswers } from './http/large-answer.js'
 import { countBytes, registerLimits } from './http/limits.js'
 import { registerRequestLog, requestLogger } from './http/logging.js'
@@ -89,6 +90,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const unfinished = new UnfinishedBodies()
   registerBodyParser(app, { ...bodySettings(config), unfinished })
   registerRequestMemory(app, memoryLimits(config))
+  registerHeavyRequests(app, database.heavyRequestQueue)
   registerNotFound(app)
   registerMatchedRoute(app)
   registerTracing(app)

@@ -23,11 +23,15 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
 }
 
 /** Who reads, and what the answer may take. */
-export function readerOf(request: Pick<FastifyRequest, 'caller' | 'reserveMemory'>, snapshotBytesMax: number) {
+export function readerOf(
+  request: Pick<FastifyRequest, 'caller' | 'reserveMemory' | 'takePlace'>,
+  snapshotBytesMax: number,
+) {
   return {
     caller: request.caller,
     snapshotBytesMax,
     reserveMemory: (bytes: number) => request.reserveMemory(bytes),
+    takePlace: () => request.takePlace(),
   }
 }
 

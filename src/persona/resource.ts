@@ -65,10 +65,12 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     (minimal ||
       content.tool_ids.length <=
         (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0)),
+  isHeavy: ({ fields }) => weightOfFields(fields) > HEAVY_WEIGHT,
   answerBytes: (state, decision) =>
     decision === null
       ? bytesOfStored(state, state) + bytesBeside(state) + (state.left_out_bytes ?? 0) * ESCAPED_BYTES_MAX
       : decision.toolBytes + bytesBeside(decision.content),
+  isWeighedByReferences: ({ attached }) => attached.tool_ids !== undefined,
   shownTools: (state, decision) => (decision?.content ?? state).tool_ids,
   definitionBytes: state => bytesOfStored(state, state),
   reading: (state, viewer, minimal = false) => {
@@ -77,7 +79,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const query = (cached: CachedDefinitions) => readSnapshot.for({ ...viewer, ...cached, id, version, access })
     return withCached(state.tool_sizes, query, shownRow)
   },
-  writing: (state, { content, changes, attached, toolBytesLeft }, viewer, entry, minimal) => {
+  writing: (state, { content, changes, attached, attachedSizes, toolBytesLeft }, viewer, entry, minimal) => {
     const changed = new Set(changes.map(change => change.field))
     const changedRelations = RELATIONS.map(([name]) => name).filter(name => changed.has(name))
     const attachedRelations = RELATIONS.map(([name]) => name).filter(name => attached[name] !== undefined)
@@ -97,7 +99,9 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
     const statement = writeStatement(changedRelations, attachedRelations, minimal)
     const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
-    return minimal ? query({ cached_definitions: [] }).map(versionRow) : withCached(state.tool_sizes, query, shownRow)
+    return minimal
+      ? query({ cached_definitions: [] }).map(versionRow)
+      : withCached([...state.tool_sizes, ...attachedSizes], query, shownRow)
   },
   snapshot: row => row.snapshot,
   replacedDefinition: () => null,
@@ -120,6 +124,19 @@ async function versionRow({ version }: { version: number }): Promise<PersonaType
 async function shownRow(row: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> {
   const { version, tools_at, snapshot } = row
   return { version, tools_at, snapshot: new AnswerText(await withDefinitions(snapshot, cached)) }
+}
+
+/** What fields of this weight ask for is much work: the lists of ids that they hold count for what is looked up for each. */
+const HEAVY_WEIGHT = 256 * 1024
+const ID_WEIGHT = 1024
+
+function weightOfFields(fields: PersonaUpdate['fields']): number {
+  let weight = 0
+  for (const value of Object.values(fields)) {
+    if (typeof value === 'string') weight += value.length
+    else if (Array.isArray(value)) weight += value.length * ID_WEIGHT
+  }
+  return weight
 }
 
 /** An agent with more tools goes by itself: its snapshot holds the definition of each. */

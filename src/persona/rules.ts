@@ -27,6 +27,7 @@ import { compareIds, idsOf } from './links.js'
 import { type Merged, mergeContent } from './merge.js'
 import type { PersonaUpsertRequest } from './schema.js'
 import type { PersonaState } from './state.js'
+import type { ToolSize } from './tool-bytes.js'
 
 /** The fields that an update names, in the form in which they are stored. */
 export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }
@@ -48,13 +49,15 @@ export type Attached = Partial<Record<Relation, (number | string)[]>>
 
 /** What the database says of newly attached ids. An id that is not listed does not exist for the caller. */
 export type References = Record<Exclude<Relation, 'tool_ids'>, (number | string)[]> & {
-  tool_ids: { id: number; enabled: boolean; attachable: boolean; bytes: number }[]
+  tool_ids: (ToolSize & { id: number; enabled: boolean; attachable: boolean })[]
 }
 
 /** The decision on an update that may be made: what the agent becomes, and which fields stay though the request named them. */
 export interface PersonaDecision extends Decision {
   content: PersonaContent
   attached: Attached
+  /** Of the tools that are attached, once their references are known. */
+  attachedSizes: ToolSize[]
   kept: RequestField[]
   /** Fields that stay because `null` leaves them as they are, where the caller may have meant to clear them. */
   keptByNull: RequestField[]
@@ -85,11 +88,12 @@ export function decidePersona(
   const attached = attachedIds(state, content)
   if (references !== null) requireReferences(attached, update.fields, references)
   const stayingBytes = bytesOfStored(state, content)
-  const toolBytes = stayingBytes + bytesOfAttached(attached, references)
+  const attachedSizes = sizesOfAttached(attached, references)
+  const toolBytes = attachedSizes.reduce((sum, { bytes }) => sum + bytes, stayingBytes)
   requireAnswerable(toolBytes, update)
   const toolBytesLeft = update.snapshotBytesMax - stayingBytes
   const changes = changedFields(state, content)
-  return { content, changes, conflicts, attached, kept, keptByNull, toolBytes, toolBytesLeft }
+  return { content, changes, conflicts, attached, attachedSizes, kept, keptByNull, toolBytes, toolBytesLeft }
 }
 
 /** Whether the caller sees the agent at all. An invisible one answers like one that is not there. */
@@ -286,9 +290,9 @@ const LINK_BYTES: Record<Relation, number> = {
   user_file_ids: 50,
 }
 
-function bytesOfAttached({ tool_ids = [] }: Attached, references: References | null): number {
+function sizesOfAttached({ tool_ids = [] }: Attached, references: References | null): ToolSize[] {
   const added = new Set(tool_ids)
-  return (references?.tool_ids ?? []).reduce((sum, { id, bytes }) => sum + (added.has(id) ? bytes : 0), 0)
+  return (references?.tool_ids ?? []).filter(({ id }) => added.has(id))
 }
 
 /** That the answer has a size that can be sent. The request that names the tools is at fault for them, another one is not. */

@@ -13,11 +13,20 @@ export interface PersonaState extends PersonaContent, VersionedState {
   tool_sizes: ToolSize[]
 }
 
-/** The columns whose texts may be large. */
+/** The columns whose texts may be large, and about how many bytes they are. None is read for that: each request would wait for it. */
 const LARGE_COLUMNS: Partial<Record<PersonaColumn, RawBuilder<number>>> = {
   system_prompt: sql`octet_length(p.system_prompt)`,
   task_prompt: sql`octet_length(p.task_prompt)`,
-  starter_messages: sql`octet_length(p.starter_messages::text)`,
+  starter_messages: jsonBytes(sql`p.starter_messages`),
+}
+
+/**
+ * SQL: of a text the server knows how long it is, of JSON how much room it takes, which compression (pglz) makes a ninetieth of it at most:
+ * what takes little room is measured. With `ESCAPED_BYTES_MAX` the rest is no more than this says.
+ */
+function jsonBytes(column: RawBuilder<unknown>): RawBuilder<number> {
+  const stored = sql`pg_column_size(${column})`
+  return sql`case when ${stored} > 4096 then greatest(${stored}, least(16 * ${stored}, 524288)) else octet_length(${column}::text) end`
 }
 
 /** The states of up to 32 requests travel together, and a byte may become six in JSON. */

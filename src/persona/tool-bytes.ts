@@ -11,10 +11,13 @@ export interface ToolSize {
   definition: string | null
 }
 
+/** SQL: the members of a `ToolSize` in JSON. */
+const sizePairs = sql`'bytes', ${snapshotBytes}, 'definition', encode(t.definition_hash, 'hex')`
+
 /** SQL: the sizes of the tools of the agent `p`, in the order of their ids. */
 export function storedToolSizes(most: RawBuilder<unknown>): RawBuilder<ToolSize[]> {
   return sql`coalesce((
-      select json_agg(json_build_object('bytes', ${snapshotBytes}, 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
+      select json_agg(json_build_object(${sizePairs}) order by l.tool_id)
       from (select tool_id from persona_tool where persona_id = p.id order by tool_id${most}) l
       join (${TOOLS}) on t.id = l.tool_id), '[]')`
 }
@@ -24,9 +27,9 @@ export function takeAtMost(ids: RawBuilder<unknown>, bytes: RawBuilder<unknown>)
   return sql`(select coalesce(sum(${snapshotBytes}), 0) from ${TOOLS} where t.id = any(${ids})) <= ${bytes}`
 }
 
-/** SQL: the JSON of each of these tools, which `pairs` names, with its size under `bytes`. */
+/** SQL: the JSON of each of these tools, which `pairs` names, with its `ToolSize`. */
 export function toolsWithBytes(ids: RawBuilder<unknown>, pairs: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`coalesce((
-      select json_agg(json_build_object(${pairs}, 'bytes', ${snapshotBytes}))
+      select json_agg(json_build_object(${pairs}, ${sizePairs}))
       from ${TOOLS} where t.id = any(${ids})), '[]')`
 }

@@ -76,7 +76,9 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   // Where secrets stay or come, the origins of the stored definition are read first, under the lock.
   isStorable: ({ content: { oauth_config_id: id }, needsOrigins }) => (id === null || isInt4(id)) && !needsOrigins,
+  isHeavy: ({ fields }) => (fields.definition?.text.length ?? 0) > HEAVY_DEFINITION_LENGTH,
   answerBytes: ({ definition_bytes }, decision) => (decision?.definition ? 0 : definition_bytes),
+  isWeighedByReferences: () => false,
   shownTools: () => [],
   definitionBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
@@ -174,6 +176,9 @@ async function readOrigins(executor: Executor, hash: string | null): Promise<Rea
   if (hash !== null) cacheOrigins(hash, stored)
   return stored
 }
+
+/** To send a longer definition to the database is much work. */
+const HEAVY_DEFINITION_LENGTH = 256 * 1024
 
 /** Whether the definition was stored lately, so that storing it again waits for nobody. */
 function isHeld({ hash }: NonNullable<ToolDecision['definition']>): boolean {

@@ -1,6 +1,6 @@
 import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { memoryFor, queueFor } from '../updates/answer-size.js'
+import { type HeavyRequest, memoryFor, runAlone } from '../updates/answer-size.js'
 import { readMergeBase } from '../updates/merge.js'
 import { type Precondition, versionsInTags } from '../updates/tag.js'
 import { cachedTexts, cachePlain, isKnownPlain } from './definition-cache.js'
@@ -17,7 +17,7 @@ export interface WrittenBack {
 }
 
 /** Who sends it, and which version it was made from. */
-interface Asked extends Omit<TaskRequest, 'body'> {
+interface Asked extends Omit<TaskRequest, 'body'>, HeavyRequest {
   precondition: Precondition
   merges: boolean
   reserveMemory(bytes: number): void
@@ -68,7 +68,7 @@ async function textOf(
 ): Promise<string | undefined> {
   const cached = cachedTexts([hash]).get(hash)
   if (cached !== undefined) return cached.toString()
-  const [row] = await queueFor(database, bytes).run(String(asked.caller.token.id), () => {
+  const [row] = await runAlone(database, asked, bytes, () => {
     memoryFor(asked)(bytes)
     return withRetries(() => readDefinition.run(database.db, { hash }))
   })

@@ -1,4 +1,4 @@
-import type { WorkQueue } from '../db/connection/work-queue.js'
+import type { Caller } from '../auth/caller.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -6,7 +6,7 @@ import type { ServiceDatabase } from '../db/transaction.js'
 /** A larger answer runs in a statement of its own, and takes memory: see `reserveMemory` of a request. */
 export const BATCHED_BYTES_MAX = 256 * 1024
 
-/** Of an answer that is larger still, each caller gets one at a time. */
+/** An answer that is larger still makes its request a heavy one. */
 const LARGE_BYTES = 1024 * 1024
 
 /** What JSON makes of one byte at most: `\u0001`. */
@@ -25,18 +25,42 @@ export function memoryFor({ reserveMemory }: { reserveMemory(bytes: number): voi
   }
 }
 
-/** The queue for a statement that answers so many bytes by itself. */
-export function queueFor(database: ServiceDatabase, bytes: number): WorkQueue {
-  return bytes > LARGE_BYTES ? database.largeAnswerQueue : database.singleStatementQueue
+/** A request that may be heavy work: it runs statements, and answers what they answer. */
+export interface HeavyRequest {
+  caller: Caller
+  /**
+   * Waits for the request's place among heavy ones, unless it has it; throws `Unavailable` where none becomes free in time. Not
+   * to be called in a transaction, nor in a queue: who has a place may wait for either.
+   */
+  takePlace(): Promise<void>
 }
 
-/** Runs a statement in a batch where its answer is small and it may, else by itself, through the queue of its size. */
+/** Runs a statement that answers about so many bytes by itself: a large one in the request's place, else through the queue of single ones. */
+export async function runAlone<T>(
+  database: ServiceDatabase,
+  { caller, takePlace }: HeavyRequest,
+  bytes: number,
+  work: () => Promise<T>,
+  exclusive?: string,
+): Promise<T> {
+  if (bytes <= LARGE_BYTES) return await database.singleStatementQueue.run(String(caller.token.id), work, exclusive)
+  await takePlace()
+  return await work()
+}
+
+/** Takes the request's place if its answer is so large that it needs one. */
+export async function takePlaceFor({ takePlace }: HeavyRequest, answerBytes: number): Promise<void> {
+  if (answerBytes > LARGE_BYTES) await takePlace()
+}
+
+/** Runs a statement in a batch where its answer is small and it may, else by itself. */
 export async function runSized<Row>(
   database: ServiceDatabase,
   query: RowQuery<Row>,
-  asked: { callerKey: string; answerBytes: number; isBatchable: boolean; executor: Executor },
+  request: HeavyRequest,
+  asked: { answerBytes: number; isBatchable: boolean; executor: Executor },
 ): Promise<Row | undefined> {
-  const { callerKey, answerBytes, isBatchable, executor } = asked
+  const { answerBytes, isBatchable, executor } = asked
   if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) return await query.batched(database, executor)
-  return await queueFor(database, answerBytes).run(callerKey, () => query.single(executor))
+  return await runAlone(database, request, answerBytes, () => query.single(executor))
 }

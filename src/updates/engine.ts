@@ -12,13 +12,14 @@ import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import {
   IdempotencyKeyInUse,
+  InvalidRequest,
   PreconditionFailed,
   PreconditionRequired,
   ResourceNotFound,
   Unavailable,
   UnknownMask,
 } from '../errors.js'
-import { memoryFor, runSized } from './answer-size.js'
+import { type HeavyRequest, memoryFor, runSized, takePlaceFor } from './answer-size.js'
 import { type AnswerText, digestOf } from './answer-text.js'
 import {
   type Actor,
@@ -78,9 +79,8 @@ export interface Decision {
 }
 
 /** One authenticated request to update a resource. Each kind adds what its decision needs. */
-export interface UpdateRequest {
+export interface UpdateRequest extends HeavyRequest {
   id: number
-  caller: Caller
   /** The caller as they are by now. Throws what refuses them. */
   callerNow(executor: Executor): Promise<Caller>
   actor: Actor
@@ -143,11 +143,15 @@ export interface VersionedResource<T extends ResourceTypes> {
   isStorable(decision: T['Decision']): boolean
   /** Whether the statement may run in a batch: not where it may wait for others or take long. */
   isBatchable(decision: T['Decision'], request: T['Request']): boolean
+  /** Whether to decide what the request asks for, and to store it, is much work, whatever is stored. */
+  isHeavy(request: T['Request']): boolean
   /**
    * About how many bytes the answer takes beyond the few thousand that every answer has: after the decision or, where it is
    * null, as stored.
    */
   answerBytes(state: T['State'], decision: T['Decision'] | null): number
+  /** Whether it takes the references to know that: the decision attaches what takes much. */
+  isWeighedByReferences(decision: T['Decision']): boolean
   /** The tools that an answer shows beside the resource itself, after the decision or, where it is null, as stored. */
   shownTools(state: T['State'], decision: T['Decision'] | null): readonly number[]
   /** What definitions take of the answer for the stored state. */
@@ -273,9 +277,27 @@ export async function update<T extends ResourceTypes>(
     const decision = decidedOrStale(state)
     if (decision === undefined) return undefined
     if (preconditionOf(state, decision, request) !== 'holds' || !resource.isStorable(decision)) return undefined
-    const answerBytes = answerBytesOf(state, decision)
-    const query = await statementFor(state, decision, viewerParameters(request.caller), answerBytes)
-    return updated(state, decision, await run(query, decision, answerBytes))
+    const weighed = await weighedDecision(state, decision)
+    if (weighed === undefined) return undefined
+    const answerBytes = answerBytesOf(state, weighed)
+    await takePlaceFor(request, answerBytes) // before the update has its time: it is not to wait with it
+    const query = await statementFor(state, weighed, viewerParameters(request.caller), answerBytes)
+    return updated(state, weighed, await run(query, weighed, answerBytes))
+  }
+
+  /**
+   * How much an answer takes is known before it is made, also where that is not in the state. Undefined where the references have
+   * faults: those are told under the lock.
+   */
+  async function weighedDecision(state: T['State'], decision: T['Decision']): Promise<T['Decision'] | undefined> {
+    if (isMinimal(state, decision) || !resource.isWeighedByReferences(decision)) return decision
+    const references = await resource.references(database.db, request, decision, state)
+    try {
+      return resource.decide(state, request, references)
+    } catch (error) {
+      if (error instanceof InvalidRequest) return undefined
+      throw error
+    }
   }
 
   /** Undefined where a mask is of another state, as the tag is: only under the lock can be told what happened since. */
@@ -293,8 +315,7 @@ export async function update<T extends ResourceTypes>(
     decision: T['Decision'],
     answerBytes: number,
   ): Promise<T['Row'] | undefined> {
-    return await runSized(database, query, {
-      callerKey,
+    return await runSized(database, query, request, {
       answerBytes,
       isBatchable: resource.isBatchable(decision, request),
       executor: request.dryRun && decision.changes.length > 0 ? database.rollingBack : database.db,

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Transaction } from 'kysely'
-import type { Caller } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { laterInstant } from '../db/clock.js'
 import { withRetries } from '../db/connection/retry.js'
@@ -9,18 +8,20 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import type { Watch } from '../db/writes-under-way.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
-import { ESCAPED_BYTES_MAX, memoryFor, queueFor, runSized } from './answer-size.js'
+import { ESCAPED_BYTES_MAX, type HeavyRequest, memoryFor, runAlone, runSized } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { type ResourceTypes, type ShowPast, type VersionedResource, writeKey } from './engine.js'
 import { type AsOf, readPastOf } from './past.js'
 
 /** Who reads, and what the answer may take. */
-export interface ReadRequest {
-  caller: Caller
+export interface ReadRequest extends HeavyRequest {
   snapshotBytesMax: number
   /** Takes memory for a large answer until the request is over; throws where there is none left. */
   reserveMemory(bytes: number): void
 }
+
+/** About what a state with long lists takes, whose size is known when it is read: where there is no memory for it, it is not. */
+const LONG_LISTS_BYTES = 2 * 1024 * 1024
 
 /**
  * The state that came with the authentication or, where large texts were left out of it or long lists cut, the whole one, read by
@@ -33,20 +34,25 @@ export async function wholeState<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   prefetched: T['State'] | null,
-  { caller, reserveMemory }: Pick<ReadRequest, 'caller' | 'reserveMemory'>,
+  request: Pick<ReadRequest, 'caller' | 'reserveMemory' | 'takePlace'>,
 ): Promise<T['State']> {
+  const { caller, reserveMemory } = request
   if (prefetched === null) throw new ResourceNotFound(resource.kind)
   const { id, left_out_bytes: bytes = 0 } = prefetched
   if (bytes === 0 && resource.hasAllLinks(prefetched)) return prefetched
   if (!resource.isVisible(prefetched, caller)) throw new ResourceNotFound(resource.kind)
+  if (!resource.hasAllLinks(prefetched)) {
+    reserveMemory(LONG_LISTS_BYTES)
+    await request.takePlace()
+  }
   try {
-    const callerKey = String(caller.token.id)
     const reading = () => {
       if (bytes > 0) reserveMemory(bytes)
       return withRetries(() => resource.read(database.db, id, viewerParameters(caller)))
     }
     // One at a time of each caller: it may take ten times what a small state takes.
-    const state = await queueFor(database, bytes * ESCAPED_BYTES_MAX).run(callerKey, reading, `state ${callerKey}`)
+    const exclusive = `state ${caller.token.id}`
+    const state = await runAlone(database, request, bytes * ESCAPED_BYTES_MAX, reading, exclusive)
     if (state === undefined) throw new ResourceNotFound(resource.kind)
     return state
   } catch (error) {
@@ -84,7 +90,6 @@ export async function readResource<T extends ResourceTypes>(
   const { caller, snapshotBytesMax } = request
   // No body lies between the statement that established the caller and this: it need not be done again.
   const viewer = { ...viewerParameters(caller), token: null }
-  const callerKey = String(caller.token.id)
   const reserve = memoryFor(request)
   try {
     const weighed = resource.hasAllLinks(prefetched)
@@ -93,14 +98,12 @@ export async function readResource<T extends ResourceTypes>(
     const answerBytes = admit(weighed)
     const watch = database.writesUnderWay.watch()
     try {
-      const row = await runSized(database, resource.reading(weighed, viewer), {
-        callerKey,
+      const row = await runSized(database, resource.reading(weighed, viewer), request, {
         answerBytes,
         isBatchable: true,
         executor: database.db,
       })
-      const { tools, ...read } =
-        row === undefined ? await database.largeAnswerQueue.run(callerKey, readAgain) : answered(row, weighed)
+      const { tools, ...read } = row === undefined ? await readAgain() : answered(row, weighed)
       return await inOrder(database, resource, weighed.id, read, tools, request, watch)
     } finally {
       watch.end()
@@ -120,6 +123,7 @@ export async function readResource<T extends ResourceTypes>(
   }
 
   async function readAgain(): Promise<Read & { tools: readonly number[] }> {
+    await request.takePlace()
     return await inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, prefetched.id, viewer)
       admit(state)
@@ -182,7 +186,7 @@ export async function readPast<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   id: number,
   asOf: AsOf,
-  { caller, snapshotBytesMax, reserveMemory }: ReadRequest,
+  { caller, snapshotBytesMax, reserveMemory, takePlace }: ReadRequest,
   show: ShowPast<T> = resource.pastSnapshot,
 ): Promise<PastRead> {
   const viewer = viewerParameters(caller)
@@ -191,18 +195,17 @@ export async function readPast<T extends ResourceTypes>(
     if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
     reserve(bytes)
   }
+  // All that changed since is read, which may be as much as is kept of the resource.
+  await takePlace()
   try {
-    // All that changed since is read, which may be as much as is kept of the resource: one at a time of a caller.
-    return await database.largeAnswerQueue.run(String(caller.token.id), () =>
-      inOneSnapshot(database, async trx => {
-        const state = await resource.read(trx, id, viewer)
-        if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
-        const past = await readPastOf(trx, resource.kind, id, asOf)
-        const { text: snapshot, notes } = await show(trx, state, past, viewer, reserveDefinitions)
-        reserve(snapshot.length)
-        return { version: past.version, at: past.at, snapshot, notes }
-      }),
-    )
+    return await inOneSnapshot(database, async trx => {
+      const state = await resource.read(trx, id, viewer)
+      if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
+      const past = await readPastOf(trx, resource.kind, id, asOf)
+      const { text: snapshot, notes } = await show(trx, state, past, viewer, reserveDefinitions)
+      reserve(snapshot.length)
+      return { version: past.version, at: past.at, snapshot, notes }
+    })
   } catch (error) {
     throw unavailableFor(error) ?? error
   }

@@ -3,7 +3,7 @@ import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
-import { queueFor } from './answer-size.js'
+import { runAlone } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { type ResourceTypes, stateBytes, type Updated, update, type VersionedResource } from './engine.js'
 import { type FirstVersion, firstVersion, isKeyTaken } from './idempotency.js'
@@ -26,6 +26,7 @@ export async function updateOnce<T extends ResourceTypes>(
   prefetched: T['State'] | null,
 ): Promise<Answered<T>> {
   const { key, caller, dryRun } = request
+  if (resource.isHeavy(request)) await request.takePlace()
   const state = await wholeState(database, resource, prefetched, request)
   const isKeyed = key.idempotency_key !== null && !dryRun
   if (isKeyed) {
@@ -83,7 +84,7 @@ async function answerBefore<T extends ResourceTypes>(
   if (first === undefined) return undefined
   try {
     const caller = await request.callerNow(database.db)
-    const stored = await queueFor(database, stateBytes(resource, state)).run(String(caller.token.id), () => {
+    const stored = await runAlone(database, request, stateBytes(resource, state), () => {
       return resource.read(database.db, request.id, viewerParameters(caller))
     })
     if (stored === undefined) throw new ResourceNotFound(resource.kind)

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { QueueExhausted } from '../../src/db/connection/database-error.js'
 import { WorkQueue, type WorkQueueLimits } from '../../src/db/connection/work-queue.js'
@@ -103,6 +104,23 @@ t.test('one of what excludes each other runs; other work of the same caller pass
   works.end('b1')
   t.strictSame(await works.running(), ['a3', 'a4', 'a2'])
   await works.endAll()
+})
+
+t.test('a place rests as long as it was held before its caller has it again; others have theirs meanwhile', async t => {
+  const queue = new WorkQueue({ ...LIMITS, runningMax: 1, runningPerCallerMax: 1, restRatio: 3 })
+  const heldMs = 40
+  const leave = await queue.enter('a')
+  await sleep(heldMs)
+  leave()
+  const since = performance.now()
+  const again = queue.enter('a').then(end => {
+    end()
+    return performance.now() - since
+  })
+  await queue.run('b', async () => undefined)
+  t.ok(performance.now() - since < 3 * heldMs, 'b does not wait for the rest of a')
+  const restMs = await again
+  t.ok(restMs >= 3 * (heldMs - 2), `${restMs} ms`)
 })
 
 t.test('work that fails gives its place to the next', async t => {

@@ -1,12 +1,16 @@
+import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import t from 'tap'
-import { fairService } from './beside.js'
+import { type Attack, FULL, fairService, repeatedly, requireFairness } from './beside.js'
 import { Callers } from './callers.js'
 import { type FairnessWorld, fairnessWorld, type Owner, owner } from './world.js'
 
 /** More than the pool has connections. */
 const READS = 24
+
+/** What a list of ids holds at most. */
+const LIST_ITEMS = 1_000
 
 /** Agents that answer 3 MB and 1 MB, by their texts and by what they are linked with. */
 const LARGE: Record<string, string> = {
@@ -70,6 +74,154 @@ t.test('reads of a large agent at once take one connection, and others are serve
   }
 })
 
+t.test('updates and reads of agents with thousands of ids', async t => {
+  const world = await fairnessWorld(t)
+  const lists = await fullLists(world)
+  const service = await fairService(t, world, { RATE_LIMIT_BYTES_PER_MINUTE: '0', RATE_LIMIT_PER_MINUTE: '100000' })
+  const callers = new Callers(service.port)
+  t.teardown(() => callers.close())
+  const { attacker, victims } = world
+  const [victim] = victims
+  if (victim === undefined) throw new Error('the world has no quiet caller')
+  const agents = await agentsOf(world, attacker, 20)
+  const dryRun = (agent: Owner) => callers.update(agent, lists, '&dry_run=true')
+
+  t.test('one of each token is at work, two in all', async t => {
+    const others = victims.slice(1, 4)
+    t.equal((await dryRun(attacker)).status, 200)
+    const holder = await lockLabels(world)
+    const attacking = agents.map(dryRun)
+    await untilWaiting(world.client)
+    t.equal(await waiting(world.client), 1, 'of one token')
+    attacking.push(...others.map(dryRun))
+    await untilWaiting(world.client, 2)
+    t.equal(await waiting(world.client), 2, 'of four tokens')
+    t.equal((await callers.send('GET', '/me', victim.token, '')).status, 200)
+    await holder.query('rollback')
+    await holder.end()
+    const statuses = new Set((await Promise.all(attacking)).map(({ status }) => status))
+    t.ok(statuses.delete(200))
+    statuses.delete(503) // their turn did not come in time
+    t.strictSame([...statuses], [])
+  })
+
+  t.test('a client that hangs up leaves its place', async t => {
+    const holder = await lockLabels(world)
+    const body = JSON.stringify(lists)
+    const sockets = agents.map(({ token, agentId }) => {
+      const path = `/persona/${agentId}?update_mask=${Object.keys(lists)}&dry_run=true`
+      return sent(service.port, 'PATCH', path, token, body)
+    })
+    await untilWaiting(world.client)
+    for (const socket of sockets) socket.destroy()
+    await holder.query('rollback')
+    await holder.end()
+    for (const agent of [attacker, victim]) t.equal((await dryRun(agent)).status, 200)
+  })
+
+  const many = (atOnce: number, work: (agent: Owner, n: number, callers: Callers) => Promise<unknown>): Attack => {
+    return (over, hostile) => inTurns(over, atOnce, (i, n) => work(agents[i % agents.length] ?? attacker, n, hostile))
+  }
+  const attacks: Record<string, Attack> = {
+    'dry runs with five full lists, sixty at once': many(60, (agent, _, hostile) => {
+      return hostile.update(agent, lists, '&dry_run=true')
+    }),
+  }
+  if (FULL) {
+    attacks['the same, three at once'] = many(3, (agent, _, hostile) => hostile.update(agent, lists, '&dry_run=true'))
+    const empty = Object.fromEntries(Object.keys(lists).map(name => [name, []]))
+    attacks['the same stored, and removed, ten at once'] = many(10, (agent, n, hostile) => {
+      return hostile.update(agent, n % 2 === 0 ? lists : empty)
+    })
+    const readers: Owner[] = []
+    for (let i = 0; i < 10; i++) readers.push(await owner(world.client, `alice+holder${i}@example.com`, []))
+    for (const reader of readers) await link(world, reader, lists)
+    attacks['answers of ten tokens that nobody reads, twenty each'] = async over => {
+      const sockets = readers.flatMap(({ token, agentId }) =>
+        Array.from({ length: 20 }, () => sent(service.port, 'GET', `/persona/${agentId}`, token).pause()),
+      )
+      while (!over.aborted) await sleep(20)
+      for (const socket of sockets) socket.destroy()
+    }
+    const [reader = attacker] = readers
+    attacks['reads by one token, ten at once'] = (over, hostile) =>
+      repeatedly(over, 10, 0, () => hostile.send('GET', `/persona/${reader.agentId}`, reader.token, ''))
+  }
+  for (const [name, attack] of Object.entries(attacks)) {
+    t.test(name, async t => await requireFairness(t, world, service, attack))
+  }
+})
+
+/** An update with five lists, each as long as it may be, of what was made for it. */
+async function fullLists({ client }: FairnessWorld): Promise<Record<string, (number | string)[]>> {
+  const made: Record<string, string> = {
+    tool_ids: `tool (name) select 'listed ' || n`,
+    label_ids: `label (name) select 'listed ' || n`,
+    document_set_ids: `document_set (name, description, is_up_to_date, is_public) select 'listed ' || n, repeat('d', 2000), true, true`,
+    users: `user_account (email, kind, permissions) select 'alice+listed' || n || '@example.com', 'person', '{basic}'`,
+    groups: `user_group (name) select 'listed ' || n`,
+  }
+  const lists: Record<string, (number | string)[]> = {}
+  for (const [field, insert] of Object.entries(made)) {
+    const { rows } = await client.query(`insert into ${insert} from generate_series(1, $1) n returning id`, [
+      LIST_ITEMS,
+    ])
+    lists[field] = rows.map(({ id }) => id)
+  }
+  await client.query('vacuum (analyze)')
+  return lists
+}
+
+/** More agents of the same owner. */
+async function agentsOf({ client }: FairnessWorld, { token, agentId }: Owner, count: number): Promise<Owner[]> {
+  const { rows } = await client.query<{ id: number }>(
+    `insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, owner_id, is_public)
+    select 'agent', '', 'auto', false, false, owner_id, false
+    from persona cross join generate_series(1, $2) where id = $1 returning id`,
+    [agentId, count],
+  )
+  return rows.map(({ id }) => ({ token, agentId: id }))
+}
+
+/** Links an agent with all that the lists name. */
+async function link({ client }: FairnessWorld, { agentId }: Owner, lists: Record<string, (number | string)[]>) {
+  const tables: Record<string, string> = {
+    tool_ids: 'persona_tool (persona_id, tool_id) select $1, unnest($2::integer[])',
+    label_ids: 'persona_label (persona_id, label_id) select $1, unnest($2::integer[])',
+    document_set_ids: 'persona_document_set (persona_id, document_set_id) select $1, unnest($2::integer[])',
+    users: `persona_user (persona_id, user_id, level) select $1, unnest($2::uuid[]), 'viewer'`,
+    groups: `persona_group (persona_id, user_group_id, level) select $1, unnest($2::integer[]), 'viewer'`,
+  }
+  for (const [field, insert] of Object.entries(tables))
+    await client.query(`insert into ${insert}`, [agentId, lists[field]])
+}
+
+/** Repeats work until the attack is over, so many at once. Each is told which of them it is, and how often it was done. */
+async function inTurns(over: AbortSignal, atOnce: number, work: (place: number, n: number) => Promise<unknown>) {
+  const run = async (_: unknown, place: number) => {
+    let n = 0
+    await repeatedly(over, 1, 0, () => work(place, n++))
+  }
+  await Promise.all(Array.from({ length: atOnce }, run))
+}
+
+/** A connection on which one request was sent. */
+function sent(port: number, method: string, path: string, token: string, body = ''): Socket {
+  const socket = connect(port, '127.0.0.1').on('error', () => undefined)
+  socket.write(
+    [
+      `${method} ${path} HTTP/1.1`,
+      'Host: localhost',
+      `Authorization: Bearer ${token}`,
+      'Content-Type: application/json',
+      `Content-Length: ${Buffer.byteLength(body)}`,
+      '',
+      body,
+    ].join('\r\n'),
+  )
+  return socket
+}
+
 /** Holds what every snapshot reads, and no authentication. */
 async function lockLabels({ url }: FairnessWorld): Promise<pg.Client> {
   const holder = new pg.Client({ connectionString: url })
@@ -79,9 +231,10 @@ async function lockLabels({ url }: FairnessWorld): Promise<pg.Client> {
   return holder
 }
 
-async function untilWaiting(client: pg.Client): Promise<void> {
-  while ((await waiting(client)) === 0) await sleep(20)
-  await sleep(300) // for the others to come
+/** Resolves when so many wait inside the database, and the others have had time to come. */
+async function untilWaiting(client: pg.Client, count = 1): Promise<void> {
+  while ((await waiting(client)) < count) await sleep(20)
+  await sleep(300)
 }
 
 async function waiting(client: pg.Client): Promise<number> {

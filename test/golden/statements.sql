@@ -67,7 +67,7 @@ with input as materialized (
     p."datetime_aware" as "datetime_aware",
     p."llm_model_provider_override" as "llm_model_provider_override",
     p."llm_model_version_override" as "llm_model_version_override",
-    case when octet_length(p.starter_messages::text) <= 16384 then p."starter_messages" end as "starter_messages",
+    case when case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end <= 16384 then p."starter_messages" end as "starter_messages",
     p."uploaded_image_id" as "uploaded_image_id",
     p."icon_name" as "icon_name",
     to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "search_start_date",
@@ -88,7 +88,7 @@ with input as materialized (
                              where persona_id = p.id order by user_group_id limit 101) share), '[]') as "groups",
     array(select label_id from persona_label where persona_id = p.id order by label_id limit 101) as "label_ids",
     array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C" limit 101) as "user_file_ids",
-    case when octet_length(p.system_prompt) > 16384 then octet_length(p.system_prompt) else 0 end + case when octet_length(p.task_prompt) > 16384 then octet_length(p.task_prompt) else 0 end + case when octet_length(p.starter_messages::text) > 16384 then octet_length(p.starter_messages::text) else 0 end as "left_out_bytes",
+    case when octet_length(p.system_prompt) > 16384 then octet_length(p.system_prompt) else 0 end + case when octet_length(p.task_prompt) > 16384 then octet_length(p.task_prompt) else 0 end + case when case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end > 16384 then case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end else 0 end as "left_out_bytes",
     (case
     when p.owner_id = caller.user_id then 'owner'
     else coalesce(
@@ -297,7 +297,7 @@ select json_build_object('document_set_ids', array(
           or exists (select from document_set_group m join user_group_member g using (user_group_id)
                      where m.document_set_id = s.id and g.user_id = $3::uuid))), 'tool_ids', coalesce((
       select json_agg(json_build_object('id', t.id, 'enabled', t.enabled, 'attachable', (t.mcp_server_id is null or $4::boolean or t.user_id = $3::uuid or exists (
-    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = $3::uuid)), 'bytes', coalesce(d.size_bytes, 0) + octet_length(t.description)))
+    select from mcp_server m where m.id = t.mcp_server_id and m.owner_id = $3::uuid)), 'bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')))
       from tool t left join tool_definition d on d.hash = t.definition_hash where t.id = any($5::integer[])), '[]'), 'users', array(select u.id from user_account u where u.id = any($6::uuid[])), 'groups', array(select g.id from user_group g where g.id = any($7::integer[])), 'label_ids', array(select l.id from label l where l.id = any($8::integer[])), 'user_file_ids', array(select f.id from user_file f where f.id = any($9::text[]) and ($2::boolean or f.owner_id = $3::uuid))) as references;
 
 -- persona_snapshot

@@ -45,8 +45,13 @@ t.test('round trips to the database, authentication included, when nobody else i
     ],
     [
       'an agent update that changes relations',
-      () => updateAgent({ tool_ids: [10, 13], label_ids: [1, 2], document_set_ids: [], users: [] }),
+      () => updateAgent({ label_ids: [1, 2], document_set_ids: [], users: [] }),
       { statusCode: 200, roundTrips: 2, statements: 2 },
+    ],
+    [
+      'an agent update that attaches tools, which are weighed',
+      () => updateAgent({ tool_ids: [10, 13] }),
+      { statusCode: 200, roundTrips: 3, statements: 3 },
     ],
     [
       'an agent update that changes nothing',

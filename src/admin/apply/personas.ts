@@ -80,7 +80,16 @@ export async function changePersona(
   const content = decide(state)
   const changes = changedFields(state, content)
   // What is attached was found in the catalogue, or checked by whoever calls.
-  const decision = { content, changes, attached: {}, kept: [], keptByNull: [], toolBytes: 0, toolBytesLeft: 0 }
+  const decision = {
+    content,
+    changes,
+    attached: {},
+    attachedSizes: [],
+    kept: [],
+    keptByNull: [],
+    toolBytes: 0,
+    toolBytesLeft: 0,
+  }
   return { version: await storeDecision(trx, personaResource, state, decision, actor), changes }
 }
 

@@ -56,8 +56,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
    * quarter.
    */
   readonly singleStatementQueue: WorkQueue
-  /** For statements that answer very much: one of each caller, two at once. */
-  readonly largeAnswerQueue: WorkQueue
+  /** For requests that are much work, here and in the database, from the first costly part of it to the last: one of each caller. */
+  readonly heavyRequestQueue: WorkQueue
   /** What this process is storing at the moment. */
   readonly writesUnderWay: WritesUnderWay
   /** For its counts of connections; statements go through `db` and `pipeline`. */
@@ -122,7 +122,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
   readonly rowLockQueue: WorkQueue
   readonly singleStatementQueue: WorkQueue
-  readonly largeAnswerQueue: WorkQueue
+  readonly heavyRequestQueue: WorkQueue
   readonly writesUnderWay = new WritesUnderWay()
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
@@ -157,7 +157,12 @@ class Connections<DB> implements OpenDatabase<DB> {
     const waiting = { waitingPerCallerMax: WAITING_PER_CALLER_MAX, waitMs: options.lockTimeoutMs }
     this.rowLockQueue = new WorkQueue({ runningMax: quarter, runningPerCallerMax: quarter, ...waiting })
     this.singleStatementQueue = new WorkQueue({ runningMax: 2 * quarter, runningPerCallerMax: quarter, ...waiting })
-    this.largeAnswerQueue = new WorkQueue({ runningMax: Math.min(2, quarter), runningPerCallerMax: 1, ...waiting })
+    this.heavyRequestQueue = new WorkQueue({
+      runningMax: Math.min(HEAVY_REQUESTS_MAX, quarter),
+      runningPerCallerMax: 1,
+      restRatio: HEAVY_REST_RATIO,
+      ...waiting,
+    })
   }
 
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
@@ -397,6 +402,11 @@ const RENEW_PAUSE_MS = 500
 
 /** Work of one caller that waits for its turn. */
 const WAITING_PER_CALLER_MAX = 100
+
+/** So many at once: the small requests of everybody else need processors too. */
+const HEAVY_REQUESTS_MAX = 2
+/** Whoever makes one heavy request after the other has at most half of the time. */
+const HEAVY_REST_RATIO = 1
 
 const CONFIRMED_FOR_MS = 500
 

@@ -7,6 +7,11 @@ export interface WorkQueueLimits {
   runningPerCallerMax: number
   waitingPerCallerMax: number
   waitMs: number
+  /**
+   * How long a place rests before its caller has it again, as a multiple of the time that the work in it took: of a caller who
+   * asks for more and more, others have at least the rest of the time. Absent: not at all.
+   */
+  restRatio?: number
 }
 
 interface Waiting {
@@ -16,6 +21,7 @@ interface Waiting {
 
 /** Somebody whose work runs or waits. */
 interface Caller {
+  /** With what rests. */
   running: number
   /** In the order in which they asked. */
   waiting: Waiting[]
@@ -48,15 +54,22 @@ export class WorkQueue {
    * begun.
    */
   async run<T>(caller: string, work: () => Promise<T>, exclusive?: string): Promise<T> {
-    await this.#enter(caller, exclusive)
+    const leave = await this.enter(caller, exclusive)
     try {
       return await work()
     } finally {
-      this.#leave(caller, exclusive)
+      leave()
     }
   }
 
-  #enter(name: string, exclusive: string | undefined): Promise<void> {
+  /** Waits for a place, and answers how to give it back, once. Throws as `run` does. */
+  async enter(caller: string, exclusive?: string): Promise<() => void> {
+    await this.#place(caller, exclusive)
+    const sinceMs = performance.now()
+    return () => this.#leave(caller, exclusive, performance.now() - sinceMs)
+  }
+
+  #place(name: string, exclusive: string | undefined): Promise<void> {
     const caller = this.#callers.get(name) ?? { running: 0, waiting: [], lastTurn: ++this.#turn }
     if (caller.waiting.length >= this.#limits.waitingPerCallerMax) throw new QueueExhausted()
     this.#callers.set(name, caller)
@@ -78,12 +91,19 @@ export class WorkQueue {
     })
   }
 
-  #leave(name: string, exclusive: string | undefined): void {
+  #leave(name: string, exclusive: string | undefined, tookMs: number): void {
     const caller = this.#callers.get(name)
     if (caller === undefined) throw new Error('work ended whose caller is not known')
     this.#running -= 1
-    caller.running -= 1
     if (exclusive !== undefined) this.#exclusive.delete(exclusive)
+    const restMs = tookMs * (this.#limits.restRatio ?? 0)
+    if (restMs < 1) this.#endRest(name, caller)
+    else setTimeout(() => this.#endRest(name, caller), restMs)
+    this.#startWaiting()
+  }
+
+  #endRest(name: string, caller: Caller): void {
+    caller.running -= 1
     this.#forget(name, caller)
     this.#startWaiting()
   }
