@@ -83,13 +83,19 @@ export function writtenNumber(holder: object, key: string | number, value: numbe
   return textsOf.get(holder)?.get(String(key)) ?? String(value)
 }
 
-/** Takes an item out of a list. */
-export function removeItem(list: unknown[], index: number): void {
-  list.splice(index, 1)
+/** Takes the items with these indices out of a list. */
+export function removeItems(list: unknown[], indices: ReadonlySet<number>): void {
   const texts = textsOf.get(list)
-  if (texts === undefined) return
-  const kept = [...texts].map(([key, text]) => [Number(key), text] as const).filter(([at]) => at !== index)
-  textsOf.set(list, new Map(kept.map(([at, text]) => [String(at > index ? at - 1 : at), text])))
+  const kept = new Map<string, string>()
+  let length = 0
+  for (const [index, item] of list.entries()) {
+    if (indices.has(index)) continue
+    const text = texts?.get(String(index))
+    if (text !== undefined) kept.set(String(length), text)
+    list[length++] = item
+  }
+  list.length = length
+  if (texts !== undefined) textsOf.set(list, kept)
 }
 
 /** For who compares numbers: the value with a BigInt for every integer that no double holds; itself where it has none. */

@@ -1,5 +1,6 @@
 import t from 'tap'
 import { InvalidRequest } from '../../src/errors.js'
+import { parseExact, stringifyExact } from '../../src/schema/exact-json.js'
 import { inspection } from '../../src/tool/definition/check/check.js'
 import { completion } from '../../src/tool/definition/complete/complete.js'
 import {
@@ -12,56 +13,24 @@ import {
   toFunctions,
 } from '../../src/tool/definition/index.js'
 import { targetCheck } from '../../src/tool/definition/targets/report.js'
-import { type Family, families, partsOf } from './growth.js'
+import { type Family, families, textOf } from './growth.js'
+import { FLOOR_MS, growsLinearly, type Measured, processorMs, shown } from './proportion.js'
 
 const IS_FULL = process.env.TEST_CAMPAIGN === 'full'
 /** A definition of each size is measured with its size halved and doubled; the limit of a body is 5 MiB. */
-const SIZES_BYTES = IS_FULL ? [4_000, 64_000, 512_000, 2_400_000] : [100_000]
-const MOST_EXPONENT = 1.1
-/** A larger document leaves the processor's caches: what a plain reader of it costs beyond the proportion is granted to the check. */
-const SLACK = 0.1
+const SIZES_BYTES = IS_FULL ? [4_000, 64_000, 512_000, 2_400_000] : [60_000]
 const MOST_CHECK_MS_PER_MB = 300
 /** A completion converts a document once and checks it at most three times. */
 const MOST_CHECKS_OF_COMPLETION = 4
 /** The function view and the comparison are bounded by what they make and compare, whatever the size of the document. */
 const MOST_OTHER_MS = 3000
-/** What a document may cost at any size: some rules are applied to as many operations as a definition may have. */
-const FLOOR_MS = 100
 /** Beyond this one step is no longer short. The listing of one object's keys cannot be divided. */
 const MOST_STEP_MS = 15
 const LISTING_MS_PER_KEY = 0.0004
 const ROUNDS = 8
 
 type Json = Record<string, unknown>
-type Work = (definition: Record<string, unknown>, text: string) => void
-
-interface Measured {
-  bytes: number
-  ms: number
-  controlMs: number
-}
-
-/** Time of this process's processor in ms, of all its threads, as the machine may be busy with other work. */
-function processorMs(run: () => void): number {
-  const started = process.cpuUsage()
-  run()
-  const used = process.cpuUsage(started)
-  return (used.user + used.system) / 1000
-}
-
-/** The slope of the straight line through the logarithms. */
-function exponentOf(
-  points: readonly Measured[],
-  of: (point: Measured) => number,
-  over: (point: Measured) => number,
-): number {
-  const xs = points.map(point => Math.log(over(point)))
-  const ys = points.map(point => Math.log(of(point)))
-  const mean = (values: readonly number[]) => values.reduce((sum, each) => sum + each, 0) / values.length
-  const [meanX, meanY] = [mean(xs), mean(ys)]
-  const covariance = xs.reduce((sum, x, i) => sum + (x - meanX) * ((ys[i] as number) - meanY), 0)
-  return covariance / xs.reduce((sum, x) => sum + (x - meanX) ** 2, 0)
-}
+type Work = (definition: Json, text: string) => void
 
 /** Measures documents of these sizes until all is as it should be, at most `ROUNDS` times: noise only adds. */
 function measure(
@@ -71,8 +40,8 @@ function measure(
   isFine: (points: readonly Measured[]) => boolean,
 ): Measured[] {
   const documents = sizes.map(size => {
-    const text = JSON.stringify(family.make(partsOf(family, size)))
-    return { text, definition: JSON.parse(text) as Record<string, unknown> }
+    const text = textOf(family, size)
+    return { text, definition: parsed(text) }
   })
   const points = documents.map(({ text }) => ({ bytes: text.length, ms: Infinity, controlMs: Infinity }))
   for (let round = 0; round < ROUNDS && !isFine(points); round++) {
@@ -91,6 +60,10 @@ function measure(
   return points
 }
 
+function parsed(text: string): Json {
+  return parseExact(text) as Json // each family is an object
+}
+
 /** The control: parses a document and remembers each object and text once, which is linear work if anything is. */
 function readPlainly(text: string): number {
   const known = new Map<unknown, number>()
@@ -101,27 +74,6 @@ function readPlainly(text: string): number {
     for (const key of Object.keys(value)) pending.push(key, (value as Record<string, unknown>)[key])
   }
   return known.size
-}
-
-function growsLinearly(points: readonly Measured[]): boolean {
-  const largest = points.at(-1) as Measured // one for each size
-  if (points.length === 1 || largest.ms < FLOOR_MS) return true
-  if (largest.ms === Infinity) return false
-  const exponent = exponentOf(
-    points,
-    point => point.ms,
-    point => point.bytes,
-  )
-  const control = exponentOf(
-    points,
-    point => point.controlMs,
-    point => point.bytes,
-  )
-  return exponent <= Math.max(MOST_EXPONENT, control + SLACK)
-}
-
-function shown(points: readonly Measured[]): string {
-  return points.map(({ bytes, ms }) => `${Math.round(bytes / 1000)} kB ${ms.toFixed(1)} ms`).join(', ')
 }
 
 /** What makes functions, of a definition that is accepted and not too large for them. */
@@ -170,6 +122,11 @@ function mostKeys(value: unknown): number {
   )
 }
 
+/** Whether the time grows in proportion, and is that of so many checks at most. */
+const isProportional = (mostChecks: number) => (points: readonly Measured[]) =>
+  growsLinearly(points) &&
+  points.every(point => point.ms <= Math.max(FLOOR_MS, (mostChecks * MOST_CHECK_MS_PER_MB * point.bytes) / 1e6))
+
 t.setTimeout(IS_FULL ? 3_600_000 : 280_000)
 
 const definitions = families.flatMap(family => SIZES_BYTES.map(bytes => ({ family, bytes })))
@@ -177,26 +134,26 @@ const definitions = families.flatMap(family => SIZES_BYTES.map(bytes => ({ famil
 t.test('growth: the check takes time in proportion to the document, and little of it', async t => {
   t.ok(!IS_FULL || definitions.length >= 200, `${definitions.length} definitions`)
   for (const { family, bytes } of definitions) {
-    const isFine = (points: readonly Measured[]) =>
-      growsLinearly(points) &&
-      points.every(point => point.ms <= Math.max(FLOOR_MS, (MOST_CHECK_MS_PER_MB * point.bytes) / 1e6))
-    const points = measure(
-      family,
-      [bytes / 2, bytes, bytes * 2],
-      definition => void checkDefinition(definition),
-      isFine,
-    )
+    const check: Work = definition => void checkDefinition(definition)
+    const isFine = isProportional(1)
+    const points = measure(family, [bytes / 2, bytes, bytes * 2], check, isFine)
+    t.ok(isFine(points), `${family.name}: ${shown(points)}`)
+  }
+})
+
+t.test('growth: the numbers of a document are read and written in the time of a check each', async t => {
+  for (const { family, bytes } of definitions) {
+    const mostMs = (each: Measured) => Math.max(FLOOR_MS, (2 * MOST_CHECK_MS_PER_MB * each.bytes) / 1e6)
+    const isFine = (points: readonly Measured[]) => points.every(point => point.ms <= mostMs(point))
+    const copy: Work = (_, text) => void stringifyExact(parsed(text))
+    const points = measure(family, [bytes, bytes * 2], copy, isFine)
     t.ok(isFine(points), `${family.name}: ${shown(points)}`)
   }
 })
 
 t.test('growth: a completion takes time in proportion to the document, and that of a few checks', async t => {
   for (const { family, bytes } of definitions) {
-    const isFine = (points: readonly Measured[]) =>
-      growsLinearly(points) &&
-      points.every(
-        point => point.ms <= Math.max(FLOOR_MS, (MOST_CHECKS_OF_COMPLETION * MOST_CHECK_MS_PER_MB * point.bytes) / 1e6),
-      )
+    const isFine = isProportional(MOST_CHECKS_OF_COMPLETION)
     for (const [name, versionOf] of VERSIONS) {
       const complete: Work = definition => void completeDefinition(versionOf(definition), COMPLETE_OPTIONS)
       // It makes of the check what is linear already, so that the full campaign alone looks at three sizes.
@@ -227,7 +184,7 @@ t.test(
   async t => {
     const bytes = IS_FULL ? 512_000 : 30_000
     const tools: AgentTool[] = families.map((family, id) => {
-      const definition = JSON.parse(JSON.stringify(family.make(partsOf(family, bytes)))) as unknown
+      const definition = parsed(textOf(family, bytes))
       return { id, name: family.name, definition }
     })
     const started = process.cpuUsage()
@@ -245,10 +202,10 @@ t.test(
 
 t.test('growth: no step is long, so that nothing here ever holds the event loop', async t => {
   for (const { family, bytes } of definitions) {
-    const definition = JSON.parse(JSON.stringify(family.make(partsOf(family, bytes)))) as Record<string, unknown>
+    const definition = parsed(textOf(family, bytes))
     const most = MOST_STEP_MS + mostKeys(definition) * LISTING_MS_PER_KEY
     // The others are made of the check's steps and a few of their own: a smaller document shows these.
-    const smaller = IS_FULL ? definition : (JSON.parse(JSON.stringify(family.make(partsOf(family, 30_000)))) as Json)
+    const smaller = IS_FULL ? definition : parsed(textOf(family, 30_000))
     const works: [string, () => Generator<void, unknown>][] = [
       ['check', () => inspection(definition, {}, true)],
       ['target', () => targetCheck(smaller, 'anthropic', {})],

@@ -1,10 +1,13 @@
 type Json = Record<string, unknown>
 
-/** A kind of document made to cost more than its size says: `make(n)` has about `bytes` bytes for each of its `n` parts. */
+/**
+ * A kind of document made to cost more than its size says: `make(n)` has about `bytes` bytes for each of its `n` parts. It is a
+ * text where it has what `JSON.stringify` never writes.
+ */
 export interface Family {
   name: string
   bytes: number
-  make: (n: number) => Json
+  make: (n: number) => Json | string
 }
 
 const HEAD = { openapi: '3.1.0', info: { title: 'Hostile' }, servers: [{ url: 'https://h.example.com' }] }
@@ -58,6 +61,24 @@ function chainOfItems(length: number, members: (i: number) => Json, last: Json):
     length,
     i => `C${i}`,
     i => (i === length - 1 ? last : { ...members(i), $ref: `#/components/pathItems/C${i + 1}` }),
+  )
+}
+
+/** The text of a document with an extension that is written as it stands here. */
+function withText(extension: string): string {
+  const text = JSON.stringify(document({ '/x': { get: operation('x') } }, { 'x-a': 0 }))
+  return text.replace('"x-a":0', () => `"x-a":${extension}`)
+}
+
+/** Operations at paths of their own. */
+function operations(count: number, more: (i: number) => Json, rest: Json = {}): Json {
+  return document(
+    record(
+      count,
+      i => `/p${i}`,
+      i => ({ get: operation(`o${i}`, more(i)) }),
+    ),
+    rest,
   )
 }
 
@@ -771,9 +792,374 @@ export const families: readonly Family[] = [
         },
       ),
   },
+  // Forms that only some parts of the specification have.
+  {
+    name: 'long patterns',
+    bytes: 4030,
+    make: n => withBody({ allOf: times(n, i => ({ pattern: `^(${'a*'.repeat(2000)}){${i}}$` })) }),
+  },
+  {
+    name: 'one pattern of classes and groups',
+    bytes: 12,
+    make: n => withBody({ pattern: '([^a-z]|.)*'.repeat(n), patternProperties: { ['(a|b)+'.repeat(n / 2)]: {} } }),
+  },
+  {
+    name: 'an enum of numbers that JavaScript would write in another way',
+    bytes: 7,
+    make: n =>
+      JSON.stringify(withBody({ enum: [0] })).replace(
+        '"enum":[0]',
+        () => `"enum":[${times(n, i => `${i}.0e0`).join()}]`,
+      ),
+  },
+  {
+    name: 'an enum of objects that differ at their end',
+    bytes: 60,
+    make: n => withBody({ enum: times(n, i => ({ a: { b: [1, 2, 3, { c: long(20) }] }, z: i })) }),
+  },
+  {
+    name: 'schemas that are each allOf the next',
+    bytes: 55,
+    make: n =>
+      withBody(ref('S0'), {
+        components: {
+          schemas: record(
+            n,
+            i => `S${i}`,
+            i => ({ allOf: [ref(`S${(i + 1) % Math.ceil(n)}`), { title: 'x' }] }),
+          ),
+        },
+      }),
+  },
+  {
+    name: 'schemas that are each allOf two others',
+    bytes: 80,
+    make: n =>
+      withBody(ref('S0'), {
+        components: {
+          schemas: record(
+            n,
+            i => `S${i}`,
+            i => ({ allOf: [ref(`S${(2 * i + 1) % Math.ceil(n)}`), ref(`S${(2 * i + 2) % Math.ceil(n)}`)] }),
+          ),
+        },
+      }),
+  },
+  {
+    name: 'mappings of a discriminator',
+    bytes: 46,
+    make: n =>
+      withBody({
+        oneOf: [ref('A')],
+        discriminator: {
+          propertyName: 'kind',
+          mapping: record(
+            n,
+            i => `kind${i}`,
+            i => `#/components/schemas/${i % 2 ? 'A' : `B${i}`}`,
+          ),
+        },
+      }),
+  },
+  {
+    name: 'schemas with a discriminator over all of them',
+    bytes: 90,
+    make: n => {
+      const side = Math.ceil(Math.sqrt(n))
+      return withBody(ref('S0'), {
+        components: {
+          schemas: record(
+            side,
+            i => `S${i}`,
+            () => ({
+              oneOf: times(side, j => ref(`S${j}`)),
+              discriminator: {
+                propertyName: 'k',
+                mapping: record(
+                  side,
+                  j => `k${j}`,
+                  j => `S${j}`,
+                ),
+              },
+            }),
+          ),
+        },
+      })
+    },
+  },
+  {
+    name: 'links of responses',
+    bytes: 100,
+    make: n =>
+      operations(n, i => ({
+        responses: { 200: { description: 'x', links: { next: { operationRef: `#/paths/~1p${i + 1}/get` } } } },
+      })),
+  },
+  {
+    name: 'responses, headers and links that refer to one chain',
+    bytes: 100,
+    make: n =>
+      operations(n, () => ({ responses: { default: { $ref: '#/components/responses/R0' } } }), {
+        components: {
+          responses: record(
+            63,
+            i => `R${i}`,
+            i => ({ $ref: `#/components/responses/R${i + 1}` }),
+          ),
+        },
+      }),
+  },
+  {
+    name: 'callbacks',
+    bytes: 110,
+    make: n =>
+      operations(n, i => ({
+        callbacks: { c: { '{$request.body#/url}': { post: operation(`c${i}`, { callbacks: {} }) } } },
+      })),
+  },
+  {
+    name: 'callbacks inside callbacks',
+    bytes: 1100,
+    make: n =>
+      operations(n, i => ({
+        callbacks: nested(20, inner => ({ c: { '/u': { post: operation(`c${i}`, { callbacks: inner }) } } })),
+      })),
+  },
+  {
+    name: 'callbacks that lead back to their path',
+    bytes: 90,
+    make: n => operations(n, i => ({ callbacks: { c: { '/u': { $ref: `#/paths/~1p${i}` } } } })),
+  },
+  {
+    name: 'paths and path items that refer to each other, in rings of 60',
+    bytes: 80,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => item(`C${i}`),
+        ),
+        {
+          components: {
+            pathItems: record(
+              n,
+              i => `C${i}`,
+              i => ({ $ref: `#/paths/~1p${i % 30 === 29 ? i - 29 : i + 1}` }),
+            ),
+          },
+        },
+      ),
+  },
+  {
+    name: 'security requirements of operations',
+    bytes: 110,
+    make: n =>
+      operations(n, i => ({ security: times(3, j => ({ [`k${i + j}`]: ['a', 'b'] })) }), {
+        components: {
+          securitySchemes: record(
+            n / 4,
+            i => `k${i}`,
+            i => ({ type: 'apiKey', in: 'header', name: `X-${i}` }),
+          ),
+        },
+      }),
+  },
+  {
+    name: 'security requirements of the whole, for each operation',
+    bytes: 160,
+    make: n =>
+      operations(n, () => ({}), {
+        security: times(n, i => ({ [`k${i}`]: [] })),
+        components: {
+          securitySchemes: record(
+            n,
+            i => `k${i}`,
+            i => ({ type: 'apiKey', in: i % 2 ? 'query' : 'header', name: `X-${i}` }),
+          ),
+        },
+      }),
+  },
+  {
+    name: 'examples as deep as they may be',
+    bytes: 420,
+    make: n => withBody({ examples: times(n, () => nested(60, inner => ({ a: inner }))) }),
+  },
+  {
+    name: 'operations whose parameters have large examples',
+    bytes: 600,
+    make: n =>
+      operations(n, () => ({
+        parameters: [
+          { name: 'p', in: 'query', example: nested(20, inner => [inner, { a: 1 }]), examples: { a: { value: {} } } },
+        ],
+      })),
+  },
+  {
+    name: 'servers with a variable of many values each',
+    bytes: 130,
+    make: n => ({
+      ...document({ '/x': { get: operation('x') } }),
+      servers: times(n, i => ({
+        url: `https://{a}.x${i}.example.com`,
+        variables: { a: { default: 'q', enum: times(8, k => `v${k}`) } },
+      })),
+    }),
+  },
+  {
+    name: 'servers of paths whose variables have four values each',
+    bytes: 700,
+    make: n => {
+      const variables = record(
+        12,
+        i => `v${i}`,
+        () => ({ default: 'a', enum: ['a', 'b', 'c', 'd'] }),
+      )
+      const servers = [{ url: `https://${times(12, i => `{v${i}}`).join('.')}.example.com`, variables }]
+      return document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => ({ servers, get: operation(`o${i}`) }),
+        ),
+      )
+    },
+  },
+  {
+    name: 'servers that cannot be used before those that can',
+    bytes: 38,
+    make: n => ({
+      ...document({ '/x': { get: operation('x') } }),
+      servers: [...times(n, () => ({ url: 'ftp://a' })), ...times(n, () => ({ url: '//a.example.com' }))].map(
+        each => each,
+      ),
+    }),
+  },
+  {
+    name: 'servers that cannot be used before numbers that JavaScript would write in another way',
+    bytes: 22,
+    make: n =>
+      JSON.stringify({ ...document({ '/x': { get: operation('x') } }), servers: 0 }).replace('"servers":0', () => {
+        return `"servers":[${times(n, () => '{"url":"ftp://a"}').join()},${times(n, () => '1.0').join()}]`
+      }),
+  },
+  {
+    name: 'tags that are each the parent of the next',
+    bytes: 130,
+    make: n =>
+      operations(n, i => ({ tags: times(5, k => `t${i + k}`) }), {
+        openapi: '3.2.0',
+        tags: times(n, i => ({ name: `t${i}`, parent: `t${i + 1}` })),
+      }),
+  },
+  {
+    name: 'media types of one body',
+    bytes: 34,
+    make: n =>
+      document({
+        '/x': {
+          post: operation('x', {
+            requestBody: {
+              content: record(
+                n,
+                i => `application/vnd.x${i}+json`,
+                () => ({}),
+              ),
+            },
+          }),
+        },
+      }),
+  },
+  {
+    name: 'parameters with content and styles',
+    bytes: 130,
+    make: n =>
+      withParameters(
+        times(n, i => ({
+          name: `p${i}`,
+          in: 'query',
+          style: 'deepObject',
+          explode: true,
+          content: { 'application/json': { schema: { $ref: '#/components/schemas/S' } } },
+        })),
+        { components: { schemas: { S: { type: 'object' } } } },
+      ),
+  },
+  {
+    name: 'dynamic references and their anchors',
+    bytes: 60,
+    make: n => withBody({ allOf: times(n, i => ({ $dynamicAnchor: `a${i}`, items: { $dynamicRef: `#a${i + 1}` } })) }),
+  },
+  {
+    name: 'conditions and dependent schemas',
+    bytes: 80,
+    make: n =>
+      withBody({
+        allOf: times(n, i => ({ if: { const: i }, else: false })),
+        dependentSchemas: record(
+          n,
+          i => `d${i}`,
+          () => ({ unevaluatedProperties: false }),
+        ),
+      }),
+  },
+  {
+    name: 'paths that differ in the names of their placeholders',
+    bytes: 110,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/a/{p${i}}/b/{q${i}}`,
+          i => ({ get: operation(`o${i}`, { parameters: times(2, k => ({ name: `${'pq'[k]}${i}`, in: 'path' })) }) }),
+        ),
+      ),
+  },
+  {
+    name: 'references through escaped keys',
+    bytes: 70,
+    make: n =>
+      withBody(
+        { allOf: times(n, i => ({ $ref: `#/x/${'~1~0'.repeat(10)}/${encodeURIComponent('名')}${i % 3}` })) },
+        { x: { ['/~'.repeat(10)]: { 名0: {}, 名1: {} } } },
+      ),
+  },
+  {
+    name: 'texts that grow sixfold as JSON',
+    bytes: 6060,
+    make: n => operations(n, () => ({ description: '\u0001'.repeat(1000) })),
+  },
+  // What `JSON.stringify` never writes.
+  {
+    name: 'keys written as escapes',
+    bytes: 50,
+    make: n => withText(`{${times(n, i => `"\\u0061\\ud83d\\ude00\\u006${i % 10}${i}":"\\u0062"`).join()}}`),
+  },
+  {
+    name: 'keys that stand twice',
+    bytes: 22,
+    make: n => withText(`{${times(n, i => `"k${i % 1000}":{"a":${i}}`).join()}}`),
+  },
+  { name: 'one key, again and again', bytes: 10, make: n => withText(`{${times(n, () => '"kkkk":[1]').join()}}`) },
+  { name: 'one integer of many digits', bytes: 1, make: n => withText('9'.repeat(n)) },
+  { name: 'one fraction of many digits', bytes: 1, make: n => withText(`0.${'1'.repeat(n)}`) },
+  { name: 'integers of 400 digits', bytes: 401, make: n => withText(`[${times(n, () => '1'.repeat(400)).join()}]`) },
+  { name: 'numbers beyond a double', bytes: 8, make: n => withText(`[${times(n, i => `1e9${i}`).join()}]`) },
+  {
+    name: 'numbers that JavaScript would write in another way',
+    bytes: 5,
+    make: n => withText(`[${times(n, () => '1.00').join()}]`),
+  },
+  {
+    name: 'fields of numbers that JavaScript would write in another way',
+    bytes: 14,
+    make: n => withText(`{${times(n, i => `"k${i}":1.0e0`).join()}}`),
+  },
+  { name: 'blanks', bytes: 1, make: n => withText(`[${' \n\t'.repeat(n / 3)}]`) },
 ]
 
-/** The parts of a family's document that has about `bytes` bytes. */
-export function partsOf(family: Family, bytes: number): number {
-  return Math.max(1, Math.round((bytes - 200) / family.bytes))
+/** The text of a family's document that has about `bytes` bytes. */
+export function textOf({ bytes: bytesOfPart, make }: Family, bytes: number): string {
+  const made = make(Math.max(1, Math.round((bytes - 200) / bytesOfPart)))
+  return typeof made === 'string' ? made : JSON.stringify(made)
 }

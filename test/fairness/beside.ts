@@ -16,6 +16,9 @@ const ROUNDS = FULL ? 3 : 1
 const ATTEMPTS = 4
 export const RESIDENT_BYTES_MAX = 400 * 2 ** 20
 
+/** What tests of other things set otherwise: an empty value counts as absent. */
+const DEFAULTS = { RATE_LIMIT_PER_MINUTE: '', HEADER_TRIALS_PER_HOUR: '', HISTORY_VERSIONS_MAX: '' }
+
 /** Attacks until `over` is aborted; resolves when nothing of it is under way any more. */
 export type Attack = (over: AbortSignal, callers: Callers) => Promise<void>
 
@@ -28,7 +31,7 @@ export async function fairService(
   const service = await ServiceProcess.start({
     DATABASE_URL: url,
     SECRET_KEYS: TEST_SECRET_KEYS,
-    RATE_LIMIT_PER_MINUTE: '600',
+    ...DEFAULTS,
     ...env,
   })
   t.teardown(async () => {
@@ -96,7 +99,8 @@ export function requireAllServed(t: Test, slots: readonly Served[]): void {
   }
 }
 
-function p99Of(slots: readonly Served[]): number {
+/** The time that all but one of a hundred requests of some slots took at most, in ms. */
+export function p99Of(slots: readonly Served[]): number {
   return percentile(
     slots.flatMap(({ latenciesMs }) => latenciesMs),
     0.99,

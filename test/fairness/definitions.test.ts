@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { FULL, fairService, repeatedly, requireFairness } from './beside.js'
+import { startAgentctl } from '../admin/agentctl.js'
+import { FULL, fairService, peakResidentBytes, RESIDENT_BYTES_MAX, repeatedly, requireFairness } from './beside.js'
+import { Callers } from './callers.js'
 import { fairnessWorld } from './world.js'
 
 const HEAD = { openapi: '3.1.0', info: { title: 'Hostile' }, servers: [{ url: 'https://h.example.com' }] }
@@ -24,6 +26,18 @@ function sharedItems(): object {
   return { ...HEAD, paths: Object.fromEntries(paths), components: { pathItems: Object.fromEntries(items) } }
 }
 
+/** A definition of 1.2 MB, of which each of the functions would hold a copy of one large schema: 5 GB in all. */
+function sharedSchema(): object {
+  const requestBody = { content: { 'application/json': { schema: { $ref: '#/components/schemas/Large' } } } }
+  const paths = Array.from({ length: 4_900 }, (_, i) => [
+    `/p${i}`,
+    { post: { operationId: `o${i}`, summary: 'S', requestBody } },
+  ])
+  const properties = Array.from({ length: 20_000 }, (_, i) => [`property ${i}`, { type: 'string' }])
+  const components = { schemas: { Large: { type: 'object', properties: Object.fromEntries(properties) } } }
+  return { ...HEAD, paths: Object.fromEntries(paths), components }
+}
+
 const accepted = {
   ...HEAD,
   paths: { '/x': { get: { operationId: 'x', summary: 'X' } } },
@@ -41,6 +55,9 @@ function smallOperations(): object {
   return { ...HEAD, paths: Object.fromEntries(operations) }
 }
 
+/** A name, the status that it is answered with, the definition, and where it is sent. */
+type Hostile = readonly [name: string, status: number, definition: object, method: string, path: string]
+
 t.test('definitions that are dear to check', async t => {
   const world = await fairnessWorld(t)
   const service = await fairService(t, world)
@@ -48,39 +65,82 @@ t.test('definitions that are dear to check', async t => {
   await client.query(
     `update user_account set permissions = '{basic,manage:actions}' where email = 'alice+attacker@example.com'`,
   )
-  const [tool = 0] = world.mediumTools
-  const attacks: [string, number, object, string, string][] = [
+  const [tool = 0, shared] = world.mediumTools
+  const attacks: Hostile[] = [
     ['row 7: an $id of two million characters and 30,000 references', 422, longBase(), 'POST', 'validate'],
     ['row 8: sixty thousand paths of one path item', 422, sharedItems(), 'POST', 'validate'],
+    ['functions that would take 5 GB', 200, sharedSchema(), 'POST', 'validate?target=openai'],
     ['a million values, repaired', 200, accepted, 'POST', 'validate?complete=true'],
     ['a million values, compared', 200, accepted, 'POST', `validate?report=full&tool_id=${tool}`],
     ['an object of 300,000 keys, stored', 200, manyKeys, 'PUT', `${tool}`],
   ]
-  for (const [name, status, definition, method, path] of FULL ? attacks : attacks.slice(-1)) {
-    await requireFair(name, status, definition, method, path, { atOnce: 2, pauseMs: 900 })
-  }
-  const small = ['ten at once of 64 kB, validated', 200, smallOperations(), 'POST', 'validate'] as const
-  await requireFair(...small, { atOnce: 10, pauseMs: 0 })
+  const slowly = { atOnce: 2, pauseMs: 900 }
+  // One after the other in full; else all in turn, in the time of one.
+  if (FULL) for (const attack of attacks) await requireFair(attack[0], [attack], slowly)
+  else await requireFair('each in turn', attacks, slowly)
+  const small: Hostile = ['ten at once of 64 kB, validated', 200, smallOperations(), 'POST', 'validate']
+  await requireFair(small[0], [small], { atOnce: 10, pauseMs: 0 })
 
   async function requireFair(
     name: string,
-    status: number,
-    definition: object,
-    method: string,
-    path: string,
+    attacks: readonly Hostile[],
     { atOnce, pauseMs }: { atOnce: number; pauseMs: number },
   ): Promise<void> {
-    const body = Buffer.from(JSON.stringify({ definition }))
+    const bodies = attacks.map(([, , definition]) => Buffer.from(JSON.stringify({ definition })))
     await t.test(name, async t => {
-      const answers = new Set<string>()
+      const wrong: string[] = []
+      const answered = new Set<string>()
+      let n = 0
       await requireFairness(t, world, service, (over, callers) =>
         repeatedly(over, atOnce, pauseMs, async () => {
-          const answer = await callers.send(method, `/admin/tool/custom/${path}`, attacker.token, body)
-          if (answer.status === 429) await sleep(300)
-          else answers.add(answer.status === status ? `${status}` : answer.body)
+          const turn = n++ % attacks.length
+          const [name, status, , method, path] = attacks[turn] as Hostile
+          const answer = await callers.send(method, `/admin/tool/custom/${path}`, attacker.token, bodies[turn] ?? '')
+          if (answer.status === 429) return sleep(300)
+          answered.add(name)
+          if (answer.status !== status) wrong.push(`${name}: ${answer.status} ${answer.body.slice(0, 500)}`)
         }),
       )
-      t.strictSame([...answers], [`${status}`])
+      t.strictSame(wrong, [])
+      t.ok(answered.size > 0, [...answered].join('; '))
     })
   }
+
+  t.test('row 10: agentctl tool show --as-functions on an accepted definition that would make 5 GB', async t => {
+    const callers = new Callers(service.port)
+    t.teardown(() => callers.close())
+    const definition = sharedSchema()
+    t.ok(JSON.stringify(definition).length > 1_200_000)
+    const { status } = await callers.send(
+      'PUT',
+      `/admin/tool/custom/${shared}`,
+      attacker.token,
+      JSON.stringify({ definition }),
+    )
+    t.equal(status, 200, 'accepted')
+    for (const options of [['--as-functions'], ['--as-functions', '--target', 'openai'], ['--json']]) {
+      const name = options.join(' ')
+      const { child, answer } = startAgentctl({ url: world.url, args: ['tool', 'show', String(shared), ...options] })
+      let peak = 0
+      while (child.exitCode === null && child.signalCode === null) {
+        peak = Math.max(peak, peakOf(child.pid ?? 0))
+        await sleep(10)
+      }
+      const { status, stdout, stderr } = await answer
+      if (options.includes('--as-functions')) {
+        t.strictSame({ status, stdout }, { status: 1, stdout: '' }, name)
+        t.match(stderr, /functions/, name)
+      } else t.equal(status, 0, name)
+      t.ok(peak > 0 && peak < RESIDENT_BYTES_MAX, `${name}: ${Math.round(peak / 2 ** 20)} MiB resident at most`)
+    }
+  })
 })
+
+/** The most that a process had resident; 0 where it has ended meanwhile. */
+function peakOf(pid: number): number {
+  try {
+    return peakResidentBytes(pid) || 0
+  } catch {
+    return 0
+  }
+}

@@ -173,6 +173,9 @@ class Comparison {
   private readonly ledger: Ledger
   /** What was found in a pair of schemas that more than one operation uses. */
   private readonly compared = new Map<object, Map<object, Difference[]>>()
+  /** A parameter that thousands of operations share may have a name of hundreds of kilobytes: its key is made, and read, once. */
+  private readonly keys = new WeakMap<object, string>()
+  private readonly sameKeys = new Map<string, string>()
 
   constructor(
     private readonly old: Side,
@@ -237,10 +240,11 @@ class Comparison {
     const now = next.parameters
     this.ledger.valuesLeft -= before.length + now.length
     if (this.ledger.valuesLeft <= 0) return
-    const nextByKey = new Map(now.map(each => [keyOf(each), each]))
+    const nextByKey = new Map(now.map(each => [this.keyOf(each), each]))
     for (const parameter of before) {
-      const same = nextByKey.get(keyOf(parameter))
-      nextByKey.delete(keyOf(parameter))
+      const key = this.keyOf(parameter)
+      const same = nextByKey.get(key)
+      nextByKey.delete(key)
       if (same !== undefined) yield* this.compareParameter(old, parameter, same)
       else this.add('breaking', 'parameter_removed', old, undefined, `the ${nameOf(parameter)} is gone`)
     }
@@ -251,6 +255,16 @@ class Comparison {
       this.add(required ? 'breaking' : 'safe', kind, old, parameter.place, msg)
     }
     yield* this.compareBody(old, next)
+  }
+
+  private keyOf(parameter: ParameterInput): string {
+    const known = this.keys.get(parameter.value)
+    if (known !== undefined) return known
+    const made = keyOf(parameter)
+    const key = this.sameKeys.get(made) ?? made
+    this.sameKeys.set(key, key)
+    this.keys.set(parameter.value, key)
+    return key
   }
 
   private *compareParameter(operation: OperationInput, old: ParameterInput, next: ParameterInput): Generator<void> {

@@ -205,6 +205,7 @@ class Repair {
       // A key that is cut in the place may be that of something else.
       if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key))) yield* this.mendOne(fault, path)
     }
+    this.document.closeGaps()
     // A repair may have made a relative server of what was none.
     this.resolveRelativeServer()
     return edits.length > before
@@ -353,10 +354,10 @@ class Repair {
 
   /** A server that cannot be used is taken out; the last one of the document is replaced. */
   private mendServer(path: Loc): void {
-    const list = this.document.at(path.slice(0, -1))
-    if (!Array.isArray(list)) return
+    const length = this.document.lengthAt(path.slice(0, -1))
+    if (length === undefined) return
     const isOwn = path.length > 2
-    if (list.length > 1) {
+    if (length > 1) {
       this.document.remove(path, 'server_removed', 'the address cannot be used')
     } else if (isOwn) {
       this.document.remove(path.slice(0, -1), 'server_removed', 'the address cannot be used')

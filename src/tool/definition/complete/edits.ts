@@ -1,5 +1,5 @@
 import type { Loc } from '../../../errors.js'
-import { rememberNumbers, removeItem } from '../../../schema/exact-json.js'
+import { rememberNumbers, removeItems } from '../../../schema/exact-json.js'
 import { valueAt } from './pointers.js'
 import { charactersAt } from './sizes.js'
 
@@ -28,13 +28,23 @@ export class EditedDocument {
   editCharacters = 0
   private readonly copies = new WeakSet<object>()
   private document: unknown
+  /** What is being taken out of one list: to close the gaps takes as long for one item as for thousands. */
+  private gaps: { list: unknown[]; indices: Set<number> } | undefined
 
   constructor(readonly given: unknown) {
     this.document = given
   }
 
   get value(): unknown {
+    this.closeGaps()
     return this.document
+  }
+
+  /** How many items the list at `path` has; undefined where there is none. */
+  lengthAt(path: Loc): number | undefined {
+    const list = this.at(path)
+    if (!Array.isArray(list)) return undefined
+    return list.length - (this.gaps?.list === list ? this.gaps.indices.size : 0)
   }
 
   /** What stands at `path`, or undefined. */
@@ -52,14 +62,27 @@ export class EditedDocument {
     this.push({ op, path, value, type, msg })
   }
 
+  /** Takes away what stands at `path`. Items of a list go from its end, so that none moves that another removal means. */
   remove(path: Loc, type: string, msg: string): void {
     const key = path.at(-1) as string | number // an edit of the whole document is a replacement
     if (this.at(path) === undefined) return
     const container = this.own(path.slice(0, -1))
     if (container === undefined) return
-    if (Array.isArray(container)) removeItem(container, Number(key))
+    if (Array.isArray(container)) this.takeOut(container, Number(key))
     else delete container[key]
     this.push({ op: 'remove', path, type, msg })
+  }
+
+  private takeOut(list: unknown[], index: number): void {
+    if (this.gaps?.list !== list) this.closeGaps()
+    this.gaps ??= { list, indices: new Set() }
+    this.gaps.indices.add(index)
+  }
+
+  /** Moves what stands behind removed items. Until then `at` finds every item where it was. */
+  closeGaps(): void {
+    if (this.gaps !== undefined) removeItems(this.gaps.list, this.gaps.indices)
+    this.gaps = undefined
   }
 
   replaceAll(document: Record<string, unknown>, type: string, msg: string): void {

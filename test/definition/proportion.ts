@@ -1,0 +1,57 @@
+/** What a piece of work took for a document of some bytes, and what a plain reader of the document took. */
+export interface Measured {
+  bytes: number
+  ms: number
+  controlMs: number
+}
+
+const MOST_EXPONENT = 1.1
+/** A larger document leaves the processor's caches: what a plain reader of it costs beyond the proportion is granted to the check. */
+const SLACK = 0.1
+/** What a document may cost at any size: some rules are applied to as many operations as a definition may have. */
+export const FLOOR_MS = 100
+
+/** Time of this process's processor in ms, of all its threads, as the machine may be busy with other work. */
+export function processorMs(run: () => void): number {
+  const started = process.cpuUsage()
+  run()
+  const used = process.cpuUsage(started)
+  return (used.user + used.system) / 1000
+}
+
+/** The slope of the straight line through the logarithms. */
+function exponentOf(
+  points: readonly Measured[],
+  of: (point: Measured) => number,
+  over: (point: Measured) => number,
+): number {
+  const xs = points.map(point => Math.log(over(point)))
+  const ys = points.map(point => Math.log(of(point)))
+  const mean = (values: readonly number[]) => values.reduce((sum, each) => sum + each, 0) / values.length
+  const [meanX, meanY] = [mean(xs), mean(ys)]
+  const covariance = xs.reduce((sum, x, i) => sum + (x - meanX) * ((ys[i] as number) - meanY), 0)
+  return covariance / xs.reduce((sum, x) => sum + (x - meanX) ** 2, 0)
+}
+
+/** Whether the time of the largest is little, or all of them grow at most in proportion to their bytes. */
+export function growsLinearly(points: readonly Measured[]): boolean {
+  const largest = points.at(-1) as Measured // one for each size
+  if (points.length === 1 || largest.ms < FLOOR_MS) return true
+  if (largest.ms === Infinity) return false
+  const exponent = exponentOf(
+    points,
+    point => point.ms,
+    point => point.bytes,
+  )
+  const control = exponentOf(
+    points,
+    point => point.controlMs,
+    point => point.bytes,
+  )
+  return exponent <= Math.max(MOST_EXPONENT, control + SLACK)
+}
+
+/** Sizes and times for people. */
+export function shown(points: readonly Measured[]): string {
+  return points.map(({ bytes, ms }) => `${Math.round(bytes / 1000)} kB ${ms.toFixed(1)} ms`).join(', ')
+}
