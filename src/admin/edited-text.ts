@@ -17,7 +17,7 @@ import {
 import type { Loc } from '../errors.js'
 import { numberReplacer, stringifyExact, withoutMarks } from '../schema/exact-json.js'
 import type { Edit } from '../tool/definition/index.js'
-import { isMerge, parseSource } from './source.js'
+import { aliasTargets, isMerge, parseSource } from './source.js'
 
 /**
  * The text of a definition with the edits applied: JSON in the indentation it has, YAML with its comments, order and numbers.
@@ -152,9 +152,16 @@ function expandMerges(document: Document, map: YAMLMap): void {
   }
 }
 
+/** What the aliases of a text stand for, as they were read. */
+const targetsOf = new WeakMap<Document, ReturnType<typeof aliasTargets>>()
+
 function ownCopy(document: Document, node: unknown): unknown {
   if (!isAlias(node)) return node
-  const copy = node.resolve(document)?.clone() as Node | undefined
+  const targets = targetsOf.get(document) ?? aliasTargets(document)
+  targetsOf.set(document, targets)
+  // An alias in a copy was not read.
+  const target = targets.has(node) ? targets.get(node) : node.resolve(document)
+  const copy = target?.clone() as Node | undefined
   // A name that stands twice would lead the aliases behind it here.
   if (isNode(copy)) visit(copy, { Node: (_, inner) => void (isAlias(inner) || delete inner.anchor) })
   return copy

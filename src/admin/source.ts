@@ -1,6 +1,7 @@
 import { readFileSync, type WriteFileOptions, writeFileSync } from 'node:fs'
 import { buffer } from 'node:stream/consumers'
 import {
+  type Alias,
   type Document,
   isAlias,
   isCollection,
@@ -9,6 +10,7 @@ import {
   isScalar,
   isSeq,
   LineCounter,
+  type Node,
   parseDocument,
   type Scalar,
   visit,
@@ -27,6 +29,8 @@ export class UnreadableText extends Refusal {
   }
 }
 
+/** Aliases of a text: for each of them the parser goes through all the others. */
+const MOST_ALIASES = 5_000
 /** Members that the merges (`<<`) of a text may copy together. */
 const MOST_MERGED = 100_000
 const MERGE_KEY = '<<'
@@ -135,7 +139,9 @@ function plainValue(document: Document): unknown {
   try {
     // A document of a few lines may say "ten times the list before" again and again: the count of what aliases make is bounded.
     visit(document, { Scalar: (_, scalar) => markNumber(scalar) })
-    requireFewMerges(document)
+    const targets = aliasTargets(document)
+    if (targets.size > MOST_ALIASES) throw new Refusal(`the text has more than ${MOST_ALIASES} YAML aliases (*name)`)
+    requireFewMerges(document, targets)
     return remembered(document.toJS({ maxAliasCount: 100, reviver: numberReviver }))
   } catch (error) {
     // The message of an alias without its anchor names it.
@@ -163,13 +169,26 @@ function equalKeyOffsets(document: Document): number[] {
   return offsets
 }
 
+/** What each alias stands for: the last node of that name before it. One by one the parser would look for it in the whole document. */
+export function aliasTargets(document: Document): ReadonlyMap<Alias, Node | undefined> {
+  const named = new Map<string, Node>()
+  const targets = new Map<Alias, Node | undefined>()
+  visit(document, {
+    Node: (_, node) => {
+      if (isAlias(node)) targets.set(node, named.get(node.source))
+      else if (node.anchor !== undefined) named.set(node.anchor, node)
+    },
+  })
+  return targets
+}
+
 /** A few lines of maps that merge each other again and again would make more than any machine holds. */
-function requireFewMerges(document: Document): void {
+function requireFewMerges(document: Document, targets: ReadonlyMap<Alias, Node | undefined>): void {
   const sizes = new Map<unknown, number>()
   let merged = 0
   /** Members of a node as they are written out; one that leads into itself has no end. */
   const sizeOf = (node: unknown): number => {
-    const source = isAlias(node) ? node.resolve(document) : node
+    const source = isAlias(node) ? targets.get(node) : node
     const known = sizes.get(source)
     if (known !== undefined) return known
     sizes.set(source, Number.POSITIVE_INFINITY)
@@ -183,10 +202,10 @@ function requireFewMerges(document: Document): void {
     return size
   }
   const mergedSize = (value: unknown): number => {
-    const list = isAlias(value) ? value.resolve(document) : value
+    const list = isAlias(value) ? targets.get(value) : value
     const sources = isSeq(list) ? list.items : [value]
     return sources.reduce<number>((sum, source) => {
-      const node = isAlias(source) ? source.resolve(document) : source
+      const node = isAlias(source) ? targets.get(source) : source
       if (!isMap(node)) throw new Refusal(`a merge key (${MERGE_KEY}) takes a map, or a list of maps`)
       return sum + sizeOf(node)
     }, 0)

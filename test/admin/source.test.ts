@@ -48,3 +48,10 @@ t.test('a key that stands twice is a fault at its line, also among thousands', a
   const keys = Array.from({ length: 20_000 }, (_, i) => `k${i}: 1\n`).join('')
   t.throws(() => parseSource(`${keys}k7: 2\n`), { message: /line 20001: Map keys must be unique/ })
 })
+
+t.test('an alias is the last anchor of its name before it; how many there may be is bounded', async t => {
+  t.strictSame(parseSource('- &a 1\n- *a\n- &a 2\n- [*a]\n').value, [1, 1, 2, [2]])
+  const aliases = (count: number) => Array.from({ length: count }, (_, i) => `- &a${i} v\n- *a${i}\n`).join('')
+  t.equal((parseSource(aliases(5_000)).value as unknown[]).length, 10_000)
+  t.throws(() => parseSource(aliases(5_001)), { message: 'the text has more than 5000 YAML aliases (*name)' })
+})

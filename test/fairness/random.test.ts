@@ -88,7 +88,7 @@ async function listedIds({ client }: FairnessWorld): Promise<Lists> {
       select 'set ' || n, '', true, true from generate_series(1, 1000) n returning id),
     l as (insert into label (name) select 'label ' || n from generate_series(1, 1000) n returning id),
     g as (insert into user_group (name) select 'group ' || n from generate_series(1, 1000) n returning id),
-    d as (insert into tool_definition (hash, content, size_bytes) values ('\x00', '{}', 2) returning hash),
+    d as (insert into tool_definition (hash, content, size_bytes) values ('\\x00', '{}', 2) returning hash),
     t as (insert into tool (name, definition_hash) select 'small ' || n, hash from d, generate_series(1, 1000) n returning id),
     u as (insert into user_account (email, kind, permissions)
       select 'alice+reader' || n || '@example.com', 'person', '{basic}' from generate_series(1, 1000) n returning id)
