@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { QueueExhausted } from '../db/connection/database-error.js'
 import { WorkQueue } from '../db/connection/work-queue.js'
-import { RateLimited, Unavailable } from '../errors.js'
+import { Unavailable } from '../errors.js'
 
 /** After each turn nobody has one for so many times as long: all turns together take an eighth of the thread. */
 const REST_FACTOR = 7
@@ -9,9 +9,6 @@ const REST_FACTOR = 7
 /** How many bodies of one token may wait for a turn, and for how long. */
 const WAITING_PER_TOKEN_MAX = 100
 const WAIT_MS = 20_000
-
-/** What waits is over soon. In seconds. */
-const RETRY_AFTER_S = 1
 
 /**
  * The turns in which dear bodies are parsed, checked and refused on the thread that serves requests: one at a time, with a rest
@@ -38,12 +35,10 @@ export class BodyTurns {
         await sleep(REST_FACTOR * (performance.now() - start))
       }
     }
-    const since = performance.now()
     try {
       await this.#queue.run(token, turn)
     } catch (error) {
       if (!(error instanceof QueueExhausted)) throw error
-      if (performance.now() - since < WAIT_MS / 2) throw new RateLimited('token-requests', RETRY_AFTER_S)
       throw new Unavailable('overloaded', 'Other large bodies are read before this one. Try again.', 'not_applied')
     }
   }

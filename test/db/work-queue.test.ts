@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { QueueExhausted } from '../../src/db/connection/database-error.js'
 import { WorkQueue, type WorkQueueLimits } from '../../src/db/connection/work-queue.js'
+import { RateLimited } from '../../src/errors.js'
 
 const LIMITS: WorkQueueLimits = { runningMax: 3, runningPerCallerMax: 3, waitingPerCallerMax: 3, waitMs: 60_000 }
 
@@ -144,7 +145,8 @@ t.test('too many of one caller, and a turn that does not come in time, are refus
   let begun = 0
   const late = ['a', 'a', 'a', 'b'].map(caller => queue.run(caller, async () => begun++))
   const outcomes = await Promise.allSettled(late)
-  t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason instanceof QueueExhausted))
+  const reasons = outcomes.map(outcome => outcome.status === 'rejected' && outcome.reason.constructor)
+  t.strictSame(reasons, [QueueExhausted, QueueExhausted, RateLimited, QueueExhausted])
   t.equal(begun, 0)
   await works.endAll()
   t.equal(await queue.run('a', async () => 'done'), 'done')

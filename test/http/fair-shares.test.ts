@@ -10,6 +10,9 @@ import { MemoryBudget } from '../../src/http/memory-budget.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
 
+/** How many of one caller wait in front of the pool. */
+const WAITING_MAX = 100
+
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 const MIB = 2 ** 20
 /** So that the largest body and answer of one request are less than the budgets of these tests. */
@@ -117,6 +120,39 @@ t.test(
     }
   },
 )
+
+t.test('429 for updates of one row that wait beyond the share of their token: nobody else is to blame', async t => {
+  const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '60000' })
+  const { app, database, token } = service
+  const update = (description: string) =>
+    app.inject({
+      method: 'PATCH',
+      url: '/persona/1?update_mask=description',
+      headers: { authorization: `Bearer ${token}` },
+      payload: { description },
+    })
+  const sent = 130
+  const updates: ReturnType<typeof update>[] = []
+  let refused = 0
+  await database.db.transaction().execute(async trx => {
+    await sql`select from persona where id = 1 for no key update`.execute(trx)
+    for (let i = 0; i < sent; i++) {
+      const answer = update(`d${i}`)
+      updates.push(answer)
+      answer.then(({ statusCode }) => {
+        if (statusCode !== 200) refused++
+      })
+    }
+    // One waits for the lock, a hundred for their turn.
+    await eventually(() => refused === sent - WAITING_MAX - 1, 20_000)
+  })
+  const answers = await Promise.all(updates)
+  const limited = answers.filter(({ statusCode }) => statusCode === 429)
+  t.equal(limited.length, sent - WAITING_MAX - 1)
+  t.equal(answers.filter(({ statusCode }) => statusCode === 200).length, WAITING_MAX + 1)
+  t.match(limited[0]?.headers, { 'retry-after': '1' })
+  t.match(limited[0]?.json(), { error_code: 'RATE_LIMITED', detail: /requests in work as one token may have/ })
+})
 
 t.test('400 for a body in chunks of a byte; the rest of it is not read, and larger chunks are', async t => {
   const service = await running(t, OFF, { listen: true })

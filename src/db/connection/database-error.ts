@@ -51,7 +51,7 @@ export class PoolExhausted extends Error {
   }
 }
 
-/** Work waited too long in a `WorkQueue`, or found it full. Nothing was sent. */
+/** Work waited too long in a `WorkQueue`. Nothing was sent. */
 export class QueueExhausted extends Error {
   override readonly name = 'QueueExhausted'
 

@@ -1,4 +1,8 @@
+import { RateLimited } from '../../errors.js'
 import { QueueExhausted } from './database-error.js'
+
+/** What of a caller waits before the next is over soon. In seconds. */
+const RETRY_AFTER_S = 1
 
 /** How much work may run at once, and how much may wait for how long. */
 export interface WorkQueueLimits {
@@ -50,8 +54,8 @@ export class WorkQueue {
   /**
    * Runs a caller's work when there is a place for it and answers what it answers. Of all work with the same `exclusive` one
    * runs at a time; what it keeps waiting lets later work of its caller pass.
-   * Throws `QueueExhausted` when too much of the caller waits already, or when no place became free in time; then it was not
-   * begun.
+   * Throws `RateLimited` when too much of the caller waits already, `QueueExhausted` when no place became free in time; then it
+   * was not begun.
    */
   async run<T>(caller: string, work: () => Promise<T>, exclusive?: string): Promise<T> {
     const leave = await this.enter(caller, exclusive)
@@ -71,7 +75,8 @@ export class WorkQueue {
 
   #place(name: string, exclusive: string | undefined): Promise<void> {
     const caller = this.#callers.get(name) ?? { running: 0, waiting: [], lastTurn: ++this.#turn }
-    if (caller.waiting.length >= this.#limits.waitingPerCallerMax) throw new QueueExhausted()
+    if (caller.waiting.length >= this.#limits.waitingPerCallerMax)
+      throw new RateLimited('token-requests', RETRY_AFTER_S)
     this.#callers.set(name, caller)
     return new Promise((resolve, reject) => {
       const waiting = {
