@@ -12,7 +12,7 @@ import { NotAuthenticated, RateLimited } from './errors.js'
 import { type BodySettings, registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHeaderCheck } from './http/broken-requests.js'
 import { registerConnectionEnd } from './http/connection-end.js'
-import { limitConnections } from './http/connection-limit.js'
+import { limitConnections, logRefusedConnections } from './http/connection-limit.js'
 import { registerCors } from './http/cors.js'
 import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
@@ -119,10 +119,15 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   registerLargeAnswers(app)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
+  const connectionsMax = {
+    CONNECTIONS_MAX: limits.connectionsMax,
+    CONNECTIONS_PER_ADDRESS_MAX: limits.connectionsPerAddressMax ?? Math.ceil(limits.connectionsMax / 2),
+  }
   const readiness = singleFlight(() => service.readiness())
   metrics.watch(app, {
     pool: database.pool,
     poolSizeMax: config.database.poolSize,
+    connectionsMax,
     inFlight,
     readiness,
     version: options.version,
@@ -162,10 +167,15 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   registerValidateTool(app, { ...toolBounds, database, tasks })
   await app.ready()
-  app.server.maxConnections = limits.connectionsMax
+  app.server.maxConnections = connectionsMax.CONNECTIONS_MAX
+  const logRefused = logRefusedConnections(app.log, connectionsMax)
   limitConnections(app.server, {
-    perAddressMax: limits.connectionsPerAddressMax ?? Math.ceil(limits.connectionsMax / 2),
+    perAddressMax: connectionsMax.CONNECTIONS_PER_ADDRESS_MAX,
     trustedProxies: server.trustedProxies,
+    onRefused: (limit, address) => {
+      metrics.refusedConnection(limit)
+      logRefused(limit, address)
+    },
   })
   return app
 }

@@ -1,24 +1,38 @@
 import { BlockList, isIPv6, type Server, type Socket } from 'node:net'
 import rateLimit from '@fastify/rate-limit'
+import type { FastifyBaseLogger } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
+
+/** The settings that bound open connections. */
+export const CONNECTION_LIMITS = ['CONNECTIONS_MAX', 'CONNECTIONS_PER_ADDRESS_MAX'] as const
+export type ConnectionLimitName = (typeof CONNECTION_LIMITS)[number]
+
+/** Learns of each connection that is refused, and of the address that it came from. */
+export type OnRefusedConnection = (limit: ConnectionLimitName, address: string) => void
 
 export interface ConnectionLimit {
   /** Open connections of one address, where IPv6 counts by /64. */
   perAddressMax: number
   /** Addresses, networks and names of networks as `TRUST_PROXY` takes them: the connections of many clients come from there. */
   trustedProxies: readonly string[]
+  onRefused: OnRefusedConnection
 }
 
-/** Closes at once what one address opens beyond its share, so that the room of all others is not taken by idle sockets. */
-export function limitConnections(server: Server, { perAddressMax, trustedProxies }: ConnectionLimit): void {
+/**
+ * Closes at once what one address opens beyond its share, so that the room of all others is not taken by idle sockets. Node does
+ * it beyond the server's `maxConnections`.
+ */
+export function limitConnections(server: Server, { perAddressMax, trustedProxies, onRefused }: ConnectionLimit): void {
   const trusted = networksOf(trustedProxies)
   const open = new Map<string, number>()
+  server.on('drop', refused => onRefused('CONNECTIONS_MAX', plainAddress(refused?.remoteAddress ?? '')))
   server.on('connection', (socket: Socket) => {
     const address = plainAddress(socket.remoteAddress ?? '')
     if (address === '' || trusted.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')) return
     const network = rateLimit.normalizeIP(address, 64)
     const count = (open.get(network) ?? 0) + 1
     if (count > perAddressMax) {
+      onRefused('CONNECTIONS_PER_ADDRESS_MAX', address)
       socket.destroy()
       return
     }
@@ -29,6 +43,29 @@ export function limitConnections(server: Server, { perAddressMax, trustedProxies
       else open.delete(network)
     })
   })
+}
+
+/** Of each limit the log has at most one line in this time. */
+const LOG_INTERVAL_MS = 10_000
+
+/**
+ * Tells the log of refused connections: the first at once, of what follows how many there were. Whoever is refused gets no answer,
+ * so nothing else says it.
+ */
+export function logRefusedConnections(
+  log: FastifyBaseLogger,
+  max: Readonly<Record<ConnectionLimitName, number>>,
+): OnRefusedConnection {
+  const untold = { CONNECTIONS_MAX: 0, CONNECTIONS_PER_ADDRESS_MAX: 0 }
+  const toldAt = { CONNECTIONS_MAX: -LOG_INTERVAL_MS, CONNECTIONS_PER_ADDRESS_MAX: -LOG_INTERVAL_MS }
+  return (limit, address) => {
+    untold[limit]++
+    const now = performance.now()
+    if (now - toldAt[limit] < LOG_INTERVAL_MS) return
+    log.warn({ limit, max: max[limit], client: address, refused: untold[limit] }, 'connections are refused')
+    toldAt[limit] = now
+    untold[limit] = 0
+  }
 }
 
 /** What the names stand for that `TRUST_PROXY` takes beside addresses. */

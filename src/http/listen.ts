@@ -21,6 +21,7 @@ export async function listenOn(app: FastifyInstance, [first, ...others]: string[
       app.server.emit('connection', socket)
     })
     entrance.maxConnections = app.server.maxConnections
+    entrance.on('drop', refused => app.server.emit('drop', refused))
     app.server.once('close', () => entrance.close())
     entrance.listen({ host, port: typeof bound === 'object' ? bound?.port : port })
     await once(entrance, 'listening').catch(() => undefined)

@@ -6,6 +6,7 @@ import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { Forbidden, RATE_LIMITS, type RateLimit } from '../errors.js'
 import type { Readiness } from '../readiness.js'
+import { CONNECTION_LIMITS, type ConnectionLimitName } from './connection-limit.js'
 import { REFUSALS } from './error-codes.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
 
@@ -36,6 +37,7 @@ export interface DatabaseExchange {
 export interface MetricSources {
   pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
   poolSizeMax: number
+  connectionsMax: Readonly<Record<ConnectionLimitName, number>>
   inFlight: RequestsInFlight
   readiness: () => Promise<Readiness>
   version: string
@@ -63,6 +65,11 @@ export class Metrics {
     registers: [this.#registry],
   })
   readonly #rateLimited = this.#counter('agents_rate_limited_total', 'Requests over a rate limit.', ['limit'])
+  readonly #refusedConnections = this.#counter(
+    'agents_http_connections_refused_total',
+    'Client connections closed unanswered, by the setting that bounds them.',
+    ['limit'],
+  )
   readonly #checkpointProblem = new Gauge({
     name: 'agents_audit_checkpoint_problem',
     help: '1 for what the last checkpoint of the audit trail met; see ops/audit.md.',
@@ -86,6 +93,7 @@ export class Metrics {
   constructor() {
     for (const reason of REFUSALS) this.#refused.inc({ reason }, 0)
     for (const limit of RATE_LIMITS) this.#rateLimited.inc({ limit }, 0)
+    for (const limit of CONNECTION_LIMITS) this.#refusedConnections.inc({ limit }, 0)
     this.checkpoint(undefined)
     for (const outcome of ['ok', 'failed']) this.#exchange.zero({ outcome })
   }
@@ -120,6 +128,10 @@ export class Metrics {
     this.#rateLimited.inc({ limit })
   }
 
+  refusedConnection(limit: ConnectionLimitName): void {
+    this.#refusedConnections.inc({ limit })
+  }
+
   /** Observes every request of an application, and reads the sources whenever the metrics are asked for. */
   watch(app: FastifyInstance, sources: MetricSources): void {
     app.addHook('onRoute', ({ schema }) => {
@@ -142,7 +154,7 @@ export class Metrics {
       this.#abandoned.inc({ operation: request.operation })
       done()
     })
-    this.#watchConnections(app.server, sources.inFlight)
+    this.#watchConnections(app.server, sources)
     this.#watchPool(sources)
     this.#watchState(sources.readiness)
     this.#gauge('agents_build_info', 'Always 1.', ['version'], gauge => gauge.set({ version: sources.version }, 1))
@@ -153,13 +165,16 @@ export class Metrics {
     return { type: this.#registry.contentType, body: await this.#registry.metrics() }
   }
 
-  #watchConnections(server: NetServer, inFlight: RequestsInFlight): void {
+  #watchConnections(server: NetServer, { inFlight, connectionsMax }: MetricSources): void {
     this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge =>
       gauge.set(inFlight.count),
     )
     this.#gauge('agents_http_connections', 'Open client connections.', [], async gauge => {
       const open = await new Promise<number>(resolve => server.getConnections((_, count) => resolve(count ?? 0)))
       gauge.set(open)
+    })
+    this.#gauge('agents_http_connections_max', 'How many may be open, by setting.', ['limit'], gauge => {
+      for (const limit of CONNECTION_LIMITS) gauge.set({ limit }, connectionsMax[limit])
     })
   }
 

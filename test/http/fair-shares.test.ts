@@ -374,6 +374,47 @@ t.test('connections of one address beyond its share are closed at once; those of
   other.socket.destroy()
 })
 
+t.test('refused connections are counted by their limit, and a line of the log has the address', async t => {
+  const service = await running(t, { ...OFF, CONNECTIONS_MAX: '10' }, { listen: true })
+  const sockets: Socket[] = []
+  const open = (address: string, count: number) => sockets.push(...openedFrom(service.port, address, count))
+  const metric = async (name: string) => {
+    const { body } = await service.metrics.text()
+    return Number(
+      body
+        .split('\n')
+        .find(line => line.startsWith(`${name} `))
+        ?.slice(name.length),
+    )
+  }
+  const refused = (limit: string) => metric(`agents_http_connections_refused_total{limit="${limit}"}`)
+  const closed = () => sockets.filter(socket => socket.closed).length
+  open('127.0.0.2', 5)
+  await eventually(() => sockets.every(socket => !socket.connecting))
+  open('127.0.0.2', 3)
+  await eventually(() => closed() === 3)
+  t.equal(await refused('CONNECTIONS_PER_ADDRESS_MAX'), 3)
+  t.equal(await refused('CONNECTIONS_MAX'), 0)
+  open('127.0.0.3', 5)
+  await eventually(() => sockets.every(socket => !socket.connecting))
+  open('127.0.0.4', 2)
+  await eventually(() => closed() === 5)
+  t.equal(await refused('CONNECTIONS_PER_ADDRESS_MAX'), 3)
+  t.equal(await refused('CONNECTIONS_MAX'), 2)
+  t.equal(await metric('agents_http_connections'), 10)
+  t.equal(await metric('agents_http_connections_max{limit="CONNECTIONS_MAX"}'), 10)
+  t.equal(await metric('agents_http_connections_max{limit="CONNECTIONS_PER_ADDRESS_MAX"}'), 5)
+  const told = service.log.map(line => JSON.parse(line)).filter(({ msg }) => msg === 'connections are refused')
+  t.strictSame(
+    told.map(({ limit, max, client, refused }) => [limit, max, client, refused]),
+    [
+      ['CONNECTIONS_PER_ADDRESS_MAX', 5, '127.0.0.2', 1],
+      ['CONNECTIONS_MAX', 10, '127.0.0.4', 1],
+    ],
+  )
+  for (const socket of sockets) socket.destroy()
+})
+
 t.test('a trusted proxy brings the connections of many', async t => {
   const service = await running(t, { ...OFF, CONNECTIONS_MAX: '10', TRUST_PROXY: 'loopback' }, { listen: true })
   const held = openedFrom(service.port, '127.0.0.2', 9)
