@@ -10,6 +10,8 @@ import {
   faultyAgents,
   faultyDefinitions,
   largeValidations,
+  MANY_TOOLS,
+  manyToolsUpdates,
   toolUpdates,
   unauthenticated,
   unchangedAgents,
@@ -73,6 +75,18 @@ export function casesOf(bench: BenchDatabase, captured: Captured): Case[] {
       batches: agentScript(bench, agentBatch, 'changed', BATCH_ROWS),
     },
     {
+      name: 'agent update, return=minimal',
+      requests: agentUpdates(world, { prefer: 'return=minimal' }),
+      status: 204,
+      ...beside,
+    },
+    {
+      name: `agent update, ${MANY_TOOLS} tools`,
+      requests: manyToolsUpdates(world),
+      status: 200,
+      ...beside,
+    },
+    {
       name: 'agent update, nothing changes',
       requests: unchangedAgents(world),
       status: 200,
@@ -81,7 +95,7 @@ export function casesOf(bench: BenchDatabase, captured: Captured): Case[] {
     },
     {
       name: 'agent update, dry run',
-      requests: agentUpdates(world, '?dry_run=true'),
+      requests: agentUpdates(world, { query: '?dry_run=true' }),
       status: 200,
       ...beside,
       database: dryRunScript(bench, agentUpdate),

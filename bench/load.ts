@@ -147,7 +147,8 @@ class Line {
       return
     }
     const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1]
-    if (length === undefined) this.#failed?.(new Error(`an answer without a length: ${head}`))
-    this.#missingBytes = Number(length) - (bytes.length - end - 4)
+    // A 204 has no body and no length (RFC 9110, section 8.6).
+    if (length === undefined && this.#status !== 204) this.#failed?.(new Error(`an answer without a length: ${head}`))
+    this.#missingBytes = Number(length ?? 0) - (bytes.length - end - 4)
   }
 }

@@ -9,12 +9,6 @@ export function processorMs(pid: number): number | null {
   return stat && ((stat.userTicks + stat.systemTicks) * 1000) / TICKS_PER_S
 }
 
-/** Processor time of the processes that a process has started and waited for, in ms; null where /proc does not say. */
-export function reapedProcessorMs(pid: number): number | null {
-  const stat = readStat(pid)
-  return stat && (stat.reapedTicks * 1000) / TICKS_PER_S
-}
-
 /** Processor time of a process, its living children and those it has waited for, in ms: a PostgreSQL with its sessions. */
 export function familyProcessorMs(pid: number): number | null {
   const parent = readStat(pid)
@@ -71,4 +65,13 @@ export function median(values: readonly (number | null)[]): number | null {
   if (known.length === 0) return null
   const middle = known.length >> 1
   return known.length % 2 === 1 ? (known[middle] ?? null) : ((known[middle - 1] ?? 0) + (known[middle] ?? 0)) / 2
+}
+
+/** The smallest and the largest of some values. */
+export type Spread = [smallest: number, largest: number]
+
+/** The spread of what is there; null when nothing is. */
+export function spread(values: readonly (number | null)[]): Spread | null {
+  const known = values.filter(value => value !== null && !Number.isNaN(value)) as number[] // null is left out
+  return known.length === 0 ? null : [Math.min(...known), Math.max(...known)]
 }

@@ -91,7 +91,7 @@ function mixOf(world: World): Kind[] {
     { requests: toolUpdates(world), status: 200 },
     { requests: validations(world, 10), status: 200 },
     { requests: validations(world, 300), status: 200 },
-    { requests: agentUpdates(world, '?dry_run=true'), status: 200 },
+    { requests: agentUpdates(world, { query: '?dry_run=true' }), status: 200 },
     { requests: unauthenticated(world, 'unknown'), status: 401 },
     { requests: faultyAgents(world), status: 422 },
   ]

@@ -1,25 +1,24 @@
 import pg from 'pg'
 import { PLANNING_OPTIONS } from '../src/db/connection/session-settings.js'
 import { TextArray } from '../src/db/statements/text-array.js'
-import type { CapturedStatement, Rate, ScriptPart } from './pgbench.js'
+import type { CapturedStatement, ControlRun, Rate, ScriptPart } from './pgbench.js'
 
 /**
  * Stands in for pgbench where it is missing: runs the captured statements in a loop over plain pg connections, prepared by
  * name, and answers how many transactions it got done. Every client keeps to one row and repeats what the script says, without
  * its conditions: a number to see, not to compare.
  */
-export async function rawLoop(
-  url: string,
-  parts: readonly ScriptPart[],
-  options: { connections: number; seconds: number; set: Record<string, number> },
-): Promise<Rate> {
+export async function rawLoop(url: string, parts: readonly ScriptPart[], options: ControlRun): Promise<Rate> {
   const statements = parts.filter(part => typeof part !== 'string').slice(0, 2)
   const clients = await Promise.all(Array.from({ length: options.connections }, () => connected(url)))
+  const before = options.used(process.pid)
   const deadline = performance.now() + options.seconds * 1000
   const counts = await Promise.all(clients.map((client, i) => repeat(client, statements, options.set, i, deadline)))
+  const after = options.used(process.pid)
   await Promise.all(clients.map(client => client.end()))
   const done = counts.reduce((sum, count) => sum + count, 0)
-  return { perSecond: done / options.seconds, done }
+  const usedMs = before === null || after === null ? null : after - before
+  return { perSecond: done / options.seconds, done, usedMs }
 }
 
 async function connected(url: string): Promise<pg.Client> {

@@ -1,5 +1,6 @@
 import { cpus, loadavg, totalmem } from 'node:os'
 import { BATCH_ROWS } from './captured.js'
+import type { Spread } from './measure.js'
 import type { ProcessFigures } from './process-figures.js'
 import type { CaseFigures, ControlName, SweepFigures } from './rounds.js'
 import type { ScaleFigures } from './scale.js'
@@ -8,6 +9,9 @@ import type { WorldSize } from './world.js'
 /** One run of the benchmark; `results.json` holds it as it is. */
 export interface Report {
   at: string
+  version: string
+  /** The commit that was checked out, `+` behind it when files were changed; null without git. */
+  commit: string | null
   machine: string
   /** One-minute load average when the run began: others at work on the machine. */
   loadAtStart: number
@@ -33,16 +37,17 @@ export function loadNow(): number {
   return Math.round((loadavg()[0] ?? 0) * 10) / 10
 }
 
-/** The report as Markdown, goals first. */
-export function markdownOf(report: Report): string {
+/** The report as Markdown, goals first; of a quick run it is not said whether they are met. */
+export function markdownOf(report: Report, quick: boolean): string {
   const { size } = report
+  const commit = report.commit === null ? '' : `, commit ${report.commit}`
   return [
-    `Measured ${report.at} on ${report.machine}; load average at the start ${report.loadAtStart}.`,
+    `Version ${report.version}${commit}, measured ${report.at} on ${report.machine}; load average at the start ${report.loadAtStart}.`,
     `${report.database}. ${number(size.agents)} agents, ${number(size.tools)} tools, ${number(size.users)} users, ` +
       `${number(size.groups)} groups. ${report.connections} connections unless said otherwise; rate limits off, log level ` +
       `\`warn\`; medians of ${report.rounds} interleaved rounds. The load generator shares the processors.`,
-    section('Goals', goalTable(report)),
-    section('Requests', caseTable(report)),
+    section('Goals', goalTable(report, quick)),
+    section('Requests', `${REQUESTS_MEANING}\n\n${caseTable(report)}`),
     section('Beside', controlTable(report)),
     section('Connections and processes (agent update)', sweepTable(report.sweep)),
     section('One process', processTable(report.process)),
@@ -74,27 +79,31 @@ export function markdownOfChange(before: Report, after: Report): string {
 interface Goal {
   measure: string
   reached: number | null
-  /** The same by processor time, where that says what an undisturbed machine would reach. */
-  byProcessor: number | null
+  /** Of the rounds, where each has its own. */
+  spread?: Spread | null
+  /** The same by processor time, where there is such a measure. */
+  byProcessor?: number | null
+  processorSpread?: Spread | null
   goal: number
   atLeast: boolean
 }
 
-function goalTable(report: Report): string {
+function goalTable(report: Report, quick: boolean): string {
   const rows = goalsOf(report)
     .filter(({ reached }) => reached !== null)
-    .map(({ measure, reached, byProcessor, goal, atLeast }) => {
+    .map(({ measure, reached, spread, byProcessor = null, processorSpread, goal, atLeast }) => {
       const met = atLeast ? (reached ?? 0) >= goal : (reached ?? 0) <= goal
-      const bound = `${atLeast ? 'at least' : 'at most'} ${goal}`
       return [
         measure,
-        bound,
+        `${atLeast ? 'at least' : 'at most'} ${goal}`,
         figure(reached, 2),
-        met ? 'yes' : 'no',
+        range(spread, 2),
+        quick ? '' : met ? 'yes' : 'no',
         byProcessor === null ? '' : figure(byProcessor, 2),
+        range(processorSpread, 2),
       ]
     })
-  return table(['measure', 'goal', 'reached', 'met', 'by processor time'], rows)
+  return table(['measure', 'goal', 'reached', 'of the rounds', 'met', 'by processor time', 'of the rounds'], rows)
 }
 
 function goalsOf(report: Report): Goal[] {
@@ -102,25 +111,33 @@ function goalsOf(report: Report): Goal[] {
   const control = (name: string, wanted: ControlName) => find(name)?.controls.find(found => found.name === wanted)
   const over = (measure: string, name: string, wanted: ControlName, goal: number): Goal => {
     const found = wanted === 'pgbench' && report.databaseControl !== 'pgbench' ? undefined : control(name, wanted)
-    const { ratio = null, processorRatio = null } = found ?? {}
-    return { measure, reached: ratio, byProcessor: processorRatio, goal, atLeast: true }
+    const { ratio = null, processorRatio: byProcessor = null } = found ?? {}
+    const { ratio: spread = null, processorRatio: processorSpread = null } = found?.spread ?? {}
+    return { measure, reached: ratio, spread, byProcessor, processorSpread, goal, atLeast: true }
   }
-  const most = (measure: string, reached: number | null, goal: number): Goal => {
-    return { measure, reached, byProcessor: null, goal, atLeast: false }
+  const most = (measure: string, reached: number | null, goal: number, spread: Spread | null = null): Goal => {
+    return { measure, reached, spread, goal, atLeast: false }
   }
-  const at = (connections: number) =>
-    report.sweep.find(s => s.connections === connections && s.processes === 1)?.perSecond
-  const [many, few] = [at(256), at(16)]
+  const at = (connections: number) => report.sweep.find(s => s.connections === connections && s.processes === 1)
+  const [many, few] = [at(256)?.perSecond, at(16)?.perSecond]
   const sweep = many && few ? many / few : null
-  const [update, rehearsal] = ['agent update', 'agent update, dry run'].map(name => find(name)?.perSecond)
-  const dryRun = update && rehearsal ? rehearsal / update : null
+  const update = find('agent update')
+  const minimal = find('agent update, return=minimal')
+  const rehearsal = find('agent update, dry run')?.perSecond
+  const dryRun = update?.perSecond && rehearsal ? rehearsal / update.perSecond : null
   return [
-    most('agent update, processor ms of all', find('agent update')?.allMs ?? null, 0.38),
+    most('agent update, processor ms of all', update?.allMs ?? null, 0.38, update?.spread.allMs),
+    most(
+      'agent update with `return=minimal`, processor ms of all',
+      minimal?.allMs ?? null,
+      0.22,
+      minimal?.spread.allMs,
+    ),
     over('agent update over pgbench, same statements', 'agent update', 'pgbench', 2.2),
     over('agent update over pgbench in batches', 'agent update', 'batches', 0.8),
     over('tool update over pgbench, same statements', 'tool update, 10 operations', 'pgbench', 1.2),
     over('agent update over the eleven-statement transaction', 'agent update', 'eleven', 5),
-    { measure: 'dry run over the real update', reached: dryRun, byProcessor: null, goal: 0.9, atLeast: true },
+    { measure: 'dry run over the real update', reached: dryRun, goal: 0.9, atLeast: true },
     over('validation of 300 operations over echo behind a look-up', 'validation, 300 operations', 'lookup', 0.75),
     over('validation of 1 MB over echo behind a look-up', 'validation, 1 MB', 'lookup', 0.75),
     over('validation of 10 operations over echo behind a look-up', 'validation, 10 operations', 'lookup', 0.7),
@@ -129,18 +146,25 @@ function goalsOf(report: Report): Goal[] {
     over('401 without a token over echo', '401, no token', 'echo', 0.7),
     over('401 for a malformed token over echo', '401, malformed token', 'echo', 0.7),
     over('401 for an unknown token over echo behind a look-up', '401, unknown token', 'lookup', 0.9),
-    most('agent update, p99 over p50', find('agent update')?.p99OverP50 ?? null, 2.5),
-    { measure: '256 connections over 16, throughput', reached: sweep, byProcessor: null, goal: 0.9, atLeast: true },
+    most('agent update, p99 over p50', update?.p99OverP50 ?? null, 2.5, update?.spread.p99OverP50),
+    most('agent update of one connection alone, p50 ms', at(1)?.p50Ms ?? null, 1, at(1)?.p50Spread),
+    { measure: '256 connections over 16, throughput', reached: sweep, goal: 0.9, atLeast: true },
     most('1,000,000 agents over 1,000, p50 of the agent update', report.scale?.p50Ratio ?? null, 1.1),
     most('MiB resident after the mixed requests', report.process?.residentAfterMixedMib ?? null, 110),
     most('seconds to start with an existing database', report.process && report.process.startMs / 1000, 1),
   ]
 }
 
+const REQUESTS_MEANING =
+  'Processor ms of a request: of all (service, PostgreSQL and the load generator) with the smallest and largest round, of the service, ' +
+  'and of PostgreSQL. Statements and round trips are what one request comes to: a batch serves several. Agents have two tools, one ' +
+  'document set and one label where nothing else is said.'
+
 function caseTable({ cases }: Report): string {
   const head = [
     'case',
-    'processor ms',
+    'processor ms of all',
+    'of the rounds',
     'of the service',
     'of PostgreSQL',
     'a second',
@@ -154,6 +178,7 @@ function caseTable({ cases }: Report): string {
     cases.map(found => [
       found.name,
       figure(found.allMs, 3),
+      range(found.spread.allMs, 3),
       figure(found.serviceMs, 3),
       figure(found.databaseMs, 3),
       figure(found.perSecond, 0),
@@ -165,29 +190,43 @@ function caseTable({ cases }: Report): string {
   )
 }
 
-function controlTable({ cases, databaseControl }: Report): string {
-  const names: ControlName[] = ['pgbench', 'batches', 'echo', 'lookup', 'eleven']
+function controlTable({ cases, connections, databaseControl }: Report): string {
+  const names: Record<ControlName, string> = {
+    pgbench: databaseControl,
+    batches: `${databaseControl} in batches of ${BATCH_ROWS}`,
+    echo: 'echo',
+    lookup: 'echo behind a look-up',
+    eleven: 'eleven statements',
+  }
+  const rows = cases.flatMap(({ name, controls }) =>
+    controls.map(control => [
+      name,
+      names[control.name],
+      figure(control.allMs, 3),
+      figure(control.ratio, 2),
+      range(control.spread.ratio, 2),
+      figure(control.processorRatio, 2),
+      range(control.spread.processorRatio, 2),
+    ]),
+  )
   const head = [
     'case',
-    databaseControl,
-    `in batches of ${BATCH_ROWS}`,
-    'echo',
-    'echo behind a look-up',
-    'eleven statements',
+    'control',
+    'its processor ms',
+    'by throughput',
+    'of the rounds',
+    'by processor time',
+    'of the rounds',
   ]
-  const rows = cases.map(({ name, controls }) => [
-    name,
-    ...names.map(wanted => {
-      const control = controls.find(found => found.name === wanted)
-      if (control === undefined) return ''
-      return `${figure(control.allMs, 3)} (${figure(control.processorRatio, 2)}; ${figure(control.ratio, 2)})`
-    }),
-  ])
-  const meaning =
-    'Processor time of one request of the control in ms, its client and PostgreSQL included; in brackets this over that of the ' +
-    'service, and the throughput of the service over that of the control. Others at work on the machine disturb the second ' +
-    'figure much and the first little. pgbench sends the statements of the service, one update at a time and in batches.'
-  return `${meaning}\n\n${table(head, rows)}`
+  const meaning = [
+    "Processor time of one request of the control, its client and PostgreSQL included; the service's throughput over the control's, and " +
+      "the control's processor time over the service's, each with the smallest and largest round.",
+    'Where others work on the machine neither ratio comes again: in two runs of 1.4.0, at loads of 1 and of 10, the same one by processor ' +
+      'time was 1.87 and 1.09. Compare within one run.',
+    `pgbench sends the service's own statements, over sessions that are warm, one update at a time; in batches it has ${connections} times ` +
+      `${BATCH_ROWS} updates under way, the service ${connections}. The eleven statements answer by the service's snapshot and are planned by its settings.`,
+  ]
+  return `${meaning.join('\n')}\n\n${table(head, rows)}`
 }
 
 function sweepTable(sweep: readonly SweepFigures[]): string {
@@ -248,6 +287,10 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
 function figure(value: number | null, digits: number): string {
   if (value === null || Number.isNaN(value)) return '-'
   return digits === 0 ? number(Math.round(value)) : value.toFixed(digits)
+}
+
+function range(spread: Spread | null | undefined, digits: number): string {
+  return spread ? spread.map(value => figure(value, digits)).join(' to ') : ''
 }
 
 function number(value: number): string {

@@ -11,19 +11,23 @@ interface Request {
   path: string
   token: string | null
   body: string
+  /** The value of a `Prefer` header. */
+  prefer?: string
 }
 
 /** The parts of Alice's agents that different cases work on, so that one does not change what another finds. */
-export function agentsFor(world: World, part: 'changed' | 'same'): number[] {
-  const middle = Math.floor(world.agentIds.length * 0.7)
-  return part === 'changed' ? world.agentIds.slice(0, middle) : world.agentIds.slice(middle)
+export function agentsFor(world: World, part: 'changed' | 'many tools' | 'same'): number[] {
+  const [from, to] = { changed: [0, 0.6], 'many tools': [0.6, 0.7], same: [0.7, 1] }[part] as [number, number]
+  const at = (share: number) => Math.floor(world.agentIds.length * share)
+  return world.agentIds.slice(at(from), at(to))
 }
 
 /** A request as it goes over the wire. */
-export function bytesOf({ method, path, token, body }: Request): Buffer {
+export function bytesOf({ method, path, token, body, prefer }: Request): Buffer {
   const authorization = token === null ? '' : `Authorization: Bearer ${token}\r\n`
+  const preference = prefer === undefined ? '' : `Prefer: ${prefer}\r\n`
   return Buffer.from(
-    `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${authorization}Content-Type: application/json\r\n` +
+    `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${authorization}${preference}Content-Type: application/json\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   )
 }
@@ -47,16 +51,34 @@ export function agentBody(world: World, id: number, description: string) {
 }
 
 /** Updates of agents, each with a description that was never sent before. */
-export function agentUpdates(world: World, query = '', ids = agentsFor(world, 'changed')): RequestSource {
+export function agentUpdates(
+  world: World,
+  { query = '', ids = agentsFor(world, 'changed'), prefer }: { query?: string; ids?: number[]; prefer?: string } = {},
+): RequestSource {
   return cycling(ids, id =>
     counted({
       method: 'PATCH',
       path: `/persona/${id}${query}`,
       token: world.ownerToken,
       body: JSON.stringify(agentBody(world, id, MARK)),
+      ...(prefer === undefined ? {} : { prefer }),
     }),
   )
 }
+
+/** Updates of agents that have twelve tools each, from their first one on. */
+export function manyToolsUpdates(world: World): RequestSource {
+  return cycling(agentsFor(world, 'many tools'), id => {
+    const body = JSON.stringify({
+      ...agentBody(world, id, MARK),
+      tool_ids: attachedTo(id, world.size, MANY_TOOLS).tool_ids,
+    })
+    return counted({ method: 'PATCH', path: `/persona/${id}`, token: world.ownerToken, body })
+  })
+}
+
+/** More than eight, so that these updates share no statement with others. */
+export const MANY_TOOLS = 12
 
 /** Updates of agents that send what is stored. */
 export function unchangedAgents(world: World): RequestSource {

@@ -2,7 +2,7 @@ import type { Case, DatabaseControl, HttpControl } from './cases.js'
 import type { ControlPorts } from './controls.js'
 import { BENCH_FOLDER, type BenchDatabase } from './database.js'
 import { type LoadResult, load, type RequestSource } from './load.js'
-import { familyProcessorMs, median, percentile, processorMs, reapedProcessorMs } from './measure.js'
+import { familyProcessorMs, median, percentile, processorMs, type Spread, spread } from './measure.js'
 import { hasPgbench, pgbench } from './pgbench.js'
 import { type Running, startControls, startService } from './processes.js'
 import { rawLoop } from './raw-pg.js'
@@ -34,6 +34,7 @@ export interface Slot {
 export interface CaseFigures extends Record<keyof Slot, number | null> {
   name: string
   p99OverP50: number | null
+  spread: { allMs: Spread | null; p99OverP50: Spread | null }
   controls: ControlFigures[]
 }
 
@@ -45,10 +46,12 @@ export interface ControlFigures {
   /** Processor time of one request of the control, its client and PostgreSQL included. */
   allMs: number | null
   /**
-   * The control's processor time over the service's: what the ratio of throughputs comes to where nobody else works on
-   * the machine. Others disturb it far less, as it counts work and not waiting.
+   * The control's processor time over the service's: it counts work and not waiting. Others at work on the machine
+   * disturb it too: they take the processors' caches and clock.
    */
   processorRatio: number | null
+  /** Of the rounds. */
+  spread: { ratio: Spread | null; processorRatio: Spread | null }
 }
 
 export type ControlName = 'pgbench' | 'batches' | 'echo' | 'lookup' | 'eleven'
@@ -58,6 +61,7 @@ export interface SweepFigures {
   processes: number
   perSecond: number | null
   p50Ms: number | null
+  p50Spread: Spread | null
   p99Ms: number | null
 }
 
@@ -96,6 +100,7 @@ export class Bench {
   /** Measures the cases and their controls in turn, round by round, after one round that warms everything up. */
   async measure(cases: readonly Case[]): Promise<CaseFigures[]> {
     const { rounds, warmUpMs, slotMs } = this.durations
+    this.say(`warming up ${cases.length} cases`)
     await this.#round(cases, warmUpMs, false)
     const measured: Round[] = []
     for (let round = 1; round <= rounds; round++) {
@@ -113,6 +118,7 @@ export class Bench {
     const measured = places.map(place => ({ ...place, results: [] as LoadResult[] }))
     const durationMs = this.durations.slotMs
     for (let round = 0; round < this.durations.rounds; round++) {
+      this.say(`numbers of connections, round ${round + 1} of ${this.durations.rounds}`)
       for (const { connections, ports, results } of measured) {
         results.push(await load(ports, found.requests, { connections, durationMs, status: found.status }))
       }
@@ -123,6 +129,7 @@ export class Bench {
       processes: ports.length,
       perSecond: median(results.map(({ requests, seconds }) => requests / seconds)),
       p50Ms: median(results.map(result => percentile(result.latenciesMs, 0.5))),
+      p50Spread: spread(results.map(result => percentile(result.latenciesMs, 0.5))),
       p99Ms: median(results.map(result => percentile(result.latenciesMs, 0.99))),
     }))
   }
@@ -188,14 +195,12 @@ export class Bench {
       connections: CONNECTIONS,
       seconds: this.durations.pgbenchSeconds,
       set: await prepare(CONNECTIONS),
+      used: (clientPid: number) => sum([this.#databaseMs(), processorMs(clientPid)]),
     }
-    const used = () =>
-      sum([this.#databaseMs(), this.#pgbench ? reapedProcessorMs(process.pid) : processorMs(process.pid)])
-    const before = used()
-    const { perSecond, done } = this.#pgbench
+    const { perSecond, done, usedMs } = this.#pgbench
       ? await pgbench(BENCH_FOLDER, this.database.url, script, options)
       : await rawLoop(this.database.url, script, options)
-    return { perSecond: perSecond * rows, allMs: each(before, used(), done * rows) }
+    return { perSecond: perSecond * rows, allMs: usedMs === null ? null : usedMs / (done * rows) }
   }
 }
 
@@ -221,12 +226,14 @@ interface Round {
 function figuresOf(found: Case, rounds: readonly Round[]): CaseFigures {
   const slots = rounds.map(round => round.cases.get(found.name)).filter(slot => slot !== undefined)
   const over = (figure: (slot: Slot) => number | null) => median(slots.map(figure))
+  const p99OverP50 = ({ p99Ms, p50Ms }: Slot) => p99Ms / p50Ms
   return {
     name: found.name,
     perSecond: over(slot => slot.perSecond),
     p50Ms: over(slot => slot.p50Ms),
     p99Ms: over(slot => slot.p99Ms),
-    p99OverP50: over(slot => slot.p99Ms / slot.p50Ms),
+    p99OverP50: over(p99OverP50),
+    spread: { allMs: spread(slots.map(slot => slot.allMs)), p99OverP50: spread(slots.map(p99OverP50)) },
     serviceMs: over(slot => slot.serviceMs),
     databaseMs: over(slot => slot.databaseMs),
     allMs: over(slot => slot.allMs),
@@ -248,14 +255,17 @@ function controlsOf(found: Case, rounds: readonly Round[]): CaseFigures['control
     if (control === undefined) return []
     const pairs = rounds.map(round => [round.cases.get(found.name), round.controls.get(control.key)] as const)
     const over = (figure: (own: Slot, other: ControlSlot) => number | null) =>
-      median(pairs.map(([own, other]) => (own === undefined || other === undefined ? null : figure(own, other))))
+      pairs.map(([own, other]) => (own === undefined || other === undefined ? null : figure(own, other)))
+    const ratio = over((own, other) => own.perSecond / other.perSecond)
+    const processorRatio = over((own, other) => own.allMs && other.allMs && other.allMs / own.allMs)
     return [
       {
         name: name as ControlName,
-        perSecond: over((_, other) => other.perSecond),
-        ratio: over((own, other) => own.perSecond / other.perSecond),
-        allMs: over((_, other) => other.allMs),
-        processorRatio: over((own, other) => own.allMs && other.allMs && other.allMs / own.allMs),
+        perSecond: median(over((_, other) => other.perSecond)),
+        ratio: median(ratio),
+        allMs: median(over((_, other) => other.allMs)),
+        processorRatio: median(processorRatio),
+        spread: { ratio: spread(ratio), processorRatio: spread(processorRatio) },
       },
     ]
   })

@@ -24,7 +24,7 @@ export async function compareSizes(
   { rounds, slotMs, warmUpMs }: Durations,
 ): Promise<ScaleFigures> {
   const [few, many] = [await startService(small.url, keys), await startService(large.url, keys)]
-  const wide = agentUpdates(large.world, '', [large.world.wideAgentId])
+  const wide = agentUpdates(large.world, { ids: [large.world.wideAgentId] })
   await sendAll(many.ports.port, [wide(0, 1)()], 200)
   const p50 = ({ latenciesMs }: LoadResult) => percentile(latenciesMs, 0.5)
   const update = async (database: BenchDatabase, port: number, durationMs: number, connections = 16) =>

@@ -48,12 +48,14 @@ async function main(): Promise<void> {
   await service.start()
   const delay = monitorEventLoopDelay({ resolution: 10 })
   delay.enable()
+  // The benchmark is gone, by whatever ended it.
+  process.on('disconnect', () => process.exit(1))
   process.on('message', message => {
     if (message === 'end')
       return void app
         .close()
         .then(() => opened.close())
-        .then(() => process.disconnect())
+        .then(() => process.exit(0))
     const counts: ServiceCounts = {
       ...database.counters,
       eventLoopDelayP99Ms: delay.percentile(99) / 1e6,

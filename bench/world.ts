@@ -38,10 +38,10 @@ export interface World {
 }
 
 /** What an agent of the made organisation has attached. */
-export function attachedTo(agentId: number, size: WorldSize) {
+export function attachedTo(agentId: number, size: WorldSize, tools = 2) {
   const tool = (offset: number) => ((agentId * 2 + offset) % size.tools) + 1
   return {
-    tool_ids: [tool(0), tool(1)].sort((a, b) => a - b),
+    tool_ids: Array.from({ length: tools }, (_, offset) => tool(offset)).sort((a, b) => a - b),
     document_set_ids: [(agentId % DOCUMENT_SETS) + 1],
     label_ids: [(agentId % LABELS) + 1],
   }
