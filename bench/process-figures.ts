@@ -12,6 +12,7 @@ import {
   unchangedAgents,
   validations,
 } from './requests.js'
+import type { Durations } from './rounds.js'
 import type { World } from './world.js'
 
 /** What one process of the service takes, apart from processor time. */
@@ -37,16 +38,17 @@ export interface BesideLarge {
 const MIXED_LIMIT_MS = 240_000
 const LARGE_BYTES = 4_900_000
 
-/** Measures start-up, memory after `mixedRequests` requests of all kinds, and how much large definitions delay others. */
+/** Measures start-up, memory after so many requests of all kinds, and how much large definitions delay others. */
 export async function measureProcess(
   { url, world }: BenchDatabase,
   keys: string,
-  mixedRequests: number,
-  besideMs: number,
+  { mixedRequests, slotMs }: Durations,
+  say: (line: string) => void,
 ): Promise<ProcessFigures> {
   const service = await startService(url, keys)
   const ports = [service.ports.port]
   const residentAtStartMib = residentMib(service.pid)
+  say(`${mixedRequests.toLocaleString('en')} mixed requests`)
   const kinds = mixOf(world)
   const mixed = await load(ports, (i, n) => kindOf(kinds, i).requests(i, n), {
     connections: 16,
@@ -56,7 +58,8 @@ export async function measureProcess(
   })
   const residentAfterMixedMib = residentMib(service.pid)
   await service.counts()
-  const small = { connections: 8, durationMs: besideMs, status: 200 }
+  say('small definitions beside large ones')
+  const small = { connections: 8, durationMs: slotMs * 3, status: 200 }
   const [large, others] = await Promise.all([
     load(ports, largeValidations(world, LARGE_BYTES), { ...small, connections: 1 }),
     sleep(50).then(() => load(ports, validations(world, 10), small)),

@@ -12,6 +12,7 @@ export interface Durations {
   rounds: number
   slotMs: number
   warmUpMs: number
+  /** Whole seconds, as pgbench tells its progress by seconds; a warm-up comes before. */
   pgbenchSeconds: number
   /** Requests of all kinds before the service's memory is read. */
   mixedRequests: number

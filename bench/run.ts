@@ -1,39 +1,43 @@
 /** `npm run bench`: measures the built service as a process of its own beside what it is compared with, in the same run. */
+import { execFileSync } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { readConfig } from '../src/config.js'
 import { openUrl } from '../src/db/open.js'
+import { VERSION } from '../src/version.js'
 import { captureStatements } from './captured.js'
-import { casesOf } from './cases.js'
+import { type Case, casesOf } from './cases.js'
 import { type BenchDatabase, openBenchDatabase } from './database.js'
 import { sendAll } from './load.js'
 import { hasPgbench } from './pgbench.js'
 import { measureProcess } from './process-figures.js'
 import { describeMachine, loadNow, markdownOf, markdownOfChange, type Report } from './report.js'
-import { agentsFor, unchangedAgent } from './requests.js'
+import { agentsFor, manyToolsUpdates, unchangedAgent } from './requests.js'
 import { Bench, type Durations } from './rounds.js'
 import { compareSizes } from './scale.js'
 import { LARGE, SMALL } from './world.js'
 
 const USAGE = `Usage: npm run bench -- [--quick] [--scale] [--only TEXT] [--compare FILE]
 
-  --quick         takes about a minute and shows whether something broke
+  --quick         takes about two minutes and shows whether something broke; too short to say whether goals are met
   --scale         measures on a million agents, which it makes at the first run
   --only TEXT     keeps the cases whose name holds the text
   --compare FILE  shows the change since another results.json
   --help          shows this
 
-DATABASE_URL names a server on which databases may be created; without it an embedded one is used.
-A whole run writes bench/results.json and bench/RESULTS.md (with --scale results-scale.json and RESULTS-SCALE.md); a quick
-or partial one only prints.
+A whole run takes about seven minutes on two idle cores. It rewrites bench/results.json and the tables of bench/RESULTS.md
+(with --scale results-scale.json and RESULTS-SCALE.md); a quick or partial one only prints.
+
+DATABASE_URL        a server on which databases may be created; without it an embedded one is used, below build/
+BENCH_NODE_OPTIONS  what the service and the controls are run with, instead of the options of npm start for the service
+pgbench             of Debian's postgresql packages, in PATH; without it its column is a loop over pg and is not compared
+
+node build/bench/definition.js times the check of a definition alone.
 `
 
-const QUICK: Durations = { rounds: 5, slotMs: 300, warmUpMs: 200, pgbenchSeconds: 1, mixedRequests: 2_000 }
-/** pgbench runs longer than its controls: in one second a third of what is measured are its connections and first plans. */
-const FULL: Durations = { rounds: 5, slotMs: 1_200, warmUpMs: 800, pgbenchSeconds: 4, mixedRequests: 100_000 }
-/** The question at this size is how it compares with the small one: shorter rounds answer it. */
-const AT_SCALE: Durations = { ...FULL, slotMs: 1_000 }
+const QUICK: Durations = { rounds: 3, slotMs: 300, warmUpMs: 200, pgbenchSeconds: 1, mixedRequests: 2_000 }
+const FULL: Durations = { rounds: 5, slotMs: 1_000, warmUpMs: 800, pgbenchSeconds: 2, mixedRequests: 100_000 }
 
 /** The key ring of the benchmark's own databases; they hold nothing that is secret. */
 const KEY_ID = 'bench'
@@ -49,13 +53,12 @@ interface Options {
 
 async function main(): Promise<void> {
   const options = readOptions()
-  if (options === undefined) return
   if (options.help) return void process.stdout.write(USAGE)
   const before = options.compare === undefined ? undefined : readReport(options.compare)
   const database = await openBenchDatabase(options.scale ? LARGE : SMALL, KEY_ID, say)
   try {
     const report = await measure(database, options)
-    const text = [markdownOf(report), ...(before ? [markdownOfChange(before, report)] : [])].join('\n\n')
+    const text = [markdownOf(report, options.quick), ...(before ? [markdownOfChange(before, report)] : [])].join('\n\n')
     process.stdout.write(`${text}\n`)
     if (!options.quick && options.only === undefined) keep(report, text, options.scale ? '-scale' : '')
   } finally {
@@ -64,18 +67,23 @@ async function main(): Promise<void> {
 }
 
 async function measure(database: BenchDatabase, { quick, scale, only }: Options): Promise<Report> {
-  const durations = quick ? QUICK : scale ? AT_SCALE : FULL
+  const durations = quick ? QUICK : FULL
   const loadAtStart = loadNow()
   const cases = await preparedCases(database)
-  const wanted = cases.filter(({ name }) => only === undefined || name.includes(only))
+  const wanted = casesNamed(cases, only)
   const bench = await Bench.start(database, KEYS, durations, say)
   try {
     const same = agentsFor(database.world, 'same').map(id => unchangedAgent(database.world, id))
     await sendAll(bench.service.ports.port, same, 200)
+    const manyTools = manyToolsUpdates(database.world)(0, 1)
+    const attached = agentsFor(database.world, 'many tools').map(() => manyTools())
+    await sendAll(bench.service.ports.port, attached, 200)
     const whole = only === undefined
     const [agentUpdate] = cases
     return {
       at: new Date().toISOString(),
+      version: VERSION,
+      commit: checkedOut(),
       machine: describeMachine(),
       loadAtStart,
       database: database.description,
@@ -85,8 +93,7 @@ async function measure(database: BenchDatabase, { quick, scale, only }: Options)
       databaseControl: hasPgbench() ? 'pgbench' : 'raw pg',
       cases: await bench.measure(wanted),
       sweep: whole && agentUpdate ? await bench.sweep(agentUpdate) : [],
-      process:
-        whole && !scale ? await measureProcess(database, KEYS, durations.mixedRequests, durations.slotMs * 3) : null,
+      process: whole && !scale ? await measureProcess(database, KEYS, durations, say) : null,
       scale: scale ? await compareWithSmall(database, durations) : null,
     }
   } finally {
@@ -106,14 +113,37 @@ async function preparedCases(database: BenchDatabase) {
 async function compareWithSmall(large: BenchDatabase, durations: Durations) {
   const small = await openBenchDatabase(SMALL, KEY_ID, say)
   try {
-    return await compareSizes(small, large, KEYS, durations)
+    return await compareSizes(small, large, KEYS, durations, say)
   } finally {
     await small.close()
   }
 }
 
-/** What the command line asks for; undefined, with a line and exit status 2, when that is nothing that there is. */
-function readOptions(): Options | undefined {
+function casesNamed(cases: readonly Case[], only = ''): Case[] {
+  const wanted = cases.filter(({ name }) => name.includes(only))
+  if (wanted.length > 0) return wanted
+  const names = cases.map(({ name }) => `\n  ${name}`).join('')
+  throw new Misuse(`no case has '${only}' in its name; the cases are${names}`)
+}
+
+function checkedOut(): string | null {
+  try {
+    const cwd = fileURLToPath(new URL('.', import.meta.url))
+    const described = execFileSync('git', ['describe', '--always', '--dirty=+'], {
+      cwd,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    })
+    return described.toString('utf8').trim()
+  } catch {
+    return null
+  }
+}
+
+/** What the command line asks for is not there: the message is one line for whoever typed it. */
+class Misuse extends Error {}
+
+/** What the command line asks for; throws `Misuse`. */
+function readOptions(): Options {
   try {
     const { values } = parseArgs({
       options: {
@@ -128,14 +158,18 @@ function readOptions(): Options | undefined {
   } catch (error) {
     if (!(error instanceof TypeError)) throw error
     const [fault] = error.message.split(/\. |\n/)
-    say(`bench: ${fault}; npm run bench -- --help shows the options`)
-    process.exitCode = 2
-    return undefined
+    throw new Misuse(`${fault}; npm run bench -- --help shows the options`)
   }
 }
 
 function readReport(path: string): Report {
-  return JSON.parse(readFileSync(path, 'utf8')) as Report // what `keep` wrote
+  try {
+    const report = JSON.parse(readFileSync(path, 'utf8')) as Report // what `keep` wrote, if it has cases
+    if (Array.isArray(report.cases)) return report
+  } catch (error) {
+    throw new Misuse(`--compare cannot read ${path}: ${(error as Error).message}`)
+  }
+  throw new Misuse(`--compare takes a results.json of this benchmark, and ${path} has no cases`)
 }
 
 /** Writes both files anew; what people wrote below the mark stays. */
@@ -145,6 +179,7 @@ function keep(report: Report, text: string, suffix: string): void {
   const [, notes = '\n'] = existsSync(page) ? readFileSync(page, 'utf8').split(NOTES_MARK) : []
   writeFileSync(`${folder}results${suffix}.json`, `${JSON.stringify(report, null, 2)}\n`)
   writeFileSync(page, `# What \`npm run bench\` measured\n\n${text}\n\n${NOTES_MARK}${notes}`)
+  say(`written: ${page} and results${suffix}.json beside it`)
 }
 
 const NOTES_MARK = '<!-- Written by hand from here on; a new run keeps it. -->'
@@ -153,4 +188,14 @@ function say(line: string): void {
   process.stderr.write(`${line}\n`)
 }
 
-await main()
+// `process.exit` ends what was started: pgbench by its exit handler, the service and the controls by the channel that closes.
+process.once('SIGHUP', () => process.exit(129))
+process.once('SIGINT', () => process.exit(130))
+process.once('SIGTERM', () => process.exit(143))
+try {
+  await main()
+} catch (error) {
+  if (!(error instanceof Misuse)) throw error
+  say(`bench: ${error.message}`)
+  process.exitCode = 2
+}

@@ -22,6 +22,7 @@ export async function compareSizes(
   large: BenchDatabase,
   keys: string,
   { rounds, slotMs, warmUpMs }: Durations,
+  say: (line: string) => void,
 ): Promise<ScaleFigures> {
   const [few, many] = [await startService(small.url, keys), await startService(large.url, keys)]
   const wide = agentUpdates(large.world, { ids: [large.world.wideAgentId] })
@@ -33,6 +34,7 @@ export async function compareSizes(
   await update(large, many.ports.port, warmUpMs)
   const measured = []
   for (let round = 0; round < rounds; round++) {
+    say(`both sizes, round ${round + 1} of ${rounds}`)
     measured.push({
       few: await update(small, few.ports.port, slotMs),
       many: await update(large, many.ports.port, slotMs),
