@@ -9,18 +9,25 @@ export function processorMs(pid: number): number | null {
   return stat && ((stat.userTicks + stat.systemTicks) * 1000) / TICKS_PER_S
 }
 
-/** Processor time of a process, its living children and those it has waited for, in ms: a PostgreSQL with its sessions. */
+/**
+ * Processor time of a process, its living children and those it has waited for, in ms: a PostgreSQL with its sessions. Read
+ * again while children end: one that ends between two readings is in neither, or in both, with all that it ever used.
+ */
 export function familyProcessorMs(pid: number): number | null {
-  const parent = readStat(pid)
-  if (parent === null) return null
-  const pids = readdirSync('/proc').map(Number).filter(Number.isInteger)
-  const children = pids.map(readStat).filter(stat => stat !== null && stat.parent === pid)
-  const ticks =
-    parent.userTicks +
-    parent.systemTicks +
-    parent.reapedTicks +
-    children.reduce((sum, child) => sum + (child ? child.userTicks + child.systemTicks : 0), 0)
-  return (ticks * 1000) / TICKS_PER_S
+  for (;;) {
+    const parent = readStat(pid)
+    const pids = readdirSync('/proc').map(Number).filter(Number.isInteger)
+    const children = pids.map(readStat).filter(stat => stat !== null && stat.parent === pid)
+    const after = readStat(pid)
+    if (parent === null || after === null) return null
+    if (parent.reapedTicks !== after.reapedTicks) continue
+    const ticks =
+      parent.userTicks +
+      parent.systemTicks +
+      parent.reapedTicks +
+      children.reduce((sum, child) => sum + (child ? child.userTicks + child.systemTicks : 0), 0)
+    return (ticks * 1000) / TICKS_PER_S
+  }
 }
 
 /** The parent of a process, or null. */
@@ -70,8 +77,8 @@ export function median(values: readonly (number | null)[]): number | null {
 /** The smallest and the largest of some values. */
 export type Spread = [smallest: number, largest: number]
 
-/** The spread of what is there; null when nothing is. */
+/** The spread of what is there and finite; null when nothing is. */
 export function spread(values: readonly (number | null)[]): Spread | null {
-  const known = values.filter(value => value !== null && !Number.isNaN(value)) as number[] // null is left out
+  const known = values.filter(value => Number.isFinite(value)) as number[] // null is not finite
   return known.length === 0 ? null : [Math.min(...known), Math.max(...known)]
 }
