@@ -190,9 +190,9 @@ const TOOL_BODY_DEPTH_MAX = 256
 const AGENT_KEY_BYTES_MAX = 1_024
 const TOOL_KEY_BYTES_MAX = 48 * 1_024
 
-/** How fast bodies are read in turns: 4 MB of an agent's in 0.4 s, 5 MB of a tool's, where large ones are ordinary, in 0.2 s. */
-const AGENT_TURN_MS_MIN = 1.5
-const TOOL_TURN_MS_MIN = 0.5
+/** How much of a body is read before a turn is waited for. Large definitions are ordinary, large agents are not. */
+const AGENT_TURN_BYTES = 64 * 1_024
+const TOOL_TURN_BYTES = 256 * 1_024
 
 /** What bodies may be. */
 function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished'> {
@@ -204,14 +204,14 @@ function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished'> {
       depthMax: jsonDepthMax,
       nodesMax,
       keyBytesMax: AGENT_KEY_BYTES_MAX,
-      turnMsMin: AGENT_TURN_MS_MIN,
+      turnBytes: AGENT_TURN_BYTES,
     },
     tool: {
       limitBytes: toolBodyBytes,
       depthMax: TOOL_BODY_DEPTH_MAX,
       nodesMax: limits.toolBodyNodesMax,
       keyBytesMax: TOOL_KEY_BYTES_MAX,
-      turnMsMin: TOOL_TURN_MS_MIN,
+      turnBytes: TOOL_TURN_BYTES,
     },
     onRead: countBytes,
   }

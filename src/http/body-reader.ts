@@ -6,11 +6,8 @@ import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 /** What the body of a request may be. */
 export interface BodyBounds extends JsonBounds {
   limitBytes: number
-  /**
-   * What is read in one turn counts as at least so many milliseconds of this thread: most of what it takes is spent outside of this
-   * program, in the socket's reads and, later, in the collection of their buffers.
-   */
-  turnMsMin: number
+  /** When more than so much came a turn is waited for. */
+  turnBytes: number
 }
 
 /** What the sender of a body shares with others. */
@@ -33,14 +30,18 @@ export interface WholeBody {
 /** The whole body; or the bound that it passed: then the rest was not read. */
 export type ReadBody = WholeBody | { beyond: Fault }
 
-/** So much of a body needs neither a reservation nor a turn: what most requests send whole. */
+/** So much of a body needs no reservation: what most requests send whole. */
 export const FREE_BYTES = 64 * 1024
 
 /** Nor does it take long to parse what is no larger than this, or to work on it. */
 export const SMALL_BYTES = 8 * 1024
 
-/** What is only dropped may wait for so many times as long. */
-const DROPPED_FACTOR = 2
+/**
+ * What is read in one turn counts as at least so many milliseconds of this thread: most of what it takes is spent outside of this
+ * program, in the socket's reads and, later, in the collection of their buffers. What is only dropped may wait twice as long.
+ */
+const TURN_MS_MIN = 1.5
+const DROPPED_TURN_MS_MIN = 3
 
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
@@ -54,7 +55,7 @@ const MEAN_CHUNK_BYTES_MIN = 64
  * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is kept no further; the rest is
  * dropped within the request timeout, so that the client can read the answer.
  *
- * Reads a large body in turns, `FREE_BYTES` in each: at once, as fast as it comes, it would keep the thread from everybody else.
+ * Reads a large body in turns, `turnBytes` in each: at once, as fast as it comes, it would keep the thread from everybody else.
  *
  * Calls `done` once. Errors: those of Fastify for a body that is too large, or not as long as was said or cut short, `TinyChunks`,
  * `Unavailable` when it is abandoned, and what `reserveMemory` throws.
@@ -111,12 +112,12 @@ export class BodyReader {
     if (!this.#isDone) this.#read(piece)
     this.#turnMs += performance.now() - start
     this.#turnBytes += piece.length
-    if (this.#turnBytes > FREE_BYTES) this.#waitForTurn()
+    if (this.#turnBytes > this.#bounds.turnBytes) this.#waitForTurn()
   }
 
   /** Nothing is read meanwhile. */
   #waitForTurn(): void {
-    const usedMs = Math.max(this.#bounds.turnMsMin * (this.#isDone ? DROPPED_FACTOR : 1), this.#turnMs)
+    const usedMs = Math.max(this.#isDone ? DROPPED_TURN_MS_MIN : TURN_MS_MIN, this.#turnMs)
     this.#turnMs = 0
     this.#turnBytes = 0
     this.#stream.pause()

@@ -10,7 +10,13 @@ export function validatingApp(t: { teardown(fn: () => Promise<void>): unknown },
   const app: FastifyInstance = fastify()
   app.decorateRequest('refusal', undefined)
   app.setErrorHandler(handleError)
-  const bounds = { limitBytes: 10_000_000, depthMax: 1_000, nodesMax: 1_000_000, keyBytesMax: 1_000, turnMsMin: 0 }
+  const bounds = {
+    limitBytes: 10_000_000,
+    depthMax: 1_000,
+    nodesMax: 1_000_000,
+    keyBytesMax: 1_000,
+    turnBytes: 64 * 1024,
+  }
   registerRequestMemory(app, { totalBytes: 100_000_000, perTokenBytes: 100_000_000 })
   registerBodyParser(app, {
     persona: bounds,
