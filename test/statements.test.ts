@@ -42,6 +42,7 @@ const STATEMENTS = [
   tool.readStatement(false, true),
   tool.writeStatement({ definition: false, headers: false, minimal: false }),
   tool.writeStatement({ definition: 'single', headers: true, minimal: false }),
+  tool.writeStatement({ definition: 'shared', headers: false, minimal: true }),
   tool.writeStatement({ definition: false, headers: false, minimal: true }),
   ...Object.values(personaPages),
   ...Object.values(toolPages),

@@ -336,6 +336,13 @@ export const REQUEST_FIELDS = Object.entries(FIELDS).filter(([, field]) => 'requ
 ][]
 export const CONTENT_FIELDS = Object.keys(FIELDS).filter(name => name !== 'remove_image') as (keyof PersonaContent)[]
 
+const RELATION_NAMES: ReadonlySet<string> = new Set(RELATIONS.map(([name]) => name))
+
+/** Whether a field is one of links. */
+export function isRelation(field: string): field is Relation {
+  return RELATION_NAMES.has(field)
+}
+
 /** The link behind a relation. */
 export function linkOf(relation: Relation): Link {
   return FIELDS[relation].link

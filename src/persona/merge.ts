@@ -1,5 +1,5 @@
 import { sameValue } from '../updates/field-table.js'
-import { CONTENT_FIELDS, type PersonaContent, RELATIONS, type Relation } from './fields.js'
+import { CONTENT_FIELDS, isRelation, type PersonaContent, type Relation } from './fields.js'
 import { compareIds, idOf, idsOf, type StoredLink } from './links.js'
 
 /** The content after a merge, and the fields that both sides changed, each to something else: they stay as they are stored. */
@@ -35,10 +35,4 @@ function mergedLinks(relation: Relation, before: PersonaContent, mine: PersonaCo
     return !had.has(id) && !has.has(id) && !(relation === 'users' && id === stored.owner_id)
   })
   return [...kept, ...added].sort((a, b) => compareIds(idOf(a), idOf(b)))
-}
-
-const RELATION_NAMES: ReadonlySet<string> = new Set(RELATIONS.map(([name]) => name))
-
-function isRelation(field: string): field is Relation {
-  return RELATION_NAMES.has(field)
 }

@@ -1,4 +1,4 @@
-import { managesActions } from '../auth/caller.js'
+import { type Caller, managesActions } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import { isInt4 } from '../schema/vocabulary.js'
@@ -13,6 +13,7 @@ import {
   BLANK_AGENT,
   COLUMNS,
   CONTENT_FIELDS,
+  isRelation,
   linkOf,
   type PersonaContent,
   RELATIONS,
@@ -59,12 +60,10 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     return row.references
   },
   isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
-  // A new link waits for whoever deletes what it refers to; many tools take long to read, as each does for a group manager.
-  isBatchable: ({ attached, content }, { caller, minimal }) =>
-    Object.keys(attached).length === 0 &&
-    (minimal ||
-      content.tool_ids.length <=
-        (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0)),
+  // A new link waits for whoever deletes what it refers to, one that is taken off or changed for whoever deletes it.
+  isBatchable: ({ changes, content }, { caller, minimal }) =>
+    !changes.some(({ field }) => isRelation(field)) && (minimal || isReadBatchable(content, caller)),
+  isReadBatchable,
   isHeavy: ({ fields }) => weightOfFields(fields) > HEAVY_WEIGHT,
   answerBytes: (state, decision) =>
     decision === null
@@ -104,6 +103,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
       : withCached([...state.tool_sizes, ...attachedSizes], query, shownRow)
   },
   snapshot: row => row.snapshot,
+  noteStored: () => undefined,
   replacedDefinition: () => null,
   audited: (state, decision) => auditedPersona(decision?.content ?? state),
   hasAllLinks,
@@ -141,6 +141,11 @@ function weightOfFields(fields: PersonaUpdate['fields']): number {
 
 /** An agent with more tools goes by itself: its snapshot holds the definition of each. */
 const BATCHED_TOOLS_MAX = 8
+
+/** Whether the snapshot is soon read: of each tool is asked whether a group manager manages it. */
+function isReadBatchable({ tool_ids }: Pick<PersonaContent, 'tool_ids'>, caller: Caller): boolean {
+  return tool_ids.length <= (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0)
+}
 
 function allIds(content: PersonaContent) {
   return Object.fromEntries(RELATIONS.map(([relation]) => [relation, idsOf(content, relation)])) as Record<

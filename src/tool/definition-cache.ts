@@ -96,6 +96,18 @@ export function cacheOrigins(hash: string, found: ReadonlySet<string>): void {
   origins.keep(hash, found, HASH_BYTES + characters * CHARACTER_BYTES)
 }
 
+const stored = new DefinitionCache<true>(256 * 1024, HASH_BYTES)
+
+/** Whether a definition was stored when this process last saw it. It may be pruned by now: who rests on it looks again. */
+export function isKnownStored(hash: string): boolean {
+  return stored.get(hash) === true
+}
+
+/** Keeps that a definition is stored: a commit was confirmed, or it was read. */
+export function cacheStored(hash: string): void {
+  stored.keep(hash, true, HASH_BYTES)
+}
+
 const plain = new DefinitionCache<true>(256 * 1024, HASH_BYTES)
 
 /** Whether a definition is known to have no number that JavaScript would write in another way. */
@@ -127,6 +139,7 @@ export async function shownDefinition(marked: string, cached: CachedTexts): Prom
 
 async function definitionOf(hash = '', text = '', cached: CachedTexts): Promise<DefinitionText> {
   if (hash === '') return { hash, text } // there is none
+  cacheStored(hash)
   if (text !== '') return { hash, text: await cacheText(hash, text) }
   const known = cached.get(hash)
   if (known === undefined) throw new Error(`a statement left out the definition ${hash}, which is not cached`)

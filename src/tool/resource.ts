@@ -1,5 +1,6 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
+import { rowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import { VersionGone } from '../errors.js'
 import { isInt4 } from '../schema/vocabulary.js'
@@ -13,7 +14,9 @@ import {
   cachedOrigins,
   cachedTexts,
   cacheOrigins,
+  cacheStored,
   cacheText,
+  isKnownStored,
   leavingOut,
   shownDefinition,
 } from './definition-cache.js'
@@ -82,15 +85,17 @@ export const toolResource: VersionedResource<ToolTypes> = {
   shownTools: () => [],
   definitionBytes: ({ definition_bytes }) => definition_bytes,
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
-  isBatchable: ({ linksOauthConfig, definition }) => !linksOauthConfig && (definition === null || isHeld(definition)),
+  isBatchable: ({ linksOauthConfig, definition }) =>
+    !linksOauthConfig && (definition === null || isKnownStored(definition.hash)),
+  isReadBatchable: () => true,
   reading: ({ id, version, managed_as, definition_hash, definition_bytes }, viewer, minimal = false) => {
     const shown = minimal ? [] : [{ definition: definition_hash, bytes: definition_bytes }]
     const statement = readStatement(managed_as !== null, minimal)
     return withCached(shown, cached => statement.for({ ...viewer, ...cached, id, version }), shownRow)
   },
   writing: (state, { content, definition, headers, changes }, viewer, entry, minimal) => {
-    const stored: WriteShape['definition'] = definition !== null && (isHeld(definition) ? 'shared' : 'single')
-    const shape = { definition: stored, headers: headers !== null, minimal }
+    const statement = (stored: WriteShape['definition']) =>
+      writeStatement({ definition: stored, headers: headers !== null, minimal })
     const own = {
       id: state.id,
       version: state.version,
@@ -108,14 +113,19 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const parameters = Object.assign(entry, viewer, own)
     if (definition === null) {
       const shown = minimal ? [] : [{ definition: state.definition_hash, bytes: state.definition_bytes }]
-      return withCached(shown, cached => writeStatement(shape).for(Object.assign(parameters, cached)), shownRow)
+      return withCached(shown, cached => statement(false).for(Object.assign(parameters, cached)), shownRow)
     }
     const { hash, text } = definition
-    return writeStatement(shape)
-      .for(Object.assign(parameters, { cached_definitions: [] }))
-      .map(async row => ({ ...row, definition: { hash, text: await cacheText(hash, text) } }))
+    const sent = Object.assign(parameters, { cached_definitions: [] })
+    return rowQuery(
+      executor => statement('single').for(sent).single(executor),
+      (database, executor) => statement('shared').for(sent).batched(database, executor),
+    ).map(async row => ({ ...row, definition: { hash, text: await cacheText(hash, text) } }))
   },
   snapshot: snapshotText,
+  noteStored: ({ definition }) => {
+    if (definition !== null) cacheStored(definition.hash)
+  },
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
   hasAllLinks: () => true,
@@ -179,11 +189,6 @@ async function readOrigins(executor: Executor, hash: string | null): Promise<Rea
 
 /** To send a longer definition to the database is much work. */
 const HEAVY_DEFINITION_LENGTH = 256 * 1024
-
-/** Whether the definition was stored lately, so that storing it again waits for nobody. */
-function isHeld({ hash }: NonNullable<ToolDecision['definition']>): boolean {
-  return cachedTexts([hash]).size > 0
-}
 
 function encoded(sealed: PlannedHeader['sealed']) {
   return (

@@ -109,7 +109,7 @@ const WRITE_TYPES: RowTypes<WriteParameters> = {
   cached_definitions: 'bytea[]',
 }
 
-/** Which parts of a tool a write touches besides its row. A `shared` definition is sent in a batch. */
+/** Which parts of a tool a write touches besides its row. A `shared` definition is one that is stored already: see `isStored`. */
 export interface WriteShape {
   definition: false | 'single' | 'shared'
   headers: boolean
@@ -147,7 +147,7 @@ function compileWrite(shape: WriteShape, key: string) {
           and ${viewerStands(param)} and (${viewer.user} is null or ${managesTool(viewer)})
           and (${param('oauth_config_id')} is null or exists (
             select from oauth_config o where o.id = ${param('oauth_config_id')}
-              and (o.id = t.oauth_config_id or ${isLinkable(viewer)})))
+              and (o.id = t.oauth_config_id or ${isLinkable(viewer)})))${shape.definition === 'shared' ? sql` and ${isStored(param)}` : sql``}
         for no key update of t skip locked
       )`
     // One that is sent is put into the answer here.
@@ -168,16 +168,20 @@ function compileWrite(shape: WriteShape, key: string) {
 
 /**
  * A definition is stored once for each hash; the json type keeps its text, and so the order of its keys. One that is there is
- * not read as JSON again. In one order, so that two statements which store the same do not wait for each other.
+ * not read as JSON again. A shared statement stores none: what it takes here is the lock that keeps pruning away.
  */
 function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)
         select decode(${param('definition_hash')}, 'hex'), ${param('definition_text')}::json, ${param('definition_bytes')}
         from locked input
-        where not exists (select from tool_definition where hash = decode(${param('definition_hash')}, 'hex'))
-        order by 1
+        where not ${isStored(param)}
         on conflict (hash) do nothing)`
+}
+
+/** SQL: the definition is stored. In a batch only such a one is referred to: to store it could wait for whoever stores the same. */
+function isStored(param: Param<WriteParameters>): RawBuilder<boolean> {
+  return sql`exists (select from tool_definition where hash = decode(${param('definition_hash')}, 'hex'))`
 }
 
 function changeRows(param: Param<WriteParameters>, answer: RawBuilder<unknown>): RawBuilder<unknown> {

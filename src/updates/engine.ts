@@ -143,6 +143,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   isStorable(decision: T['Decision']): boolean
   /** Whether the statement may run in a batch: not where it may wait for others or take long. */
   isBatchable(decision: T['Decision'], request: T['Request']): boolean
+  /** The same of the statement that answers the stored state. */
+  isReadBatchable(state: T['State'], caller: Caller): boolean
   /** Whether to decide what the request asks for, and to store it, is much work, whatever is stored. */
   isHeavy(request: T['Request']): boolean
   /**
@@ -169,6 +171,8 @@ export interface VersionedResource<T extends ResourceTypes> {
     entry: AuditEntry & RequestKey,
     minimal: boolean,
   ): RowQuery<T['Row']>
+  /** Told of each decision whose commit was confirmed. */
+  noteStored(decision: T['Decision']): void
   /** The snapshot that a row stands for. */
   snapshot(row: T['Row']): AnswerText
   /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
@@ -249,10 +253,12 @@ export async function update<T extends ResourceTypes>(
   const endings: (() => void)[] = []
   let hasLostConnection = false
   try {
-    return await withRetries(async () => {
+    const result = await withRetries(async () => {
       const updated = await onPrefetched(prefetched).finally(endWrites)
       return updated ?? (await underLock().finally(endWrites).catch(asOwnAttempt))
     })
+    if (!request.dryRun) resource.noteStored(result.decision)
+    return result
   } catch (error) {
     if (error instanceof CommitUnknown) return await settled(error)
     throw unavailableFor(error) ?? error

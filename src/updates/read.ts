@@ -100,7 +100,7 @@ export async function readResource<T extends ResourceTypes>(
     try {
       const row = await runSized(database, resource.reading(weighed, viewer), request, {
         answerBytes,
-        isBatchable: true,
+        isBatchable: resource.isReadBatchable(weighed, caller),
         executor: database.db,
       })
       const { tools, ...read } = row === undefined ? await readAgain() : answered(row, weighed)

@@ -1302,7 +1302,6 @@ with input as materialized (
         select decode("input"."definition_hash", 'hex'), $34::text::json, "input"."definition_bytes"
         from locked input
         where not exists (select from tool_definition where hash = decode("input"."definition_hash", 'hex'))
-        order by 1
         on conflict (hash) do nothing), changed as (
         update tool t set
           "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else t."name" end, "display_name" = case when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text else t."display_name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else t."description" end, "in_code_tool_id" = case when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text else t."in_code_tool_id" end, "passthrough_auth" = case when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean else t."passthrough_auth" end, "mcp_server_id" = case when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer else t."mcp_server_id" end, "user_id" = case when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid else t."user_id" end, "oauth_config_id" = case when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer else t."oauth_config_id" end, "enabled" = case when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean else t."enabled" end, "chat_selectable" = case when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean else t."chat_selectable" end, "agent_creation_selectable" = case when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean else t."agent_creation_selectable" end, "default_enabled" = case when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean else t."default_enabled" end,
@@ -1327,6 +1326,68 @@ with input as materialized (
         left join tool_header kept on kept.tool_id = g.tool_id and kept.position = g.kept
         on conflict (tool_id, position) do update set name = excluded.name, key_id = excluded.key_id,
           nonce = excluded.nonce, ciphertext = excluded.ciphertext, fingerprint = excluded.fingerprint), audited as (
+        insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
+        select 'tool', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
+        from changed join locked input using (position)) select * from changed;
+
+-- tool_write(shared definition+ minimal)
+with input as materialized (
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "secrets_generation", ($8::text[])[position]::text as "idempotency_key", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing", ($11::text[])[position]::integer as "oauth_config_id", ($12::text[])[position]::text as "definition_hash", ($13::text[])[position]::text as "definition_text", ($14::text[])[position]::integer as "definition_bytes", ($15::text[])[position]::jsonb as "changed_columns", ($16::text[])[position]::jsonb as "field_versions", ($17::text[])[position]::text as "hash", ($18::text[])[position]::timestamptz as "at", ($19::text[])[position]::text as "actor", ($20::text[])[position]::text as "request_id", ($21::text[])[position]::text as "client_address", ($22::text[])[position]::text as "command", ($23::text[])[position]::text as "salt", ($24::text[])[position]::text as "identity_hash", ($25::text[])[position]::text[] as "fields", ($26::text[])[position]::json as "difference", ($27::text[])[position]::integer as "difference_bytes", ($28::text[])[position]::text as "difference_hash", ($29::text[])[position]::text as "definition_before", ($30::text[])[position]::text as "content_hash", ($31::text[])[position]::text as "previous_hash", ($32::text[])[position]::text as "request_fingerprint"
+        from unnest($1::text[]) with ordinality listed (value, position)
+        where position = position + 0), locked as materialized (
+        select input.*
+        from input join tool t on t.id = "input"."id" and t.version = "input"."version"
+        where t.secrets_generation = "input"."secrets_generation" and coalesce(pg_try_advisory_xact_lock(('x' || left("input"."idempotency_key", 16))::bit(64)::bigint), true)
+          and ("input"."token" is null or exists (select from (
+      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
+        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
+        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
+        t.revoked_at is not null as revoked,
+        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
+        t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
+        row(granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
+      from token t
+      cross join lateral (select * from user_account where id = t.user_id offset 0) u
+      cross join lateral (
+        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as permission,
+          coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
+        from user_group_member m
+        join user_group g on g.id = m.user_group_id
+        where m.user_id = u.id
+      ) held
+      cross join lateral (
+        select least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.permission), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
+          case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
+      ) granted
+      where t.id = "input"."token"
+      offset 0
+    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
+      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
+      and not exists (select from persona_tool where tool_id = t.id offset 1000)
+      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))))
+          and ("input"."oauth_config_id" is null or exists (
+            select from oauth_config o where o.id = "input"."oauth_config_id"
+              and (o.id = t.oauth_config_id or ("input"."manages_all" or o.owner_id = "input"."user")))) and exists (select from tool_definition where hash = decode("input"."definition_hash", 'hex'))
+        for no key update of t skip locked
+      ), stored_definitions as (
+        insert into tool_definition (hash, content, size_bytes)
+        select decode("input"."definition_hash", 'hex'), "input"."definition_text"::json, "input"."definition_bytes"
+        from locked input
+        where not exists (select from tool_definition where hash = decode("input"."definition_hash", 'hex'))
+        on conflict (hash) do nothing), changed as (
+        update tool t set
+          "name" = case when "input"."changed_columns" ? 'name' then ("input"."changed_columns" ->> 'name')::text else t."name" end, "display_name" = case when "input"."changed_columns" ? 'display_name' then ("input"."changed_columns" ->> 'display_name')::text else t."display_name" end, "description" = case when "input"."changed_columns" ? 'description' then ("input"."changed_columns" ->> 'description')::text else t."description" end, "in_code_tool_id" = case when "input"."changed_columns" ? 'in_code_tool_id' then ("input"."changed_columns" ->> 'in_code_tool_id')::text else t."in_code_tool_id" end, "passthrough_auth" = case when "input"."changed_columns" ? 'passthrough_auth' then ("input"."changed_columns" ->> 'passthrough_auth')::boolean else t."passthrough_auth" end, "mcp_server_id" = case when "input"."changed_columns" ? 'mcp_server_id' then ("input"."changed_columns" ->> 'mcp_server_id')::integer else t."mcp_server_id" end, "user_id" = case when "input"."changed_columns" ? 'user_id' then ("input"."changed_columns" ->> 'user_id')::uuid else t."user_id" end, "oauth_config_id" = case when "input"."changed_columns" ? 'oauth_config_id' then ("input"."changed_columns" ->> 'oauth_config_id')::integer else t."oauth_config_id" end, "enabled" = case when "input"."changed_columns" ? 'enabled' then ("input"."changed_columns" ->> 'enabled')::boolean else t."enabled" end, "chat_selectable" = case when "input"."changed_columns" ? 'chat_selectable' then ("input"."changed_columns" ->> 'chat_selectable')::boolean else t."chat_selectable" end, "agent_creation_selectable" = case when "input"."changed_columns" ? 'agent_creation_selectable' then ("input"."changed_columns" ->> 'agent_creation_selectable')::boolean else t."agent_creation_selectable" end, "default_enabled" = case when "input"."changed_columns" ? 'default_enabled' then ("input"."changed_columns" ->> 'default_enabled')::boolean else t."default_enabled" end,
+          definition_hash = decode("input"."definition_hash", 'hex'),
+          version = t.version + 1,
+          field_versions = t.field_versions || "input"."field_versions",
+          audit_head = decode("input"."hash", 'hex'),
+          audit_count = t.audit_count + 1
+        from locked input where t.id = "input"."id"
+        returning input.position, t.version), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select 'tool', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed join locked input using (position)) select * from changed;

@@ -64,7 +64,7 @@ t.test('200 for different relations of different agents at once: each gets its o
     world.call('PATCH', `/persona/${id}?update_mask=${Object.keys(body).join(',')}`, { token, body })
   const full = { label_ids: [1, 2, 3], tool_ids: [10, 11, 13], document_set_ids: [1, 2] }
   for (const id of AGENTS) t.equal((await update(id, full)).statusCode, 200)
-  // Nothing is attached, so all of them go together; what each keeps is another part.
+  // What each keeps is another part.
   const kept = (id: number) => ({ label_ids: [1 + (id % 3)], tool_ids: id % 2 ? [10] : [], document_set_ids: [1] })
   const answers = await Promise.all(AGENTS.map(id => update(id, kept(id))))
   for (const [i, id] of AGENTS.entries()) {
