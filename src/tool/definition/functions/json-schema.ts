@@ -464,10 +464,14 @@ function isPattern(value: unknown): value is string {
 }
 
 function parses(pattern: string, flags: string): boolean {
+  const { stackTraceLimit } = Error
+  Error.stackTraceLimit = 0 // nobody sees where it was thrown, and a definition may hold a hundred thousand of them
   try {
     new RegExp(pattern, flags)
     return true
   } catch {
     return false
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit
   }
 }
