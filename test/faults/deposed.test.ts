@@ -9,7 +9,7 @@ import { ServiceProcess } from './service.js'
 
 const PATIENCE_MS = 30_000
 
-t.setTimeout(180_000)
+t.setTimeout(290_000)
 
 t.test('a leader that was deposed is left though it goes on answering', async t => {
   const pair = await primaryAndStandby()

@@ -6,7 +6,7 @@ import { Cluster, signal } from './cluster.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
-t.setTimeout(120_000)
+t.setTimeout(290_000)
 
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())

@@ -8,7 +8,7 @@ import { Pooler } from './pooler.js'
 import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
-t.setTimeout(120_000)
+t.setTimeout(290_000)
 
 t.test(
   'behind PgBouncer in transaction mode',

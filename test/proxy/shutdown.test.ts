@@ -11,7 +11,7 @@ import { ServiceProcess } from '../faults/service.js'
 import { makeWorld } from '../faults/world.js'
 import { Balancer } from './balancer.js'
 
-t.setTimeout(120_000)
+t.setTimeout(290_000)
 
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())
@@ -73,12 +73,12 @@ t.test('a request in work is finished after SIGTERM; a later signal ends the pro
     if (signals === 2) t.not(await service.stop('SIGTERM'), 0)
     else await locked.query('rollback')
     const code = await ended
-    const tookMs = performance.now() - secondAt
+    const tookMs = performance.now() - secondAt // well before SHUTDOWN_TIMEOUT_MS
     await stopped
     load.close()
     if (signals === 1) t.equal(code, 0)
     else await locked.query('rollback')
-    t.ok(tookMs < 5_000, `${signals} signals: ${Math.round(tookMs)} ms`)
+    t.ok(tookMs < 15_000, `${signals} signals: ${Math.round(tookMs)} ms`)
     const finished = load.sent.filter(({ status, method }) => status === 200 && method !== 'POST').length
     if (signals === 1) t.ok(finished > 0, `${finished} requests in work were finished`)
     t.strictSame((await findings(cluster, load.sent, true)).faults, [])
@@ -120,6 +120,6 @@ t.test('SIGTERM stops the embedded server too, in bounded time', async t => {
   t.ok(existsSync(pidFile))
   const started = performance.now()
   t.equal(await service.stop('SIGTERM'), 0)
-  t.ok(performance.now() - started < 5_000)
+  t.ok(performance.now() - started < 15_000)
   t.notOk(existsSync(pidFile))
 })
