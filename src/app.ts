@@ -110,7 +110,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     keysMax: auth.countedKeysMax,
   })
   const answerError = (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
-    if (error instanceof RateLimited) metrics.rateLimited(error.limit)
+    if (error instanceof RateLimited) metrics.rateLimited(error.state.limit)
     handleError(error, request, reply)
   }
   app.setErrorHandler((error, request, reply) => {

@@ -79,6 +79,14 @@ export class TinyChunks extends Refusal {
   }
 }
 
+/** The body is larger than its operation takes. `bytes`: what Content-Length says, where it does. */
+export class BodyTooLarge extends Refusal {
+  constructor(bytesMax: number, bytes?: number) {
+    const found = bytes === undefined ? 'more' : String(bytes)
+    super(`The body has ${found} bytes, and this operation takes at most ${bytesMax}.`)
+  }
+}
+
 /** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
 export class Forbidden extends Error {
   constructor(
@@ -186,13 +194,24 @@ export class VersionGone extends Refusal {
   }
 }
 
-/** A caller has used up what one may use. `retryAfterS`: seconds until there is more. */
+/** A limit, and how much of it a caller has left. */
+export interface RateLimitState {
+  limit: RateLimit
+  /** How much it allows. */
+  quota: number
+  /** What is counted; absent: requests. */
+  unit?: 'content-bytes' | 'concurrent-requests'
+  /** Over so many seconds; absent: at once. */
+  windowS?: number
+  remaining: number
+  /** Seconds until there is more. */
+  resetS: number
+}
+
+/** A caller has used up what one may use: `state` says what, and when there is more. */
 export class RateLimited extends Refusal {
-  constructor(
-    readonly limit: RateLimit,
-    readonly retryAfterS: number,
-  ) {
-    super(RATE_LIMITED[limit])
+  constructor(readonly state: RateLimitState) {
+    super(RATE_LIMITED[state.limit])
   }
 }
 

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
-import { type Fault, TinyChunks, Unavailable } from '../errors.js'
+import { BodyTooLarge, type Fault, TinyChunks, Unavailable } from '../errors.js'
 import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 
 /** What the body of a request may be. */
@@ -57,7 +57,7 @@ const MEAN_CHUNK_BYTES_MIN = 64
  *
  * Reads a large body in turns, `turnBytes` in each: at once, as fast as it comes, it would keep the thread from everybody else.
  *
- * Calls `done` once. Errors: those of Fastify for a body that is too large, or not as long as was said or cut short, `TinyChunks`,
+ * Calls `done` once. Errors: `BodyTooLarge`, that of Fastify for a body that is not as long as was said or cut short, `TinyChunks`,
  * `Unavailable` when it is abandoned, and what `reserveMemory` throws.
  */
 export class BodyReader {
@@ -99,7 +99,7 @@ export class BodyReader {
 
   start(): void {
     if (this.#announcedBytes > this.#bounds.limitBytes) {
-      this.#done(new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE())
+      this.#done(new BodyTooLarge(this.#bounds.limitBytes, this.#announcedBytes))
       return
     }
     this.#stream.on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
@@ -130,7 +130,7 @@ export class BodyReader {
   #read(piece: Buffer): void {
     try {
       this.#countChunk(piece)
-      if (this.#bytes + piece.length > this.#bounds.limitBytes) throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE()
+      if (this.#bytes + piece.length > this.#bounds.limitBytes) throw new BodyTooLarge(this.#bounds.limitBytes)
       const beyond = this.#scan.push(piece)
       if (beyond === undefined) this.#keep(piece)
       else this.#finish(null, { beyond })

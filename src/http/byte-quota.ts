@@ -23,9 +23,13 @@ export class ByteQuota {
     this.#used.set(key, (used ?? 0) + bytes)
   }
 
-  /** How long a key that has used up its bytes has to wait, in seconds; 0 when it has some left. */
-  waitS(key: string): number {
-    if ((this.#now().get(key) ?? 0) < this.#bytesMax) return 0
+  /** The bytes that a key has left. */
+  remaining(key: string): number {
+    return Math.max(0, this.#bytesMax - (this.#now().get(key) ?? 0))
+  }
+
+  /** How long it is until each key has all its bytes again, in seconds. */
+  resetS(): number {
     return Math.max(1, Math.ceil((this.#endsAt - performance.now()) / 1000))
   }
 

@@ -2,6 +2,7 @@ import type { TObject } from '@sinclair/typebox'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { unavailableFor } from '../db/unavailable.js'
 import {
+  BodyTooLarge,
   BuiltinReadOnly,
   type Fault,
   Forbidden,
@@ -23,6 +24,7 @@ import {
 import { boundFaults } from '../schema/faults.js'
 import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
 import type { ErrorCode } from './error-codes.js'
+import { rateLimitHeaders } from './rate-limit-headers.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
 
@@ -168,9 +170,11 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   if (error instanceof PreconditionRequired) {
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
   }
+  if (error instanceof BodyTooLarge) return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: error.message }
   if (error instanceof RateLimited) {
-    request.limit = error.limit
-    const headers = { 'retry-after': String(error.retryAfterS) }
+    const { limit, resetS } = error.state
+    request.limit = limit
+    const headers = { 'retry-after': String(resetS), ...rateLimitHeaders([error.state]) }
     return { status: 429, code: 'RATE_LIMITED', detail: error.message, headers }
   }
   return error instanceof Unavailable ? unavailable(error, request) : undefined
@@ -210,8 +214,6 @@ function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
 function frameworkAnswer(error: unknown): ErrorAnswer | undefined {
   const { code, statusCode } = error as Partial<FastifyError>
   switch (code) {
-    case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: 'The body is larger than this operation allows.' }
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return unsupported(new NotJson())
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':

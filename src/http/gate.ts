@@ -40,10 +40,11 @@ export function registerGate(
     }
     const ofToken = inFlight.ofTokenOf(request)
     const free = concurrentRequestsMax - inFlight.count
-    if (ofToken > free + 1 && ofToken > free + unfinished.countSlow() + 1) {
-      return done(new RateLimited('token-requests', RETRY_AFTER_S))
-    }
-    done()
+    if (ofToken <= free + 1) return done()
+    const share = Math.max(0, free + unfinished.countSlow() + 1)
+    if (ofToken <= share) return done()
+    const unit = 'concurrent-requests'
+    done(new RateLimited({ limit: 'token-requests', quota: share, unit, remaining: 0, resetS: RETRY_AFTER_S }))
   })
   return inFlight
 }

@@ -2,8 +2,9 @@ import rateLimit from '@fastify/rate-limit'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenHashOf } from '../auth/hook.js'
-import { type NotAuthenticated, type RateLimit, RateLimited } from '../errors.js'
+import { type NotAuthenticated, type RateLimit, RateLimited, type RateLimitState } from '../errors.js'
 import { ByteQuota } from './byte-quota.js'
+import { rateLimitHeaders } from './rate-limit-headers.js'
 
 /** Both quotas count over this time (DECISIONS section 9). */
 const WINDOW_S = 60
@@ -41,38 +42,47 @@ export async function registerLimits(app: FastifyInstance, settings: LimitSettin
 /** A text that is not a token of ours is refused here, where it costs nothing. */
 function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
   if (settings.requestsPerMinute === 0) return
-  const count = counter(app, settings.requestsPerMinute, settings.keysMax, request => {
+  const count = counter(app, 'token', settings.requestsPerMinute, settings.keysMax, request => {
     return tokenHashOf(request).toString('base64')
   })
   app.addHook('onRequest', async (request, reply) => {
     if (!request.isOperation) return
-    const quota = await count(request)
-    announce(reply, 'token', quota)
-    if (quota.exceeded) throw limited('token', quota)
+    const { exceeded, state } = await count(request)
+    if (exceeded) throw new RateLimited(state)
+    reply.headers(rateLimitHeaders([state]))
   })
 }
 
 /**
- * What a request uses is known when it is used, so a token may go over by what it has in work. Register the body parser with
- * `countBytes`.
+ * What a request uses is known when it is used, so a token may go over by what it has in work. Its answer says what is left.
+ * Register the body parser with `countBytes`.
  */
 function limitBytes(app: FastifyInstance, { bytesPerMinute, keysMax }: LimitSettings): void {
   app.decorateRequest('byteQuota', undefined)
   if (bytesPerMinute === 0) return
   const quota = new ByteQuota(bytesPerMinute, keysMax, WINDOW_S * 1000)
-  app.addHook('onRequest', (request, reply, done) => {
+  const stateOf = (key: string): RateLimitState => ({
+    limit: 'token-bytes',
+    quota: bytesPerMinute,
+    unit: 'content-bytes',
+    windowS: WINDOW_S,
+    remaining: quota.remaining(key),
+    resetS: quota.resetS(),
+  })
+  app.addHook('onRequest', (request, _reply, done) => {
     if (!request.isOperation) return done()
     const key = tokenHashOf(request).toString('base64') // Fastify answers what is thrown
     request.byteQuota = { quota, key }
-    const waitS = quota.waitS(key)
-    if (waitS === 0) return done()
-    reply.header('ratelimit-policy', `"token-bytes";q=${bytesPerMinute};qu="content-bytes";w=${WINDOW_S}`)
-    reply.header('ratelimit', `"token-bytes";r=0;t=${waitS}`)
-    done(new RateLimited('token-bytes', waitS))
+    if (quota.remaining(key) > 0) return done()
+    done(new RateLimited(stateOf(key)))
   })
-  app.addHook('onSend', (request, _reply, payload, done) => {
+  app.addHook('onSend', (request, reply, payload, done) => {
     // Of a text, to count its bytes would read it once more.
     if (typeof payload === 'string' || Buffer.isBuffer(payload)) countBytes(request, payload.length)
+    // Who is not known yet hears nothing of a token's bytes; a 429 names its own limit alone.
+    if (request.caller && request.byteQuota && request.limit === undefined) {
+      addState(reply, stateOf(request.byteQuota.key))
+    }
     done(null, payload)
   })
 }
@@ -91,46 +101,45 @@ declare module 'fastify' {
 
 function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLimit | undefined {
   if (settings.failuresPerMinute === 0) return undefined
-  const count = counter(app, settings.failuresPerMinute, settings.keysMax, request => {
+  const count = counter(app, 'failed-authentication', settings.failuresPerMinute, settings.keysMax, request => {
     return networkOf(clientAddressOf(request))
   })
   return async (error, request, reply) => {
-    const quota = await count(request)
-    announce(reply, 'failed-authentication', quota)
-    return quota.exceeded ? limited('failed-authentication', quota) : error
+    const { exceeded, state } = await count(request)
+    reply.headers(rateLimitHeaders([state]))
+    return exceeded ? new RateLimited(state) : error
   }
 }
 
-function limited(limit: RateLimit, { resetS }: Quota): RateLimited {
-  return new RateLimited(limit, resetS)
-}
-
-interface Quota {
-  max: number
-  remaining: number
-  resetS: number
+interface Counted {
   exceeded: boolean
+  state: RateLimitState
 }
 
-function counter(app: FastifyInstance, max: number, cache: number, keyGenerator: (request: FastifyRequest) => string) {
+function counter(
+  app: FastifyInstance,
+  limit: RateLimit,
+  max: number,
+  cache: number,
+  keyGenerator: (request: FastifyRequest) => string,
+): (request: FastifyRequest) => Promise<Counted> {
   const options: rateLimit.RateLimitOptions = { max, cache, timeWindow: WINDOW_S * 1000, keyGenerator }
   const count = app.createRateLimit(options)
-  return async (request: FastifyRequest): Promise<Quota> => {
+  const whole = { limit, quota: max, windowS: WINDOW_S, remaining: max, resetS: WINDOW_S }
+  return async request => {
     const counted = await count(request)
-    if (counted.isAllowed) return { max, remaining: max, resetS: WINDOW_S, exceeded: false } // no allow list is set
-    return {
-      max,
-      remaining: counted.remaining,
-      resetS: Math.max(1, counted.ttlInSeconds),
-      exceeded: counted.isExceeded,
-    }
+    if (counted.isAllowed) return { exceeded: false, state: whole } // no allow list is set
+    const { remaining, ttlInSeconds } = counted
+    return { exceeded: counted.isExceeded, state: { ...whole, remaining, resetS: Math.max(1, ttlInSeconds) } }
   }
 }
 
-/** The form of draft-ietf-httpapi-ratelimit-headers since its version 8; the plugin writes older ones. */
-function announce(reply: FastifyReply, name: RateLimit, { max, remaining, resetS }: Quota): void {
-  reply.header('ratelimit-policy', `"${name}";q=${max};w=${WINDOW_S}`)
-  reply.header('ratelimit', `"${name}";r=${remaining};t=${resetS}`)
+/** Adds a limit to those that the answer names. */
+function addState(reply: FastifyReply, state: RateLimitState): void {
+  for (const [name, text] of Object.entries(rateLimitHeaders([state]))) {
+    const others = reply.getHeader(name)
+    reply.header(name, others === undefined ? text : `${others}, ${text}`)
+  }
 }
 
 /** Whoever has one IPv6 address has its whole /64. */

@@ -26,6 +26,11 @@ export class MemoryBudget {
     return this.#total
   }
 
+  /** What is left of a token's own bound. */
+  remaining(token: string): number {
+    return this.#limits.perTokenBytes - (this.#reserved.get(token) ?? 0)
+  }
+
   /** Takes more for a token, or says why not and takes nothing. */
   take(token: string, bytes: number): Exhausted | undefined {
     const reserved = (this.#reserved.get(token) ?? 0) + bytes

@@ -27,7 +27,15 @@ export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudget
   app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number) {
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     const exhausted = budget.take(owner, bytes)
-    if (exhausted === 'token') throw new RateLimited('token-memory', RETRY_AFTER_S)
+    if (exhausted === 'token') {
+      throw new RateLimited({
+        limit: 'token-memory',
+        quota: limits.perTokenBytes,
+        unit: 'content-bytes',
+        remaining: budget.remaining(owner),
+        resetS: RETRY_AFTER_S,
+      })
+    }
     if (exhausted === 'total') {
       const message = 'The large bodies and answers of all requests together take too much memory. Try again.'
       throw new Unavailable('overloaded', message, 'not_applied')

@@ -41,7 +41,8 @@ export class BodyCheck {
   verdict(parsed: ParsedBody, { mask, strict }: BodyOptions): BodyVerdict {
     if (parsed.kind !== 'value') return { faults: parsed.faults, standsAlone: parsed.kind === 'refused' }
     const { value, forbidden } = parsed
-    if (exceedsDepth(value, this.#depthMax, ...this.#freeForm)) return { faults: [tooDeep()], standsAlone: true }
+    if (exceedsDepth(value, this.#depthMax, ...this.#freeForm))
+      return { faults: [tooDeep(this.#depthMax)], standsAlone: true }
     const faults = mask === undefined ? this.#compiled.faults(value) : faultsOfMasked(this.#schema, value, mask)
     const unknown = strict ? unknownWithin(this.#schema, value, mask) : []
     const extra = unknown.filter(loc => !isForbidden(loc)).map((loc, index) => this.#unknownField(loc, index))

@@ -43,9 +43,9 @@ export function exceedsDepth(body: unknown, limit: number, ...exceptKeys: string
   return false
 }
 
-/** The fault of a body that `exceedsDepth`; it stands alone. */
-export function tooDeep(): Fault {
-  return fault('json_too_deep', ['body'])
+/** The fault of a body that `exceedsDepth` of `limit`; it stands alone. */
+export function tooDeep(limit: number): Fault {
+  return { loc: ['body'], msg: `Input is nested more than ${limit} deep`, type: 'json_too_deep' }
 }
 
 function absent(): ParsedBody {

@@ -1,5 +1,4 @@
 import type { Fault } from '../errors.js'
-import { fault } from './faults.js'
 
 const BLANK = 0x20
 const QUOTE = 0x22
@@ -97,13 +96,13 @@ export class JsonScan {
           break
         case COLON:
           if (textBytes > keyBytesMax)
-            return tooLong('json_key_too_long', `a key of more than ${keyBytesMax} bytes`, textAt)
+            return beyond('json_key_too_long', `holds a key of more than ${keyBytesMax} bytes`, textAt)
           break
         case OPEN_LIST:
         case OPEN_OBJECT:
           nodes++
           depth++
-          if (depth > depthMax) return fault('json_too_deep', ['body'])
+          if (depth > depthMax) return beyond('json_too_deep', `is nested more than ${depthMax} deep`, offset + at)
           break
         case CLOSE_LIST:
         case CLOSE_OBJECT:
@@ -125,9 +124,9 @@ export class JsonScan {
             if (digits > PLAIN_DIGITS) {
               hasPlainNumbers = false
               if (digits > NUMBER_DIGITS_MAX)
-                return tooLong(
+                return beyond(
                   'json_number_too_long',
-                  `a number of more than ${NUMBER_DIGITS_MAX} digits`,
+                  `holds a number of more than ${NUMBER_DIGITS_MAX} digits`,
                   offset + at - NUMBER_DIGITS_MAX,
                 )
             }
@@ -143,11 +142,17 @@ export class JsonScan {
     this.#offset = offset + bytes.length
     this.#textAt = textAt
     this.#textBytes = textBytes
-    return nodes > nodesMax ? fault('json_too_many_nodes', ['body']) : undefined
+    return nodes > nodesMax ? tooManyNodes(nodesMax) : undefined
   }
 }
 
 /** `at` counts bytes: nobody has read characters yet. */
-function tooLong(type: string, what: string, at: number): Fault {
-  return { loc: ['body'], msg: `Input holds ${what}, at byte ${at}`, type }
+function beyond(type: string, what: string, at: number): Fault {
+  return { loc: ['body'], msg: `Input ${what}, at byte ${at}`, type }
+}
+
+/** They are everywhere: no place to name. */
+function tooManyNodes(nodesMax: number): Fault {
+  const msg = `Input holds more than ${nodesMax} objects, lists, texts and commas together`
+  return { loc: ['body'], msg, type: 'json_too_many_nodes' }
 }

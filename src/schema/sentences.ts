@@ -26,7 +26,5 @@ export const SENTENCES = {
   datetime_from_date_parsing:
     'Input should be a valid datetime or date in RFC 3339 form, of the years 1 to 9999 in UTC',
   json_invalid: 'JSON decode error',
-  json_too_deep: 'Input is nested too deeply',
-  json_too_many_nodes: 'Input holds more objects, lists and texts than this operation takes',
   key_forbidden: 'This key is not allowed',
 } as const

@@ -38,7 +38,13 @@ export class HeaderTrials {
     const pairs = clear.map(({ key, value }) => [key.toLowerCase(), value])
     const set = createHmac('sha256', this.#key).update(JSON.stringify(pairs)).digest('base64')
     if (!sets.has(set) && sets.size >= this.#setsMax) {
-      throw new RateLimited('header-values', Math.max(1, Math.ceil((endsAt - now) / 1000)))
+      throw new RateLimited({
+        limit: 'header-values',
+        quota: this.#setsMax,
+        windowS: WINDOW_MS / 1000,
+        remaining: 0,
+        resetS: Math.max(1, Math.ceil((endsAt - now) / 1000)),
+      })
     }
     sets.add(set)
     return sets.size

@@ -49,6 +49,9 @@ t.test(
     t.equal(held.length, 2)
     const [refused = new RawConnection(service.port)] = all.filter(isRefused)
     t.match(refused.text, /\r\nretry-after: 1\r\n/)
+    t.match(refused.text, /\r\nratelimit-policy: "token-memory";q=8388608;qu="content-bytes"\r\n/)
+    const [, rest] = /\r\nratelimit: "token-memory";r=(\d+);t=1\r\n/.exec(refused.text) ?? []
+    t.ok(Number(rest) < 4 * MIB, 'less than it asked for')
     t.match(refused.json(), { error_code: 'RATE_LIMITED', request_id: /./ })
     refused.text = ''
     refused.write(`}${head(service.token, 2)}{}`)
@@ -205,21 +208,35 @@ t.test(
 t.test('422 before the body has ended, for what it holds by then; the connection is still of use', async t => {
   const service = await running(t, OFF, { listen: true })
   const attacks = {
-    json_too_many_nodes: `{"x":[${'{},'.repeat(60_000)}`,
-    json_too_deep: '['.repeat(60_000),
-    json_key_too_long: `{"${'k'.repeat(1_025)}":`,
-    json_number_too_long: `{"num_chunks":${'9'.repeat(4_097)}`,
-  }
-  for (const [type, start] of Object.entries(attacks)) {
+    json_too_many_nodes: [`{"x":[${'{},'.repeat(60_000)}`, 'more than 20000 objects, lists, texts and commas together'],
+    json_too_deep: ['['.repeat(60_000), 'nested more than 64 deep, at byte 64'],
+    json_key_too_long: [`{"${'k'.repeat(1_025)}":`, 'a key of more than 1024 bytes, at byte 2'],
+    json_number_too_long: [`{"num_chunks":${'9'.repeat(4_097)}`, 'a number of more than 4096 digits, at byte 14'],
+  } as const
+  for (const [type, [start, sentence]] of Object.entries(attacks)) {
     const connection = new RawConnection(service.port).write(head(service.token, 4_000_000) + start)
     await connection.until(/"detail"/)
     t.match(connection.text, /^HTTP\/1\.1 422 /)
-    t.match(connection.json(), { detail: [{ loc: ['body'], type }] })
+    t.match(connection.json(), { detail: [{ loc: ['body'], type, msg: sentence }] })
     connection.text = ''
     connection.write(`${' '.repeat(4_000_000 - start.length)}${head(service.token, 2)}{}`)
     await connection.until(/HTTP\/1\.1 404 /)
     connection.socket.destroy()
   }
+})
+
+t.test('413 says how many bytes the operation takes, and how many came where that is known', async t => {
+  const service = await running(t, { ...OFF, PERSONA_BODY_LIMIT_BYTES: '100000' }, { listen: true })
+  const announced = new RawConnection(service.port).write(head(service.token, 100_001))
+  await announced.until(/request_id/)
+  t.match(announced.text, /^HTTP\/1\.1 413 /)
+  t.match(announced.json(), { detail: 'The body has 100001 bytes, and this operation takes at most 100000.' })
+  const chunked = head(service.token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
+  const unannounced = new RawConnection(service.port).write(`${chunked}186a1\r\n${' '.repeat(100_001)}\r\n0\r\n\r\n`)
+  await unannounced.until(/request_id/)
+  t.match(unannounced.text, /^HTTP\/1\.1 413 /)
+  t.match(unannounced.json(), { detail: 'The body has more bytes, and this operation takes at most 100000.' })
+  for (const { socket } of [announced, unannounced]) socket.destroy()
 })
 
 t.test('404 and 405 before the body is there: nobody reads it', async t => {
@@ -264,6 +281,8 @@ t.test('tokens take turns with bodies that are dear to parse; 429 for those of o
   const refused = answers.find(({ statusCode }) => statusCode === 429)
   t.match(refused?.json(), { error_code: 'RATE_LIMITED', detail: /in work/ })
   t.equal(refused?.headers['retry-after'], '1')
+  t.equal(refused?.headers['ratelimit-policy'], '"token-requests";q=100;qu="concurrent-requests"')
+  t.equal(refused?.headers.ratelimit, '"token-requests";r=0;t=1')
 })
 
 t.test(
@@ -321,7 +340,10 @@ t.test('429 for a token that has used the bytes of a minute, without a look-up; 
       headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       payload: `{${' '.repeat(size - 2)}}`,
     })
-  t.equal((await ask(service.token, 9_000)).statusCode, 404)
+  const first = await ask(service.token, 9_000)
+  t.equal(first.statusCode, 404)
+  const left = 10_000 - 9_000 - first.body.length
+  t.match(first.headers.ratelimit, new RegExp(`^"token-bytes";r=${left};t=\\d+$`), 'it is seen before it is used up')
   t.equal((await ask(service.token, 9_000)).statusCode, 404, 'what one request uses is known when it is used')
   const statements = service.database.counters.statements
   const refused = await ask(service.token, 2)
@@ -447,11 +469,12 @@ t.test('a byte quota begins anew with its window and forgets the oldest key when
   const quota = new ByteQuota(10, 2, 200)
   quota.use('a', 10)
   quota.use('b', 9)
-  t.ok(quota.waitS('a') > 0)
-  t.equal(quota.waitS('b'), 0)
+  t.equal(quota.remaining('a'), 0)
+  t.equal(quota.remaining('b'), 1)
+  t.equal(quota.resetS(), 1)
   quota.use('c', 10)
-  t.equal(quota.waitS('a'), 0, 'forgotten')
-  t.ok(quota.waitS('c') > 0)
+  t.equal(quota.remaining('a'), 10, 'forgotten')
+  t.equal(quota.remaining('c'), 0)
   await new Promise(resolve => setTimeout(resolve, 250))
-  t.equal(quota.waitS('c'), 0)
+  t.equal(quota.remaining('c'), 10)
 })

@@ -26,14 +26,15 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
   const service = await running(t, { RATE_LIMIT_PER_MINUTE: '3' })
   const [first, , third] = [await ask(service, service), await ask(service, service), await ask(service, service)]
   t.equal(first.statusCode, 404)
-  t.equal(first.headers['ratelimit-policy'], '"token";q=3;w=60')
-  t.match(first.headers.ratelimit, /^"token";r=2;t=(60|59)$/)
-  t.match(third.headers.ratelimit, /^"token";r=0;t=\d+$/)
+  t.equal(first.headers['ratelimit-policy'], '"token";q=3;w=60, "token-bytes";q=268435456;qu="content-bytes";w=60')
+  t.match(first.headers.ratelimit, /^"token";r=2;t=(60|59), "token-bytes";r=\d+;t=\d+$/)
+  t.match(third.headers.ratelimit, /^"token";r=0;t=\d+, /)
   const statements = service.database.counters.statements
   const refused = await ask(service, service)
   t.equal(refused.statusCode, 429)
   t.equal(service.database.counters.statements, statements)
   t.match(refused.headers['retry-after'], /^([1-9]|[1-5]\d|60)$/)
+  t.equal(refused.headers['ratelimit-policy'], '"token";q=3;w=60')
   t.match(refused.headers.ratelimit, /^"token";r=0;t=\d+$/)
   t.strictSame(refused.json(), {
     error_code: 'RATE_LIMITED',

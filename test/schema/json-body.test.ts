@@ -87,7 +87,7 @@ t.test('422 json_too_deep past the limit, the body itself being depth 1', async 
   t.equal(exceedsDepth(nested(64), 64), false)
   t.equal(exceedsDepth(nested(65), 64), true)
   t.equal(exceedsDepth('text', 0), false)
-  t.strictSame(tooDeep(), { loc: ['body'], msg: 'Input is nested too deeply', type: 'json_too_deep' })
+  t.strictSame(tooDeep(64), { loc: ['body'], msg: 'Input is nested more than 64 deep', type: 'json_too_deep' })
   t.equal(exceedsDepth({ definition: nested(100), a: nested(63) }, 64, 'definition'), false)
   t.equal(exceedsDepth({ definition: nested(100), a: nested(64) }, 64, 'definition'), true)
   t.equal(exceedsDepth({ a: { definition: nested(63) } }, 64, 'definition'), true)

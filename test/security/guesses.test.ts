@@ -40,7 +40,10 @@ t.test('429: a user has eleven different guesses an hour at a tool, in whatever 
   for (let i = 0; i < 5; i++) t.equal((await guess(`guess ${i}`)).statusCode, 200, 'by dry run')
   const stale = { query: '', headers: { 'if-match': '"tool-10-1"' } }
   for (let i = 5; i < 10; i++) t.equal((await guess(`guess ${i}`, stale)).statusCode, 412, 'by a stale precondition')
-  t.ok(isLimited(await guess('guess 10')), 'another one')
+  const refused = await guess('guess 10')
+  t.ok(isLimited(refused), 'another one')
+  t.equal(refused.headers['ratelimit-policy'], '"header-values";q=11;w=3600')
+  t.match(refused.headers.ratelimit, /^"header-values";r=0;t=\d+$/)
   t.ok(isLimited(await guess('guess 11', stale)))
   t.ok(isLimited(await guess('guess 12', { query: '' })), 'also one that would be stored')
   t.ok(isLimited(await guess('guess 13', { token: other })), 'by another token of theirs')

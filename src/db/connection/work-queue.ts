@@ -75,8 +75,11 @@ export class WorkQueue {
 
   #place(name: string, exclusive: string | undefined): Promise<void> {
     const caller = this.#callers.get(name) ?? { running: 0, waiting: [], lastTurn: ++this.#turn }
-    if (caller.waiting.length >= this.#limits.waitingPerCallerMax)
-      throw new RateLimited('token-requests', RETRY_AFTER_S)
+    const { waitingPerCallerMax: quota } = this.#limits
+    if (caller.waiting.length >= quota) {
+      const unit = 'concurrent-requests'
+      throw new RateLimited({ limit: 'token-requests', quota, unit, remaining: 0, resetS: RETRY_AFTER_S })
+    }
     this.#callers.set(name, caller)
     return new Promise((resolve, reject) => {
       const waiting = {
