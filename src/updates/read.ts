@@ -8,7 +8,7 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import type { Watch } from '../db/writes-under-way.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
-import { ESCAPED_BYTES_MAX, type HeavyRequest, memoryFor, runAlone, runSized } from './answer-size.js'
+import { ESCAPED_BYTES_MAX, type HeavyRequest, memoryFor, runAlone, runSized, takePlaceFor } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { type ResourceTypes, type ShowPast, type VersionedResource, writeKey } from './engine.js'
 import { type AsOf, readPastOf } from './past.js'
@@ -96,6 +96,8 @@ export async function readResource<T extends ResourceTypes>(
       ? prefetched
       : await wholeState(database, resource, prefetched, request)
     const answerBytes = admit(weighed)
+    await takePlaceFor(request, answerBytes) // before its memory: what waits holds none, and one behind the other needs little
+    reserve(answerBytes)
     const watch = database.writesUnderWay.watch()
     try {
       const row = await runSized(database, resource.reading(weighed, viewer), request, {
@@ -112,21 +114,19 @@ export async function readResource<T extends ResourceTypes>(
     throw unavailableFor(error) ?? error
   }
 
-  /** How many bytes the answer takes, if the caller may have it and there is memory for it. */
+  /** How many bytes the answer takes, if the caller may have it. */
   function admit(state: T['State'] | undefined): number {
     if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
     const definitionBytes = resource.definitionBytes(state)
     if (definitionBytes > snapshotBytesMax) throw new SnapshotTooLarge(definitionBytes, snapshotBytesMax)
-    const answerBytes = resource.answerBytes(state, null)
-    reserve(answerBytes)
-    return answerBytes
+    return resource.answerBytes(state, null)
   }
 
   async function readAgain(): Promise<Read & { tools: readonly number[] }> {
     await request.takePlace()
     return await inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, prefetched.id, viewer)
-      admit(state)
+      reserve(admit(state))
       const row = state && (await resource.reading(state, viewer).single(trx))
       if (state === undefined || row === undefined)
         throw new Error(`${resource.kind} ${prefetched.id} changed within one snapshot`)

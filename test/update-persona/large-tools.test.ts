@@ -42,6 +42,25 @@ t.test('409 of a read whose tools take more than an answer may; 422 of attaching
   t.equal(read.json().error_code, 'SNAPSHOT_TOO_LARGE')
 })
 
+t.test('conditional reads and HEADs of a large agent wait for each other: none is refused for memory', async t => {
+  const largest = String(2 * SNAPSHOT_BYTES_MAX)
+  const world = await worldApp(t, {
+    SNAPSHOT_BYTES_MAX: largest,
+    TOOL_BODY_LIMIT_BYTES: largest,
+    TRANSFER_PER_TOKEN_BYTES_MAX: largest,
+  })
+  const admin = await world.token('admin@example.com')
+  const tool = await toolOfBytes(world, 1100 * 1024)
+  await sql`insert into persona_tool (persona_id, tool_id) values (${AGENT}, ${tool})`.execute(world.database.db)
+  const read = (method: string, headers: Record<string, string> = {}) =>
+    world.call(method, `/persona/${AGENT}`, { token: admin, headers })
+  const { etag } = (await read('GET')).headers
+  const known = await Promise.all(Array.from({ length: 16 }, () => read('GET', { 'if-none-match': String(etag) })))
+  t.strictSame(new Set(known.map(({ statusCode }) => statusCode)), new Set([304]))
+  const heads = await Promise.all(Array.from({ length: 16 }, () => read('HEAD')))
+  t.strictSame(new Set(heads.map(({ statusCode }) => statusCode)), new Set([200]))
+})
+
 /** Makes a tool whose definition takes about so many bytes. */
 async function toolOfBytes({ database }: Awaited<ReturnType<typeof worldApp>>, bytes: number): Promise<number> {
   const { rows } = await sql<{ id: number }>`
