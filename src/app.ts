@@ -89,7 +89,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.setSerializerCompiler(() => JSON.stringify)
   const unfinished = new UnfinishedBodies()
   registerBodyParser(app, { ...bodySettings(config), unfinished })
-  registerRequestMemory(app, memoryLimits(config))
+  const memory = memoryLimits(config)
+  tellRaised(app.log, 'TRANSFER_BYTES_MAX', limits.transferBytes, memory.totalBytes)
+  tellRaised(app.log, 'TRANSFER_PER_TOKEN_BYTES_MAX', limits.transferPerTokenBytes, memory.perTokenBytes)
+  registerRequestMemory(app, memory)
   registerHeavyRequests(app, database.heavyRequestQueue)
   registerNotFound(app)
   registerMatchedRoute(app)
@@ -223,6 +226,12 @@ function memoryLimits({ limits }: Config): MemoryBudgetLimits {
   const largest = Math.max(limits.personaBodyBytes, limits.toolBodyBytes) + largestAnswer
   const perTokenBytes = Math.max(limits.transferPerTokenBytes, largest)
   return { perTokenBytes, totalBytes: Math.max(limits.transferBytes, perTokenBytes, 2 * largest) }
+}
+
+/** Whoever set a limit hears that another one holds. */
+function tellRaised(log: FastifyBaseLogger, setting: string, configured: number, effective: number): void {
+  if (effective === configured) return
+  log.warn({ setting, configured, effective }, 'a setting was raised: the largest body with its answer takes so much')
 }
 
 /** What a client may take of this process: bytes, time, connections. */

@@ -221,7 +221,7 @@ const SETTINGS = {
       8 * 2 ** 20,
       2 ** 20,
       128 * 2 ** 20,
-      'Bytes of the tool definitions in the answer for one agent; more answer 422, or 409 when they are attached already.',
+      'Bytes of the definitions and descriptions of tools in the answer for one agent; more answer 422, or 409 when they are attached already.',
     ),
     transferBytes: count(
       'TRANSFER_BYTES_MAX',

@@ -100,6 +100,8 @@ t.test(
         headers: { authorization: `Bearer ${service.token}`, 'content-type': 'application/json', ...headers },
         ...(method === 'PATCH' && { payload: '{"description":"other"}' }),
       })
+    const raised = service.log.map(line => JSON.parse(line)).find(({ setting }) => setting !== undefined)
+    t.match(raised, { level: 40, setting: 'TRANSFER_PER_TOKEN_BYTES_MAX', configured: MIB, effective: 5 * MIB })
     const merge = { prefer: 'merge=fields, return=minimal', 'if-match': '"persona-1-999"' }
     const asks = [
       () => ask('GET', ''),

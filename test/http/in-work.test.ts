@@ -131,6 +131,8 @@ t.test('429 for a token with as many requests in work as places are free; others
   await settled(service, 9)
   const [one = hold('')] = ofSecond.filter(refused)
   t.match(one.text, /retry-after: 1\r\n/)
+  t.match(one.text, /ratelimit-policy: "token-requests";q=\d;qu="concurrent-requests"\r\n/)
+  t.match(one.text, /ratelimit: "token-requests";r=0;t=1\r\n/)
   t.match(one.json(), { error_code: 'RATE_LIMITED', detail: /in work/ })
   const served = new RawConnection(service.port).write(request({ token: newcomer }))
   await served.until(/HTTP\/1\.1 404 /)
