@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Case, DatabaseControl, HttpControl } from './cases.js'
 import type { ControlPorts } from './controls.js'
 import { BENCH_FOLDER, type BenchDatabase } from './database.js'
@@ -201,7 +202,14 @@ export class Bench {
     const { perSecond, done, usedMs } = this.#pgbench
       ? await pgbench(BENCH_FOLDER, this.database.url, script, options)
       : await rawLoop(this.database.url, script, options)
+    await this.#sessionsEnd()
     return { perSecond: perSecond * rows, allMs: usedMs === null ? null : usedMs / (done * rows) }
+  }
+
+  /** PostgreSQL takes pgbench's sessions down when it has gone: not in the time of the case that comes next. */
+  async #sessionsEnd(): Promise<void> {
+    const left = "select from pg_stat_activity where application_name = 'pgbench' and datname = current_database()"
+    while (((await this.database.client.query(left)).rowCount ?? 0) > 0) await sleep(10)
   }
 }
 
