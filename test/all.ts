@@ -1,5 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { PassThrough } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import t from 'tap'
@@ -9,13 +11,20 @@ import { testDatabase } from './postgres.js'
 /*
  * Every test file, or those that are named, as `tap` runs them and with its settings, but each as it is: tap's own command
  * starts each with loaders for coverage, mocks and TypeScript, which take up to a second of the processor and are not used
- * here. Writes TAP. `npm test` shows coverage and is for people.
+ * here. Writes the TAP of the files, and of what is in them the failures; with `--tap` all of it.
  */
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: number; timeout: number } // the file is ours
 
-const { values, positionals: named } = parseArgs({ allowPositionals: true, options: { jobs: { type: 'string' } } })
+/** How many lines of a failure are shown. */
+const FAILURE_LINES = 40
+
+const { values, positionals: named } = parseArgs({
+  allowPositionals: true,
+  options: { jobs: { type: 'string' }, tap: { type: 'boolean' } },
+})
 const files = named.length > 0 ? named : allFiles()
+if (values.tap !== true) showSummary()
 t.setTimeout(0) // each file has its own
 t.jobs = Number(values.jobs ?? settings.jobs)
 if (named.length === 0) await testDatabase(t) // keeps the server that they share
@@ -31,4 +40,16 @@ function allFiles(): string[] {
     .filter(name => name.endsWith('.test.js'))
     .sort()
     .map(name => join('build', 'test', name))
+}
+
+function showSummary(): void {
+  const whole = new PassThrough()
+  let left = 0
+  createInterface({ input: whole }).on('line', line => {
+    if (/^\s+not ok /.test(line)) left = FAILURE_LINES
+    if (/^(ok|not ok|# |Bail out)/.test(line) || left > 0) process.stdout.write(`${line}\n`)
+    left--
+  })
+  t.register() // as where it writes to the standard output itself
+  t.pipe(whole)
 }
