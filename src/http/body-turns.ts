@@ -12,7 +12,7 @@ const WAIT_MS = 20_000
 
 /**
  * The turns in which dear bodies are parsed, checked and refused on the thread that serves requests: one at a time, with a rest
- * behind each that is as long as the turn was dear, for then others are served. Tokens take turns; ordinary bodies need none.
+ * behind each that is as long as the turn was dear, for then others are served. Tokens take turns, and who had none lately comes first; ordinary bodies need none.
  */
 export class BodyTurns {
   readonly #queue = new WorkQueue({
@@ -20,6 +20,7 @@ export class BodyTurns {
     runningPerCallerMax: 1,
     waitingPerCallerMax: WAITING_PER_TOKEN_MAX,
     waitMs: WAIT_MS,
+    restRatio: 1, // who sends one now and then comes before those who send one after the other
   })
 
   /**

@@ -124,6 +124,20 @@ t.test('a place rests as long as it was held before its caller has it again; oth
   t.ok(restMs >= 3 * (heldMs - 2), `${restMs} ms`)
 })
 
+t.test('where places rest, who had none lately comes before those who had and wait again', async t => {
+  const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 1, restRatio: 0.001 }))
+  works.start('a1 a2 b1 b2')
+  t.strictSame(await works.running(), ['a1'])
+  works.end('a1')
+  t.strictSame(await works.running(), ['b1'])
+  works.start('c1')
+  works.end('b1')
+  t.strictSame(await works.running(), ['c1'])
+  works.end('c1')
+  t.strictSame(await works.running(), ['a2'])
+  await works.endAll()
+})
+
 t.test('work that fails gives its place to the next', async t => {
   const queue = new WorkQueue(LIMITS)
   const failing = queue.run(

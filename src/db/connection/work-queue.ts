@@ -13,7 +13,8 @@ export interface WorkQueueLimits {
   waitMs: number
   /**
    * How long a place rests before its caller has it again, as a multiple of the time that the work in it took: of a caller who
-   * asks for more and more, others have at least the rest of the time. Absent: not at all.
+   * asks for more and more, others have at least the rest of the time, and who had none lately comes before those who had.
+   * Absent: not at all.
    */
   restRatio?: number
 }
@@ -74,7 +75,7 @@ export class WorkQueue {
   }
 
   #place(name: string, exclusive: string | undefined): Promise<void> {
-    const caller = this.#callers.get(name) ?? { running: 0, waiting: [], lastTurn: ++this.#turn }
+    const caller = this.#callers.get(name) ?? { running: 0, waiting: [], lastTurn: this.#turnOfNew() }
     const { waitingPerCallerMax: quota } = this.#limits
     if (caller.waiting.length >= quota) {
       const unit = 'concurrent-requests'
@@ -97,6 +98,11 @@ export class WorkQueue {
       caller.waiting.push(waiting)
       this.#startWaiting()
     })
+  }
+
+  /** Where places rest, who is new has used nothing lately and is first; else behind those who wait. */
+  #turnOfNew(): number {
+    return this.#limits.restRatio === undefined ? ++this.#turn : 0
   }
 
   #leave(name: string, exclusive: string | undefined, tookMs: number): void {
