@@ -70,6 +70,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const shares: BodyShares = {
       onRead: bytes => settings.onRead(request, bytes),
       reserveMemory: bytes => request.reserveMemory(bytes),
+      releaseMemory: () => request.releaseMemory(),
       takeTurn: (usedMs, turn) => {
         turns.take(ownerOf(request), turn, usedMs).catch(turn)
       },

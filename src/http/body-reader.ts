@@ -16,6 +16,8 @@ export interface BodyShares {
   onRead(bytes: number): void
   /** Reserves memory for more bytes; throws when there is none. */
   reserveMemory(bytes: number): void
+  /** Gives it back: what came is dropped. */
+  releaseMemory(): void
   /** Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came. */
   takeTurn(usedMs: number, turn: (error?: Error) => void): void
 }
@@ -91,9 +93,9 @@ export class BodyReader {
     this.#scan = new JsonScan(bounds)
   }
 
-  /** Reads no further: others need the place. */
+  /** Reads no further: others need the place, or the memory. */
   abandon(): void {
-    const message = 'Its body was still on its way when all places for requests were taken. Try again.'
+    const message = 'Its body was still on its way when all places or all memory for requests was taken. Try again.'
     this.#finish(new Unavailable('overloaded', message, 'not_applied'))
   }
 
@@ -186,6 +188,7 @@ export class BodyReader {
     this.#isDone = true
     this.#stream.off('end', this.#onEnd).off('error', this.#onError) // what else comes is dropped, in turns too
     this.#buffer = NOTHING
+    if (body === undefined || 'beyond' in body) this.#shares.releaseMemory()
     this.#done(error, body)
   }
 }

@@ -17,16 +17,19 @@ declare module 'fastify' {
      * Throws `RateLimited` when the token has its share, `Unavailable` when all tokens together have theirs.
      */
     reserveMemory(bytes: number): void
+    /** Gives it back before: what it was for is dropped. */
+    releaseMemory(): void
   }
 }
 
-/** Gives each request its `reserveMemory`. All of them share one budget. */
-export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudgetLimits): void {
+/** Gives each request its `reserveMemory`. All of them share one budget; `makeRoom` has one give back what it has, if it can. */
+export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudgetLimits, makeRoom: () => boolean): void {
   const budget = new MemoryBudget(limits)
   app.decorateRequest('reservedMemory', undefined)
   app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number) {
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
-    const exhausted = budget.take(owner, bytes)
+    let exhausted = budget.take(owner, bytes)
+    while (exhausted === 'total' && makeRoom()) exhausted = budget.take(owner, bytes)
     if (exhausted === 'token') {
       throw new RateLimited({
         limit: 'token-memory',
@@ -47,6 +50,11 @@ export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudget
     const reserved = { owner, bytes }
     this.reservedMemory = reserved
     whenOver(this, () => budget.give(owner, reserved.bytes))
+  })
+  app.decorateRequest('releaseMemory', function (this: FastifyRequest) {
+    if (this.reservedMemory === undefined) return
+    budget.give(this.reservedMemory.owner, this.reservedMemory.bytes)
+    this.reservedMemory.bytes = 0
   })
 }
 

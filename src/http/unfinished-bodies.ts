@@ -8,7 +8,7 @@ interface Unfinished {
 }
 
 /**
- * The bodies that had not arrived as a whole when the service began to read them. Where all places for requests are taken,
+ * The bodies that had not arrived as a whole when the service began to read them. Where all places, or all memory, for requests are taken,
  * those that wait for their client make room, the oldest first: to begin a thousand requests costs their sender nothing.
  */
 export class UnfinishedBodies {

@@ -42,8 +42,8 @@ export async function wholeState<T extends ResourceTypes>(
   if (bytes === 0 && resource.hasAllLinks(prefetched)) return prefetched
   if (!resource.isVisible(prefetched, caller)) throw new ResourceNotFound(resource.kind)
   if (!resource.hasAllLinks(prefetched)) {
+    await request.takePlace() // what waits for its place holds no memory
     reserveMemory(LONG_LISTS_BYTES)
-    await request.takePlace()
   }
   try {
     const reading = () => {

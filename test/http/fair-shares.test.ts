@@ -159,6 +159,21 @@ t.test('429 for updates of one row that wait beyond the share of their token: no
   t.match(limited[0]?.json(), { error_code: 'RATE_LIMITED', detail: /requests in work as one token may have/ })
 })
 
+t.test('bodies whose clients send no further give their memory to others', async t => {
+  const service = await running(t, { ...SMALL, TRANSFER_BYTES_MAX: String(16 * MIB) }, { listen: true })
+  const others = await Promise.all(
+    [1, 2, 3, 4, 5, 6].map(n => tokenOf(service.database, { email: `alice+${n}@example.com`, active: true })),
+  )
+  const held = others.flatMap(token => [unfinished(service, token), unfinished(service, token)])
+  await sleep(2_000) // so long they may, also where there is no more memory
+  const body = `${longBody}}`
+  const connection = new RawConnection(service.port).write(head(service.token, body.length) + body)
+  await connection.until(/"detail"/)
+  t.match(connection.text, /^HTTP\/1\.1 404 /)
+  t.ok(held.some(({ text }) => /^HTTP\/1\.1 503 [\s\S]*all memory for requests/.test(text)))
+  for (const { socket } of [connection, ...held]) socket.destroy()
+})
+
 t.test('400 for a body in chunks of a byte; the rest of it is not read, and larger chunks are', async t => {
   const service = await running(t, OFF, { listen: true })
   const lines = (token: string) => head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
