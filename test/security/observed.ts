@@ -80,9 +80,9 @@ function injected(method: string, url: string, { token, body, headers }: Call): 
   }
 }
 
-/** An answer without what differs between any two answers: request id, date, and the id inside the body. */
+/** An answer without what differs between any two answers: request id, date, what is left of quotas, and the id inside the body. */
 export function comparable(answer: LightMyRequestResponse): unknown {
-  const { 'x-request-id': _, date: __, ...headers } = answer.headers
+  const { 'x-request-id': _, date: __, ratelimit: ____, ...headers } = answer.headers
   const { request_id: ___, ...body } = answer.body === '' ? {} : answer.json()
   return { status: answer.statusCode, headers, body }
 }
