@@ -84,7 +84,7 @@ async function servedSince(
   const peak = peakResidentBytes(service.pid)
   t.ok(peak < RESIDENT_BYTES_MAX, `${Math.round(peak / 2 ** 20)} MiB resident at most`)
   await quiet.close()
-  await service.stop()
+  await service.stop('SIGKILL') // an orderly end gives balancers three seconds
   return slots
 }
 
