@@ -5,6 +5,7 @@ import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 import { type BodyBounds, BodyReader, type BodyShares, SMALL_BYTES, type WholeBody } from './body-reader.js'
 import { BodyTurns } from './body-turns.js'
+import { endUnread } from './connection-end.js'
 import { ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
 import type { UnfinishedBodies } from './unfinished-bodies.js'
@@ -72,7 +73,10 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       reserveMemory: bytes => request.reserveMemory(bytes),
       releaseMemory: () => request.releaseMemory(),
       takeTurn: (usedMs, turn) => {
-        turns.take(ownerOf(request), turn, usedMs).catch(turn)
+        turns.take(ownerOf(request), turn, usedMs).catch(error => {
+          endUnread(request.raw)
+          turn(error)
+        })
       },
     }
     const reader = new BodyReader(stream, announced, bounds, shares, (error, body) => {

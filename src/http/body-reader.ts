@@ -18,7 +18,10 @@ export interface BodyShares {
   reserveMemory(bytes: number): void
   /** Gives it back: what came is dropped. */
   releaseMemory(): void
-  /** Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came. */
+  /**
+   * Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came:
+   * then the connection ends.
+   */
   takeTurn(usedMs: number, turn: (error?: Error) => void): void
 }
 
@@ -124,8 +127,8 @@ export class BodyReader {
     this.#turnBytes = 0
     this.#stream.pause()
     this.#shares.takeTurn(usedMs, error => {
-      if (error !== undefined) this.#finish(error)
-      this.#stream.resume()
+      if (error === undefined) this.#stream.resume()
+      else this.#finish(error) // the rest is not dropped: without a turn that would be at full speed
     })
   }
 

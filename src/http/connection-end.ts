@@ -9,7 +9,7 @@ export const LINGER_MS = 500
  * next request just as they are closed. An idle connection would also hold the close for its whole timeout.
  * A body that is refused before its end does not end it, against Fastify's way. The rest is read and dropped, within the request
  * timeout. Of a body in chunks it is not: to drop chunks costs as much as to read them. Its answer says that the connection
- * ends, or a proxy would send another client's request behind it.
+ * ends, or a proxy would send another client's request behind it. Nor is what gets no turn to be read (`endUnread`).
  */
 export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): void {
   let closing = false
@@ -31,9 +31,19 @@ export function registerConnectionEnd(app: FastifyInstance, isDraining: () => bo
   })
 }
 
-/** Whether the rest of a body in chunks is still to come. */
-function isCut({ complete, headers }: IncomingMessage): boolean {
-  return complete === false && headers['transfer-encoding'] !== undefined
+/** Requests of whose bodies no more is read. */
+const unread = new WeakSet<IncomingMessage>()
+
+/** Has the connection of a body that is read no further end: with its answer, and soon where that has gone out. */
+export function endUnread(request: IncomingMessage): void {
+  unread.add(request)
+  setTimeout(() => request.socket.destroy(), 2 * LINGER_MS).unref()
+}
+
+/** Whether the rest of a body is still to come and is not read: of one in chunks, or beyond what its token may have waiting. */
+function isCut(request: IncomingMessage): boolean {
+  const { complete, headers } = request
+  return complete === false && (headers['transfer-encoding'] !== undefined || unread.has(request))
 }
 
 /**

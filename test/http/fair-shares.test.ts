@@ -275,6 +275,17 @@ t.test('404 and 405 before the body is there: nobody reads it', async t => {
 /** Small, but with many texts: it takes a turn. */
 const DEAR = `{${Array.from({ length: 3_000 }, (_, i) => `"k${i}":1`).join(',')}}`
 
+t.test('the connection of a body that gets no turn to be read ends with its answer', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const many = Array.from({ length: 130 }, () => unfinished(service, service.token))
+  const refused = () => many.filter(({ text }) => / 429 Too Many Requests\r\n/.test(text))
+  await eventually(() => refused().length > 0, 20_000)
+  await Promise.all(refused().map(({ closed }) => closed))
+  t.ok(refused().every(({ text }) => /\r\nconnection: close\r\n/i.test(text)))
+  t.ok(refused().every(({ text }) => /"token-requests"/.test(text) || /"token-memory"/.test(text)))
+  for (const { socket } of many) socket.destroy()
+})
+
 t.test('tokens take turns with bodies that are dear to parse; 429 for those of one beyond a hundred', async t => {
   const service = await running(t, OFF)
   const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })

@@ -50,9 +50,9 @@ const ask = ({ method, query, body, headers = {} }: Request, id: number, token: 
     ...(body !== undefined && { body }),
   })
 
-/** Everything of an answer but the clocks. */
+/** Everything of an answer but the clocks and what is left of quotas. */
 function whole({ statusCode, headers, body }: LightMyRequestResponse): object {
-  const { date: _, 'token-expires-at': __, ...others } = headers
+  const { date: _, 'token-expires-at': __, ratelimit: ___, ...others } = headers
   return { statusCode, others, body }
 }
 
