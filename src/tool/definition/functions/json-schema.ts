@@ -459,9 +459,14 @@ function isCount(value: unknown): boolean {
 /** True if this is an ECMAScript pattern, with the Unicode flag that JSON Schema wants or, as people write them, without. It is parsed, not run. */
 function isPattern(value: unknown): value is string {
   return (
-    typeof value === 'string' && value.length <= LONGEST_PATTERN_CHARACTERS && (parses(value, 'u') || parses(value, ''))
+    typeof value === 'string' &&
+    value.length <= LONGEST_PATTERN_CHARACTERS &&
+    (parses(value, '') || (FOR_UNICODE.test(value) && parses(value, 'u')))
   )
 }
+
+/** Without the flag more is a pattern, but for what means something else then: a range of surrogates may run backwards. */
+const FOR_UNICODE = /\\[upP]|[\ud800-\udfff]/
 
 function parses(pattern: string, flags: string): boolean {
   const { stackTraceLimit } = Error
