@@ -12,7 +12,8 @@ const WAIT_MS = 20_000
 
 /**
  * The turns in which dear bodies are parsed, checked and refused on the thread that serves requests: one at a time, with a rest
- * behind each that is as long as the turn was dear, for then others are served. Tokens take turns, and who had none lately comes first; ordinary bodies need none.
+ * behind each that is as long as the turn was dear, for then others are served. Tokens take turns, and who had none lately comes
+ * first; a token alone has half of that eighth. Ordinary bodies need none.
  */
 export class BodyTurns {
   readonly #queue = new WorkQueue({

@@ -8,8 +8,8 @@ declare module 'fastify' {
     place: Promise<() => void> | undefined
     /**
      * Waits for the request's place among heavy ones, unless it has it, and keeps it until the answer is made: whoever asks for much work is
-     * the one who waits. Only where the caller is known. Throws `Unavailable` where no place becomes free in time, and Fastify's error of
-     * a cut request where the client is gone.
+     * the one who waits. Only where the caller is known. Throws `RateLimited` where too many of the token wait, `Unavailable` where no place
+     * becomes free in time, and Fastify's error of a cut request where the client is gone.
      */
     takePlace(): Promise<void>
   }
