@@ -10,8 +10,8 @@ import { toolPages } from '../src/tool/pages.js'
 import { readPastTool } from '../src/tool/past.js'
 import { callerAndTool } from '../src/tool/state.js'
 import * as tool from '../src/tool/statements.js'
-import { lockStatements } from '../src/updates/engine.js'
 import { pastStatements } from '../src/updates/past.js'
+import { lockStatements } from '../src/updates/write.js'
 import { matchesGolden } from './golden.js'
 
 const relations = RELATIONS.map(([name]) => name)

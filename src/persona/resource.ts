@@ -6,8 +6,8 @@ import { type CachedDefinitions, type CachedTexts, withDefinitions } from '../to
 import { withCached } from '../tool/shown-definitions.js'
 import { ESCAPED_BYTES_MAX } from '../updates/answer-size.js'
 import { AnswerText, NOTHING } from '../updates/answer-text.js'
-import type { ResourceTypes, VersionedResource } from '../updates/engine.js'
 import { auditedFields } from '../updates/field-table.js'
+import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
 import {
   BLANK_AGENT,

@@ -9,8 +9,8 @@ import {
 } from '../errors.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
 import type { Change } from '../updates/audit.js'
-import type { Decision, UpdateRequest } from '../updates/engine.js'
 import { sameValue } from '../updates/field-table.js'
+import type { Decision, UpdateRequest } from '../updates/resource.js'
 import {
   COLUMNS,
   CONTENT_FIELDS,

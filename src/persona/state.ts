@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { type PersonaAccess, personaAccess } from '../auth/access.js'
 import { callerStatement, userOfCaller } from '../auth/authenticate.js'
-import type { VersionedState } from '../updates/engine.js'
+import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, linkOf, type PersonaColumn, type PersonaContent, RELATIONS, type Relation } from './fields.js'
 import { storedToolSizes, type ToolSize } from './tool-bytes.js'

@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
 import { callerStatement, viewerOfCaller } from '../auth/authenticate.js'
-import type { VersionedState } from '../updates/engine.js'
+import type { VersionedState } from '../updates/resource.js'
 import { columnValue, versionedState } from '../updates/statements.js'
 import { COLUMNS, type ToolContent } from './fields.js'
 

@@ -10,8 +10,9 @@ import type { Watch } from '../db/writes-under-way.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
 import { ESCAPED_BYTES_MAX, type HeavyRequest, memoryFor, runAlone, runSized, takePlaceFor } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
-import { type ResourceTypes, type ShowPast, type VersionedResource, writeKey } from './engine.js'
 import { type AsOf, readPastOf } from './past.js'
+import type { ResourceTypes, ShowPast, VersionedResource } from './resource.js'
+import { writeKey } from './write.js'
 
 /** Who reads, and what the answer may take. */
 export interface ReadRequest extends HeavyRequest {

@@ -2,9 +2,9 @@ import { type RawBuilder, sql } from 'kysely'
 import type { Param } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
 import type { AuditEntry, Change } from './audit.js'
-import type { VersionedState } from './engine.js'
 import type { AnyColumnField, SqlType } from './field-table.js'
 import { recentChanges } from './recent.js'
+import type { VersionedState } from './resource.js'
 
 /**
  * SQL: the row `alias` of a versioned table as JSON of the shape `VersionedState`, as the user sees it, with the members that

@@ -5,9 +5,10 @@ import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
 import { runAlone } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
-import { type ResourceTypes, stateBytes, type Updated, update, type VersionedResource } from './engine.js'
+import { update } from './engine.js'
 import { type FirstVersion, firstVersion, isKeyTaken } from './idempotency.js'
 import { inOrder, readPast, readResource, wholeState } from './read.js'
+import { type ResourceTypes, stateBytes, type Updated, type VersionedResource } from './resource.js'
 
 /** What an update is answered with. */
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {

@@ -20,7 +20,7 @@ import {
 } from '../../tool/rules.js'
 import { type ToolState, toolState } from '../../tool/state.js'
 import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
-import { lockState, storeDecision } from '../../updates/engine.js'
+import { lockState, storeDecision } from '../../updates/write.js'
 import type { ToolEntry } from '../document.js'
 import { definitionTexts } from '../history.js'
 import { Refusal } from '../refusal.js'

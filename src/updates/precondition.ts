@@ -1,0 +1,84 @@
+import type { Kysely } from 'kysely'
+import type { Database, ResourceKind } from '../db/tables.js'
+import { PreconditionFailed } from '../errors.js'
+import type { Change } from './audit.js'
+import { changesSince } from './changes-since.js'
+import type { RecentChange } from './recent.js'
+import type { ResourceTypes, UpdateRequest, VersionedResource, VersionedState } from './resource.js'
+import { entityTag, preconditionHolds, versionsInTags } from './tag.js'
+
+/* What `If-Match` of an update means for the state that it finds. */
+
+type Asked = Pick<UpdateRequest, 'precondition' | 'merges'>
+
+/** Whether the state is not one that the request lets itself be stored in. */
+export function isStale(kind: ResourceKind, { precondition }: Asked, { id, version }: VersionedState): boolean {
+  return !preconditionHolds(precondition, entityTag(kind, id, version))
+}
+
+/** Whether the precondition of an update that would make these changes lets it go on, or whether it must have one. */
+export function preconditionOf(
+  kind: ResourceKind,
+  request: UpdateRequest,
+  state: VersionedState,
+  changes: readonly Change[],
+): 'holds' | 'failed' | 'required' {
+  const { precondition, preconditionRequired, caller, fields } = request
+  const asks = Object.keys(fields).length > 0
+  // A request that names no field is a read: where If-Match is required, it is how a client learns the tag.
+  const isRequired = preconditionRequired || caller.token.requiresIfMatch
+  if (asks && precondition.kind === 'none' && isRequired) return 'required'
+  if (!isStale(kind, request, state)) return 'holds'
+  // A retry after a lost answer finds its own change already stored: that is success, not a conflict.
+  return changes.length === 0 && namedVersion(kind, request, state) !== undefined ? 'holds' : 'failed'
+}
+
+/**
+ * Of a failed precondition the newest version of the past that it names, for a merge the oldest: what was made between
+ * two of them is not the caller's to set back. Undefined where the resource never had any of its tags.
+ */
+export function namedVersion(
+  kind: ResourceKind,
+  { precondition, merges }: Asked,
+  { id, version }: VersionedState,
+): number | undefined {
+  const versions = versionsInTags(precondition, kind, id, version)
+  if (versions.length === 0) return undefined
+  return merges ? Math.min(...versions) : Math.max(...versions)
+}
+
+/** The refusal of an update whose tag is stale. `conflicts` are those of a merge; undefined where there was none. */
+export async function preconditionFailed<T extends ResourceTypes>(
+  trx: Kysely<Database>,
+  resource: VersionedResource<T>,
+  request: T['Request'],
+  state: T['State'],
+  conflicts: readonly string[] | undefined,
+): Promise<PreconditionFailed> {
+  const { kind } = resource
+  const { actor, fields, merges } = request
+  const since = namedVersion(kind, request, state)
+  // All that was asked for, not what a merge leaves of it: only so is told whether it was stored before.
+  const changes = resource.asked(state, request)
+  const refused = { actorId: actor.id, fields: Object.keys(fields), changes }
+  const { changed, applied } = await changesSince(trx, kind, state.id, since, state.version, refused)
+  const tagOf = (version: number) => entityTag(kind, state.id, version)
+  return new PreconditionFailed(
+    since === undefined ? 'unknown_tag' : 'changed',
+    tagOf(state.version),
+    changed,
+    typeof applied === 'number' ? { tag: tagOf(applied) } : applied,
+    merges ? { conflicts: conflicts === undefined ? null : [...conflicts] } : undefined,
+  )
+}
+
+/** The changes of others that an update replaces without having named a version. */
+export function overwrittenBy(
+  { precondition }: Asked,
+  { recent }: VersionedState,
+  changes: readonly Change[],
+): RecentChange[] {
+  if (precondition.kind !== 'none' || recent.length === 0) return []
+  const changed = new Set(changes.map(change => change.field))
+  return recent.filter(({ field }) => changed.has(field))
+}

@@ -1,0 +1,190 @@
+import type { Caller } from '../auth/caller.js'
+import type { ViewerParameters } from '../auth/viewer.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
+import type { Executor } from '../db/statements/statement.js'
+import type { ResourceKind } from '../db/tables.js'
+import type { HeavyRequest } from './answer-size.js'
+import type { AnswerText } from './answer-text.js'
+import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
+import type { Past } from './past.js'
+import type { RecentChange } from './recent.js'
+import type { Precondition } from './tag.js'
+
+/* What a kind of resource is to whoever reads and updates it: its state, a request, a decision, and what it does with them. */
+
+/** An agent or a tool as one statement found it. Times are milliseconds, hashes are hex. */
+export interface VersionedState {
+  id: number
+  version: number
+  audit_head: string
+  /** When this version was made; null where neither an audit row nor the anchor of the pruned ones tells. */
+  made_at: string | null
+  /** The version in which each field last changed. */
+  field_versions: Record<string, number>
+  /** What others changed lately. */
+  recent: RecentChange[]
+  /** The database's clock when the state was read. */
+  read_at_ms: number
+  /** When the state arrived here, by this process's own clock: makes the database's time of any later moment. */
+  received_ms: number
+  /** What texts take that were left out, being large: they are null. Absent where nothing is ever left out. */
+  left_out_bytes?: number
+}
+
+/** What an update would change. Each kind of resource adds what its statements need. */
+export interface Decision {
+  changes: Change[]
+  /** Of a merge the fields that both sides changed, each to something else: such a decision is not made. */
+  conflicts?: readonly string[]
+}
+
+/** One authenticated request to update a resource. Each kind adds what its decision needs. */
+export interface UpdateRequest extends HeavyRequest {
+  id: number
+  /** The caller as they are by now. Throws what refuses them. */
+  callerNow(executor: Executor): Promise<Caller>
+  actor: Actor
+  /** The fields that the request names, in the form in which they are stored. One that names none is a read. */
+  fields: object
+  precondition: Precondition
+  /** Whether every update must carry a precondition; a caller's token may ask for it too. */
+  preconditionRequired: boolean
+  dryRun: boolean
+  /** Whether a stale precondition asks for a merge. */
+  merges: boolean
+  /** Of a merge, what the fields that others changed since the version that the precondition names were then. */
+  base?: Past['values'] | undefined
+  /** The caller wants no snapshot: none is made. */
+  minimal: boolean
+  /** What an `Idempotency-Key` makes of the request. */
+  key: RequestKey
+  /** The most bytes that the definitions of an answer may take. */
+  snapshotBytesMax: number
+  /** Takes memory for an answer of so many bytes until the request is over; throws when there is none. */
+  reserveMemory(bytes: number): void
+}
+
+/** The types that belong to one kind of resource. */
+export interface ResourceTypes {
+  State: VersionedState
+  Request: UpdateRequest
+  Decision: Decision
+  /** What the database says of what a decision attaches. */
+  References: unknown
+  /** What the statements answer. */
+  Row: ShownRow
+}
+
+/** What every statement of a resource answers; `tools_at`, of an agent, when the newest of the tools that it shows was made so. */
+export interface ShownRow {
+  version: number
+  tools_at?: string | null
+}
+
+/** What a kind of resource gives to the algorithm: how it decides, and its statements. */
+export interface VersionedResource<T extends ResourceTypes> {
+  readonly kind: ResourceKind
+  /** Reads the state as the viewer sees it; undefined when there is none. */
+  read(executor: Executor, id: number, viewer: ViewerParameters): Promise<T['State'] | undefined>
+  /**
+   * Decides, without a database: the same state, request and references give the same decision. With `references` null
+   * what is newly attached is taken for granted: the writing statement checks it. Throws domain errors.
+   */
+  decide(state: T['State'], request: T['Request'], references: T['References'] | null): T['Decision']
+  /** What the whole request asks to change of the state, whatever rules, rights and a merge make of it. Never throws. */
+  asked(state: T['State'], request: T['Request']): readonly Change[]
+  references(
+    executor: Executor,
+    request: T['Request'],
+    decision: T['Decision'],
+    state: T['State'],
+  ): Promise<T['References']>
+  /** Whether the writing statement can check the rest of the decision itself; else it is made anew under the lock. */
+  isStorable(decision: T['Decision']): boolean
+  /** Whether the statement may run in a batch: not where it may wait for others or take long. */
+  isBatchable(decision: T['Decision'], request: T['Request']): boolean
+  /** The same of the statement that answers the stored state. */
+  isReadBatchable(state: T['State'], caller: Caller): boolean
+  /** Whether to decide what the request asks for, and to store it, is much work, whatever is stored. */
+  isHeavy(request: T['Request']): boolean
+  /**
+   * About how many bytes the answer takes beyond the few thousand that every answer has: after the decision or, where it is
+   * null, as stored.
+   */
+  answerBytes(state: T['State'], decision: T['Decision'] | null): number
+  /** Whether it takes the references to know that: the decision attaches what takes much. */
+  isWeighedByReferences(decision: T['Decision']): boolean
+  /** The tools that an answer shows beside the resource itself, after the decision or, where it is null, as stored. */
+  shownTools(state: T['State'], decision: T['Decision'] | null): readonly number[]
+  /** What definitions take of the answer for the stored state. */
+  definitionBytes(state: T['State']): number
+  /** The statement that answers the stored state, or its version alone, if it is still this one. */
+  reading(state: T['State'], viewer: ViewerParameters, minimal?: boolean): RowQuery<T['Row']>
+  /**
+   * The statement that stores the decision if the stored state is still this one, and answers the new one, or its
+   * version alone. Its other values are put onto `entry`.
+   */
+  writing(
+    state: T['State'],
+    decision: T['Decision'],
+    viewer: ViewerParameters,
+    entry: AuditEntry & RequestKey,
+    minimal: boolean,
+  ): RowQuery<T['Row']>
+  /** Told of each decision whose commit was confirmed. */
+  noteStored(decision: T['Decision']): void
+  /** The snapshot that a row stands for. */
+  snapshot(row: T['Row']): AnswerText
+  /** The hash of the tool definition that the decision replaces, which the audit row keeps alive. */
+  replacedDefinition(state: T['State'], decision: T['Decision']): string | null
+  /**
+   * Everything that the audit trail vouches for, after the decision or, where it is null, as stored: always in one
+   * order.
+   */
+  audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[]
+  /** Whether all links are in the state: of a prefetched one long lists are cut. */
+  hasAllLinks(state: T['State']): boolean
+  /** Whether the caller may still be shown this state. */
+  isVisible(state: T['State'], caller: Caller): boolean
+  /** That the caller may update it at all. Throws what `decide` throws for that. */
+  requireRights(state: T['State'], caller: Caller): void
+  /** The snapshot of an earlier version. */
+  readonly pastSnapshot: ShowPast<T>
+}
+
+/**
+ * Shows an earlier version, in a transaction that sees `state`, with what the caller should know of it. Calls
+ * `reserve` with the size of its definitions before it is made. Throws `VersionGone`.
+ */
+export type ShowPast<T extends ResourceTypes> = (
+  executor: Executor,
+  state: T['State'],
+  past: Past,
+  viewer: ViewerParameters,
+  reserve: (bytes: number) => void,
+) => Promise<{ text: AnswerText; notes: string[] }>
+
+/**
+ * What an update led to: the snapshot (null where none is wanted), the stored version, the decision, and
+ * whose changes it replaced.
+ */
+export interface Updated<T extends ResourceTypes> {
+  snapshot: AnswerText | null
+  version: number
+  /**
+   * When the newest of what it shows was made: asked for with this time, it is answered again. Null after a dry run, and where
+   * nothing tells.
+   */
+  at: string | null
+  decision: T['Decision']
+  overwritten: RecentChange[]
+  /** Whether it was merged into what others made since the version that the precondition names. */
+  merged: boolean
+  /** What the caller should know of the answer. */
+  notes: string[]
+}
+
+/** About what a whole state takes. */
+export function stateBytes<T extends ResourceTypes>(resource: VersionedResource<T>, state: T['State']): number {
+  return resource.answerBytes(state, null) - resource.definitionBytes(state)
+}

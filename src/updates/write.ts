@@ -1,0 +1,78 @@
+import { sql, type Transaction } from 'kysely'
+import { OPERATOR, type ViewerParameters } from '../auth/viewer.js'
+import { databaseTimeMs, laterInstant } from '../db/clock.js'
+import { statement } from '../db/statements/statement.js'
+import type { Database, ResourceKind } from '../db/tables.js'
+import { digestOf } from './answer-text.js'
+import { type Actor, type AuditEntry, type AuditedContent, auditEntry, NO_KEY } from './audit.js'
+import type { ResourceTypes, VersionedResource } from './resource.js'
+
+/* What every write of an agent or a tool has, whoever makes it: the lock of its row, and its audit row. */
+
+/** Locks a resource's row against other writers and reads its state, which is final until the transaction ends. */
+export async function lockState<T extends ResourceTypes>(
+  trx: Transaction<Database>,
+  resource: VersionedResource<T>,
+  id: number,
+  viewer: ViewerParameters,
+): Promise<T['State'] | undefined> {
+  await lockStatements[resource.kind].run(trx, { id })
+  return await resource.read(trx, id, viewer) // only now: a read that began before the wait would show the old state
+}
+
+/**
+ * Stores what the operator decided, in a transaction that holds the row's lock, with one audit row if it differs.
+ * Answers the version that is stored then.
+ */
+export async function storeDecision<T extends ResourceTypes>(
+  trx: Transaction<Database>,
+  resource: VersionedResource<T>,
+  state: T['State'],
+  decision: T['Decision'],
+  actor: Actor,
+): Promise<number> {
+  if (decision.changes.length === 0) return state.version
+  const content = await auditedContent(resource, state, decision)
+  const entry = auditOf(resource, state, decision, actor, content)
+  const row = await resource.writing(state, decision, OPERATOR, Object.assign(entry, NO_KEY), true).single(trx)
+  if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
+  return row.version
+}
+
+/** What the audit row of a decision vouches for. */
+export async function auditedContent<T extends ResourceTypes>(
+  resource: VersionedResource<T>,
+  state: T['State'],
+  decision: T['Decision'],
+): Promise<AuditedContent> {
+  const contentHash = await digestOf([JSON.stringify(resource.audited(state, decision))])
+  return { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
+}
+
+/** The audit row; its time is later than that of the version before, and than `shown`. */
+export function auditOf<T extends ResourceTypes>(
+  { kind }: VersionedResource<T>,
+  state: T['State'],
+  { changes }: T['Decision'],
+  actor: Actor,
+  content: AuditedContent,
+  shown: string | null = null,
+): AuditEntry {
+  const { id, version, audit_head, made_at } = state
+  const end = { kind, id, version, audit_head, made_at: laterInstant(made_at, shown) }
+  return auditEntry(end, changes, actor, databaseTimeMs(state), content)
+}
+
+/** What `WritesUnderWay` knows an agent or tool by. */
+export function writeKey(kind: ResourceKind, id: number): string {
+  return `${kind}:${id}`
+}
+
+/** Locks one row against other writers until the transaction ends. */
+export const lockStatements = { persona: lockStatement('persona'), tool: lockStatement('tool') }
+
+function lockStatement(kind: ResourceKind) {
+  return statement<{ id: number }, { id: number }>(`${kind}_lock`, param => {
+    return sql`select id from ${sql.raw(kind)} where id = ${param('id')}::integer for no key update`
+  })
+}
