@@ -120,10 +120,13 @@ export class BuiltinReadOnly extends Error {}
 
 /** The agent's answer would be larger than the service sends, for what is stored and not for what was asked. */
 export class SnapshotTooLarge extends Refusal {
-  constructor(bytes: number, bytesMax: number) {
+  /** `largest` are those of the tools that take the most. */
+  constructor(bytes: number, bytesMax: number, largest: readonly { id: number; bytes: number }[] = []) {
+    const named = largest.map(tool => `tool ${tool.id} (${tool.bytes})`).join(', ')
     super(
-      `The tool definitions of this agent take ${bytes} bytes, more than the ${bytesMax} of one answer. ` +
-        'Nothing was changed. Set tool_ids to fewer or smaller tools.',
+      `The tool definitions of this agent take ${bytes} bytes, more than the ${bytesMax} of one answer` +
+        `${named === '' ? '' : `, most of them ${named}`}. Nothing was changed. Set tool_ids to fewer or smaller tools; ` +
+        'an update with Prefer: return=minimal needs no such answer.',
     )
   }
 }

@@ -32,6 +32,7 @@ import {
   type PersonaDecision,
   type PersonaUpdate,
   type References,
+  requireAnswerable,
   requireEditable,
 } from './rules.js'
 import { hasAllLinks, type PersonaState } from './state.js'
@@ -72,6 +73,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   isWeighedByReferences: ({ attached }) => attached.tool_ids !== undefined,
   shownTools: (state, decision) => (decision?.content ?? state).tool_ids,
   definitionBytes: state => bytesOfStored(state, state),
+  requireAnswerable,
   reading: (state, viewer, minimal = false) => {
     const { id, version, access } = state
     if (minimal) return readVersion.for({ ...viewer, id, version, access }).map(versionRow)

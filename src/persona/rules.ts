@@ -90,7 +90,7 @@ export function decidePersona(
   const stayingBytes = bytesOfStored(state, content)
   const attachedSizes = sizesOfAttached(attached, references)
   const toolBytes = attachedSizes.reduce((sum, { bytes }) => sum + bytes, stayingBytes)
-  requireAnswerable(toolBytes, update)
+  requireAnswer(state, toolBytes, update)
   const toolBytesLeft = update.snapshotBytesMax - stayingBytes
   const changes = changedFields(state, content)
   return { content, changes, conflicts, attached, attachedSizes, kept, keptByNull, toolBytes, toolBytesLeft }
@@ -295,12 +295,36 @@ function sizesOfAttached({ tool_ids = [] }: Attached, references: References | n
   return (references?.tool_ids ?? []).filter(({ id }) => added.has(id))
 }
 
-/** That the answer has a size that can be sent. The request that names the tools is at fault for them, another one is not. */
-function requireAnswerable(toolBytes: number, { fields, snapshotBytesMax }: PersonaUpdate): void {
+/**
+ * That the answer has a size that can be sent. The request that names the tools is at fault for them; another one is not, and where
+ * it wants no agent back it goes on.
+ */
+function requireAnswer(
+  state: PersonaState,
+  toolBytes: number,
+  { fields, minimal, snapshotBytesMax }: PersonaUpdate,
+): void {
   if (toolBytes <= snapshotBytesMax) return
-  if (fields.tool_ids === undefined) throw new SnapshotTooLarge(toolBytes, snapshotBytesMax)
+  if (fields.tool_ids === undefined) {
+    if (!minimal) requireAnswerable(state, snapshotBytesMax)
+    return
+  }
   const msg = `The definitions of these tools take ${toolBytes} bytes; those of one agent may take ${snapshotBytesMax}`
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
+}
+
+/** That the answer for what is stored has a size that can be sent. Throws `SnapshotTooLarge`. */
+export function requireAnswerable(state: PersonaState, bytesMax: number): void {
+  const bytes = bytesOfStored(state, state)
+  if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestTools(state))
+}
+
+/** A refusal names so many. */
+const TOOLS_NAMED_MAX = 3
+
+function largestTools({ tool_ids, tool_sizes }: PersonaState): { id: number; bytes: number }[] {
+  const tools = tool_ids.map((id, index) => ({ id, bytes: tool_sizes[index]?.bytes ?? 0 }))
+  return tools.sort((a, b) => b.bytes - a.bytes).slice(0, TOOLS_NAMED_MAX)
 }
 
 /** Every field of the content that differs, in the order of the table; relations compare as sets with their levels. */

@@ -2,7 +2,7 @@ import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import { rowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
-import { VersionGone } from '../errors.js'
+import { SnapshotTooLarge, VersionGone } from '../errors.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import { AnswerText, type DefinitionText } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
@@ -84,6 +84,9 @@ export const toolResource: VersionedResource<ToolTypes> = {
   isWeighedByReferences: () => false,
   shownTools: () => [],
   definitionBytes: ({ definition_bytes }) => definition_bytes,
+  requireAnswerable: ({ definition_bytes: bytes }, bytesMax) => {
+    if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
+  },
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) =>
     !linksOauthConfig && (definition === null || isKnownStored(definition.hash)),

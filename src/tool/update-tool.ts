@@ -12,6 +12,7 @@ import { fingerprint } from '../secrets/mask.js'
 import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
 import { updateOnce } from '../updates/update-once.js'
+import { agentsBeyond } from './agents-beyond.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
 import { cacheOrigins, cachePlain } from './definition-cache.js'
@@ -98,9 +99,15 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const updated = await withScopeTold(options.database, caller, id, () =>
         updateOnce(options.database, toolResource, asked, prefetched),
       )
+      const { decision } = updated
+      const beyond =
+        decision === null || prefetched === null
+          ? []
+          : await agentsBeyond(options.database, asked, prefetched, decision)
       const warnings = [
-        ...(updated.decision === null ? [] : rounded.map(roundedNumberWarning)),
-        ...(updated.decision?.notes ?? []),
+        ...beyond,
+        ...(decision === null ? [] : rounded.map(roundedNumberWarning)),
+        ...(decision?.notes ?? []),
         ...updated.overwritten.map(overwriteWarning),
         ...unknownFieldWarnings(CustomToolUpdate, unknown),
         ...notes,

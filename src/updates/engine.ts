@@ -203,7 +203,10 @@ export async function update<T extends ResourceTypes>(
     answerBytes = answerBytesOf(state, decision),
   ): Promise<RowQuery<T['Row']>> {
     reserve(answerBytes)
-    if (decision.changes.length === 0) return resource.reading(state, viewer, isMinimal(state, decision))
+    if (decision.changes.length === 0) {
+      if (!isMinimal(state, decision)) resource.requireAnswerable(state, request.snapshotBytesMax)
+      return resource.reading(state, viewer, isMinimal(state, decision))
+    }
     const content = await auditedContent(resource, state, decision)
     // From here to its end in one go: who reads meanwhile must find the write under the time that it bears.
     const { writesUnderWay } = database

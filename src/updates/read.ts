@@ -118,8 +118,7 @@ export async function readResource<T extends ResourceTypes>(
   /** How many bytes the answer takes, if the caller may have it. */
   function admit(state: T['State'] | undefined): number {
     if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
-    const definitionBytes = resource.definitionBytes(state)
-    if (definitionBytes > snapshotBytesMax) throw new SnapshotTooLarge(definitionBytes, snapshotBytesMax)
+    resource.requireAnswerable(state, snapshotBytesMax)
     return resource.answerBytes(state, null)
   }
 

@@ -118,6 +118,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   shownTools(state: T['State'], decision: T['Decision'] | null): readonly number[]
   /** What definitions take of the answer for the stored state. */
   definitionBytes(state: T['State']): number
+  /** That they take no more than one answer may. Throws `SnapshotTooLarge`. */
+  requireAnswerable(state: T['State'], bytesMax: number): void
   /** The statement that answers the stored state, or its version alone, if it is still this one. */
   reading(state: T['State'], viewer: ViewerParameters, minimal?: boolean): RowQuery<T['Row']>
   /**
