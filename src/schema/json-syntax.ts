@@ -2,25 +2,24 @@
 type Expected = 'value' | 'valueOrEnd' | 'key' | 'keyOrEnd' | 'colon' | 'commaOrEnd' | 'nothing'
 
 const keyPlaces: readonly Expected[] = ['key', 'keyOrEnd']
-const blank = /[ \t\n\r]/
 const scalar = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y
-const shortEscapes = [...'"\\/bfnrt']
-const unicodeEscape = /^\\u[\dA-Fa-f]{4}$/
+const shortEscapes = new Set([...'"\\/bfnrt'].map(letter => letter.charCodeAt(0)))
+const ESCAPED_UNIT_LENGTH = '\\u0000'.length
 
 /**
  * The offset, in UTF-16 units, at which a text stops being JSON; -1 when it is JSON. `JSON.parse` names it only in the
  * words of its message, which change with the version of Node and often leave it out. Iterative: nesting costs no stack.
+ * Blanks and escapes, of which a small number of nodes may have millions, cost a comparison or two each: no text is made for them.
  */
 export function offsetOfSyntaxError(text: string): number {
   const open: ('[' | '{')[] = []
   let expected: Expected = 'value'
   for (let at = 0; at < text.length; ) {
-    const character = text.charAt(at)
-    if (blank.test(character)) {
+    if (isBlank(text.charCodeAt(at))) {
       at++
       continue
     }
-    const next: Expected | 'string' | 'scalar' | undefined = step(character, expected, open)
+    const next: Expected | 'string' | 'scalar' | undefined = step(text.charAt(at), expected, open)
     if (next === undefined) return at
     if (next === 'string' || next === 'scalar') {
       const end: number = next === 'string' ? endOfString(text, at) : endOfScalar(text, at)
@@ -76,11 +75,26 @@ function endOfString(text: string, start: number): number {
     if (unit === 0x22) return at + 1
     if (unit < 0x20) return -1 - at
     if (unit !== 0x5c) continue
-    if (shortEscapes.includes(text.charAt(at + 1))) at += 1
-    else if (unicodeEscape.test(text.slice(at, at + 6))) at += 5
+    if (shortEscapes.has(text.charCodeAt(at + 1))) at += 1
+    else if (isEscapedUnit(text, at)) at += ESCAPED_UNIT_LENGTH - 1
     else return -1 - at
   }
   return -1 - text.length
+}
+
+function isEscapedUnit(text: string, start: number): boolean {
+  if (text.charCodeAt(start + 1) !== 0x75) return false
+  for (let at = start + 2; at < start + ESCAPED_UNIT_LENGTH; at++) if (!isHexDigit(text.charCodeAt(at))) return false
+  return true
+}
+
+/** False for NaN, which is what stands behind the end of a text. */
+function isHexDigit(unit: number): boolean {
+  return (unit >= 0x30 && unit <= 0x39) || (unit >= 0x41 && unit <= 0x46) || (unit >= 0x61 && unit <= 0x66)
+}
+
+function isBlank(unit: number): boolean {
+  return unit === 0x20 || unit === 0x09 || unit === 0x0a || unit === 0x0d
 }
 
 /** The offset behind a number or a word, or -1 minus its offset when it is neither. */

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { exceedsDepth, parseJsonBody, tooDeep } from '../../src/schema/json-body.js'
 import { offsetOfSyntaxError } from '../../src/schema/json-syntax.js'
+import { processorMs } from '../definition/proportion.js'
 
 const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text))
 const refusal = (text: string | Uint8Array) => {
@@ -130,6 +131,22 @@ t.test('the syntax check agrees with JSON.parse on every text', async t => {
       { numRuns: 5000 },
     ),
   )
+})
+
+t.test('the offset of a mistake behind millions of escapes or blanks is found as fast as behind letters', async t => {
+  const letters = `"${'a'.repeat(4_000_000)}`
+  const texts = [`"${'\\u0000'.repeat(660_000)}`, `"${'\\n'.repeat(2_000_000)}`, `${' '.repeat(4_000_000)}x`]
+  const shortestMs = (text: string, known = Infinity) =>
+    Math.min(
+      known,
+      processorMs(() => void offsetOfSyntaxError(text)),
+    )
+  for (const text of texts) {
+    let [ms, controlMs] = [Infinity, Infinity]
+    // Noise only adds.
+    for (let round = 0; round < 8; round++) [ms, controlMs] = [shortestMs(text, ms), shortestMs(letters, controlMs)]
+    t.ok(ms <= 1.6 * controlMs + 2, `${text.slice(0, 3)} ${ms.toFixed(1)} ms, letters ${controlMs.toFixed(1)} ms`)
+  }
 })
 
 t.test('no bytes make it throw', async () => {
