@@ -12,6 +12,7 @@ import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
 import { Refusal } from './admin/refusal.js'
 import { announceService } from './admin/services.js'
+import { harmless } from './admin/terminal.js'
 import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig } from './config.js'
 import { ServerUnfit } from './db/connection/database-error.js'
@@ -29,6 +30,8 @@ import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing } from './secrets/co
 import { pruneGrowing, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
 
+/** As `agentctl` ends where its command line is wrong. */
+const EXIT_USAGE = 2
 /** sysexits.h: the configuration is not usable. */
 const EXIT_CONFIGURATION = 78
 /** sysexits.h: what is needed is not there now; whoever supervises the process starts it again. */
@@ -287,8 +290,29 @@ function explain(error: unknown): { message: string; code: number } {
   return { message: error instanceof Error ? (error.stack ?? error.message) : String(error), code: 1 }
 }
 
-main().catch(error => {
-  const { message, code } = explain(error)
-  process.stderr.write(`${message}\n`)
-  process.exit(code)
-})
+const USAGE = `Usage: agent-tool-management
+
+Starts the service. It has no options: its settings are environment variables, which \`agentctl config\` lists.
+`
+
+/** Says how the service is started; sets the exit status. */
+function answer(args: readonly string[]): void {
+  const unknown = args.filter(each => each !== '--help' && each !== '-h')
+  if (unknown.length === 0) {
+    process.stdout.write(USAGE)
+    return
+  }
+  process.stderr.write(`${USAGE}\nagent-tool-management: unknown argument: ${harmless(unknown.join(' '))}\n`)
+  process.exitCode = EXIT_USAGE
+}
+
+const args = process.argv.slice(2)
+if (args.length > 0) {
+  answer(args)
+} else {
+  main().catch(error => {
+    const { message, code } = explain(error)
+    process.stderr.write(`${message}\n`)
+    process.exit(code)
+  })
+}

@@ -54,6 +54,29 @@ function agentctl(args: string[], changed: Record<string, string> = {}) {
   return { status, stderr }
 }
 
+t.test('exit 0 and 2: the service says how it is started, and which arguments it does not know', async t => {
+  const started = (...args: string[]) => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, [SERVER, ...args], {
+      env: { ...env, PORT: '0' },
+      encoding: 'utf8',
+      timeout: 10_000,
+    })
+    return { status, stdout, stderr }
+  }
+  const help = started('--help')
+  t.match(help, { status: 0, stdout: /^Usage: agent-tool-management\n(.|\n)*agentctl config/, stderr: /^$/ })
+  t.strictSame(started('-h'), help)
+  const wrong = started('--port', '80', '--help')
+  t.strictSame(
+    { ...wrong, stderr: wrong.stderr.split('\n').slice(-2) },
+    {
+      status: 2,
+      stdout: '',
+      stderr: ['agent-tool-management: unknown argument: --port 80', ''],
+    },
+  )
+})
+
 t.test('exit 1: a port in use is named with the setting that picks another', async t => {
   const port = String(cluster.port)
   t.strictSame(await serverExit({ ...env, PORT: port }), {
