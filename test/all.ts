@@ -3,9 +3,9 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { PassThrough } from 'node:stream'
 import { fileURLToPath } from 'node:url'
-import { parseArgs } from 'node:util'
 import t from 'tap'
 import { parse } from 'yaml'
+import { readArguments } from './arguments.js'
 import { testDatabase } from './postgres.js'
 
 /*
@@ -19,7 +19,7 @@ const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: nu
 /** How many lines of a failure are shown. */
 const FAILURE_LINES = 40
 
-const { values, positionals: named } = parseArgs({
+const { values, positionals: named } = readArguments('npm test -- [--jobs n] [--tap] [file ...]', {
   allowPositionals: true,
   options: { jobs: { type: 'string' }, tap: { type: 'boolean' } },
 })

@@ -11,7 +11,7 @@
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { parseArgs } from 'node:util'
+import { misused, readArguments } from '../arguments.js'
 import { FAULTS, SHORT } from './faults.js'
 import { removeLeftovers } from './leftovers.js'
 import { missing } from './programs.js'
@@ -21,25 +21,21 @@ import { type Run, Trial } from './trial.js'
 const RUNS_OF_FULL = 5
 const RESULTS = fileURLToPath(new URL('../../../ops/cluster/results.json', import.meta.url))
 const TABLE = fileURLToPath(new URL('../../../ops/cluster/results.md', import.meta.url))
-/** As sysexits.h calls them: used in a wrong way; something that this needs is not there. */
-const EX_USAGE = 64
+/** sysexits.h: something that this needs is not there. */
 const EX_UNAVAILABLE = 69
 
-const { values, positionals } = parseArgs({
+const USAGE = `npm run test:cluster -- [--full] [--runs 1 to 99] [fault ...], of ${Object.keys(FAULTS).join(', ')}`
+const { values, positionals } = readArguments(USAGE, {
   allowPositionals: true,
   options: { full: { type: 'boolean', default: false }, runs: { type: 'string' } },
 })
+const unknown = positionals.find(name => FAULTS[name] === undefined)
+if (unknown !== undefined) misused(USAGE, `Unknown fault '${unknown}'`)
+if (!/^[1-9]\d?$/.test(values.runs ?? '1')) misused(USAGE, `--runs ${values.runs} is not a number from 1 to 99`)
 process.exitCode = refusal() ?? (await main())
 
 /** Says why it cannot begin, if it cannot, and answers the exit status. */
 function refusal(): number | undefined {
-  const unknown = positionals.filter(name => FAULTS[name] === undefined)
-  if (unknown.length > 0 || !/^[1-9]\d?$/.test(values.runs ?? '1')) {
-    console.error(
-      `Usage: npm run test:cluster -- [--full] [--runs 1 to 99] [fault ...]\nfaults: ${Object.keys(FAULTS).join(' ')}`,
-    )
-    return EX_USAGE
-  }
   const reasons = missing()
   if (reasons.length === 0) return undefined
   console.error(`The cluster cannot run on this machine: ${reasons.join('; ')}.`)

@@ -8,6 +8,7 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { misused } from '../arguments.js'
 import { type Cluster, canMount } from './cluster.js'
 import { EMBEDDED_FAULTS, type EmbeddedServer, embeddedTrial } from './embedded.js'
 import { FAULTS, type Fault } from './faults.js'
@@ -45,13 +46,14 @@ const NOTHING = {
   longestAnswerMs: 0,
 }
 
+const NAMES = [...Object.keys(FAULTS), ...Object.keys(EMBEDDED_FAULTS), ...Object.keys(SUITES)]
 const asked = process.argv.slice(2)
+const unknown = asked.find(name => !NAMES.includes(name))
+if (unknown !== undefined)
+  misused(`npm run test:campaign -- [name ...], of ${NAMES.join(', ')}`, `Unknown fault or suite '${unknown}'`)
 const results: Results = existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, 'utf8')) as Results) : {}
 let hasFailed = false
-for (const name of asked.length > 0
-  ? asked
-  : [...Object.keys(FAULTS), ...Object.keys(EMBEDDED_FAULTS), ...Object.keys(SUITES)])
-  await strikeAll(name)
+for (const name of asked.length > 0 ? asked : NAMES) await strikeAll(name)
 process.exitCode = hasFailed ? 1 : 0
 
 async function strikeAll(name: string): Promise<void> {
@@ -65,8 +67,6 @@ async function strikeAll(name: string): Promise<void> {
     await strikeOften(name, embedded, embedded.ownDisk === true, () => embeddedTrial(embedded))
   } else if (suite !== undefined) {
     runInFull(suite)
-  } else {
-    throw new Error(`there is no fault ${name}`)
   }
 }
 

@@ -8,8 +8,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { loadavg } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { generateKey } from '../../src/secrets/key-ring.js'
+import { misused, readArguments } from '../arguments.js'
 import { Cluster } from './cluster.js'
 import { Load, type Sent } from './load.js'
 import { ServiceProcess } from './service.js'
@@ -59,10 +59,11 @@ async function main(): Promise<number> {
 }
 
 function readMinutes(): number {
-  const { values } = parseArgs({ options: { minutes: { type: 'string', default: '5' } } })
+  const usage = `npm run test:soak -- [--minutes 2 to ${MINUTES_MAX}]`
+  const { values } = readArguments(usage, { options: { minutes: { type: 'string', default: '5' } } })
   const minutes = Number(values.minutes)
   if (Number.isInteger(minutes) && minutes >= 2 && minutes <= MINUTES_MAX) return minutes
-  throw new Error(`--minutes must be a whole number from 2 to ${MINUTES_MAX}, not ${values.minutes}`)
+  return misused(usage, `--minutes ${values.minutes} is not a whole number from 2 to ${MINUTES_MAX}`)
 }
 
 interface Soak {
