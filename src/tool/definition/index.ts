@@ -15,13 +15,9 @@ export {
   compareDefinitionsInSlices,
   type DefinitionChange,
 } from './compare/compare.js'
-export {
-  type Completion,
-  completeDefinition,
-  completeDefinitionInSlices,
-  placeInGiven,
-} from './complete/complete.js'
+export { type Completion, completeDefinition, completeDefinitionInSlices } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'
+export { placeInGiven } from './complete/given-places.js'
 export { type FunctionView, toFunctions } from './functions/functions.js'
 export { type AgentReport, type AgentTool, checkAgentTools } from './targets/agent.js'
 export { TARGETS, type Target } from './targets/providers.js'

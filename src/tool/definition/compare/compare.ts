@@ -1,20 +1,15 @@
 import type { Loc } from '../../../errors.js'
-import { textWithBigInts } from '../../../schema/exact-json.js'
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../check/check.js'
 import { locOf, type Place, placeUnder, quote } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
-import type { OperationInput, ParameterInput } from '../check/operations.js'
+import type { OperationInput } from '../check/operations.js'
+import type { ParameterInput } from '../check/parameters.js'
 import { isObject } from '../check/references.js'
 import { inOneGo, inSlices } from '../check/slices.js'
 import { InputSchemas } from '../functions/functions.js'
-import type { ConvertedSchema, JsonSchema, SchemaConverter } from '../functions/json-schema.js'
+import type { ConvertedSchema } from '../functions/json-schema.js'
+import { type ChangeClass, type Difference, type Ledger, SchemaComparison } from './schema-comparison.js'
 import { areEqual, Structures } from './structures.js'
-
-/**
- * What a change means for those who call the tool as it was: `breaking` if a call that was right can now be wrong or impossible,
- * `safe` if every such call stays right, `unknown` if that cannot be told from the two documents.
- */
-export type ChangeClass = 'breaking' | 'safe' | 'unknown'
 
 export type ChangeKind =
   | 'definition_unreadable'
@@ -50,55 +45,14 @@ export interface DefinitionImpact {
   changes: DefinitionChange[]
 }
 
-/** A difference between two schemas, as deep inside them as it stands. */
-interface Difference {
-  class: ChangeClass
-  isType: boolean
-  msg: string
-}
-
 /** Two documents that are read in the same way. */
 interface Side {
   readonly operations: readonly OperationInput[]
   readonly schemas: InputSchemas
 }
 
-const KEYWORDS_WITHOUT_EFFECT = new Set([
-  'title',
-  'description',
-  'examples',
-  'default',
-  'deprecated',
-  'readOnly',
-  'writeOnly',
-])
-const COMPARED_KEYWORDS = new Set([
-  '$ref',
-  'type',
-  'enum',
-  'const',
-  'properties',
-  'required',
-  'items',
-  'additionalProperties',
-])
-const UPPER_BOUNDS = new Set(['maximum', 'exclusiveMaximum', 'maxLength', 'maxItems', 'maxProperties'])
-const LOWER_BOUNDS = new Set(['minimum', 'exclusiveMinimum', 'minLength', 'minItems', 'minProperties'])
-const ALTERNATIVES = new Set(['anyOf', 'oneOf'])
-/** Lists whose entries stand for each other by position. */
-const PAIRED_LISTS = new Set(['allOf', 'prefixItems'])
-const SCHEMA_MAPS = new Set(['patternProperties', 'dependentSchemas'])
-const ALL_TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']
-/** Differences told of one schema; a rewritten one is not explained in thousands of lines. */
-const MOST_DIFFERENCES = 50
 /** Changes told of one definition; the last one says how many more there are. */
 const MOST_CHANGES = 10_000
-/** Members compared between two looks at the clock. */
-const STEP_MEMBERS = 300
-/** The end of a long place inside a schema says more than its beginning. */
-const SHOWN_PLACE_CHARACTERS = 200
-/** A little more than what is quoted of a value. */
-const SHOWN_VALUE_CHARACTERS = 120
 
 /**
  * What changes for the users of a tool when the definition `before` is replaced by `after`, in the order of the old document, added
@@ -129,7 +83,8 @@ export async function compareDefinitionsInSlices(
   return await inSlices(comparison(before, after, options), options.sliceMs)
 }
 
-function* comparison(before: unknown, after: unknown, options: CheckOptions): Generator<void, DefinitionImpact> {
+/** The one implementation: a sequence of short steps. */
+export function* comparison(before: unknown, after: unknown, options: CheckOptions): Generator<void, DefinitionImpact> {
   const old = yield* inspection(before, options, true)
   const next = yield* inspection(after, options, true)
   const oldSide = sideOf(old)
@@ -355,321 +310,4 @@ function nameOf(parameter: ParameterInput): string {
 
 function isRequired(parameter: ParameterInput): boolean {
   return parameter.in === 'path' || parameter.value.required === true
-}
-
-/** What the comparisons of one call have in common. */
-interface Ledger {
-  /** Pairs of definitions in which nothing differs, however deep, so that they need not be compared again for another operation. */
-  readonly equal: Set<string>
-  readonly structures: Structures
-  /** Members that may still be compared. */
-  valuesLeft: number
-}
-
-interface SchemaPair {
-  readonly old: JsonSchema
-  readonly next: JsonSchema
-  readonly at: string
-}
-
-/** Compares what two schemas of two documents accept. Circular schemas are compared once. */
-class SchemaComparison {
-  readonly differences: Difference[] = []
-  private readonly compared = new Set<string>()
-  private readonly pending: SchemaPair[] = []
-  private sinceYield = 0
-
-  constructor(
-    private readonly oldSchemas: SchemaConverter,
-    private readonly nextSchemas: SchemaConverter,
-    private readonly ledger: Ledger,
-  ) {}
-
-  *run(old: JsonSchema, next: JsonSchema): Generator<void> {
-    this.pending.push({ old, next, at: '' })
-    for (let i = 0; i < this.pending.length && this.differences.length < MOST_DIFFERENCES; i++) {
-      const pair = this.pending[i]
-      if (pair === undefined || this.ledger.valuesLeft <= 0) break
-      yield* this.compare(pair)
-      if (this.pays(1)) yield
-    }
-    if (this.differences.length > 0 || this.ledger.valuesLeft <= 0) return
-    for (const pair of this.compared) this.ledger.equal.add(pair)
-  }
-
-  /** Counts members that are compared; true if it is time to look at the clock. */
-  private pays(members: number): boolean {
-    this.ledger.valuesLeft -= members
-    this.sinceYield += members
-    if (this.sinceYield < STEP_MEMBERS) return false
-    this.sinceYield = 0
-    return true
-  }
-
-  private *compare({ old: oldSchema, next: nextSchema, at }: SchemaPair): Generator<void> {
-    if (
-      isObject(oldSchema) &&
-      isObject(nextSchema) &&
-      typeof oldSchema.$ref === 'string' &&
-      typeof nextSchema.$ref === 'string'
-    ) {
-      const pair = `${oldSchema.$ref} ${nextSchema.$ref}`
-      if (this.compared.has(pair) || this.ledger.equal.has(pair)) return
-      this.compared.add(pair)
-    }
-    const old = this.resolve(oldSchema, this.oldSchemas)
-    const next = this.resolve(nextSchema, this.nextSchemas)
-    if (old === undefined || next === undefined) {
-      if (old === next) return
-      if (next === undefined) this.add('breaking', at, 'nothing is accepted')
-      else this.add('safe', at, 'something is accepted')
-      return
-    }
-    this.compareTypes(old, next, at)
-    yield* this.compareValues(old, next, at)
-    yield* this.compareProperties(old, next, at)
-    this.compareAdditional(old.additionalProperties, next.additionalProperties, at)
-    this.compareItems(old, next, at)
-    yield* this.compareRest(old, next, at)
-  }
-
-  /** The schema with what its references say, as far as a chain of plain references goes; undefined for the schema `false`. */
-  private resolve(schema: JsonSchema, schemas: SchemaConverter): Record<string, unknown> | undefined {
-    let at: JsonSchema = schema
-    let merged: Record<string, unknown> = {}
-    for (let hop = 0; hop < 100; hop++) {
-      if (typeof at === 'boolean') return at ? merged : undefined
-      const { $ref, ...rest } = at
-      merged = { ...rest, ...merged }
-      this.ledger.valuesLeft -= Object.keys(rest).length + 1
-      if (typeof $ref !== 'string') return merged
-      at = schemas.definition($ref) ?? true
-    }
-    return merged
-  }
-
-  private compareTypes(old: Record<string, unknown>, next: Record<string, unknown>, at: string): void {
-    const [before, now] = [typesOf(old), typesOf(next)]
-    const lost = before.filter(type => !now.includes(type))
-    const gained = now.filter(type => !before.includes(type))
-    if (lost.length === 0 && gained.length === 0) return
-    const msg = `the type is ${wordsOf(next)} instead of ${wordsOf(old)}`
-    this.add(lost.length > 0 ? 'breaking' : 'safe', at, msg, true)
-  }
-
-  private *compareValues(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
-    const before = yield* this.valuesOf(old)
-    const now = yield* this.valuesOf(next)
-    if (now === undefined) {
-      if (before !== undefined) this.add('safe', at, 'the values are no longer a fixed list')
-      return
-    }
-    if (before === undefined) {
-      this.add('breaking', at, 'the values are now a fixed list')
-      return
-    }
-    const lost = yield* this.firstMissing(before, now)
-    const gained = yield* this.firstMissing(now, before)
-    if (lost !== undefined) this.add('breaking', at, `the value ${quote(lost)} is not accepted any more`)
-    else if (gained !== undefined) this.add('safe', at, `the value ${quote(gained)} is accepted too`)
-  }
-
-  /** The values that a schema lists, as JSON. */
-  private *valuesOf(schema: Record<string, unknown>): Generator<void, Set<string> | undefined> {
-    const values = 'const' in schema ? [schema.const] : schema.enum
-    if (!Array.isArray(values)) return undefined
-    const texts = new Set<string>()
-    for (const value of values) {
-      texts.add(textWithBigInts(value))
-      if (this.pays(1)) yield
-    }
-    return texts
-  }
-
-  private *firstMissing(values: ReadonlySet<string>, from: ReadonlySet<string>): Generator<void, string | undefined> {
-    for (const value of values) {
-      if (!from.has(value)) return value
-      if (this.pays(1)) yield
-    }
-    return undefined
-  }
-
-  private *compareProperties(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
-    const [before, now] = [mapOf(old.properties), mapOf(next.properties)]
-    const [requiredBefore, requiredNow] = [namesOf(old.required), namesOf(next.required)]
-    for (const name of Object.keys(before)) {
-      if (this.pays(1)) yield
-      if (Object.hasOwn(now, name)) this.queue(before[name], now[name], under(at, name))
-      else this.add('breaking', under(at, name), 'the property is gone')
-    }
-    for (const name of Object.keys(now)) {
-      if (this.pays(1)) yield
-      if (Object.hasOwn(before, name) || requiredNow.has(name)) continue
-      this.add('safe', under(at, name), 'the property is new and optional')
-    }
-    for (const name of requiredNow) {
-      if (this.pays(1)) yield
-      if (!requiredBefore.has(name)) this.add('breaking', under(at, name), 'the property is now required')
-    }
-    for (const name of requiredBefore) {
-      if (this.pays(1)) yield
-      if (!requiredNow.has(name) && Object.hasOwn(now, name))
-        this.add('safe', under(at, name), 'the property is now optional')
-    }
-  }
-
-  private compareAdditional(old: unknown, next: unknown, at: string): void {
-    if (isObject(old) && isObject(next)) {
-      this.queue(old, next, under(at, '*'))
-    } else if (isAnything(old) !== isAnything(next) || (old === false) !== (next === false)) {
-      if (old === false || isAnything(next)) this.add('safe', at, 'other properties are accepted more freely')
-      else this.add('unknown', at, 'other properties are accepted less freely')
-    }
-  }
-
-  private compareItems(old: Record<string, unknown>, next: Record<string, unknown>, at: string): void {
-    if (isAnything(old.items) && isAnything(next.items)) return
-    this.queue(old.items ?? true, next.items ?? true, `${at}[]`)
-  }
-
-  private *compareRest(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
-    for (const key of new Set([...Object.keys(old), ...Object.keys(next)])) {
-      if (this.pays(1)) yield
-      if (COMPARED_KEYWORDS.has(key) || KEYWORDS_WITHOUT_EFFECT.has(key)) continue
-      const [before, now] = [old[key], next[key]]
-      const isEqual = yield* this.areAlike(before, now)
-      if ((yield* this.queueParts(key, before, now, isEqual, at)) || isEqual) continue
-      const weight = ALTERNATIVES.has(key) ? yield* this.classOfAlternatives(before, now) : classOf(key, before, now)
-      this.add(weight, at, `${key} is ${shown(now)} instead of ${shown(before)}`)
-    }
-  }
-
-  private *areAlike(before: unknown, now: unknown): Generator<void, boolean> {
-    if (typeof before !== 'object' || typeof now !== 'object') return before === now
-    const { structures } = this.ledger
-    return (yield* structures.numberOf(before)) === (yield* structures.numberOf(now))
-  }
-
-  /** Equal words may refer to definitions that changed, so parts that belong together are compared; true if that says it all. */
-  private *queueParts(
-    key: string,
-    before: unknown,
-    now: unknown,
-    isEqual: boolean,
-    at: string,
-  ): Generator<void, boolean> {
-    if (Array.isArray(before) && Array.isArray(now)) {
-      if (before.length !== now.length || !(isEqual || PAIRED_LISTS.has(key))) return false
-      for (const [i, part] of before.entries()) {
-        this.queue(part, now[i], `${under(at, key)}[${i}]`)
-        if (this.pays(1)) yield
-      }
-      return true
-    }
-    if (!isEqual || !isObject(before) || !isObject(now) || key === 'not') return false
-    if (!SCHEMA_MAPS.has(key)) {
-      this.queue(before, now, under(at, key))
-      return true
-    }
-    for (const name of Object.keys(before)) {
-      this.queue(before[name], now[name], under(under(at, key), name))
-      if (this.pays(1)) yield
-    }
-    return true
-  }
-
-  /** An alternative more is safe, one less is breaking; `oneOf` is read as people mean it, its alternatives excluding each other. */
-  private *classOfAlternatives(before: unknown, now: unknown): Generator<void, ChangeClass> {
-    if (!Array.isArray(before) || !Array.isArray(now)) return 'unknown'
-    const [old, next] = [yield* this.numbersOf(before), yield* this.numbersOf(now)]
-    if ([...old].every(each => next.has(each))) return 'safe'
-    return [...next].every(each => old.has(each)) ? 'breaking' : 'unknown'
-  }
-
-  private *numbersOf(values: readonly unknown[]): Generator<void, Set<number>> {
-    const numbers = new Set<number>()
-    for (const value of values) {
-      numbers.add(yield* this.ledger.structures.numberOf(value))
-      if (this.pays(1)) yield
-    }
-    return numbers
-  }
-
-  private queue(old: unknown, next: unknown, at: string): void {
-    // What stands at these keywords of a converted schema is a schema; anything else is passed over.
-    if ((isObject(old) || typeof old === 'boolean') && (isObject(next) || typeof next === 'boolean'))
-      this.pending.push({ old, next, at })
-  }
-
-  private add(weight: ChangeClass, at: string, msg: string, isType = false): void {
-    if (this.differences.length >= MOST_DIFFERENCES) return
-    const place = at.length > SHOWN_PLACE_CHARACTERS ? `...${at.slice(-SHOWN_PLACE_CHARACTERS)}` : at
-    this.differences.push({ class: weight, isType, msg: at === '' ? msg : `${place}: ${msg}` })
-  }
-}
-
-/** A place inside a schema, one step deeper. */
-function under(at: string, name: string): string {
-  return at === '' ? name : `${at}.${name}`
-}
-
-/** All types that a schema accepts; a number is also an integer. */
-function typesOf(schema: Record<string, unknown>): string[] {
-  const { type } = schema
-  if (type === undefined) return ALL_TYPES
-  const types = Array.isArray(type) ? type.map(String) : [String(type)]
-  return types.includes('number') ? [...types, 'integer'] : types
-}
-
-function wordsOf(schema: Record<string, unknown>): string {
-  if (schema.type === undefined) return 'any'
-  return Array.isArray(schema.type) ? schema.type.join(' or ') : String(schema.type)
-}
-
-function mapOf(value: unknown): Record<string, unknown> {
-  return isObject(value) ? value : {}
-}
-
-function namesOf(value: unknown): Set<string> {
-  return new Set(Array.isArray(value) ? value.filter(each => typeof each === 'string') : [])
-}
-
-function isAnything(schema: unknown): boolean {
-  return schema === undefined || schema === true || (isObject(schema) && Object.keys(schema).length === 0)
-}
-
-function classOf(key: string, before: unknown, now: unknown): ChangeClass {
-  if (UPPER_BOUNDS.has(key) || LOWER_BOUNDS.has(key)) {
-    if (now === undefined) return 'safe'
-    if (!isNumber(before) || !isNumber(now)) return 'breaking'
-    return UPPER_BOUNDS.has(key) === now > before ? 'safe' : 'breaking'
-  }
-  if (key === 'uniqueItems') return now === true ? 'breaking' : 'safe'
-  if (now === undefined && (key === 'pattern' || key === 'multipleOf' || key === 'format')) return 'safe'
-  if (before === undefined && (key === 'pattern' || key === 'multipleOf')) return 'breaking'
-  return 'unknown'
-}
-
-/** An integer that no double holds is a BigInt here. */
-function isNumber(value: unknown): value is number | bigint {
-  return typeof value === 'number' || typeof value === 'bigint'
-}
-
-function shown(value: unknown): string {
-  return value === undefined
-    ? 'absent'
-    : quote(typeof value === 'string' ? value : beginningOf(value, SHOWN_VALUE_CHARACTERS))
-}
-
-/** The beginning of a value as JSON, made without writing what nobody will read. */
-function beginningOf(value: unknown, room: number): string {
-  if (typeof value !== 'object' || value === null) return textWithBigInts(value)
-  const isList = Array.isArray(value)
-  let text = ''
-  for (const key of isList ? value.keys() : Object.keys(value)) {
-    if (text.length > room) break
-    const member = beginningOf((value as Record<string | number, unknown>)[key], room - text.length)
-    text += `${text === '' ? '' : ','}${isList ? '' : `${JSON.stringify(key)}:`}${member}`
-  }
-  return isList ? `[${text}]` : `{${text}}`
 }

@@ -1,7 +1,9 @@
 import { type Fault, InvalidRequest, type Loc } from '../../../errors.js'
+import type { BodyInput } from '../check/bodies.js'
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../check/check.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
-import { type BodyInput, isSupplied, type OperationInput, type ParameterInput } from '../check/operations.js'
+import type { OperationInput } from '../check/operations.js'
+import { isSupplied, type ParameterInput } from '../check/parameters.js'
 import { isDangling, isObject, type References } from '../check/references.js'
 import { inOneGo } from '../check/slices.js'
 import { type ConvertedSchema, type JsonSchema, measure, SchemaConverter, type Size } from './json-schema.js'
@@ -49,7 +51,8 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
   return inOneGo(functionViews(definition, options))
 }
 
-function* functionViews(definition: unknown, options: CheckOptions): Generator<void, FunctionView[]> {
+/** `toFunctions` as a sequence of short steps. */
+export function* functionViews(definition: unknown, options: CheckOptions): Generator<void, FunctionView[]> {
   const inspected = yield* inspection(definition, options, true)
   if (!inspected.check.ok) throw new InvalidRequest(inspected.check.faults)
   return yield* viewsOf(inspected, options)

@@ -1,7 +1,8 @@
 import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, inspection } from '../check/check.js'
 import { Findings, type Place, placeOf, quote } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
-import { isSupplied, type OperationInput } from '../check/operations.js'
+import type { OperationInput } from '../check/operations.js'
+import { isSupplied } from '../check/parameters.js'
 import { inOneGo, inSlices } from '../check/slices.js'
 import { type FunctionView, sizedViewsOf } from '../functions/functions.js'
 import {

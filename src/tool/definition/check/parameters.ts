@@ -1,0 +1,255 @@
+import { type Findings, type Place, placeUnder, quote } from './findings.js'
+import type { DefinitionLimits } from './limits.js'
+import type { MediaTypes } from './media-types.js'
+import type { ReferenceChains, Resolved } from './reference-chains.js'
+import { isObject } from './references.js'
+import type { SchemaWalk } from './schemas.js'
+import { declaredNames, type PathTemplate } from './templates.js'
+
+/** A parameter that an operation takes, after references were followed. */
+export interface ParameterInput {
+  readonly name: string
+  readonly in: string
+  readonly value: Record<string, unknown>
+  readonly place: Place
+  /** False if its `in` is none that OpenAPI knows. */
+  readonly isSendable: boolean
+}
+
+/** What one list of parameters gives. */
+export interface ParameterList {
+  readonly inputs: ParameterInput[]
+  /** The index in the list of each of `inputs`. */
+  readonly indexes: number[]
+  readonly place: Place
+  /** True if an entry could not be read: what is missing then is not known. */
+  isBroken: boolean
+  /** Place and name of each of `inputs`, made when the list is long enough to need it. */
+  keys: Set<string> | undefined
+  /** Names and indexes of the path parameters, made when they are first asked for. */
+  paths: { name: string; index: number }[] | undefined
+}
+
+/** A list of parameters of which `next` entries are read. */
+export interface Reading {
+  readonly entries: readonly unknown[]
+  readonly list: ParameterList
+  next: number
+}
+
+const LOCATIONS = new Set(['query', 'header', 'path', 'cookie', 'querystring'])
+/** OpenAPI: header parameters of these names are ignored; the media type, the security scheme and the caller's token rule. */
+const RESERVED_HEADERS = new Set(['accept', 'content-type', 'authorization'])
+/** Members looked at between two looks at the clock; one of a schema may be a reference that must be resolved. */
+const STEP_MEMBERS = 300
+const PARAMETERS_A_STEP = 8
+/** Up to here comparing is cheaper than making a set. */
+const SHORT_LIST = 8
+const NO_ENTRIES: readonly unknown[] = []
+
+/** The rules for parameters, of operations and of path items. */
+export class ParameterRules {
+  private readonly lists = new Map<object, ParameterList>()
+  private readonly parameters = new Map<object, ParameterInput | undefined>()
+
+  constructor(
+    private readonly chains: ReferenceChains,
+    private readonly mediaTypes: MediaTypes,
+    private readonly schemas: SchemaWalk,
+    private readonly limits: DefinitionLimits,
+    private readonly headerNames: ReadonlySet<string>,
+  ) {}
+
+  /** Begins to read the parameters of an operation or a path item; those of a shared one are read once. */
+  begin(entries: unknown, place: Place, isShared: boolean, findings: Findings): Reading {
+    const known = isShared && Array.isArray(entries) ? this.lists.get(entries) : undefined
+    if (known !== undefined) return { entries: NO_ENTRIES, list: known, next: 0 }
+    const list = emptyList(place)
+    if (!Array.isArray(entries)) {
+      findings.faultOf('list_type', place)
+      list.isBroken = true
+      return { entries: NO_ENTRIES, list, next: 0 }
+    }
+    if (isShared) this.lists.set(entries, list)
+    if (entries.length <= this.limits.parametersPerOperation) return { entries, list, next: 0 }
+    this.reportTooMany(place, findings)
+    list.isBroken = true
+    return { entries: NO_ENTRIES, list, next: 0 }
+  }
+
+  /** Reads on; true when the list is read to its end, with every schema in it. */
+  read(reading: Reading, findings: Findings): boolean {
+    const { entries, list } = reading
+    for (let read = 0; ; read++) {
+      if (!this.schemas.step(STEP_MEMBERS, findings)) return false
+      if (reading.next >= entries.length) return true
+      if (read >= PARAMETERS_A_STEP) return false
+      const index = reading.next++
+      const input = this.readParameter(entries[index], list.place, index, findings)
+      if (input === undefined) list.isBroken = true
+      else this.add(input, index, list, findings)
+    }
+  }
+
+  private add(input: ParameterInput, index: number, list: ParameterList, findings: Findings): void {
+    if (holds(list, input)) {
+      const msg = `the ${input.in} parameter ${quote(input.name)} stands twice in this list; the first is used`
+      findings.warn('parameter_duplicate', msg, list.place, index)
+      return
+    }
+    list.inputs.push(input)
+    list.indexes.push(index)
+    list.keys?.add(keyOf(input))
+  }
+
+  private readParameter(entry: unknown, up: Place, index: number, findings: Findings): ParameterInput | undefined {
+    const place = placeUnder(up, index)
+    if (!isObject(entry)) {
+      findings.faultOf('dict_type', place)
+      return undefined
+    }
+    if (entry.$ref === undefined) return this.readFields({ value: entry, place }, findings)
+    const found = this.chains.follow({ value: entry, place }, 'parameter', findings)
+    if (found === undefined) return undefined
+    if (!this.parameters.has(found.value)) this.parameters.set(found.value, this.readFields(found, findings))
+    return this.parameters.get(found.value)
+  }
+
+  private readFields({ value, place }: Resolved, findings: Findings): ParameterInput | undefined {
+    this.enterSchemas(value, place, findings)
+    const { name } = value
+    if (name === undefined || name === '') {
+      findings.faultOf('missing', place, 'name')
+      return undefined
+    }
+    if (typeof name !== 'string') {
+      findings.faultOf('string_type', place, 'name')
+      return undefined
+    }
+    const location = typeof value.in === 'string' ? value.in : ''
+    this.warnLocation(name, location, place, findings)
+    return { name, in: location, value, place, isSendable: LOCATIONS.has(location) }
+  }
+
+  /** The schema of a parameter stands in `schema`, or in the one media type of its `content`. */
+  private enterSchemas(parameter: Record<string, unknown>, place: Place, findings: Findings): void {
+    const { schema, content } = parameter
+    if (schema !== undefined && schema !== null) this.schemas.enter(schema, place, 'schema', findings)
+    if (!isObject(content)) return
+    const [first] = Object.keys(content)
+    if (first === undefined) return
+    const media = content[first]
+    if (isObject(media))
+      this.mediaTypes.enter({ value: media, place: placeUnder(placeUnder(place, 'content'), first) }, findings)
+  }
+
+  private warnLocation(name: string, location: string, place: Place, findings: Findings): void {
+    if (!LOCATIONS.has(location)) {
+      const msg = `the parameter ${quote(name)} says by its "in" neither query, header, path nor cookie: it cannot be sent`
+      findings.warn('parameter_location_unknown', msg, place, 'in')
+      return
+    }
+    if ((location !== 'header' && location !== 'cookie') || isSupplied(name, location, this.headerNames)) return
+    const msg = `no custom header supplies the ${location} parameter ${quote(name)}`
+    findings.warn('parameter_not_supplied', msg, place)
+  }
+
+  /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
+  warnUnused(list: ParameterList, template: PathTemplate | undefined, findings: Findings): void {
+    if (template === undefined || list.inputs.length === 0) return
+    const paths = pathParametersOf(list)
+    if (!findings.takesWarnings) {
+      findings.warningCount += paths.length - template.countOf(name => keysOf(list).has(`path ${name}`))
+      return
+    }
+    for (const { name, index } of paths) {
+      if (template.accepts(name)) continue
+      const msg = () => `the path has no placeholder for the path parameter ${quote(name)}`
+      findings.warn('path_parameter_unused', msg, list.place, index)
+    }
+  }
+
+  /** What only the path, its parameters and those of the operation say together. */
+  checkTogether(
+    own: ParameterList,
+    shared: ParameterList,
+    template: PathTemplate | undefined,
+    findings: Findings,
+  ): void {
+    const { place } = own
+    if (own.isBroken || shared.isBroken) return
+    const most = this.limits.parametersPerOperation
+    if (own.inputs.length + shared.inputs.length > most && merged(shared, own).length > most)
+      this.reportTooMany(place, findings)
+    if (template === undefined) return
+    for (const name of template.names) {
+      if (declares(own, name) || declares(shared, name)) continue
+      if (declaredNames(name).some(each => declares(own, each) || declares(shared, each))) continue
+      const msg = `the placeholder ${quote(name)} of the path is not declared: add {"name": ${quote(name)}, "in": "path", "required": true, "schema": {"type": "string"}}`
+      findings.fault('path_parameter_undeclared', msg, place)
+    }
+  }
+
+  private reportTooMany(place: Place, findings: Findings): void {
+    const msg = `an operation takes at most ${this.limits.parametersPerOperation} parameters`
+    findings.fault('too_many_parameters', msg, place)
+  }
+}
+
+/**
+ * True for a header or cookie parameter that the model need not be asked for: OpenAPI ignores it by its name, or one of the tool's
+ * custom headers (names in lower case) supplies it.
+ */
+export function isSupplied(name: string, location: string, headerNames: ReadonlySet<string>): boolean {
+  if (location === 'cookie') return headerNames.has('cookie')
+  if (location !== 'header') return false
+  const header = name.toLowerCase()
+  return RESERVED_HEADERS.has(header) || headerNames.has(header)
+}
+
+/** The parameters of an operation: those of its path, unless the operation has one of that place and name, then its own. */
+export function merged(shared: ParameterList, own: ParameterList): ParameterInput[] {
+  return [...shared.inputs.filter(input => !holds(own, input)), ...own.inputs]
+}
+
+function emptyList(place: Place): ParameterList {
+  return { inputs: [], indexes: [], place, isBroken: false, keys: undefined, paths: undefined }
+}
+
+/** Where no path-level parameters are. */
+export const NOTHING_SHARED = emptyList({ up: undefined, key: '' })
+
+/** Place and name make a parameter; names of headers are compared without case. */
+function isSameParameter(one: ParameterInput, other: ParameterInput): boolean {
+  if (one.in !== other.in) return false
+  return one.name === other.name || (one.in === 'header' && one.name.toLowerCase() === other.name.toLowerCase())
+}
+
+function keyOf(input: ParameterInput): string {
+  return `${input.in} ${input.in === 'header' ? input.name.toLowerCase() : input.name}`
+}
+
+function keysOf(list: ParameterList): Set<string> {
+  list.keys ??= new Set(list.inputs.map(keyOf))
+  return list.keys
+}
+
+function pathParametersOf(list: ParameterList): { name: string; index: number }[] {
+  if (list.paths !== undefined) return list.paths
+  const paths: { name: string; index: number }[] = []
+  list.inputs.forEach(({ in: location, name }, i) => {
+    if (location === 'path') paths.push({ name, index: list.indexes[i] ?? i })
+  })
+  list.paths = paths
+  return paths
+}
+
+function holds(list: ParameterList, input: ParameterInput): boolean {
+  if (list.inputs.length > SHORT_LIST) return keysOf(list).has(keyOf(input))
+  return list.inputs.some(known => isSameParameter(known, input))
+}
+
+function declares(list: ParameterList, name: string): boolean {
+  if (list.inputs.length > SHORT_LIST) return keysOf(list).has(`path ${name}`)
+  return list.inputs.some(input => input.in === 'path' && input.name === name)
+}
