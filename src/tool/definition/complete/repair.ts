@@ -9,7 +9,8 @@ import { OperationIdRepairs } from './operation-ids.js'
 import { stepsOf } from './pointers.js'
 import { ServerRepairs } from './servers.js'
 import { charactersOf, mostMadeOf } from './sizes.js'
-import { convertSwagger, movedReference, NotConvertible } from './swagger.js'
+import { convertSwagger } from './swagger.js'
+import { movedReference, NotConvertible } from './swagger-references.js'
 import { Uses } from './uses.js'
 
 export interface RepairOptions {

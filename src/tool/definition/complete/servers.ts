@@ -2,7 +2,7 @@ import type { Loc } from '../../../errors.js'
 import { isObject } from '../check/references.js'
 import { unusableServer } from '../check/servers.js'
 import type { EditedDocument } from './edits.js'
-import { serversOf } from './swagger.js'
+import { serversOf } from './swagger-parts.js'
 
 /** The repairs of the servers of a definition. `server` is the address that was given for it, if one was. */
 export class ServerRepairs {

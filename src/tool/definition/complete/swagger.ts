@@ -2,20 +2,11 @@ import type { Loc } from '../../../errors.js'
 import { rememberNumbers } from '../../../schema/exact-json.js'
 import { quote } from '../check/findings.js'
 import { isObject } from '../check/references.js'
-import { referenceTo, stepsOf, valueAt } from './pointers.js'
 import { charactersAt, charactersOf, mostMadeOf } from './sizes.js'
+import { formBody, SCHEMA_KEYS, schemaOf, securityScheme, serversOf, styleOf } from './swagger-parts.js'
+import { JSON_TYPE, METHODS, MovedReferences, NotConvertible, SwaggerParameters } from './swagger-references.js'
 
 type Json = Record<string, unknown>
-
-/** Why a document cannot be converted, as a fault says it. */
-export class NotConvertible extends Error {
-  constructor(
-    readonly type: 'definition_too_large' | 'ref_unresolved',
-    message: string,
-  ) {
-    super(message)
-  }
-}
 
 /** Something that OpenAPI 3 cannot say as it was, or that was not said at all: what was taken instead stands at `path` of the result. */
 export interface ConversionNote {
@@ -29,39 +20,6 @@ export interface Conversion {
   notes: ConversionNote[]
 }
 
-const METHODS = new Set(['get', 'put', 'post', 'delete', 'options', 'head', 'patch'])
-const FORM_TYPES = new Set(['application/x-www-form-urlencoded', 'multipart/form-data'])
-const JSON_TYPE = 'application/json'
-/** Members of a parameter or header that are its schema in OpenAPI 3. */
-const SCHEMA_KEYS = [
-  'type',
-  'format',
-  'items',
-  'default',
-  'enum',
-  'maximum',
-  'exclusiveMaximum',
-  'minimum',
-  'exclusiveMinimum',
-  'maxLength',
-  'minLength',
-  'pattern',
-  'maxItems',
-  'minItems',
-  'uniqueItems',
-  'multipleOf',
-]
-const MOVED_SECTIONS: readonly (readonly [string, string])[] = [
-  ['#/definitions/', '#/components/schemas/'],
-  ['#/parameters/', '#/components/parameters/'],
-  ['#/responses/', '#/components/responses/'],
-]
-const OAUTH_FLOWS = new Map([
-  ['implicit', 'implicit'],
-  ['password', 'password'],
-  ['application', 'clientCredentials'],
-  ['accessCode', 'authorizationCode'],
-])
 /** What holds names beside which no keyword stands. */
 const MAP_KEYS = new Set([
   'properties',
@@ -75,8 +33,6 @@ const MAP_KEYS = new Set([
 /** What is data, in which no reference and no schema stands. */
 const SHARED_KEYS = new Set(['example', 'examples', 'default', 'enum'])
 const STEP_MEMBERS = 1000
-const REFERENCE_HOPS = 8
-
 /**
  * Turns a Swagger 2.0 document into OpenAPI 3.0.3: servers, request bodies of body and form parameters, schemas of parameters,
  * responses, security schemes, and references to where things stand now. What it does not know stays as it is, extensions too;
@@ -94,7 +50,8 @@ export function* convertSwagger(
 
 class SwaggerConversion {
   private readonly notes: ConversionNote[] = []
-  private readonly movedIndexes = new WeakMap<object, number[]>()
+  private readonly parameters: SwaggerParameters
+  private readonly references: MovedReferences
   private readonly servers: { url: string }[]
   private made = 0
 
@@ -105,6 +62,8 @@ class SwaggerConversion {
     private readonly scheme: string | undefined,
   ) {
     this.servers = serversOf(document, scheme)
+    this.parameters = new SwaggerParameters(document)
+    this.references = new MovedReferences(document, this.parameters, types => this.typesOf(types))
   }
 
   *run(): Generator<void, Conversion> {
@@ -143,12 +102,12 @@ class SwaggerConversion {
 
   private *pathItem(item: Json, at: Loc): Generator<void, Json> {
     const shared = Array.isArray(item.parameters) ? item.parameters : []
-    const bodies = shared.filter(each => this.isBody(each))
+    const bodies = shared.filter(each => this.parameters.isBody(each))
     const result: Json = {}
     for (const key of Object.keys(item)) {
       const value = item[key]
       if (key === 'parameters' && Array.isArray(value)) {
-        const plain = shared.filter(each => !this.isBody(each))
+        const plain = shared.filter(each => !this.parameters.isBody(each))
         result.parameters = plain.map((each, i) => this.parameter(each, [...at, key, i]))
       } else if (METHODS.has(key.toLowerCase()) && isObject(value)) {
         result[key] = yield* this.operation(value, bodies, [...at, key])
@@ -173,7 +132,7 @@ class SwaggerConversion {
     const forms: Json[] = []
     let body: unknown
     for (const entry of [...sharedBodies, ...own]) {
-      const parameter = this.resolved(entry)
+      const parameter = this.parameters.resolved(entry)
       if (parameter.in === 'body') body = entry
       else if (parameter.in === 'formData') forms.push(parameter)
       else plain.push(this.parameter(entry, [...at, 'parameters', plain.length]))
@@ -199,7 +158,7 @@ class SwaggerConversion {
   }
 
   private body(entry: unknown, types: readonly string[]): Json {
-    const parameter = this.resolved(entry)
+    const parameter = this.parameters.resolved(entry)
     const schema = parameter.schema
     return {
       ...(typeof parameter.description === 'string' ? { description: parameter.description } : {}),
@@ -273,7 +232,8 @@ class SwaggerConversion {
       const kept: Json = {}
       for (const name of Object.keys(parameters)) {
         const parameter = parameters[name]
-        if (!this.isBody(parameter)) kept[name] = this.parameter(parameter, ['components', 'parameters', name])
+        if (!this.parameters.isBody(parameter))
+          kept[name] = this.parameter(parameter, ['components', 'parameters', name])
         yield
       }
       components.parameters = kept
@@ -285,19 +245,6 @@ class SwaggerConversion {
       )
     }
     return components
-  }
-
-  private isBody(entry: unknown): boolean {
-    const { in: location } = this.resolved(entry)
-    return location === 'body' || location === 'formData'
-  }
-
-  /** A parameter, or the one that it refers to. */
-  private resolved(entry: unknown): Json {
-    let at = entry
-    for (let hops = 0; isObject(at) && typeof at.$ref === 'string' && hops < REFERENCE_HOPS; hops++)
-      at = valueAt(this.document, stepsOf(at.$ref))
-    return isObject(at) ? at : {}
   }
 
   /** The media types of a list; JSON where it names none. Each will stand in the result. */
@@ -316,87 +263,6 @@ class SwaggerConversion {
   private pay(characters: number): void {
     this.made += characters
     if (this.made > this.mostCharacters) throw tooLarge(this.mostCharacters, 'characters')
-  }
-
-  /** A reference to where it leads now. */
-  private moved(ref: string): string {
-    if (!ref.startsWith('#/')) return ref
-    const steps = stepsOf(ref)
-    const to = this.movedSteps(steps)
-    if (to !== undefined) {
-      // As it is written, where only its beginning changes.
-      const plain = movedReference(ref)
-      return stepsOf(plain).join('/') === to.join('/') ? plain : referenceTo(to)
-    }
-    // One that led nowhere before is said to by the check.
-    if (valueAt(this.document, steps) === undefined) return ref
-    const msg = `the reference ${quote(ref)} leads to what has no such place in OpenAPI 3: put it under "definitions" and refer to it there`
-    throw new NotConvertible('ref_unresolved', msg)
-  }
-
-  /** The place in the result of what stands at a place of the document; undefined where it has none. */
-  private movedSteps(steps: readonly string[]): string[] | undefined {
-    const [section = '', name = '', third = '', fourth = ''] = steps
-    const { document } = this
-    const under = (place: readonly string[], rest: readonly string[] | undefined) => rest && [...place, ...rest]
-    if (section === 'definitions') return ['components', 'schemas', ...steps.slice(1)]
-    if (section === 'parameters')
-      return under(
-        ['components', 'parameters', name],
-        this.inParameter(valueAt(document, [section, name]), steps.slice(2)),
-      )
-    if (section === 'responses')
-      return under(['components', 'responses', name], this.inResponse(undefined, steps.slice(2)))
-    if (section !== 'paths') return [...steps]
-    if (third === 'parameters') return this.inParameters(steps, 3, undefined)
-    if (!METHODS.has(third.toLowerCase())) return [...steps]
-    const operation = valueAt(document, [section, name, third])
-    if (fourth === 'parameters') return this.inParameters(steps, 4, isObject(operation) ? operation : undefined)
-    if (fourth !== 'responses' || steps.length < 6) return [...steps]
-    return under(
-      steps.slice(0, 5),
-      this.inResponse(isObject(operation) ? operation.produces : undefined, steps.slice(5)),
-    )
-  }
-
-  /** A place in a list of parameters whose index is step number `at`; the body among them stands beside the list. */
-  private inParameters(steps: readonly string[], at: number, operation: Json | undefined): string[] | undefined {
-    const list = valueAt(this.document, steps.slice(0, at))
-    const index = Number(steps[at])
-    const entry = Array.isArray(list) ? list[index] : undefined
-    if (!Array.isArray(list) || entry === undefined) return [...steps]
-    const rest = steps.slice(at + 1)
-    if (this.isBody(entry)) {
-      if (operation === undefined || !isObject(entry) || entry.in !== 'body' || rest[0] !== 'schema') return undefined
-      const [type = JSON_TYPE] = this.typesOf(operation.consumes ?? this.document.consumes)
-      return [...steps.slice(0, at - 1), 'requestBody', 'content', type, ...rest]
-    }
-    const inside = this.inParameter(entry, rest)
-    return inside && [...steps.slice(0, at), String(this.indexesOf(list)[index]), ...inside]
-  }
-
-  /** Where the entries of a list stand once the bodies are taken out. */
-  private indexesOf(list: readonly unknown[]): number[] {
-    let indexes = this.movedIndexes.get(list)
-    if (indexes === undefined) {
-      let kept = 0
-      indexes = list.map(entry => (this.isBody(entry) ? -1 : kept++))
-      this.movedIndexes.set(list, indexes)
-    }
-    return indexes
-  }
-
-  private inParameter(parameter: unknown, rest: readonly string[]): string[] | undefined {
-    if (this.isBody(parameter)) return undefined
-    return SCHEMA_KEYS.includes(rest[0] ?? '') ? ['schema', ...rest] : [...rest]
-  }
-
-  private inResponse(produces: unknown, rest: readonly string[]): string[] | undefined {
-    const [part, name = '', key = '', ...others] = rest
-    if (part === 'examples') return undefined
-    if (part === 'schema') return ['content', this.typesOf(produces ?? this.document.produces)[0] ?? JSON_TYPE, ...rest]
-    if (part === 'headers' && SCHEMA_KEYS.includes(key)) return [part, name, 'schema', key, ...others]
-    return [...rest]
   }
 
   /**
@@ -426,7 +292,7 @@ class SwaggerConversion {
         if (isMap) {
           ;(to as Json)[key] = copy(value, false)
         } else if (key === '$ref' && typeof value === 'string') {
-          ;(to as Json).$ref = this.moved(value)
+          ;(to as Json).$ref = this.references.moved(value)
         } else if (key === 'x-nullable' && typeof value === 'boolean') {
           ;(to as Json).nullable = value
         } else if (SHARED_KEYS.has(String(key)) || String(key).startsWith('x-')) {
@@ -447,76 +313,4 @@ class SwaggerConversion {
 function tooLarge(most: number, unit: string): NotConvertible {
   const msg = `converted to OpenAPI 3 the definition would hold more than ${most} ${unit}, as each body stands at each of its operations and media types: name fewer in "consumes" and "produces", and put large schemas under "definitions"`
   return new NotConvertible('definition_too_large', msg)
-}
-
-/**
- * The addresses that host, base path and schemes give; without a host none is certain but the path, without schemes `scheme` is
- * taken, and none where other schemes than http and https are named.
- */
-export function serversOf({ host, basePath, schemes }: Json, scheme = 'https'): { url: string }[] {
-  const path = typeof basePath === 'string' ? (basePath === '/' ? '' : basePath.replace(/\/$/, '')) : ''
-  if (typeof host !== 'string' || host.trim() === '') return path === '' ? [] : [{ url: path }]
-  const named = Array.isArray(schemes) && schemes.length > 0 ? schemes : [scheme]
-  const chosen = [...new Set(named.filter(each => each === 'https' || each === 'http'))].sort().reverse()
-  const name = host
-    .trim()
-    .replace(/^https?:\/\//, '')
-    .replace(/\/$/, '')
-  return chosen.map(each => ({ url: `${each}://${name}${path.startsWith('/') || path === '' ? '' : '/'}${path}` }))
-}
-
-function formBody(forms: readonly Json[], types: readonly string[]): Json {
-  const named = forms.filter(each => typeof each.name === 'string')
-  const hasFile = named.some(each => each.type === 'file')
-  const formTypes = types.filter(each => FORM_TYPES.has(each.split(';', 1)[0]?.trim().toLowerCase() ?? ''))
-  const fallback = hasFile ? 'multipart/form-data' : 'application/x-www-form-urlencoded'
-  const required = named.filter(each => each.required === true).map(each => each.name)
-  const properties = Object.fromEntries(
-    named.map(each => {
-      const description = typeof each.description === 'string' ? { description: each.description } : {}
-      return [each.name as string, { ...schemaOf(each), ...description }]
-    }),
-  )
-  const schema = { type: 'object', properties, ...(required.length > 0 ? { required } : {}) }
-  const content = Object.fromEntries((formTypes.length > 0 ? formTypes : [fallback]).map(type => [type, { schema }]))
-  return { content, ...(required.length > 0 ? { required: true } : {}) }
-}
-
-function schemaOf(holder: Json): Json {
-  const schema: Json = {}
-  for (const key of SCHEMA_KEYS) if (holder[key] !== undefined) schema[key] = holder[key]
-  rememberNumbers(holder, schema)
-  return schema
-}
-
-/** How a list is written, or undefined where OpenAPI 3 cannot say it. */
-function styleOf(collectionFormat: unknown, location: string): Json | undefined {
-  const isPlain = collectionFormat === undefined || collectionFormat === 'csv'
-  if (location !== 'query') return isPlain ? {} : undefined
-  if (collectionFormat === 'multi') return { explode: true }
-  if (collectionFormat === 'ssv') return { style: 'spaceDelimited', explode: false }
-  if (collectionFormat === 'pipes') return { style: 'pipeDelimited', explode: false }
-  return isPlain ? { style: 'form', explode: false } : undefined
-}
-
-function securityScheme(scheme: unknown): unknown {
-  if (!isObject(scheme)) return scheme
-  if (scheme.type === 'basic') {
-    const { type: _, ...rest } = scheme
-    return { ...rest, type: 'http', scheme: 'basic' }
-  }
-  if (scheme.type !== 'oauth2') return scheme
-  const { flow, authorizationUrl, tokenUrl, scopes, ...rest } = scheme
-  const name = OAUTH_FLOWS.get(String(flow))
-  if (name === undefined) return scheme
-  const details: Json = { scopes: isObject(scopes) ? scopes : {} }
-  if (authorizationUrl !== undefined) details.authorizationUrl = authorizationUrl
-  if (tokenUrl !== undefined) details.tokenUrl = tokenUrl
-  return { ...rest, flows: { [name]: details } }
-}
-
-/** A place of Swagger 2.0 as OpenAPI 3 has it. */
-export function movedReference(ref: string): string {
-  for (const [from, to] of MOVED_SECTIONS) if (ref.startsWith(from)) return to + ref.slice(from.length)
-  return ref
 }
