@@ -695,6 +695,23 @@ export const families: readonly Family[] = [
   },
   { name: 'patterns that are none', bytes: 24, make: n => withBody({ allOf: times(n, i => ({ pattern: `((${i}` })) }) },
   {
+    name: 'patterns of the allowed length that are none',
+    bytes: 2016,
+    make: n => withBody({ allOf: times(n, i => ({ pattern: `${'(a|[b-c]'.repeat(248)}${i}` })) }),
+  },
+  {
+    name: 'properties under patterns that are none',
+    bytes: 14,
+    make: n =>
+      withBody({
+        patternProperties: record(
+          n,
+          i => `((${i}`,
+          () => ({}),
+        ),
+      }),
+  },
+  {
     name: 'required flags of properties',
     bytes: 28,
     make: n =>

@@ -1,12 +1,7 @@
 import { type Findings, type Place, quote } from './findings.js'
 import type { KeyLists } from './key-lists.js'
 import type { DefinitionLimits } from './limits.js'
-
-/** An object that names itself for references: `$id`, `$anchor` or `$dynamicAnchor`. */
-export interface NamedSchema {
-  readonly node: Record<string, unknown>
-  readonly place: Place
-}
+import { NamedSchemas } from './named-schemas.js'
 
 /** Node 20 has it; the compiler's es2023 library does not know it yet. */
 interface WellFormedText {
@@ -31,7 +26,7 @@ const SHORTEST_FORBIDDEN = '__proto__'.length
 export class BudgetWalk {
   /** The limit that was exceeded, if one was. */
   exceeded: 'definition_too_deep' | 'definition_too_large' | undefined
-  readonly named: NamedSchema[] = []
+  readonly named: NamedSchemas
   private readonly nodes: object[]
   private readonly keys: (string[] | undefined)[]
   private readonly next: number[] = [0]
@@ -48,6 +43,7 @@ export class BudgetWalk {
     private readonly keyLists: KeyLists,
   ) {
     const keys = keyLists.of(document)
+    this.named = new NamedSchemas(limits.identifierCharacters)
     this.places = [root]
     this.nodes = [document]
     this.keys = [keys]
@@ -153,7 +149,7 @@ export class BudgetWalk {
     const isName = key === '$id' || key === '$anchor' || key === '$dynamicAnchor'
     if (!isName && !(key === '$self' && this.top === 0)) return
     if (value.length > this.limits.identifierCharacters) this.reportLength(key, this.limits.identifierCharacters, index)
-    else if (isName && this.named.at(-1)?.node !== node) this.named.push({ node, place: this.placeOfLevel(this.top) })
+    else if (isName) this.named.add(node, () => this.placeOfLevel(this.top))
   }
 
   private reportLength(what: string, limit: number, index: number): void {

@@ -1,6 +1,6 @@
-import type { NamedSchema } from './budget.js'
 import { type Place, quote } from './findings.js'
 import type { DefinitionLimits } from './limits.js'
+import { type NamedSchema, type NamedSchemas, withoutHash } from './named-schemas.js'
 
 /** What an object of the document is, as far as the place it stands at says it; a `schemaPart` stands inside a component schema. */
 export type Kind = 'schema' | 'schemaPart' | 'parameter' | 'requestBody' | 'pathItem' | 'mediaType' | 'other'
@@ -16,7 +16,7 @@ export interface Target {
 }
 
 /** What bounds the references of a document (see `DefinitionLimits`). */
-export type ReferenceLimits = Pick<DefinitionLimits, 'nestingLevels' | 'keyCharacters' | 'identifierCharacters'>
+export type ReferenceLimits = Pick<DefinitionLimits, 'nestingLevels' | 'keyCharacters'>
 
 export interface Dangling {
   readonly type: 'ref_unresolved' | 'ref_external'
@@ -58,14 +58,11 @@ const COMPONENT_KINDS = new Map<string, Kind>([
 export class References {
   private readonly memo = new Map<string, Target | Dangling>()
   private selfUrl: URL | undefined | null
-  private ids: Map<string, NamedSchema> | undefined
-  private anchors: Map<string, NamedSchema> | undefined
-  private byNode: Map<Record<string, unknown>, NamedSchema> | undefined
 
   constructor(
     private readonly document: Record<string, unknown>,
     private readonly root: Place,
-    private readonly named: readonly NamedSchema[],
+    private readonly named: NamedSchemas,
     private readonly limits: ReferenceLimits,
   ) {}
 
@@ -98,7 +95,7 @@ export class References {
 
   private findRelativeTo(base: Record<string, unknown>, ref: string): Target | Dangling | undefined {
     const id = base.$id
-    if (!this.isIdentifier(id) || !URL.canParse(ref, id)) return undefined
+    if (!this.named.isIdentifier(id) || !URL.canParse(ref, id)) return undefined
     const absolute = new URL(ref, id)
     const fragment = absolute.hash.slice(1)
     absolute.hash = ''
@@ -107,14 +104,10 @@ export class References {
 
   private isSelf(before: string): boolean {
     const self = this.document.$self
-    if (!this.isIdentifier(self)) return false
+    if (!this.named.isIdentifier(self)) return false
     if (self === before) return true
     if (this.selfUrl === undefined) this.selfUrl = parseUrl(withoutHash(self), SOMEWHERE)
     return this.selfUrl !== null && parseUrl(before, this.selfUrl.href)?.href === this.selfUrl.href
-  }
-
-  private isIdentifier(value: unknown): value is string {
-    return typeof value === 'string' && value.length <= this.limits.identifierCharacters
   }
 
   private inDocument(fragment: string): Target | undefined {
@@ -124,15 +117,13 @@ export class References {
   }
 
   private inIdentified(id: string, fragment: string, ref: string): Target | Dangling | undefined {
-    this.ids ??= this.index('$id')
-    const schema = this.ids.get(withoutHash(id))
+    const schema = this.named.withId(id)
     if (schema === undefined) return undefined
     return this.inSchema(schema, fragment) ?? unresolved(ref)
   }
 
   private inNamed(base: Record<string, unknown>, fragment: string): Target | undefined {
-    this.byNode ??= new Map(this.named.map(each => [each.node, each]))
-    const schema = this.byNode.get(base)
+    const schema = this.named.of(base)
     return schema === undefined ? undefined : this.inSchema(schema, fragment)
   }
 
@@ -150,24 +141,10 @@ export class References {
   }
 
   private inAnchored(name: string): Target | undefined {
-    if (this.anchors === undefined) this.anchors = this.index('$anchor', '$dynamicAnchor')
-    const schema = this.anchors.get(name)
+    const schema = this.named.withAnchor(name)
     return schema === undefined
       ? undefined
       : { value: schema.node, place: schema.place, kind: undefined, base: undefined }
-  }
-
-  private index(...keys: string[]): Map<string, NamedSchema> {
-    const byName = new Map<string, NamedSchema>()
-    for (const schema of this.named) {
-      for (const key of keys) {
-        const name = schema.node[key]
-        if (!this.isIdentifier(name)) continue
-        const known = key === '$id' ? withoutHash(name) : name
-        if (!byName.has(known)) byName.set(known, schema)
-      }
-    }
-    return byName
   }
 
   /** Walks a JSON pointer by own properties. It is never split as a whole: more steps than the document has levels lead nowhere. */
@@ -227,11 +204,6 @@ function decoded(step: string): string | undefined {
 
 function parseUrl(url: string, base: string): URL | null {
   return URL.canParse(url, base) ? new URL(url, base) : null
-}
-
-function withoutHash(uri: string): string {
-  const hash = uri.indexOf('#')
-  return hash === -1 ? uri : uri.slice(0, hash)
 }
 
 /** What stands at a place, as far as OpenAPI's own structure says it; deeper places are judged by their shape alone. */

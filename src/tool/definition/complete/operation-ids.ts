@@ -105,7 +105,9 @@ export class OperationIdRepairs {
     const ids = new TakenNames()
     let count = 0
     for (const holder of [this.document.at(['paths']), this.document.at(['components', 'pathItems'])]) {
-      for (const item of isObject(holder) ? Object.values(holder) : []) {
+      if (!isObject(holder)) continue
+      for (const name of Object.keys(holder)) {
+        const item = holder[name]
         for (const operation of isObject(item) ? Object.values(item) : []) {
           if (++count % MEMBERS_A_STEP === 0) yield
           if (isObject(operation) && typeof operation.operationId === 'string') ids.add(operation.operationId)

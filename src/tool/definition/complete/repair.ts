@@ -138,15 +138,15 @@ export class Repair {
         else this.mendText(path, value)
         break
       case 'servers_missing':
-        this.servers.add()
+        yield* this.servers.add()
         break
       case 'list_type':
-        if (last === 'servers' && path.length === 1) this.servers.add()
+        if (last === 'servers' && path.length === 1) yield* this.servers.add()
         else if (last === 'parameters') this.mendParameters(path, value)
         break
       case 'server_url_missing':
       case 'server_url_invalid':
-        this.servers.mend(path.slice(0, -1))
+        yield* this.servers.mend(path.slice(0, -1))
         break
       case 'dict_type':
         this.mendObject(path, value)

@@ -156,7 +156,9 @@ export class SchemaConverter {
     }
     const children: Task[] = []
     const convert = (each: unknown) => begin(each, base, children)
+    let count = 0
     for (const key of Object.keys(schema)) {
+      if (++count % STEP_MEMBERS === 0) yield
       if (typeof ref === 'string' && this.is30 && !ANNOTATIONS.has(key)) continue
       const isAllowed = PLAIN_KEYWORDS.get(key)
       if (isAllowed === undefined) yield* this.convertKeyword(key, schema[key], result, base, convert)
