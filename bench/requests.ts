@@ -77,7 +77,7 @@ export function manyToolsUpdates(world: World): RequestSource {
   })
 }
 
-/** More than eight, so that these updates share no statement with others. */
+/** So many that the tools are most of the snapshot. */
 export const MANY_TOOLS = 12
 
 /** Updates of agents that send what is stored. */

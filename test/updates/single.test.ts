@@ -13,7 +13,7 @@ import { storedAgent, storedTool } from './stored-state.js'
 
 const TOOL = 10
 const OTHER_TOOLS = [11, 12, 13, 15, 16, 17, 20]
-const MANY_TOOLS = [1, 2, 10, 11, 12, 13, 14, 15, 17]
+const MADE_TOOLS = Array.from({ length: 33 }, (_, i) => 1_001 + i)
 const MANAGED_AGENT = 9 // of curator@example.com, who manages a group
 
 let editions = 0
@@ -79,6 +79,8 @@ t.test('which requests share a statement', async t => {
   const patch = (id: number, body: object, token = admin) =>
     app.call('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, { token, body })
   const read = (id: number, token = admin) => app.call('GET', `/persona/${id}`, { token })
+  await sql`insert into tool (id, name, description) overriding system value
+    select id, 'Made ' || id, 'One of many' from unnest(${MADE_TOOLS}::integer[]) id`.execute(world.database.db)
   const definition = newDefinition()
   const cases: [string, () => Promise<LightMyRequestResponse>, string[]][] = [
     ['a new definition', () => put(TOOL, definition), []],
@@ -90,9 +92,12 @@ t.test('which requests share a statement', async t => {
     ['a read by a group manager', () => read(MANAGED_AGENT, curator), []],
     ['tools that are taken off', () => patch(MANAGED_AGENT, { tool_ids: [] }), []],
     ['a read by a group manager without tools', () => read(MANAGED_AGENT, curator), ['persona_snapshot']],
-    ['many tools that are attached', () => patch(1, { tool_ids: MANY_TOOLS }), []],
-    ['a text beside many tools', () => patch(1, { description: 'one' }), []],
-    ['a read of many tools', () => read(1), []],
+    ['thirty-two tools that are attached', () => patch(1, { tool_ids: MADE_TOOLS.slice(1) }), []],
+    ['a text beside thirty-two tools', () => patch(1, { description: 'one' }), ['persona_write(+)']],
+    ['a read of thirty-two tools', () => read(1), ['persona_snapshot']],
+    ['one tool more', () => patch(1, { tool_ids: MADE_TOOLS }), []],
+    ['a text beside thirty-three tools', () => patch(1, { description: 'two' }), []],
+    ['a read of thirty-three tools', () => read(1), []],
   ]
   for (const [what, request, expected] of cases) {
     shared = []
