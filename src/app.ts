@@ -79,7 +79,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     clientErrorHandler: (error, socket) => broken.answer(app, error, socket),
     frameworkErrors: (error, request, reply) => {
       setCommonHeaders(request, reply)
-      if (service.isDraining()) reply.header('connection', 'close') // no hook runs for these
+      settleConnection(request, reply) // no hook runs for these
       handleError(error, request, reply)
     },
   })
@@ -103,7 +103,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  registerConnectionEnd(app, () => service.isDraining())
+  const settleConnection = registerConnectionEnd(app, () => service.isDraining())
   registerHeaderCheck(app)
   const inFlight = registerGate(app, service, limits.concurrentRequestsMax, unfinished)
   const failureLimit = await registerLimits(app, {

@@ -5,7 +5,7 @@ import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 import { type BodyBounds, BodyReader, type BodyShares, SMALL_BYTES, type WholeBody } from './body-reader.js'
 import { BodyTurns } from './body-turns.js'
-import { endUnread } from './connection-end.js'
+import { askForBody } from './expectation.js'
 import { ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
 import type { UnfinishedBodies } from './unfinished-bodies.js'
@@ -72,12 +72,11 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       onRead: bytes => settings.onRead(request, bytes),
       reserveMemory: bytes => request.reserveMemory(bytes),
       releaseMemory: () => request.releaseMemory(),
+      hasOthersWaiting: () => turns.isAwaited(ownerOf(request)),
       takeTurn: (usedMs, turn) => {
-        turns.take(ownerOf(request), turn, usedMs).catch(error => {
-          endUnread(request.raw)
-          turn(error)
-        })
+        turns.take(ownerOf(request), turn, usedMs).catch(turn)
       },
+      askForBody: () => askForBody(request.raw),
     }
     const reader = new BodyReader(stream, announced, bounds, shares, (error, body) => {
       unfinished.delete(reader)

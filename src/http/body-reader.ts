@@ -12,17 +12,18 @@ export interface BodyBounds extends JsonBounds {
 
 /** What the sender of a body shares with others. */
 export interface BodyShares {
-  /** Learns how many bytes came, also of what is dropped. */
+  /** Learns how many bytes came. */
   onRead(bytes: number): void
   /** Reserves memory for more bytes; throws when there is none. */
   reserveMemory(bytes: number): void
   /** Gives it back: what came is dropped. */
   releaseMemory(): void
-  /**
-   * Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came:
-   * then the connection ends.
-   */
+  /** Whether another of the same sender waits for its turn. */
+  hasOthersWaiting(): boolean
+  /** Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came. */
   takeTurn(usedMs: number, turn: (error?: Error) => void): void
+  /** Has the client send, where it waits for that. */
+  askForBody(): void
 }
 
 /** The whole body, and what the scan saw of it. Its bytes have a buffer of their own where they are more than `SMALL_BYTES`. */
@@ -43,10 +44,9 @@ export const SMALL_BYTES = 8 * 1024
 
 /**
  * What is read in one turn counts as at least so many milliseconds of this thread: most of what it takes is spent outside of this
- * program, in the socket's reads and, later, in the collection of their buffers. What is only dropped may wait twice as long.
+ * program, in the socket's reads and, later, in the collection of their buffers.
  */
 const TURN_MS_MIN = 1.5
-const DROPPED_TURN_MS_MIN = 3
 
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
@@ -57,10 +57,11 @@ const MEAN_CHUNK_BYTES_MIN = 64
 
 /**
  * Reads a request's body into one buffer that grows with what arrives, whatever length was announced and however small the
- * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is kept no further; the rest is
- * dropped within the request timeout, so that the client can read the answer.
+ * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is read no further, and its stream is
+ * paused.
  *
- * Reads a large body in turns, `turnBytes` in each: at once, as fast as it comes, it would keep the thread from everybody else.
+ * Reads a large body in turns, `turnBytes` in each: at once, as fast as it comes, it would keep the thread from everybody else. The
+ * first so many bytes need no turn, unless others of its sender wait: who sends many at once has nothing read of what finds no turn.
  *
  * Calls `done` once. Errors: `BodyTooLarge`, that of Fastify for a body that is not as long as was said or cut short, `TinyChunks`,
  * `Unavailable` when it is abandoned, and what `reserveMemory` throws.
@@ -107,14 +108,23 @@ export class BodyReader {
       this.#done(new BodyTooLarge(this.#bounds.limitBytes, this.#announcedBytes))
       return
     }
-    this.#stream.on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
+    this.#stream.pause().on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
+    const isSmall = this.#announcedBytes <= this.#bounds.turnBytes
+    if (isSmall || !this.#shares.hasOthersWaiting()) this.#begin()
+    else this.#shares.takeTurn(0, error => (error === undefined ? this.#begin() : this.#finish(error)))
+  }
+
+  #begin(): void {
+    if (this.#isDone) return // abandoned meanwhile
+    this.#shares.askForBody()
     this.#stream.resume()
   }
 
   readonly #onData = (piece: Buffer): void => {
     const start = performance.now()
     this.#shares.onRead(piece.length)
-    if (!this.#isDone) this.#read(piece)
+    this.#read(piece)
+    if (this.#isDone) return
     this.#turnMs += performance.now() - start
     this.#turnBytes += piece.length
     if (this.#turnBytes > this.#bounds.turnBytes) this.#waitForTurn()
@@ -122,13 +132,13 @@ export class BodyReader {
 
   /** Nothing is read meanwhile. */
   #waitForTurn(): void {
-    const usedMs = Math.max(this.#isDone ? DROPPED_TURN_MS_MIN : TURN_MS_MIN, this.#turnMs)
+    const usedMs = Math.max(TURN_MS_MIN, this.#turnMs)
     this.#turnMs = 0
     this.#turnBytes = 0
     this.#stream.pause()
     this.#shares.takeTurn(usedMs, error => {
-      if (error === undefined) this.#stream.resume()
-      else this.#finish(error) // the rest is not dropped: without a turn that would be at full speed
+      if (error !== undefined) this.#finish(error)
+      else if (!this.#isDone) this.#stream.resume()
     })
   }
 
@@ -189,9 +199,12 @@ export class BodyReader {
   #finish(error: Error | null, body?: ReadBody): void {
     if (this.#isDone) return
     this.#isDone = true
-    this.#stream.off('end', this.#onEnd).off('error', this.#onError) // what else comes is dropped, in turns too
+    this.#stream.off('data', this.#onData).off('end', this.#onEnd).off('error', this.#onError)
     this.#buffer = NOTHING
-    if (body === undefined || 'beyond' in body) this.#shares.releaseMemory()
+    if (body === undefined || 'beyond' in body) {
+      this.#stream.pause()
+      this.#shares.releaseMemory()
+    }
     this.#done(error, body)
   }
 }

@@ -24,6 +24,11 @@ export class BodyTurns {
     restRatio: 1, // who sends one now and then comes before those who send one after the other
   })
 
+  /** Whether something of this token waits for its turn. */
+  isAwaited(token: string): boolean {
+    return this.#queue.isAwaited(token)
+  }
+
   /**
    * Does work when it is the turn of its token, at once where nobody else has one. `usedMs` were used for it before, and count.
    * Throws `RateLimited` when too much of the token waits, `Unavailable` when no turn came in time; then the work was not begun.

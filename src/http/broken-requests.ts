@@ -3,9 +3,10 @@ import { type IncomingMessage, type RequestListener, type ServerResponse, STATUS
 import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
-import { LINGER_MS } from './connection-end.js'
+import { endUnread } from './connection-end.js'
 import type { ErrorCode } from './error-codes.js'
 import { sendError } from './error-handler.js'
+import { heedExpectations } from './expectation.js'
 
 /** What the answer to bytes that HTTP cannot read says. */
 interface BrokenAnswer {
@@ -70,10 +71,7 @@ export class BrokenRequests {
       noteRequest(connection, { request, response })
       for (const one of serve) one.call(app.server, request, response)
     })
-    // Node answers `Expect: something else` by itself, without a body and without our hooks.
-    app.server.on('checkExpectation', (request: IncomingMessage, response) => {
-      app.server.emit('request', request, response)
-    })
+    heedExpectations(app.server)
   }
 
   /** Node's `clientError`: the connection cannot go on. `app` is whose log tells of it. */
@@ -89,9 +87,9 @@ export class BrokenRequests {
     const client = plainAddress(socket.remoteAddress ?? '')
     app.log.info({ request_id: requestId, status: answer.status, refusal: answer.code, client }, 'broken request')
     this.#onBroken(answer.code)
-    socket.end(httpText(answer, requestId))
-    socket.resume()
-    setTimeout(() => socket.destroy(), LINGER_MS).unref()
+    endUnread(socket)
+    socket.write(httpText(answer, requestId))
+    socket.destroySoon()
   }
 
   /** Whether a client would take our answer for that of a request which is still in work, or has its answer already. */

@@ -1,59 +1,75 @@
 import type { IncomingMessage } from 'node:http'
-import type { FastifyInstance } from 'fastify'
+import type { Socket } from 'node:net'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { waitsToBeAsked } from './expectation.js'
 
-/** How long a connection may stay after its last answer, so that the client sees it before the end. In ms. */
-export const LINGER_MS = 500
+/**
+ * How long a connection stays after its last answer, so that the client sees it before the end: so many ms to twice as many. Many
+ * that are refused at once do not end at once, nor do their clients come back at once.
+ */
+export const LINGER_MS = 1_000
+
+/** The rest of a body that has no more bytes in all is read and dropped. It is on its way, mostly in the packet of the headers. */
+export const DROPPED_BYTES_MAX = 64 * 1024
+
+/** Has an answer end its connection where it must; for answers that no hook sees. */
+export type SettleConnection = (request: FastifyRequest, reply: FastifyReply) => void
 
 /**
  * From the first moment of draining every answer ends its connection: a balancer that keeps connections would send its
  * next request just as they are closed. An idle connection would also hold the close for its whole timeout.
- * A body that is refused before its end does not end it, against Fastify's way. The rest is read and dropped, within the request
- * timeout. Of a body in chunks it is not: to drop chunks costs as much as to read them. Its answer says that the connection
- * ends, or a proxy would send another client's request behind it. Nor is what gets no turn to be read (`endUnread`).
+ *
+ * One rule for each body that is answered before its end, whatever it is refused for: one that is announced as small is dropped
+ * and the connection goes on; of every other nothing more is read, for nobody pays for that. Then the answer says that the
+ * connection ends, or a proxy would send another client's request behind it.
  */
-export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): void {
-  let closing = false
+export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): SettleConnection {
+  let isClosing = false
   app.addHook('preClose', async () => {
-    closing = true
+    isClosing = true
   })
-  app.addHook('onSend', ({ raw }, reply, payload, done) => {
-    if (isCut(raw))
-      setImmediate(send) // its end may be in what has arrived and is not yet parsed
-    else send()
-
-    function send(): void {
-      const ends = closing || isDraining() || isCut(raw)
-      if (ends) reply.header('connection', 'close')
-      else if (reply.statusCode === 413 || raw.complete === false) reply.removeHeader('connection')
-      if (ends && raw.complete === false) lingerAtEnd(raw)
+  const settle: SettleConnection = ({ raw }, reply) => {
+    const unread = unreadBytes(raw)
+    const ends = isClosing || isDraining() || unread > DROPPED_BYTES_MAX
+    if (ends) reply.header('connection', 'close')
+    else if (reply.hasHeader('connection')) reply.removeHeader('connection') // Fastify's, of a body that it refuses
+    if (unread === 0) return
+    if (ends || !reply.raw.shouldKeepAlive) endUnread(raw.socket)
+    if (raw.isPaused()) raw.resume() // drops what has come, and the rest of a small body
+  }
+  app.addHook('onSend', (request, reply, payload, done) => {
+    const send = () => {
+      settle(request, reply)
       done(null, payload)
     }
+    if (unreadBytes(request.raw) > DROPPED_BYTES_MAX)
+      setImmediate(send) // its end may be in what has arrived and is not yet parsed
+    else send()
   })
-}
-
-/** Requests of whose bodies no more is read. */
-const unread = new WeakSet<IncomingMessage>()
-
-/** Has the connection of a body that is read no further end: with its answer, and soon where that has gone out. */
-export function endUnread(request: IncomingMessage): void {
-  unread.add(request)
-  setTimeout(() => request.socket.destroy(), 2 * LINGER_MS).unref()
-}
-
-/** Whether the rest of a body is still to come and is not read: of one in chunks, or beyond what its token may have waiting. */
-function isCut(request: IncomingMessage): boolean {
-  const { complete, headers } = request
-  return complete === false && (headers['transfer-encoding'] !== undefined || unread.has(request))
+  return settle
 }
 
 /**
- * Has the connection end in two steps: at once for what is written, and later for what is read. Node closes both behind the last
- * answer, and a client that still sends would be reset, often before it has read the answer.
+ * The bytes of a body that has not been read to its end: of the whole, as announced; without bound where it is in chunks, or its
+ * client still waits to be asked for it and may send it or not. 0 where there is none, or its end was read.
  */
-function lingerAtEnd({ socket }: IncomingMessage): void {
+export function unreadBytes(request: IncomingMessage): number {
+  const { complete, headers } = request
+  if (complete !== false) return 0
+  if (headers['transfer-encoding'] !== undefined) return Number.POSITIVE_INFINITY
+  const bytes = Number(headers['content-length'] ?? 0)
+  return bytes > 0 && waitsToBeAsked(request) ? Number.POSITIVE_INFINITY : bytes
+}
+
+/**
+ * Reads no more from a connection, and has it end in two steps behind its last answer: at once for what is written, and later for
+ * what is read. Node closes both, and a client that still sends would be reset, often before it has read the answer. The time
+ * begins when the whole answer is handed to the system.
+ */
+export function endUnread(socket: Socket): void {
+  socket.pause().on('resume', () => socket.pause()) // Node makes it flow behind each answer, to drop the rest
   socket.destroySoon = () => {
     socket.end()
-    setImmediate(() => socket.pause()) // Node makes it flow once more, to drop the rest
-    setTimeout(() => socket.destroy(), LINGER_MS).unref()
+    setTimeout(() => socket.destroy(), LINGER_MS * (1 + Math.random())).unref()
   }
 }

@@ -6,6 +6,7 @@ import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { Forbidden, RATE_LIMITS, type RateLimit } from '../errors.js'
 import type { Readiness } from '../readiness.js'
+import { endUnread, unreadBytes } from './connection-end.js'
 import { CONNECTION_LIMITS, type ConnectionLimitName } from './connection-limit.js'
 import { REFUSALS } from './error-codes.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
@@ -268,6 +269,10 @@ export async function listenForMetrics(
   { host, port, token }: { host: string; port: number; token: string | undefined },
 ): Promise<Server> {
   const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, (request, response) => {
+    if (unreadBytes(request) > 0) {
+      response.setHeader('connection', 'close')
+      endUnread(request.socket)
+    }
     const refused = refusalOf(request, token)
     if (refused !== undefined) {
       response.writeHead(refused, { 'cache-control': 'no-store' }).end()

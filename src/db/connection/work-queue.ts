@@ -74,6 +74,11 @@ export class WorkQueue {
     return () => this.#leave(caller, exclusive, performance.now() - sinceMs)
   }
 
+  /** Whether work of this caller waits. */
+  isAwaited(caller: string): boolean {
+    return (this.#callers.get(caller)?.waiting.length ?? 0) > 0
+  }
+
   #place(name: string, exclusive: string | undefined): Promise<void> {
     const caller = this.#callers.get(name) ?? { running: 0, waiting: [], lastTurn: this.#turnOfNew() }
     const { waitingPerCallerMax: quota } = this.#limits

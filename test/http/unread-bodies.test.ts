@@ -1,0 +1,194 @@
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { mintToken } from '../../src/auth/token.js'
+import { DROPPED_BYTES_MAX, LINGER_MS } from '../../src/http/connection-end.js'
+import { listenForMetrics, Metrics } from '../../src/http/metrics.js'
+import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
+
+const LIMIT_BYTES = 4_000_000
+const service = await running(
+  t,
+  { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', PERSONA_BODY_LIMIT_BYTES: String(LIMIT_BYTES) },
+  { listen: true },
+)
+const { token, port } = service
+
+/** What two reads of a connection may take in before anything of it was looked at. */
+const READ_BYTES_MAX = 4 * DROPPED_BYTES_MAX
+/** More than buffers of the system hold. */
+const FLOOD = Buffer.alloc(16 * 2 ** 20, ' ')
+
+const PATCH = 'PATCH /persona/999999?dry_run=true&update_mask='
+const JSON_TYPE = 'Content-Type: application/json'
+const bearer = (token: string) => `Authorization: Bearer ${token}`
+
+function head(target: string, ...headers: string[]): string {
+  return `${[`${target} HTTP/1.1`, 'Host: localhost', ...headers].join('\r\n')}\r\n\r\n`
+}
+
+const whole = (token: string) => `${head(PATCH, bearer(token), JSON_TYPE, 'Content-Length: 2')}{}`
+
+/** The ends of the connections of a service on its own side. */
+function accepted({ app }: Pick<Running, 'app'>): Socket[] {
+  const sockets: Socket[] = []
+  app.server.on('connection', socket => sockets.push(socket))
+  return sockets
+}
+
+/** Sends the start of a request and megabytes behind it; holds when the answer arrives, says that it is the last, and is. */
+async function requireUnread(t: Test, to: number, sockets: Socket[], start: string, status: number): Promise<void> {
+  const connection = new RawConnection(to).write(start)
+  connection.socket.write(FLOOD)
+  await connection.until(/HTTP/)
+  const { localPort } = connection.socket
+  const socket = sockets.find(({ remotePort }) => remotePort === localPort)
+  await connection.closed
+  const statuses = [...connection.text.matchAll(/^HTTP\/1\.1 (\d+) /gm)].map(([, found]) => Number(found))
+  t.strictSame(statuses, [status], connection.text)
+  t.match(connection.text, /\r\nconnection: close\r\n/i)
+  const bytes = socket?.bytesRead ?? Number.NaN
+  t.ok(bytes < READ_BYTES_MAX, `${bytes} bytes were read`)
+}
+
+t.test('nothing more is read of a large body that was refused, whatever it is refused for', async t => {
+  t.jobs = 12
+  const sockets = accepted(service)
+  const unknown = mintToken('person').token
+  const large = 'Content-Length: 1000000000'
+  const fitting = `Content-Length: ${LIMIT_BYTES}`
+  const cases: [string, number, string][] = [
+    ['a token that is none', 401, head(PATCH, bearer('pat_nope'), JSON_TYPE, large)],
+    ['a token that nobody has', 401, head(PATCH, bearer(unknown), JSON_TYPE, large)],
+    ['larger than what is taken', 413, head(PATCH, bearer(token), JSON_TYPE, large)],
+    ['another media type', 415, head(PATCH, bearer(token), 'Content-Type: text/plain', fitting)],
+    ['too deep', 422, head(PATCH, bearer(token), JSON_TYPE, fitting) + '['.repeat(70)],
+    [
+      'in chunks, too deep',
+      422,
+      `${head(PATCH, bearer(token), JSON_TYPE, 'Transfer-Encoding: chunked')}3d0900\r\n${'['.repeat(70)}`,
+    ],
+    ['an address where nothing is', 404, head('POST /nothing', JSON_TYPE, large)],
+    ['an address that cannot be decoded', 404, head('POST /persona/%ff', JSON_TYPE, large)],
+    ['another method', 405, head('POST /healthz', JSON_TYPE, large)],
+    ['a read that has a body', 200, head('GET /healthz', large)],
+    ['two lengths', 400, head(PATCH, 'Content-Length: 2', 'Content-Length: 3')],
+    ['headers that are too large', 431, `GET /healthz HTTP/1.1\r\nX-Large: ${'x'.repeat(20_000)}`],
+  ]
+  await Promise.all(
+    cases.map(([name, status, start]) =>
+      t.test(name, async t => {
+        await requireUnread(t, port, sockets, start, status)
+      }),
+    ),
+  )
+})
+
+t.test('429: nothing more is read of a large body of a token beyond its quota', async t => {
+  const limited = await running(t, { RATE_LIMIT_PER_MINUTE: '1' }, { listen: true })
+  const sockets = accepted(limited)
+  await new RawConnection(limited.port).write(whole(limited.token)).until(/^HTTP\/1\.1 404 /)
+  const start = head(PATCH, bearer(limited.token), JSON_TYPE, 'Content-Length: 4000000')
+  await requireUnread(t, limited.port, sockets, start, 429)
+})
+
+t.test('nothing is read of a body on the port of the metrics', async t => {
+  const server = await listenForMetrics(new Metrics(), { host: '127.0.0.1', port: 0, token: undefined })
+  t.teardown(() => void server.close())
+  const sockets: Socket[] = []
+  server.on('connection', socket => sockets.push(socket))
+  const { port: own } = server.address() as { port: number } // it listens on TCP
+  await requireUnread(t, own, sockets, head('POST /metrics', 'Content-Length: 1000000000'), 405)
+})
+
+t.test('a connection goes on behind a refused body that is small, also where its rest comes later', async t => {
+  const length = `Content-Length: ${DROPPED_BYTES_MAX}`
+  for (const [status, start] of [
+    [401, head(PATCH, bearer('pat_nope'), JSON_TYPE, length)],
+    [415, head(PATCH, bearer(token), 'Content-Type: text/plain', length)],
+    [422, head(PATCH, bearer(token), JSON_TYPE, length) + '['.repeat(100)],
+  ] as const) {
+    const sent = start.slice(start.indexOf('\r\n\r\n') + 4).length
+    const connection = new RawConnection(port).write(start)
+    await connection.until(/"detail"/)
+    t.match(connection.text, new RegExp(`^HTTP/1\\.1 ${status} `))
+    t.notMatch(connection.text, /connection: close/i)
+    await sleep(100)
+    connection.write(' '.repeat(DROPPED_BYTES_MAX - sent - 1))
+    await sleep(100)
+    await connection.write(` ${whole(token)}`).until(/HTTP\/1\.1 404 /)
+    connection.socket.destroy()
+  }
+})
+
+t.test('a client that wants the connection closed reads the answer to a body that it still sends', async t => {
+  const start = head(PATCH, bearer('pat_nope'), JSON_TYPE, 'Connection: close', `Content-Length: ${DROPPED_BYTES_MAX}`)
+  const connection = new RawConnection(port).write(start)
+  const drip = setInterval(() => connection.write(' '.repeat(1_000)), 5)
+  await connection.closed
+  clearInterval(drip)
+  t.match(connection.text, /^HTTP\/1\.1 401 [\s\S]*"request_id":"[^"]+"\}$/)
+})
+
+t.test('nothing is read of the bodies of a token that has many waiting already; others have theirs read', async t => {
+  const sockets = accepted(service)
+  const [one, other] = await Promise.all(
+    ['one', 'other'].map(name => tokenOf(service.database, { email: `alice+${name}@example.com`, active: true })),
+  )
+  const body = `{${' '.repeat(3_000_000)}`
+  const start = (of = '') => head(PATCH, bearer(of), JSON_TYPE, `Content-Length: ${body.length + 1}`) + body
+  const many: RawConnection[] = []
+  for (let i = 0; i < 160; i++) many.push(new RawConnection(port).write(start(one)))
+  const refused = () => many.filter(({ text }) => /^HTTP\/1\.1 429 [\s\S]*"token-requests"/.test(text))
+  await eventually(() => refused().length > 20, 20_000)
+  const fromOther = new RawConnection(port).write(`${start(other)}}`)
+  await fromOther.until(/HTTP\/1\.1 404 /)
+  await Promise.all(refused().map(({ closed }) => closed))
+  t.ok(refused().every(({ text }) => /\r\nconnection: close\r\n/i.test(text)))
+  const read = sockets.map(({ bytesRead }) => bytesRead).sort((a, b) => a - b)
+  const least = read.slice(0, refused().length)
+  t.ok(Math.max(...least) < READ_BYTES_MAX, `${least.at(-1)} bytes were read`)
+  for (const { socket } of [...many, fromOther]) socket.destroy()
+})
+
+t.test(
+  '100 Continue is sent when the body is about to be read; what is refused before has its status alone',
+  async t => {
+    const expecting = (...headers: string[]) => head(PATCH, ...headers, 'Expect: 100-continue')
+    for (const [status, start] of [
+      [401, expecting(bearer('pat_nope'), JSON_TYPE, 'Content-Length: 2')],
+      [401, expecting(bearer(mintToken('person').token), JSON_TYPE, 'Content-Length: 2')],
+      [413, expecting(bearer(token), JSON_TYPE, `Content-Length: ${LIMIT_BYTES + 1}`)],
+      [415, expecting(bearer(token), 'Content-Type: text/plain', 'Content-Length: 2')],
+      [404, expecting(bearer(token), JSON_TYPE, 'Content-Length: 2').replace('/persona/', '/nothing/')],
+    ] as const) {
+      const refused = new RawConnection(port).write(start)
+      await refused.closed // whether the body comes now nobody knows
+      t.match(refused.text, new RegExp(`^HTTP/1\\.1 ${status} [\\s\\S]*\\r\\nconnection: close\\r\\n`, 'i'))
+    }
+    const taken = new RawConnection(port)
+    for (const chunked of [false, true]) {
+      taken.text = ''
+      taken.write(expecting(bearer(token), JSON_TYPE, chunked ? 'Transfer-Encoding: chunked' : 'Content-Length: 2'))
+      await taken.until(/^HTTP\/1\.1 100 Continue\r\n\r\n$/)
+      await taken
+        .write(chunked ? '2\r\n{}\r\n0\r\n\r\n' : '{}')
+        .until(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 404 /)
+      t.notMatch(taken.text, /connection: close/i)
+    }
+    taken.text = ''
+    await taken.write(whole(token)).until(/^HTTP\/1\.1 404 /)
+    taken.socket.destroy()
+  },
+)
+
+t.test('who reads half of the time later finds the whole answer', async t => {
+  const connection = new RawConnection(port)
+  connection.socket.pause()
+  connection.write(head(PATCH, bearer('pat_nope'), JSON_TYPE, 'Content-Length: 1000000000'))
+  connection.socket.write(FLOOD)
+  await sleep(LINGER_MS / 2)
+  connection.socket.resume()
+  await connection.closed
+  t.match(connection.text, /^HTTP\/1\.1 401 [\s\S]*"request_id":"[^"]+"\}$/)
+})
