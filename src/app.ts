@@ -76,6 +76,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     exposeHeadRoutes: false,
     return503OnClosing: false,
     routerOptions: { maxParamLength: 256 },
+    // Without these Fastify loads compilers of its own, for schemas of which there are none here: each route has its validator.
+    schemaController: {
+      compilersFactory: { buildValidator: () => noValidator, buildSerializer: () => () => JSON.stringify },
+    },
     clientErrorHandler: (error, socket) => broken.answer(app, error, socket),
     frameworkErrors: (error, request, reply) => {
       setCommonHeaders(request, reply)
@@ -86,7 +90,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   broken.watch(app)
   app.decorateRequest('tokenHash', undefined)
   registerRequestValidation(app, limits.jsonDepthMax)
-  app.setSerializerCompiler(() => JSON.stringify)
   const unfinished = new UnfinishedBodies()
   registerBodyParser(app, { ...bodySettings(config), unfinished })
   const memory = memoryLimits(config)
@@ -196,6 +199,11 @@ const TOOL_KEY_BYTES_MAX = 48 * 1_024
 /** How much of a body is read before a turn is waited for. Large definitions are ordinary, large agents are not. */
 const AGENT_TURN_BYTES = 64 * 1_024
 const TOOL_TURN_BYTES = 256 * 1_024
+
+/** Every part of a request that has a schema has the validator that `registerRequestValidation` makes of it. */
+function noValidator(): never {
+  throw new Error('a schema of a route has no validator of ours')
+}
 
 /** What bodies may be. */
 function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished'> {

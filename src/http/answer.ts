@@ -3,6 +3,7 @@ import type { FastifyReply } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import type { AnswerText } from '../updates/answer-text.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
+import { JSON_TYPE } from './json-type.js'
 import { answerText } from './large-answer.js'
 import { countBytes } from './limits.js'
 import { NO_PRECONDITION } from './parameters.js'
@@ -34,7 +35,7 @@ export function answerUpdate(
   { id, dryRun, strict }: { id: number; dryRun: boolean; strict: boolean },
   { version, at, snapshot, decision, merged, notes }: Updated,
   warnings: readonly string[],
-): string | Readable | FastifyReply {
+): Buffer | Readable | FastifyReply {
   reply.header('etag', entityTag(kind, id, version))
   noteInstant(reply, at)
   if (decision === null) reply.header('idempotent-replayed', 'true')
@@ -49,7 +50,7 @@ export function answerUpdate(
     applied.filter(preference => preference !== false),
   )
   if (snapshot === null) return reply.code(204).send()
-  reply.type('application/json')
+  reply.type(JSON_TYPE)
   return answerText(reply, snapshot)
 }
 
@@ -95,7 +96,7 @@ export async function answerRead(
   reply: FastifyReply,
   answer: ReadAnswer,
   ifNoneMatch: Precondition,
-): Promise<string | Readable | FastifyReply> {
+): Promise<Buffer | Readable | FastifyReply> {
   const { kind, id, version, at, snapshot, notes = [] } = answer
   noteInstant(reply, at)
   addWarnings(reply, notes)
@@ -108,7 +109,7 @@ export function answerTagged(
   tag: string,
   text: AnswerText,
   ifNoneMatch: Precondition = NO_PRECONDITION,
-): string | Readable | FastifyReply {
+): Buffer | Readable | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
     countBytes(reply.request, text.length) // it was made as if it were sent
@@ -116,6 +117,6 @@ export function answerTagged(
     // the 200 (RFC 9110, section 8.6); of a stream none is said.
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
-  reply.type('application/json')
+  reply.type(JSON_TYPE)
   return answerText(reply, text)
 }

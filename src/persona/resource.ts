@@ -76,8 +76,8 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   requireAnswerable,
   reading: (state, viewer, minimal = false) => {
     const { id, version, access } = state
-    if (minimal) return readVersion.for({ ...viewer, id, version, access }).map(versionRow)
-    const query = (cached: CachedDefinitions) => readSnapshot.for({ ...viewer, ...cached, id, version, access })
+    if (minimal) return readVersion.for({ id, version, access, ...viewer }).map(versionRow)
+    const query = (cached: CachedDefinitions) => readSnapshot.for({ id, version, access, ...viewer, ...cached })
     return withCached(state.tool_sizes, query, shownRow)
   },
   writing: (state, { content, changes, attached, attachedSizes, toolBytesLeft }, viewer, entry, minimal) => {
@@ -134,7 +134,8 @@ const ID_WEIGHT = 1024
 
 function weightOfFields(fields: PersonaUpdate['fields']): number {
   let weight = 0
-  for (const value of Object.values(fields)) {
+  for (const name in fields) {
+    const value = fields[name as keyof typeof fields] // its own keys
     if (typeof value === 'string') weight += value.length
     else if (Array.isArray(value)) weight += value.length * ID_WEIGHT
   }

@@ -70,15 +70,18 @@ export function faultsOfMasked(
  * The places of fields that the schema does not know, the body's own and those of records in its lists, in the body's
  * order. What a free-form value holds is nobody's business.
  */
-export function unknownFields(schema: TSchema, value: unknown): Loc[] {
+export function unknownFields(schema: TSchema, value: unknown): readonly Loc[] {
+  if (typeof value !== 'object' || value === null) return NO_PLACES
   if (schema[Kind] === 'Nullable') return unknownFields(innerSchema(schema), value)
-  if (schema[Kind] === 'Array' && Array.isArray(value)) {
-    return value.flatMap((item, index) => unknownFields(schema.items as TSchema, item).map(loc => [index, ...loc]))
-  }
-  if (schema[Kind] !== 'Object' || !isJsonObject(value)) return []
-  const { properties } = schema as TObject // the kind says so
   const unknown: Loc[] = []
-  for (const name of Object.keys(value)) {
+  if (schema[Kind] === 'Array' && Array.isArray(value)) {
+    for (let index = 0; index < value.length; index++) {
+      for (const loc of unknownFields(schema.items, value[index])) unknown.push([index, ...loc])
+    }
+  }
+  if (schema[Kind] !== 'Object' || !isJsonObject(value)) return unknown
+  const { properties } = schema as TObject // the kind says so
+  for (const name in value) {
     const property = Object.hasOwn(properties, name) ? properties[name] : undefined
     if (property === undefined) unknown.push([name])
     else for (const loc of unknownFields(property, value[name])) unknown.push([name, ...loc])
@@ -86,8 +89,10 @@ export function unknownFields(schema: TSchema, value: unknown): Loc[] {
   return unknown
 }
 
+const NO_PLACES: readonly Loc[] = []
+
 /** The unknown fields of a body whose mask is `mask`: what is inside the fields that a mask leaves out is not looked at. */
-export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): Loc[] {
+export function unknownWithin(schema: TSchema, body: unknown, mask?: readonly string[]): readonly Loc[] {
   const places = unknownFields(schema, body)
   return mask === undefined ? places : places.filter(loc => loc.length === 1 || mask.includes(String(loc[0])))
 }

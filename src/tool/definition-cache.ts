@@ -1,4 +1,4 @@
-import { type DefinitionText, digestOf, MARK, PIECE_LENGTH } from '../updates/answer-text.js'
+import { type DefinitionText, digestOf, MARK } from '../updates/answer-text.js'
 
 /**
  * Values that belong to definitions, by the hash of the definition in hex; those used lately. A definition never changes and its
@@ -45,14 +45,14 @@ const CHARACTER_BYTES = 2
 
 /** Room for every definition that one answer can show, the largest included: who asks for it again costs no reading. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024
-const texts = new DefinitionCache<string | Buffer>(TEXT_BYTES_MAX, TEXT_BYTES_MAX / 2)
+const texts = new DefinitionCache<Buffer>(TEXT_BYTES_MAX, TEXT_BYTES_MAX / 2)
 
 /** Those of some definitions whose texts are cached here. The map stays as it is, whatever is dropped meanwhile. */
-export type CachedTexts = ReadonlyMap<string, string | Buffer>
+export type CachedTexts = ReadonlyMap<string, Buffer>
 
 /** Those of these definitions whose texts are cached here. */
 export function cachedTexts(hashes: readonly (string | null)[]): CachedTexts {
-  const cached = new Map<string, string | Buffer>()
+  const cached = new Map<string, Buffer>()
   for (const hash of hashes) {
     const text = hash === null ? undefined : texts.get(hash)
     if (hash !== null && text !== undefined) cached.set(hash, text)
@@ -70,16 +70,15 @@ export function leavingOut(cached: CachedTexts): CachedDefinitions {
   return { cached_definitions: [...cached.keys()].map(hash => `\\x${hash}`) }
 }
 
-/** Keeps the text of a stored definition, if its hash is the right one, and answers it: a long one as the bytes that are sent. */
+/** Keeps the text of a stored definition as the bytes that are sent, if its hash is the right one, and answers it. */
 export async function cacheText(hash: string, text: string): Promise<string | Buffer> {
   const cached = texts.get(hash)
   if (cached !== undefined) return cached
   if ((await digestOf([text])) !== hash) return text
-  const bytes = Buffer.from(text)
-  const isLong = text.length > PIECE_LENGTH
-  const kept = isLong ? bytes : bytes.toString() // a copy: a part of an answer would keep the whole answer alive
-  texts.keep(hash, kept, isLong ? bytes.length : text.length * CHARACTER_BYTES)
-  return kept
+  const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text)) // a part of a pool would keep the whole pool alive
+  bytes.write(text)
+  texts.keep(hash, bytes, bytes.length)
+  return bytes
 }
 
 const origins = new DefinitionCache<ReadonlySet<string>>(1024 * 1024, 16 * 1024)

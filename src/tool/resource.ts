@@ -94,7 +94,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   reading: ({ id, version, managed_as, definition_hash, definition_bytes }, viewer, minimal = false) => {
     const shown = minimal ? [] : [{ definition: definition_hash, bytes: definition_bytes }]
     const statement = readStatement(managed_as !== null, minimal)
-    return withCached(shown, cached => statement.for({ ...viewer, ...cached, id, version }), shownRow)
+    return withCached(shown, cached => statement.for({ id, version, ...viewer, ...cached }), shownRow)
   },
   writing: (state, { content, definition, headers, changes }, viewer, entry, minimal) => {
     const statement = (stored: WriteShape['definition']) =>

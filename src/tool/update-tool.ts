@@ -84,17 +84,17 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
         request.log.info(line, 'header values in clear text')
       }
-      const sender = { ...updater, raw: request.raw }
+      const sender = { raw: request.raw, ...updater }
       const back = definition && mayTell ? await writtenBack(options, prefetched, definition, sender) : undefined
       const rounded = back?.rounded ?? []
       const asked = {
-        ...updater,
         id,
         fields: back === undefined ? fields : { ...fields, definition: back.definition },
         origins,
         definitionFaults: [...definitionFaults, ...(strict ? rounded.map(roundedFault) : [])],
         vault: options.vault(),
         key: requestKey(caller, headers['idempotency-key'], () => askedBy(id, content, options.vault())),
+        ...updater,
       }
       const updated = await withScopeTold(options.database, caller, id, () =>
         updateOnce(options.database, toolResource, asked, prefetched),

@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { notePreferences } from '../http/answer.js'
+import { JSON_TYPE } from '../http/json-type.js'
 import { countBytes } from '../http/limits.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
@@ -93,7 +94,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use })
       addWarnings(reply, validation.warnings)
       notePreferences(reply, strict ? ['handling=strict'] : [])
-      reply.type('application/json; charset=utf-8')
+      reply.type(JSON_TYPE)
       return validation.answer
     },
   )

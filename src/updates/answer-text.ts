@@ -7,7 +7,7 @@ export const PIECE_LENGTH = 128 * 1024
 /** Stands on each side of a definition's hash. JSON text never holds it: in texts it is escaped. */
 export const MARK = '\u0001'
 
-/** The JSON text of a stored definition, and its hash in hex. A long one may be the bytes that are sent. */
+/** The JSON text of a stored definition, or the bytes that are sent of it, and its hash in hex. */
 export interface DefinitionText {
   hash: string
   text: string | Buffer
@@ -31,8 +31,13 @@ export class AnswerText {
     return this.pieces.reduce((sum, piece) => sum + piece.length, 0)
   }
 
-  toString(): string {
-    return this.pieces.join('')
+  /** The bytes that are sent. Definitions come as bytes: to join texts with them would make texts of all of it first. */
+  toBuffer(): Buffer {
+    const { pieces } = this
+    const bytes = Buffer.allocUnsafe(pieces.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0))
+    let at = 0
+    for (const piece of pieces) at += typeof piece === 'string' ? bytes.write(piece, at) : piece.copy(bytes, at)
+    return bytes
   }
 
   /** The SHA-256 of what is shown, in hex, the same in every process: each definition stands in it by its own hash. */

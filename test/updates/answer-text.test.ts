@@ -39,8 +39,8 @@ t.test('pieces are the text in its order, short ones put together', t => {
 
 t.test('an answer is told from others by its texts and the hashes of its definitions', async t => {
   const shown = (text: string | Buffer, hash = 'ab') => new AnswerText(['{"a":', { hash, text }, '}'])
-  t.equal(String(shown('[1]')), '{"a":[1]}')
-  t.equal(String(shown(Buffer.from('["\u00e9"]'))), '{"a":["\u00e9"]}')
+  t.equal(shown('[1]').toBuffer().toString(), '{"a":[1]}')
+  t.equal(shown(Buffer.from('["\u00e9"]')).toBuffer().toString(), '{"a":["\u00e9"]}')
   t.equal(await shown('[1]').digest(), await shown(Buffer.from('[1]')).digest())
   t.not(await shown('[1]').digest(), await shown('[1]', 'cd').digest())
   t.equal(shown('[1]').length, 9)
