@@ -68,18 +68,25 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     }
     const bounds = isAboutTool(request) ? settings.tool : settings.persona
     const announced = request.headers['content-length']
+    let endTurn: (() => void) | undefined
     const shares: BodyShares = {
       onRead: bytes => settings.onRead(request, bytes),
       reserveMemory: bytes => request.reserveMemory(bytes),
       releaseMemory: () => request.releaseMemory(),
       hasOthersWaiting: () => turns.isAwaited(ownerOf(request)),
       takeTurn: (usedMs, turn) => {
-        turns.take(ownerOf(request), turn, usedMs).catch(turn)
+        const endLast = endTurn
+        const goesOn = new Promise<void>(resolve => {
+          endTurn = resolve
+        })
+        turns.take(ownerOf(request), turn, { usedMs, goesOn }).catch(turn)
+        endLast?.()
       },
       askForBody: () => askForBody(request.raw),
     }
     const reader = new BodyReader(stream, announced, bounds, shares, (error, body) => {
       unfinished.delete(reader)
+      if (endTurn !== undefined) setImmediate(endTurn) // when it has asked for the turn in which it is parsed
       if (body === undefined) done(error)
       else if ('beyond' in body) done(null, received(request, refused(body.beyond)))
       else if (isForThread(request, body))
@@ -102,7 +109,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       if (waiting === undefined) done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
       else done(null, received(request, parsed(request, waiting)))
     }
-    turns.take(ownerOf(request), parse).catch(done)
+    turns.take(ownerOf(request), parse, { expectedMs: parseMs(body) }).catch(done)
   }
 }
 
@@ -113,6 +120,11 @@ type Done = (error: Error | null, body?: ReceivedBody) => void
 const DEAR_BYTES = 16 * 1024
 /** Lists and texts of a body that take long to parse, and faults of them to collect; the largest list of ids has half as many. */
 const DEAR_NODES = 4_000
+
+/** About how long it takes to parse a body and to refuse it: every node may be a fault. In ms. */
+function parseMs({ bytes, nodes }: WholeBody): number {
+  return bytes.length / 100_000 + nodes / 1_500
+}
 
 /** Whether it takes long to parse a body and to check it; ordinary ones take some ten microseconds. */
 function isDear({ bytes, nodes }: WholeBody): boolean {

@@ -10,18 +10,21 @@ const REST_FACTOR = 7
 const WAITING_PER_TOKEN_MAX = 100
 const WAIT_MS = 20_000
 
+/** How long a turn waits for the pieces of a body that it reads. */
+const PIECE_MS_MAX = 50
+
 /**
  * The turns in which dear bodies are parsed, checked and refused on the thread that serves requests: one at a time, with a rest
- * behind each that is as long as the turn was dear, for then others are served. Tokens take turns, and who had none lately comes
- * first; a token alone has half of that eighth. Ordinary bodies need none.
+ * behind each that is as long as the turn was dear, for then others are served. Tokens that send one after the other have the same
+ * time; who sends less is served first. Ordinary bodies need none.
  */
 export class BodyTurns {
   readonly #queue = new WorkQueue({
-    runningMax: 1,
+    runningMax: 2,
+    reservedMax: 1, // a short turn of who sends little waits for the rest of no long one
     runningPerCallerMax: 1,
     waitingPerCallerMax: WAITING_PER_TOKEN_MAX,
     waitMs: WAIT_MS,
-    restRatio: 1, // who sends one now and then comes before those who send one after the other
   })
 
   /** Whether something of this token waits for its turn. */
@@ -30,23 +33,35 @@ export class BodyTurns {
   }
 
   /**
-   * Does work when it is the turn of its token, at once where nobody else has one. `usedMs` were used for it before, and count.
-   * Throws `RateLimited` when too much of the token waits, `Unavailable` when no turn came in time; then the work was not begun.
+   * Does work when it is the turn of its token, at once where nobody else has one. Throws `RateLimited` when too much of the token
+   * waits, `Unavailable` when no turn came in time; then the work was not begun.
    */
-  async take(token: string, work: () => void, usedMs = 0): Promise<void> {
-    const turn = async () => {
-      const start = performance.now() - usedMs
-      try {
-        work()
-      } finally {
-        await sleep(REST_FACTOR * (performance.now() - start))
-      }
-    }
+  async take(token: string, work: () => void, { usedMs = 0, expectedMs = 0, goesOn }: Turn = {}): Promise<void> {
+    const leave = await this.#queue.enter(token, undefined, (1 + REST_FACTOR) * (usedMs + expectedMs)).catch(refused)
+    const start = performance.now() - usedMs
     try {
-      await this.#queue.run(token, turn)
-    } catch (error) {
-      if (!(error instanceof QueueExhausted)) throw error
-      throw new Unavailable('overloaded', 'Other large bodies are read before this one. Try again.', 'not_applied')
+      work()
+    } finally {
+      const rest = sleep(REST_FACTOR * (performance.now() - start))
+      const pieces = Promise.race([goesOn ?? NOTHING, sleep(PIECE_MS_MAX)])
+      void Promise.all([rest, pieces]).then(leave)
     }
   }
+}
+
+const NOTHING = Promise.resolve()
+
+/** What is known of a turn. */
+interface Turn {
+  /** What was used for it before, and counts. */
+  usedMs?: number
+  /** About what it will take. */
+  expectedMs?: number
+  /** When what it began is done, and asks for the next turn where it needs one: others have theirs behind the whole body. */
+  goesOn?: Promise<void> | undefined
+}
+
+function refused(error: unknown): never {
+  if (!(error instanceof QueueExhausted)) throw error
+  throw new Unavailable('overloaded', 'Other large bodies are read before this one. Try again.', 'not_applied')
 }

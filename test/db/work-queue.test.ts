@@ -62,24 +62,22 @@ t.test('one place is for whoever comes, and no caller has more than their share'
   await many.endAll()
 })
 
-t.test('a free place goes to who has the least running, then to who waits longest for a turn', async t => {
+t.test('a free place goes to who has the least running, then to who used the least time', async t => {
   const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 2 }))
   works.start('a1 b1 a2 a3 b2 c1 d1')
   t.strictSame(await works.running(), ['a1', 'b1'])
   works.end('a1')
-  t.strictSame(await works.running(), ['b1', 'a2'], 'a and what waits longer than c')
+  t.strictSame(await works.running(), ['b1', 'c1'], 'not a, who used some')
   works.end('b1')
-  t.strictSame(await works.running(), ['a2', 'b2'])
-  works.end('b2')
-  t.strictSame(await works.running(), ['a2', 'c1'], 'not a, who has a place')
-  works.end('a2')
-  t.strictSame(await works.running(), ['c1', 'd1'], 'not a, who was served since')
+  t.strictSame(await works.running(), ['c1', 'd1'])
   works.end('c1')
-  t.strictSame(await works.running(), ['d1', 'a3'])
+  t.strictSame(await works.running(), ['d1', 'a2'], 'not b, who used more')
+  works.end('d1')
+  t.strictSame(await works.running(), ['a2', 'b2'], 'not a, who has a place')
   await works.endAll()
 })
 
-t.test('a hundred that wait of one caller are one turn before another caller', async t => {
+t.test('a hundred that wait of one caller are before no work of callers who used none', async t => {
   const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 1, waitingPerCallerMax: 100 }))
   works.start(Array.from({ length: 100 }, (_, i) => `a${i}`).join(' '))
   works.start('b0 c0')
@@ -89,8 +87,77 @@ t.test('a hundred that wait of one caller are one turn before another caller', a
     order.push(name)
     works.end(name)
   }
-  t.strictSame(order, ['a0', 'a1', 'b0', 'c0', 'a2'])
+  t.strictSame(order, ['a0', 'b0', 'c0', 'a1', 'a2'])
   await works.endAll()
+})
+
+t.test('callers who always wait have the same time, however long each work takes', async t => {
+  const queue = new WorkQueue({ ...LIMITS, runningMax: 1 })
+  const usedMs = { a: 0, b: 0 }
+  let longestMs = 0
+  let isOver = false
+  const repeat = async (caller: 'a' | 'b', workMs: number) => {
+    while (!isOver) {
+      await queue.run(caller, async () => {
+        const start = performance.now()
+        await sleep(workMs)
+        const tookMs = performance.now() - start
+        usedMs[caller] += tookMs
+        longestMs = Math.max(longestMs, tookMs)
+      })
+    }
+  }
+  // Two of each: while one runs, the next waits.
+  const all = [repeat('a', 40), repeat('a', 40), repeat('b', 5), repeat('b', 5)]
+  await sleep(800)
+  isOver = true
+  await Promise.all(all)
+  t.ok(usedMs.a > 100 && usedMs.b > 100, `${usedMs.a} and ${usedMs.b} ms`)
+  t.ok(Math.abs(usedMs.a - usedMs.b) <= 2 * longestMs + 20, `${usedMs.a} and ${usedMs.b} ms, at most ${longestMs} each`)
+})
+
+t.test('whoever comes back after a while does several short works before those who always wait', async t => {
+  const queue = new WorkQueue({ ...LIMITS, runningMax: 1 })
+  const order: string[] = []
+  let isOver = false
+  const repeat = async (caller: string) => {
+    while (!isOver) {
+      await queue.run(caller, async () => {
+        order.push(caller)
+        await sleep(20)
+      })
+    }
+  }
+  const busy = ['a', 'a', 'c', 'c', 'd', 'd'].map(repeat)
+  await sleep(200)
+  for (let work = 0; work < 3; work++) {
+    const begun = order.length
+    await queue.run('b', async () => undefined)
+    t.ok(order.length - begun <= 1, `${order.length - begun} works of others began meanwhile`)
+  }
+  isOver = true
+  await Promise.all(busy)
+})
+
+t.test('who used much while nobody else asked does not wait for it when others come', async t => {
+  const queue = new WorkQueue({ ...LIMITS, runningMax: 1 })
+  for (let work = 0; work < 4; work++) await queue.run('a', () => sleep(400))
+  let others = 0
+  let isOver = false
+  const repeat = async () => {
+    while (!isOver) {
+      await queue.run('b', async () => {
+        const start = performance.now()
+        await sleep(20)
+        others += performance.now() - start
+      })
+    }
+  }
+  const busy = [repeat(), repeat()]
+  await queue.run('a', async () => undefined)
+  t.ok(others < 1_000, `after ${others} ms of others, where it had 1,600`)
+  isOver = true
+  await Promise.all(busy)
 })
 
 t.test('one of what excludes each other runs; other work of the same caller passes', async t => {
@@ -122,20 +189,6 @@ t.test('a place rests as long as it was held before its caller has it again; oth
   t.ok(performance.now() - since < 3 * heldMs, 'b does not wait for the rest of a')
   const restMs = await again
   t.ok(restMs >= 3 * (heldMs - 2), `${restMs} ms`)
-})
-
-t.test('where places rest, who had none lately comes before those who had and wait again', async t => {
-  const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 1, restRatio: 0.001 }))
-  works.start('a1 a2 b1 b2')
-  t.strictSame(await works.running(), ['a1'])
-  works.end('a1')
-  t.strictSame(await works.running(), ['b1'])
-  works.start('c1')
-  works.end('b1')
-  t.strictSame(await works.running(), ['c1'])
-  works.end('c1')
-  t.strictSame(await works.running(), ['a2'])
-  await works.endAll()
 })
 
 t.test('work that fails gives its place to the next', async t => {

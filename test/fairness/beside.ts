@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { ServiceProcess } from '../faults/service.js'
 import { TEST_SECRET_KEYS } from '../world.js'
-import { Callers, percentile, type Served } from './callers.js'
+import { Callers, percentile, type QuietUpdates, type Served } from './callers.js'
 import { QuietCallers } from './quiet.js'
 import type { FairnessWorld } from './world.js'
 
@@ -40,6 +40,14 @@ export async function fairService(
   return service
 }
 
+/** What a comparison has otherwise than most. */
+export interface Beside {
+  extraMs?: number
+  quietFrom?: string
+  owners?: FairnessWorld['victims']
+  updates?: QuietUpdates
+}
+
 /**
  * Quiet callers beside an attack, and without it as the control, in turns. Holds when their p99 beside the attack is at most
  * twice the control's and `extraMs`, none of them is refused or lost, the process stays below 400 MiB, and readiness is true
@@ -50,9 +58,9 @@ export async function requireFairness(
   world: FairnessWorld,
   service: ServiceProcess,
   attack: Attack,
-  { extraMs = 20, quietFrom = '127.0.0.1' }: { extraMs?: number; quietFrom?: string } = {},
+  { extraMs = 20, quietFrom = '127.0.0.1', updates = {}, owners = world.victims }: Beside = {},
 ): Promise<void> {
-  const quiet = new QuietCallers({ port: service.port, from: quietFrom, owners: world.victims })
+  const quiet = new QuietCallers({ port: service.port, from: quietFrom, owners, updates })
   const hostile = new Callers(service.port)
   const readiness = watchReadiness(service)
   const comparisons: string[] = []

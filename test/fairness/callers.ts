@@ -67,21 +67,35 @@ export interface Served {
 /** The pause of a quiet caller between two updates: under the quota of 600 a minute, also when answers take no time. */
 const PAUSE_MS = 105
 
+/** What a quiet caller stores, and how long they pause between two updates. */
+export interface QuietUpdates {
+  /** The length of a prompt; without one a description is updated. */
+  promptLength?: number
+  pauseMs?: number
+}
+
 /** Each owner updates their agent again and again until the time is over. */
-export async function quietUpdates(callers: Callers, owners: readonly Owner[], durationMs: number): Promise<Served> {
+export async function quietUpdates(
+  callers: Callers,
+  owners: readonly Owner[],
+  durationMs: number,
+  { promptLength, pauseMs = PAUSE_MS }: QuietUpdates = {},
+): Promise<Served> {
   const served: Served = { latenciesMs: [], statuses: {}, lost: 0 }
   const end = performance.now() + durationMs
+  const fields = (text: string) =>
+    promptLength === undefined ? { description: text } : { system_prompt: text.padEnd(promptLength, 'x') }
   const run = async (owner: Owner, place: number) => {
-    await sleep((place * PAUSE_MS) / owners.length)
+    await sleep((place * pauseMs) / owners.length)
     for (let n = 0; performance.now() < end; n++) {
       try {
-        const { status, durationMs: ms } = await callers.update(owner, { description: `${place} ${n} ${end}` })
+        const { status, durationMs: ms } = await callers.update(owner, fields(`${place} ${n} ${end}`))
         served.latenciesMs.push(ms)
         served.statuses[status] = (served.statuses[status] ?? 0) + 1
       } catch {
         served.lost += 1
       }
-      await sleep(PAUSE_MS)
+      await sleep(pauseMs)
     }
   }
   await Promise.all(owners.map(run))

@@ -4,9 +4,9 @@ import type { QuietSettings } from './quiet.js'
 
 /* Quiet callers have a thread of their own: what an attacker's client does with large answers delays none of them. */
 
-const { port, from, owners } = workerData as QuietSettings // what `quiet.ts` starts this thread with
+const { port, from, owners, updates } = workerData as QuietSettings // what `quiet.ts` starts this thread with
 const callers = new Callers(port, from)
 
 parentPort?.on('message', (durationMs: number) => {
-  void quietUpdates(callers, owners, durationMs).then(served => parentPort?.postMessage(served))
+  void quietUpdates(callers, owners, durationMs, updates).then(served => parentPort?.postMessage(served))
 })

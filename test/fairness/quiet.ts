@@ -1,13 +1,14 @@
 import { once } from 'node:events'
 import { Worker } from 'node:worker_threads'
-import type { Served } from './callers.js'
+import type { QuietUpdates, Served } from './callers.js'
 import type { Owner } from './world.js'
 
-/** Who the quiet callers are, and from which address they send. */
+/** Who the quiet callers are, from which address they send, and what. */
 export interface QuietSettings {
   port: number
   from: string
   owners: Owner[]
+  updates?: QuietUpdates
 }
 
 /** Quiet callers in a thread of their own. */

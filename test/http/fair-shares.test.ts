@@ -319,20 +319,23 @@ t.test(
   },
 )
 
+function busy(ms: number): void {
+  const end = performance.now() + ms
+  while (performance.now() < end);
+}
+
 t.test('turns have an eighth of the thread together; what fails in one keeps nobody from the next', async t => {
   const turns = new BodyTurns()
-  const busy = (ms: number) => {
-    const end = performance.now() + ms
-    while (performance.now() < end);
-  }
   const order: string[] = []
   const start = performance.now()
-  const take = (token: string) =>
-    turns.take(token, () => {
+  const take = (token: string) => {
+    const work = () => {
       order.push(token)
       busy(10)
       if (token === 'c') throw new Error('failed')
-    })
+    }
+    return turns.take(token, work, { expectedMs: 10 })
+  }
   const all = [take('a'), take('a'), take('a'), take('b'), take('c')]
   const ends = await Promise.allSettled(all)
   t.strictSame(
@@ -340,8 +343,36 @@ t.test('turns have an eighth of the thread together; what fails in one keeps nob
     ['fulfilled', 'fulfilled', 'fulfilled', 'fulfilled', 'rejected'],
   )
   t.strictSame(order, ['a', 'b', 'c', 'a', 'a'], 'who had a turn comes behind those who had none')
-  t.ok(performance.now() - start >= 5 * 80)
+  t.ok(performance.now() - start >= 4 * 80)
 })
+
+t.test(
+  'who sends a body of several short turns now and then waits for no rest behind the long ones of others',
+  async t => {
+    const turns = new BodyTurns()
+    let long = 0
+    let isOver = false
+    const repeat = async (token: string) => {
+      while (!isOver) {
+        const work = () => {
+          long++
+          busy(10)
+        }
+        await turns.take(token, work, { expectedMs: 10 })
+      }
+    }
+    const others = Array.from({ length: 20 }, (_, i) => repeat(`other ${i % 10}`))
+    await eventually(() => long >= 12)
+    for (let body = 0; body < 2; body++) {
+      const begun = long
+      for (let turn = 0; turn < 4; turn++) await turns.take('quiet', () => undefined, { usedMs: 1.5 })
+      t.ok(long - begun <= 2, `${long - begun} long turns began meanwhile`)
+      await eventually(() => long >= begun + 6)
+    }
+    isOver = true
+    await Promise.all(others)
+  },
+)
 
 t.test('429 for a token that has used the bytes of a minute, without a look-up; others go on', async t => {
   const service = await running(t, { ...OFF, RATE_LIMIT_BYTES_PER_MINUTE: '10000' })

@@ -4,23 +4,35 @@ import { QueueExhausted } from './database-error.js'
 /** What of a caller waits before the next is over soon. In seconds. */
 const RETRY_AFTER_S = 1
 
+/**
+ * Whoever used less than those who are served counts as at most so much behind them, whoever used more as at most so much ahead:
+ * nobody saves up for later, and nobody waits long for what they had while nobody else asked.
+ */
+const CREDIT_MS = 100
+const DEBT_MS = 1_000
+
+/** Of so many callers who wait for nothing it is known what they used; of others that they used none lately. */
+const REMEMBERED_CALLERS_MAX = 1_000
+
 /** How much work may run at once, and how much may wait for how long. */
 export interface WorkQueueLimits {
   /** Of all callers together. */
   runningMax: number
   runningPerCallerMax: number
+  /** Of the places, for work alone with which its caller will still have used no more than who was served last. */
+  reservedMax?: number
   waitingPerCallerMax: number
   waitMs: number
   /**
    * How long a place rests before its caller has it again, as a multiple of the time that the work in it took: of a caller who
-   * asks for more and more, others have at least the rest of the time, and who had none lately comes before those who had.
-   * Absent: not at all.
+   * asks for more and more, others have at least the rest of the time. Absent: not at all.
    */
   restRatio?: number
 }
 
 interface Waiting {
   exclusive: string | undefined
+  expectedMs: number
   start(): void
 }
 
@@ -30,23 +42,30 @@ interface Caller {
   running: number
   /** In the order in which they asked. */
   waiting: Waiting[]
-  /** Grows with every turn: when they were last served, or came. */
-  lastTurn: number
+  /** The time of places that they used, or what counts as that. In ms. */
+  usedMs: number
 }
 
 /**
  * The queue in front of the pool for work that may keep a connection for long: it waits inside the database for others, or
  * answers much. So this work never has more than a share of the connections.
  *
- * Fair between callers: a free place goes to who has the least running, of those to who waits longest for a turn; work of one
- * caller keeps its order. Who has a place gets another only while one more stays free for others.
+ * Fair between callers: a free place goes to who has the least running, of those to who will have used the least time of
+ * places when that work is done; work of one caller keeps its order. Who has a place gets another only while one more stays free
+ * for others.
+ *
+ * Time counts as in start-time fair queueing (Goyal, Vin and Cheng, 1996), with a credit for who comes back, as schedulers of
+ * operating systems give it: of callers who always wait each has the same time, and who asks for less than that is served first.
  */
 export class WorkQueue {
   readonly #limits: WorkQueueLimits
   readonly #callers = new Map<string, Caller>()
+  /** What those used who have nothing here now; who left last is last. */
+  readonly #usedMs = new Map<string, number>()
   readonly #exclusive = new Set<string>()
   #running = 0
-  #turn = 0
+  /** What the caller who was served last had used. It does not fall. */
+  #servedMs = 0
 
   constructor(limits: WorkQueueLimits) {
     this.#limits = limits
@@ -67,9 +86,12 @@ export class WorkQueue {
     }
   }
 
-  /** Waits for a place, and answers how to give it back, once. Throws as `run` does. */
-  async enter(caller: string, exclusive?: string): Promise<() => void> {
-    await this.#place(caller, exclusive)
+  /**
+   * Waits for a place, and answers how to give it back, once. `expectedMs` is how long it will be held, as far as that is known.
+   * Throws as `run` does.
+   */
+  async enter(caller: string, exclusive?: string, expectedMs = 0): Promise<() => void> {
+    await this.#place(caller, exclusive, expectedMs)
     const sinceMs = performance.now()
     return () => this.#leave(caller, exclusive, performance.now() - sinceMs)
   }
@@ -79,8 +101,8 @@ export class WorkQueue {
     return (this.#callers.get(caller)?.waiting.length ?? 0) > 0
   }
 
-  #place(name: string, exclusive: string | undefined): Promise<void> {
-    const caller = this.#callers.get(name) ?? { running: 0, waiting: [], lastTurn: this.#turnOfNew() }
+  #place(name: string, exclusive: string | undefined, expectedMs: number): Promise<void> {
+    const caller = this.#callers.get(name) ?? { running: 0, waiting: [], usedMs: this.#usedBy(name) }
     const { waitingPerCallerMax: quota } = this.#limits
     if (caller.waiting.length >= quota) {
       const unit = 'concurrent-requests'
@@ -90,6 +112,7 @@ export class WorkQueue {
     return new Promise((resolve, reject) => {
       const waiting = {
         exclusive,
+        expectedMs,
         start: () => {
           clearTimeout(timer)
           resolve()
@@ -105,15 +128,18 @@ export class WorkQueue {
     })
   }
 
-  /** Where places rest, who is new has used nothing lately and is first; else behind those who wait. */
-  #turnOfNew(): number {
-    return this.#limits.restRatio === undefined ? ++this.#turn : 0
+  /** Of who comes back, or is new. */
+  #usedBy(name: string): number {
+    const usedMs = this.#usedMs.get(name) ?? 0
+    this.#usedMs.delete(name)
+    return Math.max(usedMs, this.#servedMs - CREDIT_MS)
   }
 
   #leave(name: string, exclusive: string | undefined, tookMs: number): void {
     const caller = this.#callers.get(name)
     if (caller === undefined) throw new Error('work ended whose caller is not known')
     this.#running -= 1
+    caller.usedMs = Math.min(caller.usedMs + tookMs, this.#servedMs + DEBT_MS)
     if (exclusive !== undefined) this.#exclusive.delete(exclusive)
     const restMs = tookMs * (this.#limits.restRatio ?? 0)
     if (restMs < 1) this.#endRest(name, caller)
@@ -128,7 +154,12 @@ export class WorkQueue {
   }
 
   #forget(name: string, caller: Caller): void {
-    if (caller.running === 0 && caller.waiting.length === 0) this.#callers.delete(name)
+    if (caller.running > 0 || caller.waiting.length > 0) return
+    this.#callers.delete(name)
+    this.#usedMs.set(name, caller.usedMs)
+    if (this.#usedMs.size <= REMEMBERED_CALLERS_MAX) return
+    const [first] = this.#usedMs.keys()
+    if (first !== undefined) this.#usedMs.delete(first)
   }
 
   /** Starts what may run now: whoever comes next first. */
@@ -136,32 +167,43 @@ export class WorkQueue {
     for (let next = this.#next(); next !== undefined; next = this.#next()) this.#start(next)
   }
 
-  #next(): { caller: Caller; at: number } | undefined {
-    let next: { caller: Caller; at: number } | undefined
+  #next(): Next | undefined {
+    let next: Next | undefined
     for (const caller of this.#callers.values()) {
-      if (!this.#hasRoom(caller) || (next !== undefined && !isBefore(caller, next.caller))) continue
       const at = caller.waiting.findIndex(({ exclusive }) => exclusive === undefined || !this.#exclusive.has(exclusive))
-      if (at >= 0) next = { caller, at }
+      const waiting = caller.waiting[at]
+      if (waiting === undefined) continue
+      const thenUsedMs = caller.usedMs + waiting.expectedMs
+      if (!this.#hasRoom(caller, thenUsedMs)) continue
+      if (next === undefined || isBefore({ caller, at, thenUsedMs }, next)) next = { caller, at, thenUsedMs }
     }
     return next
   }
 
-  #start({ caller, at }: { caller: Caller; at: number }): void {
+  #start({ caller, at }: Next): void {
     const [waiting] = caller.waiting.splice(at, 1)
     this.#running += 1
     caller.running += 1
-    caller.lastTurn = ++this.#turn
+    this.#servedMs = Math.max(this.#servedMs, caller.usedMs)
     if (waiting?.exclusive !== undefined) this.#exclusive.add(waiting.exclusive)
     waiting?.start()
   }
 
-  #hasRoom({ running }: Caller): boolean {
-    const { runningMax, runningPerCallerMax } = this.#limits
-    const left = runningMax - this.#running
+  #hasRoom({ running }: Caller, thenUsedMs: number): boolean {
+    const { runningMax, runningPerCallerMax, reservedMax = 0 } = this.#limits
+    const left = runningMax - this.#running - (thenUsedMs > this.#servedMs ? reservedMax : 0)
     return running === 0 ? left > 0 : running < runningPerCallerMax && left > 1
   }
 }
 
-function isBefore(one: Caller, other: Caller): boolean {
-  return one.running === other.running ? one.lastTurn < other.lastTurn : one.running < other.running
+/** Who is served next: where in their work, and what they will have used when that is done. */
+interface Next {
+  caller: Caller
+  at: number
+  thenUsedMs: number
+}
+
+function isBefore(one: Next, other: Next): boolean {
+  const [running, others] = [one.caller.running, other.caller.running]
+  return running === others ? one.thenUsedMs < other.thenUsedMs : running < others
 }
