@@ -16,6 +16,7 @@ import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
 import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
 import { lost, outcomeOf } from './outcome.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf } from './precondition.js'
+import { readPast } from './read.js'
 import { type ResourceTypes, stateBytes, type Updated, type VersionedResource } from './resource.js'
 import { auditedContent, auditOf, lockStatements, writeKey } from './write.js'
 
@@ -42,8 +43,10 @@ const LOCKED_TRIES_MAX = 5
 
 /** The last write that was tried: by its audit row it is found again. */
 interface LastWrite<T extends ResourceTypes> {
-  entry?: AuditEntry
-  decision?: T['Decision']
+  entry: AuditEntry
+  decision: T['Decision']
+  /** What it was decided on. */
+  state: T['State']
 }
 
 /**
@@ -60,7 +63,7 @@ export async function update<T extends ResourceTypes>(
   prefetched: T['State'],
 ): Promise<Updated<T>> {
   const { kind } = resource
-  const last: LastWrite<T> = {}
+  let last: LastWrite<T> | undefined
   const reserve = memoryFor(request)
   const callerKey = String(request.caller.token.id)
   const key = request.dryRun ? NO_KEY : request.key
@@ -213,14 +216,14 @@ export async function update<T extends ResourceTypes>(
     const shown = request.dryRun ? null : writesUnderWay.shownBefore(databaseTimeMs(state))
     const entry = auditOf(resource, state, decision, request.actor, content, shown)
     if (!request.dryRun) endings.push(writesUnderWay.begin(writeKey(kind, state.id), entry.at))
-    Object.assign(last, { entry, decision })
+    last = { entry, decision, state }
     return resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)
   }
 
   function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
     if (row === undefined) return undefined
     const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row)
-    const own = row.version === state.version ? state.made_at : (last.entry?.at ?? null)
+    const own = row.version === state.version ? state.made_at : (last?.entry.at ?? null)
     const { version } = request.dryRun ? state : row
     const shown = { version, made_at: laterInstant(own, row.tools_at ?? null) }
     return updatedTo(shown, snapshot, state, decision)
@@ -265,24 +268,25 @@ export async function update<T extends ResourceTypes>(
 
   /** What became of a write whose commit was not confirmed, and the answer if it was applied. */
   async function settled(doubt: CommitUnknown): Promise<Updated<T>> {
-    const { entry, decision } = last
-    const outcome = await outcomeOf(database, doubt, entry)
-    if (outcome !== 'applied' || decision === undefined || entry === undefined) throw lost(outcome, doubt, request)
+    const outcome = await outcomeOf(database, doubt, last?.entry)
+    if (outcome !== 'applied' || last === undefined) throw lost(outcome, doubt, request)
     if (key.idempotency_key !== null) throw new KeyTaken()
-    const result = await withRetries(() => asStoredNow(decision, entry)).catch(() => undefined)
+    const write = last
+    const result = await withRetries(() => asStored(write)).catch(() => undefined)
     if (result === undefined) throw lost('applied', doubt, request)
     return result
   }
 
-  async function asStoredNow(decision: T['Decision'], entry: AuditEntry): Promise<Updated<T> | undefined> {
+  /** The answer of the caller's own version: by now others may have made later ones, which they have not seen. */
+  async function asStored({ entry, decision, state }: LastWrite<T>): Promise<Updated<T> | undefined> {
     const caller = await request.callerNow(database.db)
-    const viewer = viewerParameters(caller)
-    const state = await resource.read(database.db, request.id, viewer)
-    if (state === undefined || !resource.isVisible(state, caller)) return undefined
-    // The tag of their own version: by now others may have made later ones, which they have not seen.
+    const { version_after: version, at } = entry
     if (request.minimal) {
-      return updatedTo({ version: entry.version_after, made_at: entry.at }, null, state, decision)
+      const now = await resource.read(database.db, request.id, viewerParameters(caller))
+      const isVisible = now !== undefined && resource.isVisible(now, caller)
+      return isVisible ? updatedTo({ version, made_at: at }, null, state, decision) : undefined
     }
-    return updated(state, decision, await resource.reading(state, viewer).single(database.db))
+    const past = await readPast(database, resource, request.id, { version }, { ...request, caller })
+    return { ...updatedTo({ version, made_at: past.at }, past.snapshot, state, decision), notes: past.notes }
   }
 }

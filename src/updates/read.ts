@@ -106,7 +106,7 @@ export async function readResource<T extends ResourceTypes>(
         isBatchable: resource.isReadBatchable(weighed, caller),
         executor: database.db,
       })
-      const { tools, ...read } = row === undefined ? await readAgain() : answered(row, weighed)
+      const { tools, ...read } = row === undefined ? await readAgain(answerBytes) : answered(row, weighed)
       return await inOrder(database, resource, weighed.id, read, tools, request, watch)
     } finally {
       watch.end()
@@ -122,16 +122,17 @@ export async function readResource<T extends ResourceTypes>(
     return resource.answerBytes(state, null)
   }
 
-  async function readAgain(): Promise<Read & { tools: readonly number[] }> {
-    await request.takePlace()
-    return await inOneSnapshot(database, async trx => {
-      const state = await resource.read(trx, prefetched.id, viewer)
-      reserve(admit(state))
-      const row = state && (await resource.reading(state, viewer).single(trx))
-      if (state === undefined || row === undefined)
-        throw new Error(`${resource.kind} ${prefetched.id} changed within one snapshot`)
-      return answered(row, state)
-    })
+  async function readAgain(answerBytes: number): Promise<Read & { tools: readonly number[] }> {
+    const reading = () =>
+      inOneSnapshot(database, async trx => {
+        const state = await resource.read(trx, prefetched.id, viewer)
+        reserve(admit(state))
+        const row = state && (await resource.reading(state, viewer).single(trx))
+        if (state === undefined || row === undefined)
+          throw new Error(`${resource.kind} ${prefetched.id} changed within one snapshot`)
+        return answered(row, state)
+      })
+    return await runAlone(database, request, answerBytes, reading)
   }
 
   function answered(row: T['Row'], state: T['State']): Read & { tools: readonly number[] } {
@@ -167,10 +168,12 @@ export async function inOrder<
   const earlier = watch.earlier(keys, at)
   if (earlier.length === 0) return answer
   await Promise.race([Promise.all(earlier), sleep(EARLIER_WRITES_MS_MAX, undefined, { ref: false })])
-  // Where that cannot be read the answer is still true, of what was stored when it was made.
-  const past = await readPast(database, resource, id, { at }, request).catch(() => undefined)
+  // Little changed since: it is no more work than the answer itself, unlike most of the past.
+  const reading = () => pastAt(database, resource, id, { at }, request)
+  const past = await runAlone(database, request, snapshot.length, reading).catch(() => undefined)
   const isWhole = past !== undefined && past.notes.length === 0
-  return isWhole ? { ...answer, snapshot: past.snapshot, version: past.version } : answer
+  // Where it cannot be read, the answer is true of what was stored when it was made, but of no time.
+  return isWhole ? { ...answer, snapshot: past.snapshot, version: past.version } : { ...answer, at: null }
 }
 
 /**
@@ -186,7 +189,19 @@ export async function readPast<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   id: number,
   asOf: AsOf,
-  { caller, snapshotBytesMax, reserveMemory, takePlace }: ReadRequest,
+  request: ReadRequest,
+  show?: ShowPast<T>,
+): Promise<PastRead> {
+  await request.takePlace() // all that changed since is read, which may be as much as is kept of the resource
+  return await pastAt(database, resource, id, asOf, request, show)
+}
+
+async function pastAt<T extends ResourceTypes>(
+  database: ServiceDatabase,
+  resource: VersionedResource<T>,
+  id: number,
+  asOf: AsOf,
+  { caller, snapshotBytesMax, reserveMemory }: ReadRequest,
   show: ShowPast<T> = resource.pastSnapshot,
 ): Promise<PastRead> {
   const viewer = viewerParameters(caller)
@@ -195,8 +210,6 @@ export async function readPast<T extends ResourceTypes>(
     if (bytes > snapshotBytesMax) throw new SnapshotTooLarge(bytes, snapshotBytesMax)
     reserve(bytes)
   }
-  // All that changed since is read, which may be as much as is kept of the resource.
-  await takePlace()
   try {
     return await inOneSnapshot(database, async trx => {
       const state = await resource.read(trx, id, viewer)
