@@ -7,7 +7,7 @@ import { parseExact } from '../../src/schema/exact-json.js'
 import { agentctl } from '../admin/agentctl.js'
 import { worldDatabase } from '../world.js'
 import { families, textOf } from './growth.js'
-import { growsLinearly, type Measured, shown } from './proportion.js'
+import { growsLinearly, type Measured, partOf, shown } from './proportion.js'
 import { yamlFamilies } from './yaml-growth.js'
 
 /*
@@ -42,13 +42,13 @@ interface TextFamily {
   text(bytes: number): string
 }
 
-const FILES: readonly TextFamily[] = [
+const FILES: readonly TextFamily[] = partOf<TextFamily>([
   ...yamlFamilies.map(family => ({ name: family.name, text: (bytes: number) => textOf(family, bytes) })),
   ...(IS_FULL ? families : []).flatMap(family => [
     { name: family.name, text: (bytes: number) => textOf(family, bytes) },
     { name: `${family.name}, as YAML`, text: (bytes: number) => stringify(parseExact(textOf(family, bytes))) },
   ]),
-]
+])
 
 for (const command of IS_FULL ? COMMANDS : COMMANDS.slice(0, 1)) {
   const name = command.filter(word => word !== path && word !== output).join(' ')

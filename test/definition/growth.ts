@@ -700,6 +700,23 @@ export const families: readonly Family[] = [
     make: n => withBody({ allOf: times(n, i => ({ pattern: `${'(a|[b-c]'.repeat(248)}${i}` })) }),
   },
   {
+    name: 'schemas that each have a name and a pattern that is none',
+    bytes: 72,
+    make: n =>
+      withBody(
+        { allOf: times(n, i => ref(`S${i}`)) },
+        {
+          components: {
+            schemas: record(
+              n,
+              i => `S${i}`,
+              i => ({ pattern: `((${i}` }),
+            ),
+          },
+        },
+      ),
+  },
+  {
     name: 'properties under patterns that are none',
     bytes: 14,
     make: n =>

@@ -55,3 +55,20 @@ export function growsLinearly(points: readonly Measured[]): boolean {
 export function shown(points: readonly Measured[]): string {
   return points.map(({ bytes, ms }) => `${Math.round(bytes / 1000)} kB ${ms.toFixed(1)} ms`).join(', ')
 }
+
+/**
+ * The piece of a campaign that `TEST_PART` asks for: with `2/6` the second of each six, without it all. A campaign takes hours, a piece
+ * of it minutes.
+ */
+export function partOf<Item>(items: readonly Item[]): Item[] {
+  const [part, parts] = partAsked()
+  return items.filter((_, i) => i % parts === part - 1)
+}
+
+function partAsked(): [part: number, parts: number] {
+  const { TEST_PART: asked = '1/1' } = process.env
+  const [, part, parts] = /^([1-9]\d?)\/([1-9]\d?)$/.exec(asked) ?? []
+  if (part === undefined || parts === undefined || Number(part) > Number(parts))
+    throw new Error(`TEST_PART must be like 2/6, not ${asked}`)
+  return [Number(part), Number(parts)]
+}

@@ -28,9 +28,9 @@ const RUNS = 20
 const KILLED_RUNS = 100
 
 /** Suites by the folder and the names of their files. They measure: nothing else should run on the machine. */
-const SUITES: Readonly<Record<string, { folder: string; files: RegExp }>> = {
-  fairness: { folder: 'fairness', files: /\.test\.js$/ },
-  growth: { folder: 'definition', files: /^growth.*\.test\.js$/ },
+const SUITES: Readonly<Record<string, { folder: string; files: RegExp; parts: number }>> = {
+  fairness: { folder: 'fairness', files: /\.test\.js$/, parts: 1 },
+  growth: { folder: 'definition', files: /^growth.*\.test\.js$/, parts: 9 },
 }
 
 const NOTHING = {
@@ -70,15 +70,23 @@ async function strikeAll(name: string): Promise<void> {
   }
 }
 
-/** Runs one file of a suite after the other. */
-function runInFull({ folder, files }: (typeof SUITES)[string]): void {
+/** Runs one file of a suite after the other, or the part of each that `TEST_PART` asks for. */
+function runInFull({ folder, files, parts }: (typeof SUITES)[string]): void {
   const path = fileURLToPath(new URL(`../${folder}/`, import.meta.url))
+  const { TEST_PART: asked } = process.env
+  const all = asked !== undefined ? [asked] : Array.from({ length: parts }, (_, i) => `${i + 1}/${parts}`)
   for (const name of readdirSync(path).filter(name => files.test(name))) {
-    const { status } = spawnSync('npx', ['--no-install', 'tap', '--disable-coverage', '--timeout=3600', path + name], {
-      env: { ...process.env, TEST_CAMPAIGN: 'full' },
-      stdio: 'inherit',
-    })
-    if (status !== 0) hasFailed = true
+    for (const part of all) {
+      const { status } = spawnSync(
+        'npx',
+        ['--no-install', 'tap', '--disable-coverage', '--timeout=3600', path + name],
+        {
+          env: { ...process.env, TEST_CAMPAIGN: 'full', TEST_PART: part },
+          stdio: 'inherit',
+        },
+      )
+      if (status !== 0) hasFailed = true
+    }
   }
 }
 

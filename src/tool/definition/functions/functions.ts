@@ -24,6 +24,7 @@ export interface FunctionView {
 
 const BODY_PROPERTY = 'requestBody'
 const DEFINITIONS_A_STEP = 500
+const EXAMPLES_A_STEP = 500
 /** What is around name, description and the members of the parameters in the JSON of a function. */
 const ENVELOPE_BYTES = JSON.stringify({
   type: 'function',
@@ -185,7 +186,7 @@ export class InputSchemas {
     const own: Record<string, unknown> = {}
     if (typeof value.description === 'string' && value.description !== '') own.description = value.description
     if (value.deprecated === true) own.deprecated = true
-    const examples = examplesOf(value)
+    const examples = yield* examplesOf(value)
     if (examples.length > 0) own.examples = examples
     const ownSize = { ...size }
     yield* measure(own, ownSize)
@@ -215,7 +216,8 @@ export class InputSchemas {
   private schemaOf(parameter: Record<string, unknown>): unknown {
     if (parameter.schema !== undefined && parameter.schema !== null) return parameter.schema
     if (!isObject(parameter.content)) return undefined
-    const [media] = Object.values(parameter.content)
+    const { content } = parameter
+    const media = content[Object.keys(content)[0] ?? '']
     if (!isObject(media) || typeof media.$ref !== 'string') return isObject(media) ? media.schema : undefined
     const target = this.references.find(media.$ref)
     return !isDangling(target) && isObject(target.value) ? target.value.schema : undefined
@@ -227,10 +229,17 @@ function asObject(schema: JsonSchema): Record<string, unknown> {
   return schema ? {} : { not: {} }
 }
 
-function examplesOf(parameter: Record<string, unknown>): unknown[] {
-  if (parameter.example !== undefined) return [parameter.example]
-  if (!isObject(parameter.examples)) return []
-  return Object.values(parameter.examples).flatMap(each => (isObject(each) && 'value' in each ? [each.value] : []))
+function* examplesOf({ example, examples }: Record<string, unknown>): Generator<void, unknown[]> {
+  if (example !== undefined) return [example]
+  const values: unknown[] = []
+  if (!isObject(examples)) return values
+  let count = 0
+  for (const name of Object.keys(examples)) {
+    if (++count % EXAMPLES_A_STEP === 0) yield
+    const each = examples[name]
+    if (isObject(each) && 'value' in each) values.push(each.value)
+  }
+  return values
 }
 
 function describe(summary: string, description: unknown): string {

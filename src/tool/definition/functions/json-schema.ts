@@ -100,6 +100,8 @@ export class SchemaConverter {
   private readonly definitions = new Map<string, ConvertedSchema>()
   private readonly pending: { name: string; target: Target }[] = []
   private readonly converted = new Map<object, ConvertedSchema>()
+  /** Members converted since the last look at the clock: a hundred thousand definitions may have one each. */
+  private sinceYield = 0
 
   constructor(
     private readonly references: References,
@@ -131,13 +133,12 @@ export class SchemaConverter {
   private *convertTree(schema: unknown, base: Record<string, unknown> | undefined): Generator<void, ConvertedSchema> {
     const run: Run = { tasks: [], uses: new Set(), size: { values: 1, bytes: 0, otherBytes: '{}'.length } }
     const result = begin(schema, base, run.tasks)
-    let sinceYield = 0
     for (let task = run.tasks.pop(); task !== undefined; task = run.tasks.pop()) {
       const before = run.size.values
       yield* this.convertOne(task, run)
-      sinceYield += 1 + run.size.values - before
-      if (sinceYield < STEP_MEMBERS) continue
-      sinceYield = 0
+      this.sinceYield += 1 + run.size.values - before
+      if (this.sinceYield < STEP_MEMBERS) continue
+      this.sinceYield = 0
       yield
     }
     return { schema: result, uses: run.uses, size: run.size }
@@ -167,7 +168,7 @@ export class SchemaConverter {
     for (let i = children.length - 1; i >= 0; i--) run.tasks.push(children[i] as Task) // i is inside the list
     finishTuple(schema, result)
     finishBounds(schema, result)
-    finishRequired(schema, result)
+    yield* finishRequired(schema, result)
     if (isText(schema.pattern) && typeof ref !== 'string' && !isPattern(schema.pattern))
       describePattern(schema.pattern, result)
     Object.assign(target, schema.nullable === true ? nullable(result) : result)
@@ -205,8 +206,7 @@ export class SchemaConverter {
         if (isObject(value)) result[key] = yield* mapValues(value, convert, isPattern)
         break
       case 'dependentRequired':
-        if (isObject(value))
-          result[key] = yield* mapValues(value, each => (Array.isArray(each) ? [...new Set(each.filter(isText))] : []))
+        if (isObject(value)) result[key] = yield* namesOfEach(value)
         break
       case 'allOf':
       case 'anyOf':
@@ -334,17 +334,20 @@ function finishBounds(schema: Record<string, unknown>, result: Record<string, un
 }
 
 /** Adds properties that are flagged as required, takes away those that were left out. */
-function finishRequired(schema: Record<string, unknown>, result: Record<string, unknown>): void {
+function* finishRequired(schema: Record<string, unknown>, result: Record<string, unknown>): Generator<void> {
   if (!isObject(schema.properties) || !isObject(result.properties)) return
   const given = schema.properties
   const kept = result.properties
   const names = new Set<string>()
   let isChanged = false
+  let count = 0
   for (const name of Array.isArray(result.required) ? result.required.filter(isText) : []) {
+    if (++count % STEP_MEMBERS === 0) yield
     if (Object.hasOwn(given, name) && !Object.hasOwn(kept, name)) isChanged = true
     else names.add(name)
   }
   for (const name of Object.keys(kept)) {
+    if (++count % STEP_MEMBERS === 0) yield
     const property = given[name]
     if (!isObject(property) || property.required !== true || names.has(name)) continue
     names.add(name)
@@ -394,6 +397,18 @@ function* mapValues(
   let count = 0
   for (const key of Object.keys(map)) {
     if (keeps(key, map[key])) result[key] = convert(map[key])
+    if (++count % STEP_MEMBERS === 0) yield
+  }
+  return result
+}
+
+/** The names that each member lists. */
+function* namesOfEach(map: Record<string, unknown>): Generator<void, Record<string, string[]>> {
+  const result: Record<string, string[]> = {}
+  let count = 0
+  for (const key of Object.keys(map)) {
+    const names = map[key]
+    result[key] = Array.isArray(names) ? yield* withoutRepeats(names.filter(isText)) : []
     if (++count % STEP_MEMBERS === 0) yield
   }
   return result

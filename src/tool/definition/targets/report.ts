@@ -1,5 +1,6 @@
 import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, inspection } from '../check/check.js'
 import { Findings, type Place, placeOf, quote } from '../check/findings.js'
+import { KeyLists } from '../check/key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
 import type { OperationInput } from '../check/operations.js'
 import { isSupplied } from '../check/parameters.js'
@@ -100,7 +101,7 @@ export function* targetCheck(definition: unknown, target: Target, options: Check
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const findings = new Findings(0, limits.warnings)
   const rules = PROVIDERS[target]
-  const known = new Map<unknown, Facts>()
+  const known = new KnownFacts()
   const parameterTexts = new Map<object, TextFault | undefined>()
   const headerNames = new Set((options.headerNames ?? []).map(name => name.toLowerCase()))
   const renamed = yield* renamedFunctions(
@@ -309,35 +310,58 @@ function saysEnough(summary: string): boolean {
   return text.length + wide * (CHARACTERS_OF_WIDE_LETTER - 1) >= SHORTEST_PURPOSE_CHARACTERS
 }
 
-/** The facts of all schemas of one function; each schema is looked at once, however many functions share it. */
-function* factsOf(view: FunctionView, known: Map<unknown, Facts>): Generator<void, Facts> {
-  const { properties, $defs, required } = view.parameters as Record<string, Record<string, unknown>>
-  const schemas = [...Object.values(properties ?? {}), ...Object.values($defs ?? {})]
-  const whole = noFacts()
-  whole.properties = Object.keys(properties ?? {}).length
-  whole.optional = whole.properties - (Array.isArray(required) ? required.length : 0)
-  for (const schema of schemas) {
-    let facts = known.get(schema)
-    if (facts === undefined) {
-      facts = yield* factsOfSchema(schema)
-      known.set(schema, facts)
-    }
-    for (const each of facts.keywords) whole.keywords.add(each)
-    for (const each of facts.formats) whole.formats.add(each)
-    whole.properties += facts.properties
-    whole.enumValues += facts.enumValues
-    whole.nestingLevels = Math.max(whole.nestingLevels, facts.nestingLevels + 1)
-    whole.optional += facts.optional
-    whole.unions += facts.unions
-    whole.minItems = Math.max(whole.minItems, facts.minItems)
-    whole.isClosed &&= facts.isClosed
-    whole.isTyped &&= facts.isTyped
-    whole.texts ??= facts.texts
+/** The facts of schemas that were looked at, and the clock: each schema may be small, and they may be many. */
+class KnownFacts {
+  private readonly facts = new Map<unknown, Facts>()
+  private readonly keyLists = new KeyLists()
+  private members = 0
+
+  of(schema: unknown): Facts | undefined {
+    return this.facts.get(schema)
   }
-  const names = Object.keys($defs ?? {})
-  whole.isRecursive = yield* leadsInCircles(names, name => known.get($defs?.[name])?.uses ?? new Set())
+
+  *lookedAt(schema: unknown): Generator<void, Facts> {
+    if (this.isTime()) yield
+    const known = this.facts.get(schema)
+    if (known !== undefined) return known
+    const facts = yield* factsOfSchema(schema, this.keyLists, () => this.isTime())
+    this.facts.set(schema, facts)
+    return facts
+  }
+
+  private isTime(): boolean {
+    return ++this.members % STEP_MEMBERS === 0
+  }
+}
+
+/** The facts of all schemas of one function; each schema is looked at once, however many functions share it. */
+function* factsOf(view: FunctionView, known: KnownFacts): Generator<void, Facts> {
+  const { properties = {}, $defs = {}, required } = view.parameters as Record<string, Record<string, unknown>>
+  const whole = noFacts()
+  const names = Object.keys($defs)
+  const own = Object.keys(properties)
+  whole.properties = own.length
+  whole.optional = whole.properties - (Array.isArray(required) ? required.length : 0)
+  for (const name of own) join(whole, yield* known.lookedAt(properties[name]))
+  for (const name of names) join(whole, yield* known.lookedAt($defs[name]))
+  whole.isRecursive = yield* leadsInCircles(names, name => known.of($defs[name])?.uses ?? new Set())
   if (names.length > 0) whole.keywords.add('$defs')
   return whole
+}
+
+/** Adds what one schema of a function says to what the function has. */
+function join(whole: Facts, facts: Facts): void {
+  for (const each of facts.keywords) whole.keywords.add(each)
+  for (const each of facts.formats) whole.formats.add(each)
+  whole.properties += facts.properties
+  whole.enumValues += facts.enumValues
+  whole.nestingLevels = Math.max(whole.nestingLevels, facts.nestingLevels + 1)
+  whole.optional += facts.optional
+  whole.unions += facts.unions
+  whole.minItems = Math.max(whole.minItems, facts.minItems)
+  whole.isClosed &&= facts.isClosed
+  whole.isTyped &&= facts.isTyped
+  whole.texts ??= facts.texts
 }
 
 /** True if one of the names uses itself, be it by way of others: what remains when those that use nothing more are taken away. */
@@ -351,6 +375,7 @@ function* leadsInCircles(
   for (const name of names) {
     const uses = usesOf(name)
     open.set(name, uses.size)
+    if (++steps % STEP_MEMBERS === 0) yield
     for (const each of uses) {
       if (++steps % STEP_MEMBERS === 0) yield
       const users = usedBy.get(each) ?? []
@@ -360,6 +385,7 @@ function* leadsInCircles(
   }
   const done = names.filter(name => open.get(name) === 0)
   for (const name of done) {
+    if (++steps % STEP_MEMBERS === 0) yield
     for (const user of usedBy.get(name) ?? []) {
       if (++steps % STEP_MEMBERS === 0) yield
       const left = (open.get(user) ?? 0) - 1
@@ -388,19 +414,19 @@ function noFacts(): Facts {
   }
 }
 
-function* factsOfSchema(schema: unknown): Generator<void, Facts> {
+function* factsOfSchema(schema: unknown, keyLists: KeyLists, isTime: () => boolean): Generator<void, Facts> {
   const facts = noFacts()
   const pending: { value: unknown; kind: 'schema' | 'map' | 'value'; level: number }[] = [
     { value: schema, kind: 'schema', level: 0 },
   ]
-  let sinceYield = 0
   for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
     const { value, kind, level } = at
+    if (isTime()) yield
     if (typeof value === 'string') facts.texts ??= yield* textFaultOf(value)
     if (typeof value !== 'object' || value === null) continue
-    if (kind === 'schema' && !Array.isArray(value)) lookAt(value as Record<string, unknown>, level, facts)
-    for (const key of Array.isArray(value) ? value.keys() : Object.keys(value)) {
-      if (++sinceYield % STEP_MEMBERS === 0) yield
+    if (kind === 'schema' && !Array.isArray(value)) lookAt(value as Record<string, unknown>, level, facts, keyLists)
+    for (const key of Array.isArray(value) ? value.keys() : keyLists.of(value as Record<string, unknown>)) {
+      if (isTime()) yield
       const member = (value as Record<string | number, unknown>)[key]
       // Keywords are known; any other key is a name that somebody chose.
       if (kind !== 'schema' && typeof key === 'string') facts.texts ??= yield* textFaultOf(key)
@@ -419,8 +445,8 @@ function* factsOfSchema(schema: unknown): Generator<void, Facts> {
 }
 
 /** What one schema says by its own keywords. */
-function lookAt(schema: Record<string, unknown>, level: number, facts: Facts): void {
-  for (const key of Object.keys(schema)) facts.keywords.add(key)
+function lookAt(schema: Record<string, unknown>, level: number, facts: Facts, keyLists: KeyLists): void {
+  for (const key of keyLists.of(schema)) facts.keywords.add(key)
   const { $ref, type, format, enum: values, anyOf, properties, required, additionalProperties, minItems } = schema
   if (typeof $ref === 'string') facts.uses.add($ref.slice('#/$defs/'.length))
   else if (type === undefined && anyOf === undefined) facts.isTyped = false
@@ -429,7 +455,7 @@ function lookAt(schema: Record<string, unknown>, level: number, facts: Facts): v
   if (Array.isArray(type) || anyOf !== undefined) facts.unions++
   if (typeof minItems === 'number') facts.minItems = Math.max(facts.minItems, minItems)
   if (typeof properties === 'object' && properties !== null) {
-    const count = Object.keys(properties).length
+    const count = keyLists.of(properties as Record<string, unknown>).length
     facts.properties += count
     facts.optional += Math.max(0, count - (Array.isArray(required) ? required.length : 0))
     facts.nestingLevels = Math.max(facts.nestingLevels, level + 1)
