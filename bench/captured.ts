@@ -133,6 +133,7 @@ const UNCONDITIONAL = {
   key: NO_KEY,
   snapshotBytesMax: 2 ** 23,
   reserveMemory: () => {},
+  holdAnswer: () => {},
   takePlace: async () => {},
 } as const
 const ACTOR = {

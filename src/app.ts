@@ -32,7 +32,7 @@ import { registerRequestMemory } from './http/request-memory.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
 import { registerTracing } from './http/tracing.js'
-import { UnfinishedBodies } from './http/unfinished-bodies.js'
+import { UnfinishedTransfers } from './http/unfinished-transfers.js'
 import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { registerReadPersona } from './persona/read-persona.js'
@@ -90,7 +90,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   broken.watch(app)
   app.decorateRequest('tokenHash', undefined)
   registerRequestValidation(app, limits.jsonDepthMax)
-  const unfinished = new UnfinishedBodies()
+  const unfinished = new UnfinishedTransfers()
   registerBodyParser(app, { ...bodySettings(config), unfinished })
   const memory = memoryLimits(config)
   tellRaised(app.log, 'TRANSFER_BYTES_MAX', limits.transferBytes, memory.totalBytes)
@@ -123,7 +123,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     if (failureLimit === undefined || !(error instanceof NotAuthenticated)) return answerError(error, request, reply)
     return failureLimit(error, request, reply).then(limited => answerError(limited, request, reply))
   })
-  registerLargeAnswers(app)
+  registerLargeAnswers(app, unfinished)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
   const connectionsMax = {
     CONNECTIONS_MAX: limits.connectionsMax,

@@ -8,7 +8,7 @@ import { BodyTurns } from './body-turns.js'
 import { askForBody } from './expectation.js'
 import { ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
-import type { UnfinishedBodies } from './unfinished-bodies.js'
+import type { UnfinishedTransfers } from './unfinished-transfers.js'
 
 /** What bodies may be, by the kind of resource that they are about. */
 export interface BodySettings {
@@ -17,7 +17,7 @@ export interface BodySettings {
   /** Learns of the bytes of each body as they come. */
   onRead: (request: FastifyRequest, bytes: number) => void
   /** Has each body that is still on its way. */
-  unfinished: UnfinishedBodies
+  unfinished: UnfinishedTransfers
 }
 
 /**
@@ -71,7 +71,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     let endTurn: (() => void) | undefined
     const shares: BodyShares = {
       onRead: bytes => settings.onRead(request, bytes),
-      reserveMemory: bytes => request.reserveMemory(bytes),
+      reserveMemory: bytes => request.reserveMemory(bytes, 'body'),
       releaseMemory: () => request.releaseMemory(),
       hasOthersWaiting: () => turns.isAwaited(ownerOf(request)),
       takeTurn: (usedMs, turn) => {

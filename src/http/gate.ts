@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify'
 import { RateLimited, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { countRequests, type RequestsInFlight } from './requests-in-flight.js'
-import type { UnfinishedBodies } from './unfinished-bodies.js'
+import type { UnfinishedTransfers } from './unfinished-transfers.js'
 
 /** What is in work is over soon, or at its timeout. In seconds. */
 const RETRY_AFTER_S = 1
@@ -25,7 +25,7 @@ export function registerGate(
   app: FastifyInstance,
   state: ServingState,
   concurrentRequestsMax: number,
-  unfinished: UnfinishedBodies,
+  unfinished: UnfinishedTransfers,
 ): RequestsInFlight {
   const inFlight = countRequests(app)
   app.addHook('onRequest', (request, _reply, done) => {

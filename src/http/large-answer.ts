@@ -1,39 +1,73 @@
 import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply } from 'fastify'
-import { type AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text.js'
+import { AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text.js'
 import { countBytes } from './limits.js'
+import { whenOver } from './requests-in-flight.js'
+import type { Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
+
+declare module 'fastify' {
+  interface FastifyReply {
+    /** Notes that a part of a long answer is to be sent: whose client takes nothing of it for a second may have to make room. */
+    noteProgress(): void
+    /** What `noteProgress` noted. */
+    unfinishedAnswer: Unfinished | undefined
+  }
+}
 
 /**
  * Sends long answers in pieces, each when the one before has left, with turns for others between them. At once the encoding of
  * one with several MiB would hold up every other request for tens of milliseconds. Register behind every hook that looks at
  * the text of an answer.
  */
-export function registerLargeAnswers(app: FastifyInstance): void {
-  app.addHook('onSend', (_request, reply, payload, done) => {
+export function registerLargeAnswers(app: FastifyInstance, unfinished: UnfinishedTransfers): void {
+  app.decorateReply('unfinishedAnswer', undefined)
+  app.decorateReply('noteProgress', function (this: FastifyReply) {
+    if (this.unfinishedAnswer === undefined) {
+      const answer = { abandon: () => abandon(this) }
+      this.unfinishedAnswer = answer
+      whenOver(this.request, () => unfinished.delete(answer))
+    }
+    unfinished.add(this.unfinishedAnswer)
+  })
+  app.addHook('onSend', (request, reply, payload, done) => {
     if (typeof payload !== 'string' || payload.length <= PIECE_LENGTH) return done(null, payload)
-    done(null, inPieces(reply, [payload]))
+    const text = new AnswerText([payload])
+    try {
+      request.holdAnswer(text.heldBytes)
+    } catch (error) {
+      return done(error as Error) // it throws nothing else
+    }
+    done(null, inPieces(reply, text))
   })
 }
 
-/** What a handler answers to send a snapshot: a short one at once, a long one in pieces. */
+/** Others need the memory: the connection ends, as nothing else can be said any more. */
+function abandon({ request, raw }: FastifyReply): void {
+  request.refusal = 'overloaded'
+  request.releaseMemory()
+  raw.destroy()
+}
+
+/** What a handler answers to send a snapshot, of which it has reserved the memory: a short one at once, a long one in pieces. */
 export function answerText(reply: FastifyReply, snapshot: AnswerText): Buffer | Readable {
   if (snapshot.length <= PIECE_LENGTH) return snapshot.toBuffer()
   countBytes(reply.request, snapshot.length)
-  return inPieces(reply, snapshot.pieces)
+  return inPieces(reply, snapshot)
 }
 
-function inPieces(reply: FastifyReply, texts: readonly (string | Buffer)[]): Readable {
+function inPieces(reply: FastifyReply, { pieces }: AnswerText): Readable {
   reply.header(
     'content-length',
-    texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0),
+    pieces.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0),
   )
   if (reply.request.method === 'HEAD') return Readable.from([])
-  return Readable.from(sent(texts), { objectMode: false, highWaterMark: PIECE_LENGTH })
+  return Readable.from(sent(reply, pieces), { objectMode: false, highWaterMark: PIECE_LENGTH })
 }
 
-async function* sent(texts: readonly (string | Buffer)[]): AsyncGenerator<Buffer> {
+async function* sent(reply: FastifyReply, texts: readonly (string | Buffer)[]): AsyncGenerator<Buffer> {
   for (const piece of piecesOf(texts)) {
     await turn()
+    reply.noteProgress()
     yield typeof piece === 'string' ? Buffer.from(piece) : piece
   }
 }

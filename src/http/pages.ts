@@ -17,9 +17,6 @@ import type { SchemaTypes } from './validation.js'
 export const PAGE_RECORDS_MAX = 100
 const PAGE_RECORDS = 50
 
-/** A longer page takes memory of its token's share until it is sent. */
-const FREE_CHARACTERS = 256 * 1024
-
 /** The query of a list: by name, and a page at a time. */
 const PageQuery = Type.Object({
   name: queryText(255, 'Only those with exactly this name.'),
@@ -93,7 +90,7 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
       if (link !== '') reply.header('link', link)
       const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record] : [',', record])), ']']
       const text = new AnswerText(texts)
-      if (text.length > FREE_CHARACTERS) request.reserveMemory(text.length)
+      request.holdAnswer(text.heldBytes)
       const tag = await contentTag(new AnswerText([link, ...texts])) // whether there is a next page is news too
       return answerTagged(reply, tag, text, headers['if-none-match'])
     },

@@ -10,23 +10,30 @@ const RETRY_AFTER_S = 1
 declare module 'fastify' {
   interface FastifyRequest {
     /** What `reserveMemory` took. */
-    reservedMemory: { owner: string; bytes: number } | undefined
+    reservedMemory: Reserved | undefined
     /**
      * Reserves memory for a large body or answer, in the name of the request's token; of its address where there is none. It is
      * given back when the request is over: answered, or its connection gone and no handler still at it.
      * Throws `RateLimited` when the token has its share, `Unavailable` when all tokens together have theirs.
      */
-    reserveMemory(bytes: number): void
-    /** Gives it back before: what it was for is dropped. */
+    reserveMemory(bytes: number, use?: Use): void
+    /** The answer is made and takes so many bytes: they are reserved in place of what was reserved for it. Throws likewise. */
+    holdAnswer(bytes: number): void
+    /** Gives all of it back before: what it was for is dropped. */
     releaseMemory(): void
   }
 }
+
+type Use = 'body' | 'answer'
+
+/** The bytes that a request has reserved, for each use. */
+type Reserved = { owner: string } & Record<Use, number>
 
 /** Gives each request its `reserveMemory`. All of them share one budget; `makeRoom` has one give back what it has, if it can. */
 export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudgetLimits, makeRoom: () => boolean): void {
   const budget = new MemoryBudget(limits)
   app.decorateRequest('reservedMemory', undefined)
-  app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number) {
+  app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number, use: Use = 'answer') {
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     let exhausted = budget.take(owner, bytes)
     while (exhausted === 'total' && makeRoom()) exhausted = budget.take(owner, bytes)
@@ -44,17 +51,25 @@ export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudget
       throw new Unavailable('overloaded', message, 'not_applied')
     }
     if (this.reservedMemory !== undefined) {
-      this.reservedMemory.bytes += bytes
+      this.reservedMemory[use] += bytes
       return
     }
-    const reserved = { owner, bytes }
+    const reserved = { owner, body: 0, answer: 0, [use]: bytes }
     this.reservedMemory = reserved
-    whenOver(this, () => budget.give(owner, reserved.bytes))
+    whenOver(this, () => budget.give(owner, reserved.body + reserved.answer))
+  })
+  app.decorateRequest('holdAnswer', function (this: FastifyRequest, bytes: number) {
+    const { owner, answer } = this.reservedMemory ?? { owner: '', answer: 0 }
+    if (bytes > answer) this.reserveMemory(bytes - answer)
+    if (bytes >= answer || this.reservedMemory === undefined) return
+    budget.give(owner, answer - bytes)
+    this.reservedMemory.answer = bytes
   })
   app.decorateRequest('releaseMemory', function (this: FastifyRequest) {
     if (this.reservedMemory === undefined) return
-    budget.give(this.reservedMemory.owner, this.reservedMemory.bytes)
-    this.reservedMemory.bytes = 0
+    const { owner, body, answer } = this.reservedMemory
+    budget.give(owner, body + answer)
+    Object.assign(this.reservedMemory, { body: 0, answer: 0 })
   })
 }
 

@@ -24,13 +24,14 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
 
 /** Who reads, and what the answer may take. */
 export function readerOf(
-  request: Pick<FastifyRequest, 'caller' | 'reserveMemory' | 'takePlace'>,
+  request: Pick<FastifyRequest, 'caller' | 'reserveMemory' | 'holdAnswer' | 'takePlace'>,
   snapshotBytesMax: number,
 ) {
   return {
     caller: request.caller,
     snapshotBytesMax,
     reserveMemory: (bytes: number) => request.reserveMemory(bytes),
+    holdAnswer: (bytes: number) => request.holdAnswer(bytes),
     takePlace: () => request.takePlace(),
   }
 }

@@ -4,7 +4,7 @@ import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 
 /** A larger answer runs in a statement of its own, and takes memory: see `reserveMemory` of a request. */
-export const BATCHED_BYTES_MAX = 256 * 1024
+export const BATCHED_BYTES_MAX = 128 * 1024
 
 /** An answer that is larger still makes its request a heavy one. */
 const LARGE_BYTES = 1024 * 1024

@@ -4,6 +4,9 @@ import { setImmediate } from 'node:timers/promises'
 /** A longer text is worked on in pieces of so many characters, a longer buffer in pieces of so many bytes. */
 export const PIECE_LENGTH = 128 * 1024
 
+/** What most requests are answered is shorter. */
+const SHORT_LENGTH = 32 * 1024
+
 /** Stands on each side of a definition's hash. JSON text never holds it: in texts it is escaped. */
 export const MARK = '\u0001'
 
@@ -29,6 +32,19 @@ export class AnswerText {
   /** About how long it is: bytes where there are bytes, else characters. */
   get length(): number {
     return this.pieces.reduce((sum, piece) => sum + piece.length, 0)
+  }
+
+  /**
+   * The bytes of memory that it takes until it has gone out. V8 gives each character of a text two bytes where one of them needs it;
+   * of what is sent in pieces one is on its way, and the next one is made. A short one counts as nothing.
+   */
+  get heldBytes(): number {
+    const { pieces, length } = this
+    if (length <= SHORT_LENGTH) return 0
+    const bytes = pieces.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0)
+    const isWide = bytes > length
+    const held = pieces.reduce((sum, piece) => sum + piece.length * (isWide && typeof piece === 'string' ? 2 : 1), 0)
+    return held + (length <= PIECE_LENGTH ? 0 : Math.min(bytes, 2 * PIECE_LENGTH))
   }
 
   /** The bytes that are sent. Definitions come as bytes: to join texts with them would make texts of all of it first. */

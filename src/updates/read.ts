@@ -19,6 +19,8 @@ export interface ReadRequest extends HeavyRequest {
   snapshotBytesMax: number
   /** Takes memory for a large answer until the request is over; throws where there is none left. */
   reserveMemory(bytes: number): void
+  /** Reserves what the answer takes, now that it is made, in place of what was reserved for it. Throws likewise. */
+  holdAnswer(bytes: number): void
 }
 
 /** About what a state with long lists takes, whose size is known when it is read: where there is no memory for it, it is not. */
@@ -137,7 +139,9 @@ export async function readResource<T extends ResourceTypes>(
 
   function answered(row: T['Row'], state: T['State']): Read & { tools: readonly number[] } {
     const at = laterInstant(state.made_at, row.tools_at ?? null)
-    return { snapshot: textOf(row), version: row.version, at, tools: resource.shownTools(state, null) }
+    const snapshot = textOf(row)
+    request.holdAnswer(snapshot.heldBytes)
+    return { snapshot, version: row.version, at, tools: resource.shownTools(state, null) }
   }
 }
 
@@ -201,7 +205,7 @@ async function pastAt<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   id: number,
   asOf: AsOf,
-  { caller, snapshotBytesMax, reserveMemory }: ReadRequest,
+  { caller, snapshotBytesMax, reserveMemory, holdAnswer }: ReadRequest,
   show: ShowPast<T> = resource.pastSnapshot,
 ): Promise<PastRead> {
   const viewer = viewerParameters(caller)
@@ -216,7 +220,7 @@ async function pastAt<T extends ResourceTypes>(
       if (state === undefined || !resource.isVisible(state, caller)) throw new ResourceNotFound(resource.kind)
       const past = await readPastOf(trx, resource.kind, id, asOf)
       const { text: snapshot, notes } = await show(trx, state, past, viewer, reserveDefinitions)
-      reserve(snapshot.length)
+      holdAnswer(snapshot.heldBytes)
       return { version: past.version, at: past.at, snapshot, notes }
     })
   } catch (error) {

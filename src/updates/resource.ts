@@ -62,6 +62,8 @@ export interface UpdateRequest extends HeavyRequest {
   snapshotBytesMax: number
   /** Takes memory for an answer of so many bytes until the request is over; throws when there is none. */
   reserveMemory(bytes: number): void
+  /** Reserves what the answer takes, now that it is made, in place of what was reserved for it. Throws likewise. */
+  holdAnswer(bytes: number): void
 }
 
 /** The types that belong to one kind of resource. */

@@ -8,7 +8,7 @@ import type { AnswerText } from './answer-text.js'
 import { update } from './engine.js'
 import { type FirstVersion, firstVersion, isKeyTaken } from './idempotency.js'
 import { inOrder, readPast, readResource, wholeState } from './read.js'
-import { type ResourceTypes, stateBytes, type Updated, type VersionedResource } from './resource.js'
+import { type ResourceTypes, stateBytes, type Updated, type UpdateRequest, type VersionedResource } from './resource.js'
 
 /** What an update is answered with. */
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
@@ -38,6 +38,7 @@ export async function updateOnce<T extends ResourceTypes>(
   const watch = database.writesUnderWay.watch()
   try {
     const made = await update(database, resource, request, state)
+    holdMade(request, made)
     const tools = resource.shownTools(state, made.decision)
     const ordered = await inOrder(database, resource, state.id, made, tools, request, watch)
     // It answers its own version; where that was shown with a later tool, no time finds it again.
@@ -54,6 +55,18 @@ export async function updateOnce<T extends ResourceTypes>(
     return meanwhile
   } finally {
     watch.end()
+  }
+}
+
+/** What has no memory for its answer is refused, but of an update that is stored nobody is told that it is not. */
+function holdMade({ holdAnswer, dryRun }: UpdateRequest, { snapshot, decision }: Updated<ResourceTypes>): void {
+  try {
+    holdAnswer(snapshot?.heldBytes ?? 0)
+  } catch (error) {
+    if (dryRun || decision.changes.length === 0) throw error
+    const message =
+      'The update was applied, and there is no memory left for its answer. Read the resource, or prefer return=minimal.'
+    throw new Unavailable('overloaded', message, 'applied', { cause: error })
   }
 }
 

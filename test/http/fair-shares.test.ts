@@ -125,6 +125,42 @@ t.test(
   },
 )
 
+t.test(
+  '503 that says so for an update that is applied and whose answer finds no memory; 204 where none is wanted',
+  async t => {
+    const bodies = { PERSONA_BODY_LIMIT_BYTES: String(MIB), TRANSFER_PER_TOKEN_BYTES_MAX: String(MIB) }
+    const service = await running(t, { ...SMALL, ...bodies }, { listen: true })
+    await sql`update persona set system_prompt = '\u6f22' || repeat(chr(1), 15000) where id = 1`.execute(
+      service.database.db,
+    )
+    const ask = (description: string, query = '', headers = {}) =>
+      service.app.inject({
+        method: 'PATCH',
+        url: `/persona/1?update_mask=description${query}`,
+        headers: { authorization: `Bearer ${service.token}`, ...headers },
+        payload: { description },
+      })
+    const room = await ask('with room')
+    t.equal(room.statusCode, 200)
+    t.ok(room.body.length > 64 * 1024)
+    const held = [1, 2].map(() =>
+      new RawConnection(service.port).write(head(service.token, MIB) + longBody.slice(0, MIB - 1)),
+    )
+    let refused = await ask('stored')
+    for (let i = 0; refused.statusCode === 200 && i < 1_000; i++) {
+      await sleep(10) // until the bodies have arrived
+      refused = await ask(`stored ${i}`)
+    }
+    t.match(
+      [refused.statusCode, refused.json()],
+      [503, { reason: 'overloaded', outcome: 'applied', detail: /return=minimal/ }],
+    )
+    t.equal((await ask('dry', '&dry_run=true')).statusCode, 429, 'nothing is stored by it')
+    t.equal((await ask('minimal', '', { prefer: 'return=minimal' })).statusCode, 204)
+    for (const { socket } of held) socket.destroy()
+  },
+)
+
 t.test('429 for updates of one row that wait beyond the share of their token: nobody else is to blame', async t => {
   const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '60000' })
   const { app, database, token } = service

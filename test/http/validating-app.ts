@@ -2,7 +2,7 @@ import fastify, { type FastifyInstance } from 'fastify'
 import { registerBodyParser } from '../../src/http/body-parser.js'
 import { handleError } from '../../src/http/error-handler.js'
 import { registerRequestMemory } from '../../src/http/request-memory.js'
-import { UnfinishedBodies } from '../../src/http/unfinished-bodies.js'
+import { UnfinishedTransfers } from '../../src/http/unfinished-transfers.js'
 import { registerRequestValidation, type SchemaTypes } from '../../src/http/validation.js'
 
 /** An application that only validates, as the service does it: no caller, no database. It ends with the test. */
@@ -22,7 +22,7 @@ export function validatingApp(t: { teardown(fn: () => Promise<void>): unknown },
     persona: bounds,
     tool: bounds,
     onRead: () => {},
-    unfinished: new UnfinishedBodies(),
+    unfinished: new UnfinishedTransfers(),
   })
   registerRequestValidation(app, jsonDepthMax)
   t.teardown(() => app.close())

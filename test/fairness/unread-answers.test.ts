@@ -1,0 +1,75 @@
+import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { fairService, peakResidentBytes } from './beside.js'
+import { Callers } from './callers.js'
+import { fairnessWorld, type Owner, owner } from './world.js'
+
+const TOKENS = 10
+const READS = 60
+const PEAK_BYTES_MAX = 300 * 2 ** 20
+
+/** One character needs two bytes in V8, so each has them: of an answer just below what is weighed before it is made. */
+const WIDE_TEXT = `update persona set system_prompt = '\u6f22' || repeat(chr(1), 43000) where id = any($1)`
+/** An answer of 6 MB. */
+const LARGE_TEXTS = `update persona set system_prompt = repeat(chr(1), 256000), task_prompt = repeat(chr(1), 256000),
+    starter_messages = (select json_agg(json_build_object('name', n::text, 'message', repeat(chr(1), 10000)))
+                        from generate_series(1, 50) n)
+  where id = any($1)`
+
+t.test('answers that nobody reads', async t => {
+  const world = await fairnessWorld(t)
+  const hostile: Owner[] = []
+  for (let i = 0; i < TOKENS; i++) hostile.push(await owner(world.client, `alice+unread${i}@example.com`, []))
+  const ids = hostile.map(({ agentId }) => agentId)
+  const service = await fairService(t, world)
+  const callers = new Callers(service.port)
+  t.teardown(() => callers.close())
+
+  t.test('hold no more memory than is shared out, however many there are', async t => {
+    await world.client.query(WIDE_TEXT, [ids])
+    const sockets = hostile.flatMap(one => Array.from({ length: READS }, () => unread(service.port, one)))
+    const begun = await Promise.all(sockets.map(hasBegun))
+    t.ok(begun.every(Boolean), 'each is answered or refused')
+    const peak = peakResidentBytes(service.pid)
+    t.ok(peak < PEAK_BYTES_MAX, `${Math.round(peak / 2 ** 20)} MiB resident at most`)
+    for (const socket of sockets) socket.destroy()
+  })
+
+  t.test('make room where others read', async t => {
+    const [reader] = world.victims
+    if (reader === undefined) throw new Error('the world has no quiet caller')
+    await world.client.query(LARGE_TEXTS, [[...ids, reader.agentId]])
+    const read = async () => (await callers.send('GET', `/persona/${reader.agentId}`, reader.token, '')).status
+    t.equal(await read(), 200, 'without them')
+    const sockets: Socket[] = []
+    for (let i = 0; i < 3; i++) {
+      const next = hostile.map(one => unread(service.port, one))
+      await Promise.all(next.map(hasBegun))
+      sockets.push(...next)
+    }
+    await sleep(1_100) // so long a client has time
+    for (let i = 0; i < 4; i++) t.equal(await read(), 200, 'beside them')
+    const peak = peakResidentBytes(service.pid)
+    t.ok(peak < PEAK_BYTES_MAX, `${Math.round(peak / 2 ** 20)} MiB resident at most`)
+    for (const socket of sockets) socket.destroy()
+  })
+})
+
+/** Asks for an agent, and reads no more than the beginning of the answer. */
+function unread(port: number, { token, agentId }: Owner): Socket {
+  const socket = connect(port, '127.0.0.1').on('error', () => undefined)
+  socket.write(`GET /persona/${agentId} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+  return socket
+}
+
+/** Whether an answer begins to come; then nothing of it is read any more. */
+async function hasBegun(socket: Socket): Promise<boolean> {
+  return await new Promise(resolve => {
+    socket.once('data', () => {
+      socket.pause()
+      resolve(true)
+    })
+    socket.once('close', () => resolve(false))
+  })
+}
