@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
@@ -97,6 +98,60 @@ t.test('row 6: 200 bodies that never end', async t => {
   })
   await eventually(() => residentBytes(service.pid) < 400 * 2 ** 20)
 })
+
+t.test('bodies that are refused', async t => {
+  const world = await fairnessWorld(t)
+  const service = await fairService(t, world)
+  const { attacker } = world
+  const blanks = Buffer.from(`{${' '.repeat(LIMIT_BYTES - 20)}}`)
+  const sending = (over: AbortSignal, connections: number, token: string, announcedBytes: number) => {
+    const path = `/persona/${attacker.agentId}?update_mask=description`
+    const head = [
+      `PATCH ${path} HTTP/1.1`,
+      'Host: localhost',
+      `Authorization: Bearer ${token}`,
+      'Content-Type: application/json',
+      `Content-Length: ${announcedBytes}`,
+    ]
+    const start = `${head.join('\r\n')}\r\n\r\n`
+    setMaxListeners(0, over)
+    return repeatedly(over, connections, 200, () => sentUntilItsEnd(over, service.port, start, blanks, announcedBytes))
+  }
+  /** Many large bodies of one token at once: most of them find no turn to be read. */
+  const many = (over: AbortSignal) => sending(over, FULL ? 450 : 250, attacker.token, blanks.length)
+  /** Of nobody, sent on after the answer. */
+  const endless = (over: AbortSignal) => sending(over, 4, 'pat_nope', 1_000_000_000)
+  const attacks: Record<string, (over: AbortSignal) => Promise<void>> = FULL
+    ? { 'of one token, 450 at once': many, 'of no token, a gigabyte each': endless }
+    : { 'of one token and of none': async over => void (await Promise.all([many(over), endless(over)])) }
+  for (const [name, attack] of Object.entries(attacks)) {
+    t.test(name, async t => {
+      await requireFairness(t, world, service, attack)
+    })
+  }
+})
+
+/** Sends so many bytes for as long as the connection takes them, whatever is answered. */
+async function sentUntilItsEnd(over: AbortSignal, port: number, start: string, piece: Buffer, bytes: number) {
+  const socket = connect(port, '127.0.0.1')
+  const closed = new Promise<void>(resolve => socket.once('close', () => resolve()))
+  socket.on('error', () => undefined) // it is cut
+  socket.resume()
+  socket.write(start)
+  let left = bytes
+  const send = () => {
+    while (left > 0 && !socket.destroyed) {
+      left -= piece.length
+      if (!socket.write(piece)) return
+    }
+  }
+  socket.on('drain', send)
+  send()
+  const end = () => socket.destroy()
+  over.addEventListener('abort', end)
+  await closed
+  over.removeEventListener('abort', end)
+}
 
 function isTold(text: string): boolean {
   return /^HTTP\/1\.1 429 /.test(text) && /\r\nretry-after: \d+\r\n/i.test(text)
