@@ -12,6 +12,7 @@ import {
   largeValidations,
   MANY_TOOLS,
   manyToolsUpdates,
+  taggedUpdates,
   toolUpdates,
   unauthenticated,
   unchangedAgents,
@@ -49,7 +50,7 @@ export interface Case {
 }
 
 /** All cases in the order of the table. */
-export function casesOf(bench: BenchDatabase, captured: Captured): Case[] {
+export async function casesOf(bench: BenchDatabase, captured: Captured): Promise<Case[]> {
   const { world } = bench
   const { agentUpdate, agentUpdates: agentBatch, agentUnchanged, toolUpdate, caller } = captured
   const agents = agentUpdates(world)
@@ -76,8 +77,14 @@ export function casesOf(bench: BenchDatabase, captured: Captured): Case[] {
     },
     {
       name: 'agent update, return=minimal',
-      requests: agentUpdates(world, { prefer: 'return=minimal' }),
+      requests: agentUpdates(world, { headers: { Prefer: 'return=minimal' } }),
       status: 204,
+      ...beside,
+    },
+    {
+      name: 'agent update, If-Match',
+      requests: taggedUpdates(world, await versionsOf(bench, agentsFor(world, 'tagged'))),
+      status: 200,
       ...beside,
     },
     {
@@ -134,6 +141,14 @@ export function casesOf(bench: BenchDatabase, captured: Captured): Case[] {
       database: callerOnly,
     },
   ]
+}
+
+async function versionsOf({ client }: BenchDatabase, ids: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await client.query<{ id: number; version: number }>(
+    'select id, version from persona where id = any($1)',
+    [ids],
+  )
+  return new Map(rows.map(({ id, version }) => [id, version]))
 }
 
 function httpControls(key: string, requests: RequestSource) {

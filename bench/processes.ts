@@ -1,6 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { ControlPorts } from './controls.js'
 import type { ServiceCounts } from './service.js'
@@ -15,9 +16,12 @@ export interface Running<Ports> {
   end(): Promise<void>
 }
 
-/** Starts the service on a free port as a process of its own: limits off, logging warnings only. */
-export function startService(url: string, keys: string, poolSize?: number): Promise<Running<{ port: number }>> {
-  return start('service.js', {
+/** This program's own checkout. */
+const OWN_CHECKOUT = fileURLToPath(new URL('../..', import.meta.url))
+
+/** Starts the service that a checkout has built on a free port as a process of its own: limits off, logging warnings only. */
+export function startService(url: string, keys: string, checkout = OWN_CHECKOUT): Promise<Running<{ port: number }>> {
+  return start(checkout, 'service.js', {
     DATABASE_URL: url,
     SECRET_KEYS: keys,
     PORT: '0',
@@ -27,21 +31,20 @@ export function startService(url: string, keys: string, poolSize?: number): Prom
     HEADER_TRIALS_PER_HOUR: '0',
     FAILED_AUTH_LIMIT_PER_MINUTE: '0',
     RATE_LIMIT_BYTES_PER_MINUTE: '0',
-    ...(poolSize === undefined ? {} : { DATABASE_POOL_SIZE: String(poolSize) }),
   })
 }
 
 /** Starts the three controls, each on a port of its own. */
 export function startControls(url: string): Promise<Running<ControlPorts>> {
-  return start('controls.js', { DATABASE_URL: url })
+  return start(OWN_CHECKOUT, 'controls.js', { DATABASE_URL: url })
 }
 
-async function start<Ports>(file: string, env: Record<string, string>): Promise<Running<Ports>> {
+async function start<Ports>(checkout: string, file: string, env: Record<string, string>): Promise<Running<Ports>> {
   const began = performance.now()
-  const path = fileURLToPath(new URL(file, import.meta.url))
+  const path = join(builtBench(checkout), file)
   const { PATH } = process.env
   const { BENCH_NODE_OPTIONS } = process.env
-  const usual = file === 'service.js' ? nodeOptionsOfStart() : []
+  const usual = file === 'service.js' ? nodeOptionsOfStart(checkout) : []
   const execArgv = BENCH_NODE_OPTIONS === undefined ? usual : wordsOf(BENCH_NODE_OPTIONS)
   const child = fork(path, { env: { ...(PATH === undefined ? {} : { PATH }), ...env }, execArgv })
   const ports = (await answer(child)) as Ports // the child sends them when it listens
@@ -61,10 +64,14 @@ async function start<Ports>(file: string, env: Record<string, string>): Promise<
   }
 }
 
+/** Where a checkout builds its benchmark. */
+export function builtBench(checkout: string): string {
+  return join(checkout, 'build/bench')
+}
+
 /** The options with which `npm start` runs node. */
-export function nodeOptionsOfStart(): string[] {
-  const file = fileURLToPath(new URL('../../package.json', import.meta.url))
-  const { scripts } = JSON.parse(readFileSync(file, 'utf8')) as { scripts: { start: string } } // our own
+export function nodeOptionsOfStart(checkout = OWN_CHECKOUT): string[] {
+  const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8')) as { scripts: { start: string } } // our own
   return wordsOf(/^exec node (.*)build\/src\/server\.js$/.exec(scripts.start)?.[1] ?? '')
 }
 

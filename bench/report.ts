@@ -1,8 +1,9 @@
 import { cpus, loadavg, totalmem } from 'node:os'
+import type { CaseOfBoth } from './against.js'
 import { BATCH_ROWS } from './captured.js'
-import type { Spread } from './measure.js'
+import { median, type Spread, spread } from './measure.js'
 import type { ProcessFigures } from './process-figures.js'
-import type { CaseFigures, ControlName, SweepFigures } from './rounds.js'
+import type { CaseFigures, ControlName, Slot, SweepFigures } from './rounds.js'
 import type { ScaleFigures } from './scale.js'
 import type { WorldSize } from './world.js'
 
@@ -74,6 +75,42 @@ export function markdownOfChange(before: Report, after: Report): string {
   })
   const head = ['case', 'a second before', 'a second now', 'change', 'service ms before', 'service ms now']
   return section(`Change since ${before.at}`, table(head, rows))
+}
+
+/** What each case takes of two builds. The change is that of each round; its median and spread count less work, not less waiting. */
+export function markdownOfBuilds(checkout: string, cases: readonly CaseOfBoth[], loadAtStart: number): string {
+  const rows = cases.map(({ name, before, after }) => {
+    const both = (figureOf: (slot: Slot) => number | null, digits: number) =>
+      [before, after].map(slots => figure(median(slots.map(figureOf)), digits)).join(', ')
+    const changes = after.map(({ allMs }, round) => {
+      const earlier = before[round]?.allMs
+      return allMs && earlier ? (allMs / earlier - 1) * 100 : null
+    })
+    return [
+      name,
+      both(slot => slot.allMs, 3),
+      figure(median(changes), 0),
+      range(spread(changes), 0),
+      both(slot => slot.serviceMs, 3),
+      both(slot => slot.databaseMs, 3),
+      both(slot => slot.statements, 2),
+      both(slot => slot.p50Ms, 2),
+      both(slot => slot.p99Ms, 2),
+    ]
+  })
+  const head = [
+    'case',
+    'processor ms of all',
+    'change, %',
+    'of the rounds',
+    'of the service',
+    'of PostgreSQL',
+    'statements',
+    'p50 ms',
+    'p99 ms',
+  ]
+  const meaning = `${checkout} and this build in turns, for one request of each; load average at the start ${loadAtStart}.`
+  return `${section('Both builds', `${meaning}\n\n${table(head, rows)}`)}\n`
 }
 
 interface Goal {

@@ -11,23 +11,23 @@ interface Request {
   path: string
   token: string | null
   body: string
-  /** The value of a `Prefer` header. */
-  prefer?: string
+  headers?: Record<string, string>
 }
 
 /** The parts of Alice's agents that different cases work on, so that one does not change what another finds. */
-export function agentsFor(world: World, part: 'changed' | 'many tools' | 'same'): number[] {
-  const [from, to] = { changed: [0, 0.6], 'many tools': [0.6, 0.7], same: [0.7, 1] }[part] as [number, number]
+export function agentsFor(world: World, part: 'changed' | 'tagged' | 'many tools' | 'same'): number[] {
+  const parts = { changed: [0, 0.5], tagged: [0.5, 0.6], 'many tools': [0.6, 0.7], same: [0.7, 1] } as const
+  const [from, to] = parts[part]
   const at = (share: number) => Math.floor(world.agentIds.length * share)
   return world.agentIds.slice(at(from), at(to))
 }
 
 /** A request as it goes over the wire. */
-export function bytesOf({ method, path, token, body, prefer }: Request): Buffer {
+export function bytesOf({ method, path, token, body, headers = {} }: Request): Buffer {
   const authorization = token === null ? '' : `Authorization: Bearer ${token}\r\n`
-  const preference = prefer === undefined ? '' : `Prefer: ${prefer}\r\n`
+  const more = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
   return Buffer.from(
-    `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${authorization}${preference}Content-Type: application/json\r\n` +
+    `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${authorization}${more.join('')}Content-Type: application/json\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   )
 }
@@ -53,7 +53,11 @@ export function agentBody(world: World, id: number, description: string) {
 /** Updates of agents, each with a description that was never sent before. */
 export function agentUpdates(
   world: World,
-  { query = '', ids = agentsFor(world, 'changed'), prefer }: { query?: string; ids?: number[]; prefer?: string } = {},
+  {
+    query = '',
+    ids = agentsFor(world, 'changed'),
+    headers = {},
+  }: { query?: string; ids?: number[]; headers?: Record<string, string> } = {},
 ): RequestSource {
   return cycling(ids, id =>
     counted({
@@ -61,9 +65,24 @@ export function agentUpdates(
       path: `/persona/${id}${query}`,
       token: world.ownerToken,
       body: JSON.stringify(agentBody(world, id, MARK)),
-      ...(prefer === undefined ? {} : { prefer }),
+      headers,
     }),
   )
+}
+
+/** Updates of the agents with these versions, each with the tag that the one before made. */
+export function taggedUpdates(world: World, versions: ReadonlyMap<number, number>): RequestSource {
+  return cycling([...versions.keys()], id => {
+    let version = versions.get(id) ?? 0
+    return () =>
+      bytesOf({
+        method: 'PATCH',
+        path: `/persona/${id}`,
+        token: world.ownerToken,
+        body: JSON.stringify(agentBody(world, id, `tagged ${++counter}`)),
+        headers: { 'If-Match': `"persona-${id}-${version++}"` },
+      })
+  })
 }
 
 /** Updates of agents that have twelve tools each, from their first one on. */

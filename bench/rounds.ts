@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Case, DatabaseControl, HttpControl } from './cases.js'
 import type { ControlPorts } from './controls.js'
 import { BENCH_FOLDER, type BenchDatabase } from './database.js'
-import { type LoadResult, load, type RequestSource } from './load.js'
+import { type LoadResult, load } from './load.js'
 import { familyProcessorMs, median, percentile, processorMs, type Spread, spread } from './measure.js'
 import { hasPgbench, pgbench } from './pgbench.js'
 import { type Running, startControls, startService } from './processes.js'
@@ -89,8 +89,9 @@ export class Bench {
     keys: string,
     durations: Durations,
     say: (line: string) => void,
+    checkout?: string,
   ): Promise<Bench> {
-    const service = await startService(database.url, keys)
+    const service = await startService(database.url, keys, checkout)
     return new Bench(database, service, await startControls(database.url), keys, durations, say)
   }
 
@@ -139,7 +140,7 @@ export class Bench {
   async #round(cases: readonly Case[], durationMs: number, withDatabase: boolean): Promise<Round> {
     const round: Round = { cases: new Map(), controls: new Map() }
     for (const found of cases) {
-      round.cases.set(found.name, await this.#slot(found.requests, found.status, durationMs))
+      round.cases.set(found.name, await this.slot(found, durationMs))
       for (const name of ['echo', 'lookup', 'eleven'] as const) {
         const control = found[name]
         if (control === undefined || round.controls.has(control.key)) continue
@@ -153,9 +154,11 @@ export class Bench {
     return round
   }
 
-  async #slot(requests: RequestSource, status: number, durationMs: number, connections = CONNECTIONS): Promise<Slot> {
+  /** One measurement of a case, without its controls. */
+  async slot({ requests, status }: Case, durationMs: number): Promise<Slot> {
     const before = await this.#counts()
-    const result = await load([this.service.ports.port], requests, { connections, durationMs, status })
+    const options = { connections: CONNECTIONS, durationMs, status }
+    const result = await load([this.service.ports.port], requests, options)
     const after = await this.#counts()
     const each = (name: keyof typeof after) => {
       const [start, end] = [before[name], after[name]]

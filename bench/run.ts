@@ -6,30 +6,36 @@ import { parseArgs } from 'node:util'
 import { readConfig } from '../src/config.js'
 import { openUrl } from '../src/db/open.js'
 import { VERSION } from '../src/version.js'
+import { compareBuilds, isBuilt, openDatabaseOf } from './against.js'
 import { captureStatements } from './captured.js'
 import { type Case, casesOf } from './cases.js'
 import { type BenchDatabase, openBenchDatabase } from './database.js'
 import { sendAll } from './load.js'
 import { hasPgbench } from './pgbench.js'
 import { measureProcess } from './process-figures.js'
-import { describeMachine, loadNow, markdownOf, markdownOfChange, type Report } from './report.js'
+import { builtBench } from './processes.js'
+import { describeMachine, loadNow, markdownOf, markdownOfBuilds, markdownOfChange, type Report } from './report.js'
 import { agentsFor, manyToolsUpdates, unchangedAgent } from './requests.js'
 import { Bench, type Durations } from './rounds.js'
 import { compareSizes } from './scale.js'
 import { LARGE, SMALL } from './world.js'
 
-const USAGE = `Usage: npm run bench -- [--quick] [--scale] [--only TEXT] [--compare FILE]
+const USAGE = `Usage: npm run bench -- [--quick] [--scale] [--only TEXT] [--compare FILE | --against FOLDER]
 
   --quick         takes about two minutes and shows whether something broke; too short to say whether goals are met
   --scale         measures on a million agents, which it makes at the first run
   --only TEXT     keeps the cases whose name holds the text
   --compare FILE  shows the change since another results.json
+  --against FOLDER
+                  measures another checkout, built by its npm run build, and this one in turns, each with its own database,
+                  and prints what each case takes of both: the way to see a change where others work on the machine
   --help          shows this
 
 A whole run takes about seven minutes on two idle cores. It rewrites bench/results.json and the tables of bench/RESULTS.md
-(with --scale results-scale.json and RESULTS-SCALE.md); a quick or partial one only prints.
+(with --scale results-scale.json and RESULTS-SCALE.md); a quick or partial one, or one against another build, only prints.
 
-DATABASE_URL        a server on which databases may be created; without it an embedded one is used, below build/
+DATABASE_URL        a server on which databases may be created; without it an embedded one is used, below build/ (of each build
+                    that is compared; given, both have one database, whose schema both must take)
 BENCH_NODE_OPTIONS  what the service and the controls are run with, instead of the options of npm start for the service
 pgbench             of Debian's postgresql packages, in PATH; without it its column is a loop over pg and is not compared
 
@@ -49,14 +55,19 @@ interface Options {
   scale: boolean
   only?: string
   compare?: string
+  against?: string
 }
 
 async function main(): Promise<void> {
   const options = readOptions()
   if (options.help) return void process.stdout.write(USAGE)
   const before = options.compare === undefined ? undefined : readReport(options.compare)
+  if (options.against !== undefined && !isBuilt(options.against))
+    throw new Misuse(`--against takes a built checkout, and ${builtBench(options.against)} has no service.js`)
   const database = await openBenchDatabase(options.scale ? LARGE : SMALL, KEY_ID, say)
   try {
+    if (options.against !== undefined)
+      return void process.stdout.write(await measureAgainst(options.against, database, options))
     const report = await measure(database, options)
     const text = [markdownOf(report, options.quick), ...(before ? [markdownOfChange(before, report)] : [])].join('\n\n')
     process.stdout.write(`${text}\n`)
@@ -69,15 +80,10 @@ async function main(): Promise<void> {
 async function measure(database: BenchDatabase, { quick, scale, only }: Options): Promise<Report> {
   const durations = quick ? QUICK : FULL
   const loadAtStart = loadNow()
-  const cases = await preparedCases(database)
+  const cases = await casesOf(database, await capturedFrom(database))
   const wanted = casesNamed(cases, only)
-  const bench = await Bench.start(database, KEYS, durations, say)
+  const bench = await begun(database, durations)
   try {
-    const same = agentsFor(database.world, 'same').map(id => unchangedAgent(database.world, id))
-    await sendAll(bench.service.ports.port, same, 200)
-    const manyTools = manyToolsUpdates(database.world)(0, 1)
-    const attached = agentsFor(database.world, 'many tools').map(() => manyTools())
-    await sendAll(bench.service.ports.port, attached, 200)
     const whole = only === undefined
     const [agentUpdate] = cases
     return {
@@ -101,10 +107,48 @@ async function measure(database: BenchDatabase, { quick, scale, only }: Options)
   }
 }
 
-async function preparedCases(database: BenchDatabase) {
+/** What each case takes of another build and of this one, as text. */
+async function measureAgainst(
+  checkout: string,
+  database: BenchDatabase,
+  { quick, scale, only }: Options,
+): Promise<string> {
+  const durations = quick ? QUICK : FULL
+  const loadAtStart = loadNow()
+  const other = await openDatabaseOf(checkout, scale ? LARGE : SMALL, KEY_ID, say)
+  try {
+    const captured = await capturedFrom(database)
+    const cases = await casesOf(database, captured)
+    // On one database they are the same requests: who sends a tag has to know who made the last one.
+    const theirs = other.url === database.url ? cases : await casesOf(other, captured)
+    const sides = [
+      { bench: await begun(other, durations, checkout), cases: casesNamed(theirs, only) },
+      { bench: await begun(database, durations), cases: casesNamed(cases, only) },
+    ] as const
+    try {
+      return markdownOfBuilds(checkout, await compareBuilds(...sides, durations, say), loadAtStart)
+    } finally {
+      for (const { bench } of sides) await bench.end()
+    }
+  } finally {
+    await other.close()
+  }
+}
+
+/** The processes of one build, with the rows that its cases find as they want them. */
+async function begun(database: BenchDatabase, durations: Durations, checkout?: string): Promise<Bench> {
+  const bench = await Bench.start(database, KEYS, durations, say, checkout)
+  const same = agentsFor(database.world, 'same').map(id => unchangedAgent(database.world, id))
+  const manyTools = manyToolsUpdates(database.world)(0, 1)
+  const attached = agentsFor(database.world, 'many tools').map(() => manyTools())
+  for (const requests of [same, attached]) await sendAll(bench.service.ports.port, requests, 200)
+  return bench
+}
+
+async function capturedFrom(database: BenchDatabase) {
   const own = openUrl(database.url, readConfig({}))
   try {
-    return casesOf(database, await captureStatements(own, database.world))
+    return await captureStatements(own, database.world)
   } finally {
     await own.close()
   }
@@ -152,6 +196,7 @@ function readOptions(): Options {
         scale: { type: 'boolean', default: false },
         only: { type: 'string' },
         compare: { type: 'string' },
+        against: { type: 'string' },
       },
     })
     return values

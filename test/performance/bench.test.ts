@@ -14,18 +14,23 @@ import { testDatabase } from '../postgres.js'
 const PROGRAM = fileURLToPath(new URL('../../bench/run.js', import.meta.url))
 
 t.test('the benchmark: 2 and one line for a comparison with nothing', async t => {
-  for (const [file, fault] of [
-    ['missing.json', /^bench: --compare cannot read missing\.json: ENOENT.*\n$/],
-    ['package.json', /^bench: --compare takes a results\.json .* package\.json has no cases\n$/],
+  for (const [option, file, fault] of [
+    [
+      '--against',
+      'missing',
+      /^bench: --against takes a built checkout, and missing\/build\/bench has no service\.js\n$/,
+    ],
+    ['--compare', 'missing.json', /^bench: --compare cannot read missing\.json: ENOENT.*\n$/],
+    ['--compare', 'package.json', /^bench: --compare takes a results\.json .* package\.json has no cases\n$/],
   ] as const) {
     const cwd = fileURLToPath(new URL('../../..', import.meta.url))
-    const { status, stderr } = spawnSync(process.execPath, [PROGRAM, '--compare', file], { encoding: 'utf8', cwd })
+    const { status, stderr } = spawnSync(process.execPath, [PROGRAM, option, file], { encoding: 'utf8', cwd })
     t.match({ status, stderr }, { status: 2, stderr: fault })
   }
 })
 
 t.test(
-  'the benchmark: 2 and the names of the cases for a name that none has; SIGTERM ends all that it started',
+  'the benchmark: 2 and the names of the cases for a name that none has; two builds in turns; SIGTERM ends all that it started',
   async t => {
     const { url } = await testDatabase(t)
     t.teardown(() => dropMade(url))
@@ -38,6 +43,17 @@ t.test(
       /bench: no case has 'nope' in its name; the cases are\n {2}agent update\n.*return=minimal\n/,
     )
     t.equal(refused.stdout, '')
+
+    const checkout = fileURLToPath(new URL('../../..', import.meta.url))
+    const compared = spawnSync(process.execPath, [PROGRAM, '--quick', '--only', 'If-Match', '--against', checkout], {
+      encoding: 'utf8',
+      env,
+    })
+    t.match(
+      compared.stdout,
+      /^\| agent update, If-Match \| \d\.\d{3}, \d\.\d{3} \| -?\d+ \| -?\d+ to -?\d+ \|/m,
+      compared.stderr,
+    )
 
     const bench = spawn(process.execPath, [PROGRAM, '--quick', '--only', '401'], { env, stdio: 'ignore' })
     t.teardown(() => bench.kill('SIGKILL'))

@@ -47,6 +47,10 @@ t.test('the benchmark: 0 and its usage for --help; 2 and one line for what it do
     const { status, stdout, stderr } = spawnSync(process.execPath, [program, ...args], { encoding: 'utf8' })
     return { status, stdout, stderr }
   }
-  t.match(bench('--help'), { status: 0, stdout: /^Usage: npm run bench .*--compare FILE\]\n/, stderr: /^$/ })
+  t.match(bench('--help'), {
+    status: 0,
+    stdout: /^Usage: npm run bench .*--compare FILE \| --against FOLDER\]\n/,
+    stderr: /^$/,
+  })
   t.match(bench('--nothing'), { status: 2, stdout: /^$/, stderr: /^bench: .*'--nothing'; .*--help .*\n$/ })
 })
