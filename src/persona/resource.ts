@@ -21,6 +21,7 @@ import {
   type Share,
 } from './fields.js'
 import { idsOf } from './links.js'
+import { MeasuredAnswers } from './measured-answers.js'
 import { pastPersona } from './past.js'
 import {
   type Attached,
@@ -36,7 +37,15 @@ import {
   requireEditable,
 } from './rules.js'
 import { hasAllLinks, type PersonaState } from './state.js'
-import { type PersonaRow, readReferences, readSnapshot, readState, readVersion, writeStatement } from './statements.js'
+import {
+  type PersonaRow,
+  type PersonaVersion,
+  readReferences,
+  readSnapshot,
+  readState,
+  readVersion,
+  writeStatement,
+} from './statements.js'
 
 interface PersonaTypes extends ResourceTypes {
   State: PersonaState
@@ -66,10 +75,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     !changes.some(({ field }) => isRelation(field)) && (minimal || isReadBatchable(content, caller)),
   isReadBatchable,
   isHeavy: ({ fields }) => weightOfFields(fields) > HEAVY_WEIGHT,
-  answerBytes: (state, decision) =>
-    decision === null
-      ? bytesOfStored(state, state) + bytesBeside(state) + (state.left_out_bytes ?? 0) * ESCAPED_BYTES_MAX
-      : decision.toolBytes + bytesBeside(decision.content),
+  answerBytes: (state, decision) => measured.weigh(state.id, estimatedBytes(state, decision)),
   isWeighedByReferences: ({ attached }) => attached.tool_ids !== undefined,
   shownTools: (state, decision) => (decision?.content ?? state).tool_ids,
   definitionBytes: state => bytesOfStored(state, state),
@@ -78,9 +84,10 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const { id, version, access } = state
     if (minimal) return readVersion.for({ id, version, access, ...viewer }).map(versionRow)
     const query = (cached: CachedDefinitions) => readSnapshot.for({ id, version, access, ...viewer, ...cached })
-    return withCached(state.tool_sizes, query, shownRow)
+    return withCached(state.tool_sizes, query, shownAs(state, null))
   },
-  writing: (state, { content, changes, attached, attachedSizes, toolBytesLeft }, viewer, entry, minimal) => {
+  writing: (state, decision, viewer, entry, minimal) => {
+    const { content, changes, attached, attachedSizes, toolBytesLeft } = decision
     const changed = new Set(changes.map(change => change.field))
     const changedRelations = RELATIONS.map(([name]) => name).filter(name => changed.has(name))
     const attachedRelations = RELATIONS.map(([name]) => name).filter(name => attached[name] !== undefined)
@@ -102,7 +109,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
     return minimal
       ? query({ cached_definitions: [] }).map(versionRow)
-      : withCached([...state.tool_sizes, ...attachedSizes], query, shownRow)
+      : withCached([...state.tool_sizes, ...attachedSizes], query, shownAs(state, decision))
   },
   snapshot: row => row.snapshot,
   noteStored: () => undefined,
@@ -119,13 +126,26 @@ export function auditedPersona(content: PersonaContent): unknown[] {
   return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
 
-async function versionRow({ version }: { version: number }): Promise<PersonaTypes['Row']> {
-  return { version, tools_at: null, snapshot: NOTHING }
+async function versionRow({ version, tools_at = null }: PersonaVersion): Promise<PersonaTypes['Row']> {
+  return { version, tools_at, snapshot: NOTHING }
 }
 
-async function shownRow(row: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> {
-  const { version, tools_at, snapshot } = row
-  return { version, tools_at, snapshot: new AnswerText(await withDefinitions(snapshot, cached)) }
+const measured = new MeasuredAnswers()
+
+/** Makes the row of an answer, and notes what it takes. */
+function shownAs(state: PersonaState, decision: PersonaDecision | null) {
+  return async (row: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> => {
+    const { version, tools_at, snapshot } = row
+    const text = new AnswerText(await withDefinitions(snapshot, cached))
+    measured.note(state.id, estimatedBytes(state, decision), text.length)
+    return { version, tools_at, snapshot: text }
+  }
+}
+
+function estimatedBytes(state: PersonaState, decision: PersonaDecision | null): number {
+  return decision === null
+    ? bytesOfStored(state, state) + bytesBeside(state) + (state.left_out_bytes ?? 0) * ESCAPED_BYTES_MAX
+    : decision.toolBytes + bytesBeside(decision.content)
 }
 
 /** What fields of this weight ask for is much work: the lists of ids that they hold count for what is looked up for each. */

@@ -20,8 +20,10 @@ export interface PersonaRow extends PersonaVersion {
   tools_at: string | null
 }
 
-interface PersonaVersion {
+/** `tools_at` where nothing was written: then its time is not that of the version alone. */
+export interface PersonaVersion {
   version: number
+  tools_at?: string | null
 }
 
 type StateParameters = { id: number; user: string | null }
@@ -46,9 +48,9 @@ export const readSnapshot = rowStatement<ReadParameters & CachedDefinitions, Per
   },
 )
 
-/** The same, and answers the version alone. */
+/** The same, and answers the version and the time of the tools alone. */
 export const readVersion = rowStatement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, param => ({
-  query: asDecidedOn(sql`p.version`, param),
+  query: asDecidedOn(sql`p.version, ${toolsAt(storedRelations.tool_ids)} as tools_at`, param),
 }))
 
 function asDecidedOn(columns: RawBuilder<unknown>, param: Param<ReadParameters>): RawBuilder<unknown> {

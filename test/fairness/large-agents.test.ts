@@ -12,7 +12,7 @@ const READS = 24
 /** What a list of ids holds at most. */
 const LIST_ITEMS = 1_000
 
-/** Agents that answer 3 MB and 1 MB, by their texts and by what they are linked with. */
+/** Agents that answer 1 to 3 MB, by their texts, by what they are linked with, and by what that holds. */
 const LARGE: Record<string, string> = {
   texts: `update persona set system_prompt = repeat(chr(1), 256000), task_prompt = repeat(chr(1), 256000) where id = $1`,
   links: `with s as (insert into document_set (name, description, is_up_to_date, is_public)
@@ -23,6 +23,12 @@ const LARGE: Record<string, string> = {
     shared as (insert into persona_user (persona_id, user_id, level) select $1, id, 'viewer' from u),
     linked as (insert into persona_document_set (persona_id, document_set_id) select $1, id from s)
     insert into persona_label (persona_id, label_id) select $1, id from l`,
+  connections: `with c as (insert into cc_pair (name, source, access_type)
+      select 'connection ' || n, 'confluence', 'private' from generate_series(1, 500) n returning id),
+    s as (insert into document_set (name, description, is_up_to_date, is_public)
+      select 'wide set ' || n, '', true, true from generate_series(1, 60) n returning id),
+    held as (insert into document_set_cc_pair select s.id, c.id from s, c)
+    insert into persona_document_set (persona_id, document_set_id) select $1, id from s`,
 }
 
 t.test('reads of a large agent at once take one connection, and others are served before them', async t => {

@@ -432,7 +432,9 @@ with input as materialized (
         select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::uuid as "user", ($4::text[])[position]::boolean as "manages_all", ($5::text[])[position]::integer[] as "managed_groups", ($6::text[])[position]::boolean as "is_admin", ($7::text[])[position]::text as "access", ($8::text[])[position]::integer as "token", ($9::text[])[position]::text as "standing"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-      select input.position, p.version
+      select input.position, p.version, to_char((select max(greatest(t.audit_anchor_at, (
+      select a.at from audit a
+      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
       from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
     when p.owner_id = "input"."user" then 'owner'

@@ -137,3 +137,19 @@ t.test('what others made while the body was on its way is not taken for what it 
     t.equal((await overtaken({ 'if-match': String(last.headers.etag) })).statusCode, 412)
   }
 })
+
+t.test('204 of an update that changes nothing has the time of the tools that the agent has', async t => {
+  const { call, token } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const same = (headers: object = {}) =>
+    call('PATCH', AGENT, { token: admin, body: { description: 'same' }, headers: { ...headers } })
+  t.equal(
+    (await call('PATCH', '/persona/1?update_mask=tool_ids', { token: admin, body: { tool_ids: [10] } })).statusCode,
+    200,
+  )
+  await same()
+  t.equal((await call('PUT', TOOL, { token: admin, body: { description: 'later' } })).statusCode, 200)
+  const [minimal, whole] = [await same(MINIMAL), await same()]
+  t.strictSame([minimal.statusCode, whole.statusCode], [204, 200])
+  t.equal(minimal.headers['snapshot-at'], whole.headers['snapshot-at'])
+})
