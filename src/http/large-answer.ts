@@ -7,7 +7,7 @@ import type { Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
 
 declare module 'fastify' {
   interface FastifyReply {
-    /** Notes that a part of a long answer is to be sent: whose client takes nothing of it for a second may have to make room. */
+    /** Notes that an answer, or the next part of it, is to be sent: whose client takes nothing of it for a second may have to make room. */
     noteProgress(): void
     /** What `noteProgress` noted. */
     unfinishedAnswer: Unfinished | undefined
@@ -22,12 +22,11 @@ declare module 'fastify' {
 export function registerLargeAnswers(app: FastifyInstance, unfinished: UnfinishedTransfers): void {
   app.decorateReply('unfinishedAnswer', undefined)
   app.decorateReply('noteProgress', function (this: FastifyReply) {
-    if (this.unfinishedAnswer === undefined) {
-      const answer = { abandon: () => abandon(this) }
-      this.unfinishedAnswer = answer
-      whenOver(this.request, () => unfinished.delete(answer))
-    }
-    unfinished.add(this.unfinishedAnswer)
+    if (this.unfinishedAnswer !== undefined) return unfinished.renew(this.unfinishedAnswer)
+    const answer = { abandon: () => abandon(this) }
+    this.unfinishedAnswer = answer
+    unfinished.add(answer)
+    whenOver(this.request, () => unfinished.delete(answer))
   })
   app.addHook('onSend', (request, reply, payload, done) => {
     if (typeof payload !== 'string' || payload.length <= PIECE_LENGTH) return done(null, payload)
@@ -50,7 +49,10 @@ function abandon({ request, raw }: FastifyReply): void {
 
 /** What a handler answers to send a snapshot, of which it has reserved the memory: a short one at once, a long one in pieces. */
 export function answerText(reply: FastifyReply, snapshot: AnswerText): Buffer | Readable {
-  if (snapshot.length <= PIECE_LENGTH) return snapshot.toBuffer()
+  if (snapshot.length <= PIECE_LENGTH) {
+    if (reply.request.reservedMemory !== undefined) reply.noteProgress()
+    return snapshot.toBuffer()
+  }
   countBytes(reply.request, snapshot.length)
   return inPieces(reply, snapshot)
 }

@@ -16,10 +16,13 @@ export class UnfinishedTransfers {
   /** With the time of their beginning, or of what came of them last; oldest first. */
   readonly #since = new Map<Unfinished, number>()
 
-  /** Of one that was added before: its client has done something. */
   add(transfer: Unfinished): void {
-    this.#since.delete(transfer)
     this.#since.set(transfer, performance.now())
+  }
+
+  /** Its client has done something. Does nothing for one that is not among them any more. */
+  renew(transfer: Unfinished): void {
+    if (this.#since.delete(transfer)) this.add(transfer)
   }
 
   delete(transfer: Unfinished): void {

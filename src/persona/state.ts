@@ -29,7 +29,7 @@ function jsonBytes(column: RawBuilder<unknown>): RawBuilder<number> {
   return sql`case when ${stored} > 4096 then greatest(${stored}, least(16 * ${stored}, 524288)) else octet_length(${column}::text) end`
 }
 
-/** The states of up to 32 requests travel together, and a byte may become six in JSON. */
+/** All of them together. The states of up to 32 requests travel together, and a byte may become six in JSON. */
 const PREFETCHED_TEXT_BYTES_MAX = sql.lit(16 * 1024)
 
 /** Of longer lists no more than one link beyond this travels with them. */
@@ -37,25 +37,24 @@ const PREFETCHED_LINKS_MAX = 100
 
 /**
  * SQL: the agent `p` as JSON of the shape `PersonaState`, as the user sees it; no row of `p`, no JSON.
- * One expression, so that it can ride on the statement that authenticates the caller: then large texts are left out, and long
- * lists cut.
+ * One expression, so that it can ride on the statement that authenticates the caller: then large texts are left out, whose size is
+ * `large.bytes`, and long lists cut.
  */
 export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuilder<PersonaState> {
   const columns = COLUMNS.map(([name, { column }]) => {
     const value = columnValue('p', name, column)
-    const bytes = isWhole ? undefined : LARGE_COLUMNS[name]
-    return [name, bytes ? sql`case when ${bytes} <= ${PREFETCHED_TEXT_BYTES_MAX} then ${value} end` : value]
+    const isLeftOut = !isWhole && LARGE_COLUMNS[name] !== undefined
+    return [name, isLeftOut ? sql`case when large.bytes <= ${PREFETCHED_TEXT_BYTES_MAX} then ${value} end` : value]
   })
   const linksMax = isWhole ? sql`` : sql` limit ${sql.lit(PREFETCHED_LINKS_MAX + 1)}`
   const relations = RELATIONS.map(([name, { link }]) => {
     return [name, link.isShare ? storedShares(name, linksMax) : storedIds(name, linksMax)]
   })
-  const leftOut = Object.values(LARGE_COLUMNS).map(bytes => {
-    return sql`case when ${bytes} > ${PREFETCHED_TEXT_BYTES_MAX} then ${bytes} else 0 end`
-  })
   return versionedState('persona', 'p', user, {
     ...Object.fromEntries([...columns, ...relations]),
-    ...(isWhole ? {} : { left_out_bytes: sql.join(leftOut, sql` + `) }),
+    ...(isWhole
+      ? {}
+      : { left_out_bytes: sql`case when large.bytes > ${PREFETCHED_TEXT_BYTES_MAX} then large.bytes else 0 end` }),
     access: personaAccess(user),
     tool_sizes: storedToolSizes(linksMax),
   })
@@ -83,5 +82,7 @@ function storedShares(relation: Relation, most: RawBuilder<unknown>): RawBuilder
 
 /** Authenticates callers and reads the agent that each request names, in one statement. */
 export const callerAndPersona = callerStatement('caller_and_persona', id => {
-  return sql`(select ${personaState(userOfCaller, false)} from persona p where p.id = ${id})`
+  const bytes = Object.values(LARGE_COLUMNS).map(bytes => sql`coalesce(${bytes}, 0)`)
+  return sql`(select ${personaState(userOfCaller, false)}
+    from persona p cross join lateral (select ${sql.join(bytes, sql` + `)} as bytes offset 0) large where p.id = ${id})`
 })

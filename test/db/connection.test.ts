@@ -25,6 +25,32 @@ t.before(async () => {
   await close()
 })
 
+t.test('rows of any length come as they are, however the way to the server cuts them', async t => {
+  const { db } = opened(t)
+  const KIB = 1024
+  const lengths = [
+    0,
+    1,
+    64 * KIB - 8,
+    256 * KIB - 12,
+    256 * KIB - 11,
+    256 * KIB - 10,
+    300_001,
+    3,
+    1_000_000,
+    5,
+    700_000,
+  ]
+  for (let shift = 0; shift < 8; shift++) {
+    const shifted = lengths.map((length, place) => length + ((place * shift) % 13))
+    const { rows } = await sql<{ text: string; n: number }>`
+      select n, repeat(chr(96 + n::integer), length) as text
+      from unnest(${shifted}::integer[]) with ordinality listed (length, n) order by n`.execute(db)
+    const expected = shifted.map((length, i) => ({ n: i + 1, text: String.fromCharCode(97 + i).repeat(length) }))
+    t.ok(JSON.stringify(rows) === JSON.stringify(expected), `shifted by ${shift}`)
+  }
+})
+
 t.test('values: int8, timestamptz with microseconds in any zone, date, json, numeric, arrays', async t => {
   const { db } = opened(t)
   const { rows } = await sql`select

@@ -62,12 +62,12 @@ with input as materialized (
     p."recency_bias" as "recency_bias",
     p."llm_filter_extraction" as "llm_filter_extraction",
     p."llm_relevance_filter" as "llm_relevance_filter",
-    case when octet_length(p.system_prompt) <= 16384 then p."system_prompt" end as "system_prompt",
-    case when octet_length(p.task_prompt) <= 16384 then p."task_prompt" end as "task_prompt",
+    case when large.bytes <= 16384 then p."system_prompt" end as "system_prompt",
+    case when large.bytes <= 16384 then p."task_prompt" end as "task_prompt",
     p."datetime_aware" as "datetime_aware",
     p."llm_model_provider_override" as "llm_model_provider_override",
     p."llm_model_version_override" as "llm_model_version_override",
-    case when case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end <= 16384 then p."starter_messages" end as "starter_messages",
+    case when large.bytes <= 16384 then p."starter_messages" end as "starter_messages",
     p."uploaded_image_id" as "uploaded_image_id",
     p."icon_name" as "icon_name",
     to_char(p."search_start_date" at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "search_start_date",
@@ -88,7 +88,7 @@ with input as materialized (
                              where persona_id = p.id order by user_group_id limit 101) share), '[]') as "groups",
     array(select label_id from persona_label where persona_id = p.id order by label_id limit 101) as "label_ids",
     array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C" limit 101) as "user_file_ids",
-    case when octet_length(p.system_prompt) > 16384 then octet_length(p.system_prompt) else 0 end + case when octet_length(p.task_prompt) > 16384 then octet_length(p.task_prompt) else 0 end + case when case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end > 16384 then case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end else 0 end as "left_out_bytes",
+    case when large.bytes > 16384 then large.bytes else 0 end as "left_out_bytes",
     (case
     when p.owner_id = caller.user_id then 'owner'
     else coalesce(
@@ -104,7 +104,8 @@ with input as materialized (
     coalesce((
       select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
       from (select tool_id from persona_tool where persona_id = p.id order by tool_id limit 101) l
-      join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id), '[]') as "tool_sizes") state) from persona p where p.id = "input"."resource") as state,
+      join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id), '[]') as "tool_sizes") state)
+    from persona p cross join lateral (select coalesce(octet_length(p.system_prompt), 0) + coalesce(octet_length(p.task_prompt), 0) + coalesce(case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end, 0) as bytes offset 0) large where p.id = "input"."resource") as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (

@@ -21,8 +21,7 @@ export function guardParser(connection: pg.Connection): void {
       stream.off('data', read)
       stream.on('data', bytes => {
         try {
-          messages.check(bytes)
-          read(bytes)
+          for (const part of messages.check(bytes)) read(part)
         } catch (error) {
           stream.destroy(error instanceof Error ? error : new Error(String(error)))
         }
@@ -34,6 +33,11 @@ export function guardParser(connection: pg.Connection): void {
 const HEADER_BYTES = 5
 const [ERROR, NOTICE] = ['E', 'N'].map(type => type.charCodeAt(0))
 
+/** A longer message is collected here: pg would copy what it has of it into a buffer of twice the length, again and again. */
+const COLLECTED_BYTES_MIN = 256 * 1024
+/** Of a still longer one nobody knows that it comes at all. */
+const COLLECTED_BYTES_MAX = 32 * 1024 * 1024
+
 /** Follows the messages of one connection, however they are cut into chunks. */
 class MessageEnds {
   readonly #header = Buffer.alloc(HEADER_BYTES)
@@ -41,9 +45,16 @@ class MessageEnds {
   /** Of the message under way, how many bytes are still to come, and the last two that came. */
   #bytesLeft = 0
   #tail: readonly [number | undefined, number | undefined] = [0, 0]
+  /** A long message, as far as it has come. */
+  #long: Buffer | undefined
 
-  /** Throws for a length that is none, and for an error or a notice that does not end as the protocol says. */
-  check(bytes: Buffer): void {
+  /**
+   * What is to be read of these bytes, in their order: of a long message nothing until it is whole. Throws for a length that is none,
+   * and for an error or a notice that does not end as the protocol says.
+   */
+  check(bytes: Buffer): Buffer[] {
+    const parts: Buffer[] = []
+    let from = 0
     for (let at = 0; at < bytes.length; ) {
       if (this.#headerBytes < HEADER_BYTES) {
         this.#header[this.#headerBytes++] = bytes[at++] as number
@@ -51,18 +62,35 @@ class MessageEnds {
         this.#bytesLeft = this.#header.readUInt32BE(1) - (HEADER_BYTES - 1)
         this.#tail = [0, undefined]
         if (this.#bytesLeft < 0) throw new Error('the server sent a message with a length that is none')
+        // One of whose header a part was read before is not collected.
+        const isLong = this.#bytesLeft > COLLECTED_BYTES_MIN && this.#bytesLeft <= COLLECTED_BYTES_MAX
+        if (isLong && at - HEADER_BYTES >= from) {
+          parts.push(bytes.subarray(from, at - HEADER_BYTES))
+          from = at
+          this.#long = Buffer.allocUnsafeSlow(HEADER_BYTES + this.#bytesLeft)
+          this.#header.copy(this.#long)
+        }
       } else {
         const taken = Math.min(this.#bytesLeft, bytes.length - at)
+        if (this.#long !== undefined) {
+          bytes.copy(this.#long, this.#long.length - this.#bytesLeft, at, at + taken)
+          from = at + taken
+        }
         at += taken
         this.#bytesLeft -= taken
         this.#tail = [taken > 1 ? bytes[at - 2] : (this.#tail[1] ?? 0), bytes[at - 1]]
+        if (this.#bytesLeft === 0 && this.#long !== undefined) parts.push(this.#long)
       }
       if (this.#bytesLeft === 0) this.#end()
     }
+    if (from === 0) return [bytes]
+    parts.push(bytes.subarray(from))
+    return parts.filter(({ length }) => length > 0)
   }
 
   #end(): void {
     this.#headerBytes = 0
+    this.#long = undefined
     const [type] = this.#header
     // The fields are texts that end with a zero, behind the last stands one more.
     if ((type === ERROR || type === NOTICE) && this.#tail.some(byte => byte !== 0)) {
