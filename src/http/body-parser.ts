@@ -48,6 +48,7 @@ const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
 export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
   const { unfinished } = settings
   const turns = new BodyTurns()
+  const large = new Tally()
   app.removeAllContentTypeParsers()
   app.addContentTypeParser(JSON_TYPE, parse)
   app.addContentTypeParser('*', (request, stream, done) => {
@@ -69,11 +70,16 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const bounds = isAboutTool(request) ? settings.tool : settings.persona
     const announced = request.headers['content-length']
     let endTurn: (() => void) | undefined
+    let endLarge: (() => void) | undefined
     const shares: BodyShares = {
       onRead: bytes => settings.onRead(request, bytes),
       reserveMemory: bytes => request.reserveMemory(bytes, 'body'),
       releaseMemory: () => request.releaseMemory(),
-      hasOthersWaiting: () => turns.isAwaited(ownerOf(request)),
+      beginLarge: () => {
+        const owner = ownerOf(request)
+        endLarge = () => large.delete(owner)
+        return large.add(owner) === 1
+      },
       takeTurn: (usedMs, turn) => {
         const endLast = endTurn
         const goesOn = new Promise<void>(resolve => {
@@ -86,6 +92,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     }
     const reader = new BodyReader(stream, announced, bounds, shares, (error, body) => {
       unfinished.delete(reader)
+      endLarge?.()
       if (endTurn !== undefined) setImmediate(endTurn) // when it has asked for the turn in which it is parsed
       if (body === undefined) done(error)
       else if ('beyond' in body) done(null, received(request, refused(body.beyond)))
@@ -110,6 +117,24 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       else done(null, received(request, parsed(request, waiting)))
     }
     turns.take(ownerOf(request), parse, { expectedMs: parseMs(body) }).catch(done)
+  }
+}
+
+/** Counts things by their names. */
+class Tally {
+  readonly #counts = new Map<string, number>()
+
+  /** Answers how many there are with this one. */
+  add(name: string): number {
+    const count = (this.#counts.get(name) ?? 0) + 1
+    this.#counts.set(name, count)
+    return count
+  }
+
+  delete(name: string): void {
+    const count = (this.#counts.get(name) ?? 0) - 1
+    if (count > 0) this.#counts.set(name, count)
+    else this.#counts.delete(name)
   }
 }
 

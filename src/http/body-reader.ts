@@ -18,8 +18,8 @@ export interface BodyShares {
   reserveMemory(bytes: number): void
   /** Gives it back: what came is dropped. */
   releaseMemory(): void
-  /** Whether another of the same sender waits for its turn. */
-  hasOthersWaiting(): boolean
+  /** Takes note that a large body begins, and answers whether no other of the same sender is on its way. */
+  beginLarge(): boolean
   /** Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came. */
   takeTurn(usedMs: number, turn: (error?: Error) => void): void
   /** Has the client send, where it waits for that. */
@@ -61,7 +61,8 @@ const MEAN_CHUNK_BYTES_MIN = 64
  * paused.
  *
  * Reads a large body in turns, `turnBytes` in each: at once, as fast as it comes, it would keep the thread from everybody else. The
- * first so many bytes need no turn, unless others of its sender wait: who sends many at once has nothing read of what finds no turn.
+ * first so many bytes need no turn, unless another of its sender is on its way: who sends many at once has nothing read of those that
+ * get no turn.
  *
  * Calls `done` once. Errors: `BodyTooLarge`, that of Fastify for a body that is not as long as was said or cut short, `TinyChunks`,
  * `Unavailable` when it is abandoned, and what `reserveMemory` throws.
@@ -110,7 +111,7 @@ export class BodyReader {
     }
     this.#stream.pause().on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
     const isSmall = this.#announcedBytes <= this.#bounds.turnBytes
-    if (isSmall || !this.#shares.hasOthersWaiting()) this.#begin()
+    if (isSmall || this.#shares.beginLarge()) this.#begin()
     else this.#shares.takeTurn(0, error => (error === undefined ? this.#begin() : this.#finish(error)))
   }
 

@@ -27,11 +27,6 @@ export class BodyTurns {
     waitMs: WAIT_MS,
   })
 
-  /** Whether something of this token waits for its turn. */
-  isAwaited(token: string): boolean {
-    return this.#queue.isAwaited(token)
-  }
-
   /**
    * Does work when it is the turn of its token, at once where nobody else has one. Throws `RateLimited` when too much of the token
    * waits, `Unavailable` when no turn came in time; then the work was not begun.

@@ -96,11 +96,6 @@ export class WorkQueue {
     return () => this.#leave(caller, exclusive, performance.now() - sinceMs)
   }
 
-  /** Whether work of this caller waits. */
-  isAwaited(caller: string): boolean {
-    return (this.#callers.get(caller)?.waiting.length ?? 0) > 0
-  }
-
   #place(name: string, exclusive: string | undefined, expectedMs: number): Promise<void> {
     const caller = this.#callers.get(name) ?? { running: 0, waiting: [], usedMs: this.#usedBy(name) }
     const { waitingPerCallerMax: quota } = this.#limits
