@@ -7,7 +7,6 @@ import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import { parseSigningKey, type SigningKey } from './admin/checkpoint.js'
 import { CheckpointFolder, CheckpointRefuted } from './admin/checkpoint-folder.js'
-import { loadDemo } from './admin/demo.js'
 import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
 import { Refusal } from './admin/refusal.js'
@@ -254,7 +253,8 @@ async function welcomeText(
   const base = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
   const lines = [`\n  Listening on ${base}   documentation: ${base}/docs   database: ${opened.description}`]
   const wantsDemo = opened.embedded !== null && config.database.demo
-  const demo = wantsDemo ? await loadDemo(opened.database, service.vault()) : null
+  // Loaded where it is wanted: it brings all that reads an organisation from a file.
+  const demo = wantsDemo ? await (await import('./admin/demo.js')).loadDemo(opened.database, service.vault()) : null
   if (demo !== null) {
     lines.push(
       '',

@@ -190,11 +190,14 @@ export class BodyReader {
     this.#bytes = bytes
   }
 
-  /** Doubles, but takes no more than was announced or is allowed. */
+  /**
+   * Grows fourfold, but takes no more than was announced or is allowed. Each buffer that is left behind brings the next collection of
+   * all garbage nearer.
+   */
   #sizeFor(bytes: number): number {
     const whole = Number.isNaN(this.#announcedBytes) ? this.#bounds.limitBytes : this.#announcedBytes
     if (whole <= FREE_BYTES) return Math.max(bytes, whole)
-    return Math.max(bytes, Math.min(whole, Math.max(FREE_BYTES, 2 * this.#buffer.length)))
+    return Math.max(bytes, Math.min(whole, Math.max(FREE_BYTES, 4 * this.#buffer.length)))
   }
 
   #finish(error: Error | null, body?: ReadBody): void {

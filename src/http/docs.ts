@@ -21,6 +21,7 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
   for (const schema of [...components, ValidationError, HTTPValidationError, ...ERROR_ANSWERS]) {
     app.addSchema(component(schema))
   }
+  let document = Buffer.alloc(0)
   await app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
@@ -48,18 +49,19 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
       },
     },
     transformObject: described => {
-      if ('openapiObject' in described) addExamples(described.openapiObject)
-      return 'openapiObject' in described ? described.openapiObject : described.swaggerObject
+      if (!('openapiObject' in described)) return described.swaggerObject
+      addExamples(described.openapiObject)
+      document = Buffer.from(JSON.stringify(described.openapiObject))
+      return {} // what is returned is kept for as long as the process runs
     },
     transform: ({ schema, url, route }) => {
       return { schema: schema.operationId === undefined ? schema : documented(schema, route.config), url }
     },
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
-  await registerPage(app)
-  let document = Buffer.alloc(0)
+  registerPage(app)
   app.addHook('onReady', async () => {
-    document = Buffer.from(JSON.stringify(app.swagger()))
+    app.swagger()
   })
   app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document))
 }
@@ -71,7 +73,7 @@ const SCRIPT = fileURLToPath(new URL('docs-page-script.js', import.meta.url))
 /** The library's files change only with the package: a browser keeps them so long, in s. */
 const LIBRARY_KEPT_S = 3_600
 
-/** A file of the page: read once, so that an answer costs no memory of its own, however many are under way. */
+/** A file of the page: read once, by the first who asks, so that an answer costs no memory of its own, however many are under way. */
 interface PageFile {
   type: string
   content: Buffer
@@ -97,14 +99,15 @@ async function readFiles(): Promise<ReadonlyMap<string, PageFile>> {
 const PAGE = { exposeHeadRoute: true, config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
 
 /** `GET /docs` with its files, and `GET /`, which leads there. */
-async function registerPage(app: FastifyInstance): Promise<void> {
-  const files = await readFiles()
+function registerPage(app: FastifyInstance): void {
+  let files: ReturnType<typeof readFiles> | undefined
   const own = { 'content-security-policy': PAGE_CONTENT_POLICY, ...PAGE_HEADERS }
   app.get('/', PAGE, (_, reply) => reply.redirect('docs'))
   app.get('/docs/', PAGE, (_, reply) => reply.redirect('../docs'))
   app.get('/docs', PAGE, (_, reply) => reply.headers(own).type('text/html; charset=utf-8').send(DOCS_PAGE))
-  app.get<{ Params: { file: string } }>('/docs/:file', PAGE, (request, reply) => {
-    const file = files.get(request.params.file)
+  app.get<{ Params: { file: string } }>('/docs/:file', PAGE, async (request, reply) => {
+    files ??= readFiles()
+    const file = (await files).get(request.params.file)
     if (file === undefined) return reply.callNotFound()
     if (file.isLibrary) reply.header('cache-control', `private, max-age=${LIBRARY_KEPT_S}`)
     return reply.headers(own).type(file.type).send(file.content)

@@ -44,22 +44,26 @@ const EVERY_OPERATION = 'any_operation'
 
 const FOLDER = fileURLToPath(new URL('../../../openapi/examples/', import.meta.url))
 
-/** The examples of the package, the plain one of each operation first. They never change while the process lives. */
-const EXAMPLES: readonly Example[] = readdirSync(FOLDER)
-  .filter(file => file.endsWith('.json'))
-  .map(
-    file => ({ ...JSON.parse(readFileSync(`${FOLDER}${file}`, 'utf8')), name: file.replace(/\.json$/, '') }) as Example,
-  )
-  .sort((one, other) => (one.name < other.name ? -1 : 1))
+/** The examples of the package, the plain one of each operation first. */
+function readExamples(): Example[] {
+  return readdirSync(FOLDER)
+    .filter(file => file.endsWith('.json'))
+    .map(file => {
+      const example = JSON.parse(readFileSync(`${FOLDER}${file}`, 'utf8')) as Omit<Example, 'name'> // the package's own
+      return { ...example, name: file.replace(/\.json$/, '') }
+    })
+    .sort((one, other) => (one.name < other.name ? -1 : 1))
+}
 
 /**
  * Puts the examples into an OpenAPI document: accepted requests with the values of their parameters, so that what a page
  * or a client fills in works on the demo organisation, and every answer under its status. Changes the document given.
  */
 export function addExamples(document: { paths?: object }): void {
+  const examples = readExamples()
   const items = Object.values(document.paths ?? {}) as Record<string, Operation>[] // the document's own shape
   for (const operation of items.flatMap(item => Object.values(item))) {
-    const own = EXAMPLES.filter(({ name }) => name.split('-')[0] === operation.operationId)
+    const own = examples.filter(({ name }) => name.split('-')[0] === operation.operationId)
     const accepted = own.filter(({ answer }) => answer.status < 300)
     for (const example of accepted.filter(hasNoPast))
       show(operation.requestBody?.content, example, example.request.body, parametersOf(example))
@@ -69,7 +73,7 @@ export function addExamples(document: { paths?: object }): void {
     }
     for (const [status, { content }] of Object.entries(operation.responses)) {
       const ofStatus = (list: readonly Example[]) => list.filter(({ answer }) => String(answer.status) === status)
-      const shared = EXAMPLES.filter(({ name }) => name.split('-')[0] === EVERY_OPERATION)
+      const shared = examples.filter(({ name }) => name.split('-')[0] === EVERY_OPERATION)
       for (const example of [...ofStatus(own), ...ofStatus(shared)]) show(content, example, example.answer.body)
     }
   }

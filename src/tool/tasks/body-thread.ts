@@ -41,8 +41,14 @@ const checks = {
 }
 
 parentPort?.on('message', (job: ThreadJob) => {
-  void answerTo(job).then(answer => parentPort?.postMessage(answer))
+  void answerTo(job).then(answer => parentPort?.postMessage(answer, bytesOf(answer)))
 })
+
+/** The bytes of a long answer, which go over as they are: they have a buffer of their own. */
+function bytesOf(answer: ThreadAnswer): ArrayBuffer[] {
+  const { answer: sent } = ('result' in answer ? answer.result : {}) as { answer?: unknown }
+  return sent instanceof Uint8Array ? [sent.buffer as ArrayBuffer] : []
+}
 
 async function answerTo({ name, body, strict, input }: ThreadJob): Promise<ThreadAnswer> {
   try {
