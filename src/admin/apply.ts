@@ -52,6 +52,8 @@ export interface ApplyOptions {
   actor?: Actor
   /** What a definition may hold; by default the limits of the check. */
   definitionLimits?: Partial<DefinitionLimits>
+  /** The most that the tools of an agent may take in an answer; without it nothing is said of what takes more. */
+  snapshotBytesMax?: number
   /** Hears what is being done. */
   progress?(stage: string, done?: number, total?: number): void
 }
@@ -188,8 +190,8 @@ async function planAll(
   requireNoFaults(catalogue)
   const records: Plan[] = []
   for (const section of REFERENCE_SECTIONS) records.push(await planReferenceSections(trx, section, catalogue))
-  const { vault, env, envPrefix = DEFAULT_PREFIX, baseDir, definitionLimits = {} } = options
-  const around = { vault, env, envPrefix, baseDir, definitionLimits }
+  const { vault, env, envPrefix = DEFAULT_PREFIX, baseDir, definitionLimits = {}, snapshotBytesMax } = options
+  const around = { vault, env, envPrefix, baseDir, definitionLimits, snapshotBytesMax }
   const tools = await planTools(trx, catalogue, around)
   const personas = await planPersonas(trx, catalogue)
   const pruning = await planPruning(trx, catalogue, document, options.prune === true)

@@ -16,7 +16,7 @@ import type { ToolState } from '../tool/state.js'
 import type { Actor, Change } from '../updates/audit.js'
 import { lockState } from '../updates/write.js'
 import { changePersona } from './apply/personas.js'
-import { changeTool, checkedDefinition, decideAsOperator, type GivenTool, secretNotes } from './apply/tools.js'
+import { changeNotes, changeTool, checkedDefinition, decideAsOperator, type GivenTool } from './apply/tools.js'
 import { definitionTexts, differenceBetween, type FieldDifference, readHistory } from './history.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
@@ -29,7 +29,7 @@ export interface Rollback {
   changes: Change[]
   /** Fields that differ and are not set back: secrets are never rolled back. */
   left: string[]
-  /** Where secrets go that did not go there. */
+  /** What the operator should know: `changeNotes`. */
   notes: string[]
 }
 
@@ -39,6 +39,8 @@ export interface RollbackOptions {
   actor?: Actor
   /** What a definition may hold; by default the limits of the check. */
   limits?: Partial<DefinitionLimits>
+  /** The most that the tools of an agent may take in an answer; without it nothing is said of what takes more. */
+  snapshotBytesMax?: number
 }
 
 /**
@@ -131,7 +133,7 @@ export async function rollbackTool(
   vault: Vault,
   id: number,
   version: number,
-  { plan = false, actor = operatorActor(), limits = {} }: RollbackOptions = {},
+  { plan = false, actor = operatorActor(), limits = {}, snapshotBytesMax }: RollbackOptions = {},
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, toolResource, id, OPERATOR)
@@ -139,7 +141,7 @@ export async function rollbackTool(
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
     const given = await givenByHistory(trx, state, differences, limits)
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
-    const notes = await secretNotes(trx, state, given, vault)
+    const notes = await changeNotes(trx, state, given, { vault, snapshotBytesMax })
     const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), actor)
     if (result === undefined) throw new Refusal(`there is no tool ${id}`)
     return { name: state.name, ...result, left, notes }

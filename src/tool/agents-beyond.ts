@@ -1,8 +1,6 @@
 import { sql } from 'kysely'
 import { usedBy } from '../auth/access.js'
-import type { Caller } from '../auth/caller.js'
 import { statement } from '../db/statements/statement.js'
-import type { ServiceDatabase } from '../db/transaction.js'
 import type { ToolDecision } from './rules.js'
 import { snapshotBytes } from './snapshot.js'
 import type { ToolState } from './state.js'
@@ -14,37 +12,35 @@ const LARGE_DEFINITION_BYTES = 64 * 1024
 const AGENTS_MAX = 1_000
 const LINKS_MAX = 10_000
 
-/** An update that was made, or tried. */
-interface Made {
-  caller: Caller
-  dryRun: boolean
-  /** The most that the tools of one agent may take. */
-  snapshotBytesMax: number
-}
-
 /**
  * Who makes a tool larger is told how many agents have no answer any more for it: those who own them did nothing. Asked only where
- * the definition is large and grew, after the update, in a statement of its own; where that fails nothing is said.
+ * the definition is large and grew. `ask` runs the one statement, before or after the change is stored; what it leaves out is not said.
  */
 export async function agentsBeyond(
-  database: ServiceDatabase,
-  { caller, dryRun, snapshotBytesMax: bytesMax }: Made,
   { id, definition_bytes }: Pick<ToolState, 'id' | 'definition_bytes'>,
   { definition, content }: Pick<ToolDecision, 'definition' | 'content'>,
+  bytesMax: number | undefined,
+  ask: (question: Question) => Promise<Beyond[]>,
 ): Promise<string[]> {
   const definitionBytes = Buffer.byteLength(definition?.text ?? '')
-  if (definitionBytes < LARGE_DEFINITION_BYTES || definitionBytes <= definition_bytes) return []
+  if (bytesMax === undefined || definitionBytes < LARGE_DEFINITION_BYTES || definitionBytes <= definition_bytes)
+    return []
   const bytes = definitionBytes + Buffer.byteLength(content.description ?? '')
-  const ask = () => readBeyond.run(database.db, { id, bytes, bytes_max: bytesMax })
-  const [found] = await database.singleStatementQueue.run(String(caller.token.id), ask).catch(() => [])
+  const [found] = await ask({ id, bytes, bytes_max: bytesMax })
   if (found === undefined || found.agents === 0) return []
   const { agents, all } = found
-  const count = `${all ? '' : 'at least '}${agents} agent${agents === 1 ? '' : 's'}`
-  const are = dryRun ? 'would be' : agents === 1 ? 'is' : 'are'
+  const [count, have, are] = agents === 1 ? ['1 agent', 'has', 'is'] : [`${agents} agents`, 'have', 'are']
   return [
-    `${count} with this tool ${are} beyond the ${bytesMax} bytes of one answer: until tool_ids names fewer or ` +
-      'smaller tools, only updates that prefer return=minimal are answered',
+    `with this definition ${all ? '' : 'at least '}${count} that ${have} the tool ${are} beyond the ${bytesMax} bytes of one answer: ` +
+      'until tool_ids names fewer or smaller tools, only updates that prefer return=minimal are answered',
   ]
+}
+
+/** A tool, what it takes in an answer with the new definition, and the most that the tools of one agent may take. */
+interface Question {
+  id: number
+  bytes: number
+  bytes_max: number
 }
 
 interface Beyond {
@@ -54,10 +50,8 @@ interface Beyond {
 }
 
 /** Each step is a look-up by a key for each row of the step before (`offset 0`): it reads no more than its limits say. */
-export const readBeyond = statement<{ id: number; bytes: number; bytes_max: number }, Beyond>(
-  'agents_beyond',
-  param => {
-    return sql`
+export const readBeyond = statement<Question, Beyond>('agents_beyond', param => {
+  return sql`
     with link as materialized (
       select a.id as persona_id, l.tool_id
       from (select ${param('id')}::integer as id) t cross join lateral (select a.id from ${usedBy(AGENTS_MAX)}) a
@@ -73,5 +67,4 @@ export const readBeyond = statement<{ id: number; bytes: number; bytes_max: numb
         from tool t left join tool_definition d on d.hash = t.definition_hash where t.id = link.tool_id offset 0) shown
       group by persona_id
       having sum(shown.bytes) > ${param('bytes_max')}::integer) beyond`
-  },
-)
+})

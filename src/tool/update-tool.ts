@@ -12,7 +12,7 @@ import { fingerprint } from '../secrets/mask.js'
 import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
 import { updateOnce } from '../updates/update-once.js'
-import { agentsBeyond } from './agents-beyond.js'
+import { agentsBeyond, readBeyond } from './agents-beyond.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
 import { cacheOrigins, cachePlain } from './definition-cache.js'
@@ -103,7 +103,10 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const beyond =
         decision === null || prefetched === null
           ? []
-          : await agentsBeyond(options.database, asked, prefetched, decision)
+          : await agentsBeyond(prefetched, decision, options.snapshotBytesMax, question => {
+              const ask = () => readBeyond.run(options.database.db, question)
+              return options.database.singleStatementQueue.run(String(caller.token.id), ask).catch(() => []) // it is made
+            })
       const warnings = [
         ...beyond,
         ...(decision === null ? [] : rounded.map(roundedNumberWarning)),

@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
+import { applyOrganisation } from '../../src/admin/apply.js'
+import { rollbackTool } from '../../src/admin/rollback.js'
 import { worldApp } from '../app.js'
 
 const AGENT = 11
@@ -66,11 +68,17 @@ t.test(
     t.equal(small.statusCode, 200, small.body)
     t.notMatch(small.headers.warning, /beyond/, 'every agent with the tool still has an answer')
     const dry = await enlarge(500 * 1024, '?dry_run=true')
-    t.match(dry.headers.warning, /299 - "1 agent with this tool would be beyond the 1048576 bytes of one answer/)
+    t.match(
+      dry.headers.warning,
+      /299 - "with this definition 1 agent that has the tool is beyond the 1048576 bytes of one answer/,
+    )
     t.equal((await update('still answered')).statusCode, 200)
     const made = await enlarge(500 * 1024)
     t.equal(made.statusCode, 200)
-    t.match(made.headers.warning, /"1 agent with this tool is beyond the 1048576 bytes .*return=minimal are answered"/)
+    t.match(
+      made.headers.warning,
+      /1 agent that has the tool is beyond the 1048576 bytes .*return=minimal are answered"/,
+    )
     t.notMatch((await enlarge(400 * 1024)).headers.warning, /beyond/, 'who makes it smaller is not at fault')
 
     const refused = await update('refused')
@@ -94,6 +102,26 @@ t.test(
   },
 )
 
+t.test('the operator is told the same of a plan, of what is applied, and of a rollback', async t => {
+  const world = await worldApp(t)
+  const { database, vault } = world
+  const beside = await toolOfBytes(world, 700 * 1024)
+  await sql`delete from persona_tool where persona_id = ${AGENT} or tool_id = ${TOOL}`.execute(database.db)
+  await sql`insert into persona_tool values (${AGENT}, ${beside}), (${AGENT}, ${TOOL})`.execute(database.db)
+  const { rows } = await sql<{ name: string }>`select name from tool where id = ${TOOL}`.execute(database.db)
+  const apply = async (bytes: number, plan: boolean) => {
+    const tools = [{ id: TOOL, name: rows[0]?.name, definition: definitionOfBytes(bytes) }]
+    const options = { vault, env: {}, snapshotBytesMax: SNAPSHOT_BYTES_MAX, plan }
+    const report = await applyOrganisation(database, { version: 1, tools }, options)
+    return report.outcomes.flatMap(({ notes = [] }) => notes)
+  }
+  t.match(await apply(500 * 1024, true), [/1 agent that has the tool is beyond the 1048576 bytes/])
+  t.match(await apply(500 * 1024, false), [/1 agent that has the tool is beyond the 1048576 bytes/])
+  t.strictSame(await apply(100, false), [])
+  const large = await rollbackTool(database, vault, TOOL, 2, { plan: true, snapshotBytesMax: SNAPSHOT_BYTES_MAX })
+  t.match(large.notes, [/1 agent that has the tool is beyond the 1048576 bytes/])
+})
+
 t.test('of the agents with a tool no more are looked at than a look may cost', async t => {
   const world = await worldApp(t, { SNAPSHOT_BYTES_MAX: String(SNAPSHOT_BYTES_MAX) })
   const { db } = world.database
@@ -111,7 +139,7 @@ t.test('of the agents with a tool no more are looked at than a look may cost', a
     token: admin,
     body: { definition: definitionOfBytes(100 * 1024) },
   })
-  t.match(made.headers.warning, /at least \d+ agents with this tool would be beyond/)
+  t.match(made.headers.warning, /at least \d+ agents that have the tool are beyond/)
 })
 
 t.test('conditional reads and HEADs of a large agent wait for each other: none is refused for memory', async t => {

@@ -6,6 +6,7 @@ import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import { stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
+import { agentsBeyond, readBeyond } from '../../tool/agents-beyond.js'
 import { checkDefinition, type DefinitionLimits, inSlices, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { auditedTool, originsBeside, toolResource } from '../../tool/resource.js'
@@ -39,6 +40,8 @@ export interface ToolSurroundings {
   envPrefix: string
   baseDir: string | undefined
   definitionLimits: Partial<DefinitionLimits>
+  /** The most that the tools of an agent may take in an answer. */
+  snapshotBytesMax: number | undefined
 }
 
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
@@ -64,7 +67,7 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
   })
   for (const { id, given } of changed) {
     const [state, outcome] = [states.get(id), outcomes.find(one => one.id === id)]
-    const notes = state === undefined ? [] : await secretNotes(db, state, given, around.vault)
+    const notes = state === undefined ? [] : await changeNotes(db, state, given, around)
     if (outcome !== undefined && notes.length > 0) outcome.notes = notes
   }
   return {
@@ -107,14 +110,28 @@ export interface GivenTool {
   definitionFaults: Fault[]
 }
 
-/** What the operator is told of where secrets go after a change that may be made. Throws as `decideAsOperator` does. */
-export async function secretNotes(
+/**
+ * What the operator is told of a change that may be made: where secrets go, and which agents have no answer any more. Throws as
+ * `decideAsOperator` does.
+ */
+export async function changeNotes(
   db: Kysely<Database>,
   state: ToolState,
   given: GivenTool,
+  { vault, snapshotBytesMax }: Pick<ToolSurroundings, 'vault' | 'snapshotBytesMax'>,
+): Promise<string[]> {
+  const decision = decideAsOperator(state, given, vault)
+  const beyond = await agentsBeyond(state, decision, snapshotBytesMax, question => readBeyond.run(db, question))
+  return [...(await secretNotes(db, state, given, decision, vault)), ...beyond]
+}
+
+async function secretNotes(
+  db: Kysely<Database>,
+  state: ToolState,
+  given: GivenTool,
+  { needsOrigins, notes }: ToolDecision,
   vault: Vault,
 ): Promise<string[]> {
-  const { needsOrigins, notes } = decideAsOperator(state, given, vault)
   if (!needsOrigins) return notes
   const texts = await definitionTexts(db, [state.definition_hash])
   const [stored, origins] = [

@@ -140,7 +140,13 @@ async function rollbackCommand(call: Call): Promise<number> {
   const version = wholeNumber(call.text('to') ?? '', '--to')
   const database = await call.database()
   const id = await resourceId(database.db, kind, call.argument(1))
-  const options = { plan: call.flag('plan'), actor: call.actor, limits: definitionLimitsOf(call.config.limits) }
+  const { limits } = call.config
+  const options = {
+    plan: call.flag('plan'),
+    actor: call.actor,
+    limits: definitionLimitsOf(limits),
+    snapshotBytesMax: limits.snapshotBytes,
+  }
   const { changes, left, notes, ...result } =
     kind === 'persona'
       ? await rollbackPersona(database, id, version, options)

@@ -91,6 +91,7 @@ async function applyOptions(call: Call): Promise<ApplyOptions> {
     envPrefix: call.config.secrets.applyEnvPrefix,
     plan: call.flag('plan'),
     definitionLimits: definitionLimitsOf(call.config.limits),
+    snapshotBytesMax: call.config.limits.snapshotBytes,
     progress: (stage, done, total) => call.progress.at(stage, done, total),
   }
 }
