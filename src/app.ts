@@ -31,6 +31,7 @@ import { requestIdOf } from './http/request-id.js'
 import { registerRequestMemory } from './http/request-memory.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
+import { RequestTurns } from './http/thread-turns.js'
 import { registerTracing } from './http/tracing.js'
 import { UnfinishedTransfers } from './http/unfinished-transfers.js'
 import { registerRequestValidation } from './http/validation.js'
@@ -99,6 +100,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerHeavyRequests(app, database.heavyRequestQueue)
   registerNotFound(app)
   registerMatchedRoute(app)
+  const turns = new RequestTurns()
+  turns.registerSecond(app)
   registerTracing(app)
   app.addHook('onRequest', (request, reply, done) => {
     setCommonHeaders(request, reply)
@@ -109,6 +112,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const settleConnection = registerConnectionEnd(app, () => service.isDraining())
   registerHeaderCheck(app)
   const inFlight = registerGate(app, service, limits.concurrentRequestsMax, unfinished)
+  turns.registerFirst(app)
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: auth.requestsPerMinute,
     bytesPerMinute: auth.bytesPerMinute,

@@ -114,7 +114,10 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const parse = () => {
       // The connection is gone: nobody reads the answer, but the log has it.
       if (waiting === undefined) done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
-      else done(null, received(request, parsed(request, waiting)))
+      else {
+        request.isInBodyTurn = true
+        done(null, received(request, parsed(request, waiting)))
+      }
     }
     turns.take(ownerOf(request), parse, { expectedMs: parseMs(body) }).catch(done)
   }

@@ -13,6 +13,7 @@ export interface RequestsInFlight {
  * one: that matters only where requests are refused anyway, and nobody chooses their token.
  */
 const TOKEN_BITS = 16
+export const TOKEN_PLACES = 2 ** TOKEN_BITS
 
 /**
  * Counts a request from its headers to its end: answered, or its connection gone and no handler still at it. A client that
@@ -23,7 +24,7 @@ const TOKEN_BITS = 16
  * hangs on that chain is kept until the next full garbage collection. So the counts of tokens are in a table that stays.
  */
 export function countRequests(app: FastifyInstance): RequestsInFlight {
-  const ofTokens = new Uint32Array(2 ** TOKEN_BITS)
+  const ofTokens = new Uint32Array(TOKEN_PLACES)
   const inFlight = { count: 0, ofTokenOf: ({ work }: FastifyRequest) => (work && ofTokens[work.place]) ?? 0 }
   const count = ({ place }: Work, by: 1 | -1) => {
     inFlight.count += by

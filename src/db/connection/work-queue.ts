@@ -1,13 +1,11 @@
 import { RateLimited } from '../../errors.js'
 import { QueueExhausted } from './database-error.js'
+import { FairTime } from './fair-time.js'
 
 /** What of a caller waits before the next is over soon. In seconds. */
 const RETRY_AFTER_S = 1
 
-/**
- * Whoever used less than those who are served counts as at most so much behind them, whoever used more as at most so much ahead:
- * nobody saves up for later, and nobody waits long for what they had while nobody else asked.
- */
+/** How much less, and more, than others a caller can have used. */
 const CREDIT_MS = 100
 const DEBT_MS = 1_000
 
@@ -53,9 +51,6 @@ interface Caller {
  * Fair between callers: a free place goes to who has the least running, of those to who will have used the least time of
  * places when that work is done; work of one caller keeps its order. Who has a place gets another only while one more stays free
  * for others.
- *
- * Time counts as in start-time fair queueing (Goyal, Vin and Cheng, 1996), with a credit for who comes back, as schedulers of
- * operating systems give it: of callers who always wait each has the same time, and who asks for less than that is served first.
  */
 export class WorkQueue {
   readonly #limits: WorkQueueLimits
@@ -63,9 +58,8 @@ export class WorkQueue {
   /** What those used who have nothing here now; who left last is last. */
   readonly #usedMs = new Map<string, number>()
   readonly #exclusive = new Set<string>()
+  readonly #time = new FairTime(CREDIT_MS, DEBT_MS)
   #running = 0
-  /** What the caller who was served last had used. It does not fall. */
-  #servedMs = 0
 
   constructor(limits: WorkQueueLimits) {
     this.#limits = limits
@@ -127,14 +121,14 @@ export class WorkQueue {
   #usedBy(name: string): number {
     const usedMs = this.#usedMs.get(name) ?? 0
     this.#usedMs.delete(name)
-    return Math.max(usedMs, this.#servedMs - CREDIT_MS)
+    return this.#time.returning(usedMs)
   }
 
   #leave(name: string, exclusive: string | undefined, tookMs: number): void {
     const caller = this.#callers.get(name)
     if (caller === undefined) throw new Error('work ended whose caller is not known')
     this.#running -= 1
-    caller.usedMs = Math.min(caller.usedMs + tookMs, this.#servedMs + DEBT_MS)
+    caller.usedMs = this.#time.after(caller.usedMs, tookMs)
     if (exclusive !== undefined) this.#exclusive.delete(exclusive)
     const restMs = tookMs * (this.#limits.restRatio ?? 0)
     if (restMs < 1) this.#endRest(name, caller)
@@ -179,14 +173,14 @@ export class WorkQueue {
     const [waiting] = caller.waiting.splice(at, 1)
     this.#running += 1
     caller.running += 1
-    this.#servedMs = Math.max(this.#servedMs, caller.usedMs)
+    this.#time.serve(caller.usedMs)
     if (waiting?.exclusive !== undefined) this.#exclusive.add(waiting.exclusive)
     waiting?.start()
   }
 
   #hasRoom({ running }: Caller, thenUsedMs: number): boolean {
     const { runningMax, runningPerCallerMax, reservedMax = 0 } = this.#limits
-    const left = runningMax - this.#running - (thenUsedMs > this.#servedMs ? reservedMax : 0)
+    const left = runningMax - this.#running - (this.#time.isBehind(thenUsedMs) ? 0 : reservedMax)
     return running === 0 ? left > 0 : running < runningPerCallerMax && left > 1
   }
 }

@@ -1,0 +1,119 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { ThreadTurns } from '../../src/http/thread-turns.js'
+import { eventually, RawConnection, running, tokenOf } from './running.js'
+
+function busy(ms: number): void {
+  const end = performance.now() + ms
+  while (performance.now() < end);
+}
+
+t.test('where there is time a step is taken at once, also of a token that took many', async t => {
+  const turns = new ThreadTurns()
+  let taken = 0
+  for (let n = 0; n < 20; n++) {
+    turns.take(1, () => taken++)
+    t.equal(taken, n + 1)
+    await new Promise(setImmediate)
+  }
+})
+
+t.test('of a burst the steps wait, in their order; the first of another token comes before them', async t => {
+  const turns = new ThreadTurns()
+  const order: string[] = []
+  const take = (place: number, name: string) =>
+    turns.take(place, () => {
+      order.push(name)
+      busy(2)
+    })
+  for (let n = 0; n < 10; n++) take(1, `a${n}`)
+  t.strictSame(order, ['a0'], 'one takes more time than a slice has')
+  take(2, 'b0')
+  take(3, 'c0')
+  await eventually(() => order.length === 12)
+  t.strictSame(order.slice(0, 4), ['a0', 'b0', 'c0', 'a1'])
+  t.strictSame(
+    order.filter(name => name.startsWith('a')),
+    Array.from({ length: 10 }, (_, n) => `a${n}`),
+  )
+})
+
+t.test('between two slices everything else goes on', async t => {
+  const turns = new ThreadTurns()
+  let taken = 0
+  for (let n = 0; n < 10; n++) {
+    turns.take(n, () => {
+      taken++
+      busy(2)
+    })
+  }
+  for (let before = taken; taken < 10; before = taken) {
+    await new Promise(setImmediate)
+    t.ok(taken - before <= 1, `${taken - before} steps in one turn of the event loop`)
+  }
+})
+
+t.test('tokens that always wait have the same time, however long each step takes', async t => {
+  const turns = new ThreadTurns()
+  const usedMs = [0, 0]
+  let isOver = false
+  const repeat = (place: 0 | 1, ms: number) => {
+    turns.take(place, () => {
+      const start = performance.now()
+      busy(ms)
+      usedMs[place] = (usedMs[place] ?? 0) + performance.now() - start
+      if (!isOver) setImmediate(() => repeat(place, ms))
+    })
+  }
+  for (let n = 0; n < 4; n++) {
+    repeat(0, 4)
+    repeat(1, 1)
+  }
+  await eventually(() => Math.min(...usedMs) > 100)
+  const [long = 0, short = 0] = usedMs
+  isOver = true
+  t.ok(Math.max(long, short) < 1.5 * Math.min(long, short) + 20, `${long} and ${short} ms`)
+})
+
+t.test('what is taken back is not taken, and what has been taken cannot be', async t => {
+  const turns = new ThreadTurns()
+  const order: string[] = []
+  turns.take(1, () => busy(2))
+  const takeBack = turns.take(1, () => order.push('a'))
+  const kept = turns.take(1, () => order.push('b'))
+  t.equal(takeBack?.(), true)
+  t.equal(takeBack?.(), false)
+  await eventually(() => order.length === 1)
+  t.strictSame(order, ['b'])
+  t.equal(kept?.(), false)
+})
+
+t.test('a burst whose clients hang up leaves nothing in work, and the next request is served', async t => {
+  const service = await running(t, { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }, { listen: true })
+  const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
+  const request = (token: string) =>
+    [
+      'PATCH /persona/999999?dry_run=true&update_mask= HTTP/1.1',
+      'Host: localhost',
+      `Authorization: Bearer ${token}`,
+      'Content-Type: application/json',
+      'Content-Length: 2',
+      '',
+      '{}',
+    ].join('\r\n')
+  const burst = Array.from({ length: 300 }, () => new RawConnection(service.port).write(request(service.token)))
+  await eventually(() => burst.some(({ text }) => text !== ''))
+  for (const { socket } of burst) socket.resetAndDestroy()
+  const after = new RawConnection(service.port).write(request(other))
+  await after.until(/HTTP\/1\.1 404 /)
+  after.socket.destroy()
+  const inWork = async () => {
+    const { body } = await service.metrics.text()
+    return Number(/agents_http_requests_in_work (\d+)/.exec(body)?.[1])
+  }
+  for (const end = Date.now() + 10_000; (await inWork()) > 0; await sleep(20)) {
+    if (Date.now() > end) throw new Error(`${await inWork()} requests are in work`)
+  }
+  const failures = service.log.filter(line => JSON.parse(line).level >= 50)
+  t.strictSame(failures, [])
+})
