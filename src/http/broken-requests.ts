@@ -168,12 +168,18 @@ export function registerHeaderCheck(app: FastifyInstance): void {
 
 function headerFault({ httpVersion, headers, rawHeaders }: IncomingMessage): string | undefined {
   if (httpVersion === '1.1' && headers.host === undefined) return 'The request has no Host header.'
-  const repeated = SINGLE_HEADERS.find(name => {
-    const isNamed = (text: string, index: number) =>
-      index % 2 === 0 && text.length === name.length && text.toLowerCase() === name
-    return rawHeaders.filter(isNamed).length > 1
-  })
+  const repeated = SINGLE_HEADERS.find(name => isRepeated(rawHeaders, name))
   return repeated && `The request has more than one ${repeated} header.`
+}
+
+/** Every second text is the name of a header. */
+function isRepeated(rawHeaders: readonly string[], name: string): boolean {
+  let count = 0
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const text = rawHeaders[index] as string
+    if (text.length === name.length && text.toLowerCase() === name) count++
+  }
+  return count > 1
 }
 
 const SINGLE_HEADERS = ['host', 'authorization']

@@ -171,10 +171,9 @@ function isReadBatchable({ tool_ids }: Pick<PersonaContent, 'tool_ids'>, caller:
 }
 
 function allIds(content: PersonaContent) {
-  return Object.fromEntries(RELATIONS.map(([relation]) => [relation, idsOf(content, relation)])) as Record<
-    Relation,
-    (number | string)[]
-  >
+  const ids = {} as Record<Relation, (number | string)[]> // each of them is set
+  for (const [relation] of RELATIONS) ids[relation] = idsOf(content, relation)
+  return ids
 }
 
 /** The links of one relation to take away, and those to put: of shares, also those whose level changes. */

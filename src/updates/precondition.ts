@@ -24,10 +24,9 @@ export function preconditionOf(
   changes: readonly Change[],
 ): 'holds' | 'failed' | 'required' {
   const { precondition, preconditionRequired, caller, fields } = request
-  const asks = Object.keys(fields).length > 0
   // A request that names no field is a read: where If-Match is required, it is how a client learns the tag.
   const isRequired = preconditionRequired || caller.token.requiresIfMatch
-  if (asks && precondition.kind === 'none' && isRequired) return 'required'
+  if (isRequired && precondition.kind === 'none' && Object.keys(fields).length > 0) return 'required'
   if (!isStale(kind, request, state)) return 'holds'
   // A retry after a lost answer finds its own change already stored: that is success, not a conflict.
   return changes.length === 0 && namedVersion(kind, request, state) !== undefined ? 'holds' : 'failed'
