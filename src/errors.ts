@@ -124,7 +124,7 @@ export class SnapshotTooLarge extends Refusal {
   constructor(bytes: number, bytesMax: number, largest: readonly { id: number; bytes: number }[] = []) {
     const named = largest.map(tool => `tool ${tool.id} (${tool.bytes})`).join(', ')
     super(
-      `The tool definitions of this agent take ${bytes} bytes, more than the ${bytesMax} of one answer` +
+      `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer` +
         `${named === '' ? '' : `, most of them ${named}`}. Nothing was changed. Set tool_ids to fewer or smaller tools; ` +
         'an update with Prefer: return=minimal needs no such answer.',
     )

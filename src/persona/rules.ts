@@ -312,7 +312,7 @@ function requireAnswer(
     if (!minimal) requireAnswerable(state, snapshotBytesMax)
     return
   }
-  const msg = `The definitions of these tools take ${toolBytes} bytes; those of one agent may take ${snapshotBytesMax}`
+  const msg = `The definitions and descriptions of these tools take ${toolBytes} bytes; those of one agent may take ${snapshotBytesMax}`
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
