@@ -71,10 +71,13 @@ export function withoutMarks(text: string): string {
 
 const MARKED = new RegExp(`(["']?)${MARK}([-+.\\deE]+)\\1`, 'g')
 
-/** Has a copy of an object or list remember what the original does. */
+/**
+ * Has a copy of an object or list remember what the original does. They share what is remembered, which nobody changes once it is read:
+ * a copy of it for each of thousands that are made of one part would cost the square.
+ */
 export function rememberNumbers(original: object, copy: object): void {
   const texts = textsOf.get(original)
-  if (texts !== undefined) textsOf.set(copy, new Map(texts))
+  if (texts !== undefined) textsOf.set(copy, texts)
   if (holders.has(original)) holders.add(copy)
 }
 

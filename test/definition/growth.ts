@@ -1163,6 +1163,77 @@ export const families: readonly Family[] = [
     bytes: 6060,
     make: n => operations(n, () => ({ description: '\u0001'.repeat(1000) })),
   },
+  {
+    name: 'forms of Swagger 2.0 that share a field with many numbers that JavaScript would write in another way',
+    bytes: 110,
+    make: n => {
+      const F = { name: 'f', in: 'formData', type: 'string', 'x-n': 0 }
+      const form = operations(n, () => ({ parameters: [{ $ref: '#/parameters/F' }] }), { parameters: { F } })
+      return JSON.stringify(form).replace('"x-n":0', () => times(n, i => `"x-${i}":1.0`).join())
+    },
+  },
+  {
+    name: 'operations of Swagger 2.0 with schemes of their own, and a long host',
+    bytes: 180,
+    make: n => operations(n, () => ({ schemes: ['https'] }), { host: long(n * 100), schemes: ['https'] }),
+  },
+  {
+    name: 'operations of Swagger 2.0 under media types that are none',
+    bytes: 80,
+    make: n =>
+      operations(n, () => ({ responses: { 200: { schema: {} } } }), {
+        consumes: times(n * 5, () => 0),
+        produces: times(n * 5, () => 0),
+      }),
+  },
+  {
+    name: 'parameters of Swagger 2.0 that go on by one long reference',
+    bytes: 200,
+    make: n =>
+      operations(n, () => ({ parameters: [{ $ref: '#/parameters/A' }] }), {
+        parameters: { A: { $ref: `#/parameters/${long(n * 100)}` } },
+      }),
+  },
+  {
+    name: 'paths of one id whose path items go on by one long reference',
+    bytes: 180,
+    make: n =>
+      document(
+        record(
+          n,
+          i => `/p${i}`,
+          i => (i % 2 ? item('A') : { get: operation('x') }),
+        ),
+        { components: { pathItems: { A: { $ref: `#/components/pathItems/${long(n * 100)}` } } } },
+      ),
+  },
+  {
+    name: 'methods of every spelling over fields of one form of Swagger 2.0',
+    bytes: 20,
+    make: n =>
+      document({
+        '/x': {
+          parameters: times(n, () => ({ in: 'formData' })),
+          ...record(
+            200,
+            i =>
+              [...'optionsx']
+                .slice(0, 7)
+                .map((c, bit) => ((i >> bit) & 1 ? c.toUpperCase() : c))
+                .join(''),
+            () => ({}),
+          ),
+        },
+      }),
+  },
+  {
+    name: 'a body of any type with a large example',
+    bytes: 9,
+    make: n =>
+      document({
+        '/x': { post: operation('x', { requestBody: { content: { '*/*': { example: times(n, i => [i]) } } } }) },
+      }),
+  },
   // What `JSON.stringify` never writes.
   {
     name: 'keys written as escapes',

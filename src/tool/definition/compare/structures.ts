@@ -7,7 +7,8 @@ const STEP_MEMBERS = 500
 /** One object or list whose members are being numbered. */
 interface Frame {
   readonly value: object
-  readonly keys: readonly (string | number)[]
+  /** Of an object; a list has none but its indices. */
+  readonly keys: readonly string[] | undefined
   next: number
   text: string
 }
@@ -28,17 +29,18 @@ export class Structures {
     let sinceYield = 0
     for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
       if (++sinceYield % STEP_MEMBERS === 0) yield
-      const key = top.keys[top.next]
+      const { value, keys } = top
       if (result !== undefined && top.next > 0) top.text += `${result},`
-      if (key === undefined) {
+      if (top.next >= (keys ?? (value as unknown[])).length) {
         stack.pop()
         result = this.numbered(top.text)
         this.byObject.set(top.value, result)
         continue
       }
+      const key = keys === undefined ? top.next : (keys[top.next] as string) // there is one more
       top.next++
       if (typeof key === 'string') top.text += `${JSON.stringify(key)}:`
-      result = this.begin((top.value as Record<string | number, unknown>)[key], stack)
+      result = this.begin((value as Record<string | number, unknown>)[key], stack)
     }
     return result as number // the outermost value was numbered last
   }
@@ -48,7 +50,7 @@ export class Structures {
     if (typeof value !== 'object' || value === null) return this.numbered(`=${textWithBigInts(value)}`)
     const known = this.byObject.get(value)
     if (known !== undefined) return known
-    const keys = Array.isArray(value) ? [...value.keys()] : Object.keys(value).sort()
+    const keys = Array.isArray(value) ? undefined : Object.keys(value).sort()
     stack.push({ value, keys, next: 0, text: Array.isArray(value) ? '[' : '{' })
     return undefined
   }

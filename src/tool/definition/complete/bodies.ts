@@ -37,7 +37,7 @@ export class BodyRepairs {
     const any = Object.keys(content).find(name => ANY_JSON.has(name.split(';', 1)[0]?.trim().toLowerCase() ?? ''))
     if (any !== undefined) {
       const msg = `${any} takes JSON too`
-      document.set([...path, 'application/json'], deepCopy(content[any]), 'body_type_added', msg)
+      document.set([...path, 'application/json'], yield* deepCopy(content[any]), 'body_type_added', msg)
     } else if (this.dropsUnsupported) {
       yield* this.dropOperationsOf(path.slice(0, -1), cut(Object.keys(content).slice(0, 3).join(', ')))
     }

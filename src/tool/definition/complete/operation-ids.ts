@@ -58,14 +58,15 @@ export class OperationIdRepairs {
       const rest = typeof item.$ref === 'string' ? this.mergedItem(item.$ref) : undefined
       if (rest === undefined) return
       const { $ref: _, ...own } = item
-      const copy = deepCopy({ ...own, ...rest, ...own }) as Record<string, unknown>
+      const merged: Record<string, unknown> = { ...own, ...rest, ...own }
       const isEqual = (operation: unknown) =>
         isObject(operation) &&
         typeof operation.operationId === 'string' &&
         msg.startsWith(`${quote(operation.operationId)} is already`)
-      if (!Object.values(copy).some(isEqual)) return
-      this.copiedCharacters += yield* charactersOf(copy, MOST_COPIED_CHARACTERS - this.copiedCharacters)
+      if (!Object.values(merged).some(isEqual)) return
+      this.copiedCharacters += yield* charactersOf(merged, MOST_COPIED_CHARACTERS - this.copiedCharacters)
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
+      const copy = yield* deepCopy(merged)
       const reason = 'another path has the same operations; each operation has an id of its own'
       document.set(path, copy, 'path_item_copied', reason)
     }

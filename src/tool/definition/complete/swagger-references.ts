@@ -26,14 +26,22 @@ const REFERENCE_HOPS = 8
 
 /** The parameters of a Swagger 2.0 document, as its references mean them. */
 export class SwaggerParameters {
+  /** By the reference: thousands may go on by one long one. */
+  private readonly targets = new Map<string, unknown>()
+
   constructor(private readonly document: Json) {}
 
   /** A parameter, or the one that it refers to. */
   resolved(entry: unknown): Json {
     let at = entry
     for (let hops = 0; isObject(at) && typeof at.$ref === 'string' && hops < REFERENCE_HOPS; hops++)
-      at = valueAt(this.document, stepsOf(at.$ref))
+      at = this.targetOf(at.$ref)
     return isObject(at) ? at : {}
+  }
+
+  private targetOf(ref: string): unknown {
+    if (!this.targets.has(ref)) this.targets.set(ref, valueAt(this.document, stepsOf(ref)))
+    return this.targets.get(ref)
   }
 
   /** True for a parameter that becomes a body. */

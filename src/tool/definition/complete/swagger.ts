@@ -33,6 +33,8 @@ const MAP_KEYS = new Set([
 /** What is data, in which no reference and no schema stands. */
 const SHARED_KEYS = new Set(['example', 'examples', 'default', 'enum'])
 const STEP_MEMBERS = 1000
+/** What a field of a form, or a media type, is at least in the result: a name and an object. */
+const MEMBER_CHARACTERS = 16
 /**
  * Turns a Swagger 2.0 document into OpenAPI 3.0.3: servers, request bodies of body and form parameters, schemas of parameters,
  * responses, security schemes, and references to where things stand now. What it does not know stays as it is, extensions too;
@@ -53,6 +55,9 @@ class SwaggerConversion {
   private readonly parameters: SwaggerParameters
   private readonly references: MovedReferences
   private readonly servers: { url: string }[]
+  /** By what schemes can say: a host may be long, and operations many. */
+  private readonly serversBySchemes = new Map<string, { url: string }[]>()
+  private readonly namedTypes = new WeakMap<object, string[]>()
   private made = 0
 
   constructor(
@@ -102,13 +107,18 @@ class SwaggerConversion {
 
   private *pathItem(item: Json, at: Loc): Generator<void, Json> {
     const shared = Array.isArray(item.parameters) ? item.parameters : []
-    const bodies = shared.filter(each => this.parameters.isBody(each))
+    const bodies: unknown[] = []
+    const plain: unknown[] = []
+    for (const [i, each] of shared.entries()) {
+      if (i % STEP_MEMBERS === STEP_MEMBERS - 1) yield
+      if (this.parameters.isBody(each)) bodies.push(each)
+      else plain.push(this.parameter(each, [...at, 'parameters', plain.length]))
+    }
     const result: Json = {}
     for (const key of Object.keys(item)) {
       const value = item[key]
       if (key === 'parameters' && Array.isArray(value)) {
-        const plain = shared.filter(each => !this.parameters.isBody(each))
-        result.parameters = plain.map((each, i) => this.parameter(each, [...at, key, i]))
+        result.parameters = plain
       } else if (METHODS.has(key.toLowerCase()) && isObject(value)) {
         result[key] = yield* this.operation(value, bodies, [...at, key])
       } else {
@@ -131,12 +141,14 @@ class SwaggerConversion {
     const plain: unknown[] = []
     const forms: Json[] = []
     let body: unknown
-    for (const entry of [...sharedBodies, ...own]) {
+    for (const [i, entry] of [...sharedBodies, ...own].entries()) {
+      if (i % STEP_MEMBERS === STEP_MEMBERS - 1) yield
       const parameter = this.parameters.resolved(entry)
       if (parameter.in === 'body') body = entry
       else if (parameter.in === 'formData') forms.push(parameter)
       else plain.push(this.parameter(entry, [...at, 'parameters', plain.length]))
-      this.pay(1)
+      // Path-level bodies stand in each operation.
+      this.pay(MEMBER_CHARACTERS)
     }
     if (Array.isArray(operation.parameters)) result.parameters = plain
     const types = this.typesOf(operation.consumes ?? this.document.consumes)
@@ -147,14 +159,27 @@ class SwaggerConversion {
 
   /** An operation that goes by other schemes than the document has servers of its own. */
   private addServers(operation: Json, schemes: unknown, at: Loc): void {
-    const { host, basePath } = this.document
-    const servers = typeof host === 'string' ? serversOf({ host, basePath, schemes }, this.scheme) : []
+    const servers = this.serversOf(schemes)
     if (servers.length === 0) {
       const msg = 'the schemes of the operation give no http(s) address: it is called as the others are'
       this.note(at, 'schemes_removed', msg)
-    } else if (servers.map(each => each.url).join() !== this.servers.map(each => each.url).join()) {
+    } else if (servers !== this.servers) {
       operation.servers = servers
     }
+  }
+
+  /** The servers under these schemes; the document's own where they are the same. */
+  private serversOf(schemes: unknown): { url: string }[] {
+    const named = Array.isArray(schemes) ? schemes : []
+    const key = `${named.length > 0} ${named.includes('https')} ${named.includes('http')}`
+    const known = this.serversBySchemes.get(key)
+    if (known !== undefined) return known
+    const { host, basePath } = this.document
+    const made = typeof host === 'string' ? serversOf({ host, basePath, schemes }, this.scheme) : []
+    const isSame = made.length === this.servers.length && made.every(({ url }, i) => url === this.servers[i]?.url)
+    const servers = isSame ? this.servers : made
+    this.serversBySchemes.set(key, servers)
+    return servers
   }
 
   private body(entry: unknown, types: readonly string[]): Json {
@@ -249,8 +274,13 @@ class SwaggerConversion {
 
   /** The media types of a list; JSON where it names none. Each will stand in the result. */
   private typesOf(types: unknown): string[] {
-    const named = Array.isArray(types) ? types.filter(each => typeof each === 'string' && each !== '') : []
-    for (const type of named) this.pay(type.length)
+    if (!Array.isArray(types)) return [JSON_TYPE]
+    let named = this.namedTypes.get(types)
+    if (named === undefined) {
+      named = types.filter(each => typeof each === 'string' && each !== '')
+      this.namedTypes.set(types, named)
+    }
+    for (const type of named) this.pay(type.length + MEMBER_CHARACTERS)
     return named.length > 0 ? named : [JSON_TYPE]
   }
 

@@ -6,10 +6,18 @@ import { stepsOf } from './pointers.js'
 
 const USES_A_STEP = 20
 
+/** Where a reference leads, as the key of a map of uses, and the reference that stands there. */
+interface Hop {
+  readonly place: string
+  readonly next: unknown
+}
+
 /** Who refers to a path item or a body of a definition, by the place of what is referred to. Holds for one round of repairs. */
 export class Uses {
   private bodyUses: Map<string, Loc[]> | undefined
   private itemUses: Map<string, string[]> | undefined
+  /** By the reference: thousands may go on by one long one. */
+  private readonly hops = new Map<string, Hop>()
 
   constructor(
     private readonly document: EditedDocument,
@@ -20,6 +28,7 @@ export class Uses {
   beginRound(): void {
     this.bodyUses = undefined
     this.itemUses = undefined
+    this.hops.clear()
   }
 
   /** The paths that refer to a path item, directly or by way of others, by the place of the item. */
@@ -63,10 +72,19 @@ export class Uses {
   private *placesBehind(path: Loc): Generator<string> {
     let ref = this.document.at([...path, '$ref'])
     for (let hops = 0; typeof ref === 'string' && hops <= this.referenceHops; hops++) {
-      const steps = stepsOf(ref)
-      yield placeKey(steps)
-      ref = this.document.at([...steps, '$ref'])
+      const hop = this.hopOf(ref)
+      yield hop.place
+      ref = hop.next
     }
+  }
+
+  private hopOf(ref: string): Hop {
+    const known = this.hops.get(ref)
+    if (known !== undefined) return known
+    const steps = stepsOf(ref)
+    const hop: Hop = { place: placeKey(steps), next: this.document.at([...steps, '$ref']) }
+    this.hops.set(ref, hop)
+    return hop
   }
 }
 

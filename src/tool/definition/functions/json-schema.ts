@@ -165,7 +165,10 @@ export class SchemaConverter {
       if (isAllowed === undefined) yield* this.convertKeyword(key, schema[key], result, base, convert)
       else if (isAllowed(schema[key])) result[key] = schema[key]
     }
-    for (let i = children.length - 1; i >= 0; i--) run.tasks.push(children[i] as Task) // i is inside the list
+    for (let i = children.length - 1; i >= 0; i--) {
+      run.tasks.push(children[i] as Task) // i is inside the list
+      if (i % STEP_MEMBERS === STEP_MEMBERS - 1) yield
+    }
     finishTuple(schema, result)
     finishBounds(schema, result)
     yield* finishRequired(schema, result)
