@@ -92,10 +92,10 @@ export class SchemaComparison {
     for (const pair of this.compared) this.ledger.equal.add(pair)
   }
 
-  /** Counts members that are compared; true if it is time to look at the clock. */
+  /** Counts members that are compared, none for one that is only looked at; true if it is time to look at the clock. */
   private pays(members: number): boolean {
     this.ledger.valuesLeft -= members
-    this.sinceYield += members
+    this.sinceYield += 1
     if (this.sinceYield < STEP_MEMBERS) return false
     this.sinceYield = 0
     return true
@@ -191,7 +191,8 @@ export class SchemaComparison {
 
   private *compareProperties(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
     const [before, now] = [mapOf(old.properties), mapOf(next.properties)]
-    const [requiredBefore, requiredNow] = [namesOf(old.required), namesOf(next.required)]
+    const requiredBefore = yield* this.namesOf(old.required)
+    const requiredNow = yield* this.namesOf(next.required)
     for (const name of Object.keys(before)) {
       if (this.pays(1)) yield
       if (Object.hasOwn(now, name)) this.queue(before[name], now[name], under(at, name))
@@ -211,6 +212,16 @@ export class SchemaComparison {
       if (!requiredNow.has(name) && Object.hasOwn(now, name))
         this.add('safe', under(at, name), 'the property is now optional')
     }
+  }
+
+  /** The names in a list. They are counted when they are compared. */
+  private *namesOf(value: unknown): Generator<void, Set<string>> {
+    const names = new Set<string>()
+    for (const each of Array.isArray(value) ? value : []) {
+      if (this.pays(0)) yield
+      if (typeof each === 'string') names.add(each)
+    }
+    return names
   }
 
   private compareAdditional(old: unknown, next: unknown, at: string): void {
@@ -323,10 +334,6 @@ function wordsOf(schema: Record<string, unknown>): string {
 
 function mapOf(value: unknown): Record<string, unknown> {
   return isObject(value) ? value : {}
-}
-
-function namesOf(value: unknown): Set<string> {
-  return new Set(Array.isArray(value) ? value.filter(each => typeof each === 'string') : [])
 }
 
 function isAnything(schema: unknown): boolean {
