@@ -124,8 +124,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     handleError(error, request, reply)
   }
   app.setErrorHandler((error, request, reply) => {
-    if (failureLimit === undefined || !(error instanceof NotAuthenticated)) return answerError(error, request, reply)
-    return failureLimit(error, request, reply).then(limited => answerError(limited, request, reply))
+    const answer = (found: unknown) => answerError(found, request, reply)
+    if (failureLimit === undefined || !(error instanceof NotAuthenticated)) answer(error)
+    // No promise is answered: Fastify would send a second time where the first answer has not gone out when it ends.
+    else failureLimit(error, request, reply).then(answer, answer)
   })
   registerLargeAnswers(app, unfinished)
   registerAuthentication(app, database, steps => service.requireSchema(steps))

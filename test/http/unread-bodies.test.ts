@@ -203,3 +203,17 @@ t.test('who reads half of the time later finds the whole answer', async t => {
   await connection.closed
   t.match(connection.text, /^HTTP\/1\.1 401 [\s\S]*"request_id":"[^"]+"\}$/)
 })
+
+t.test('a refused body in chunks, or a large one, is one line of the log', async t => {
+  const counting = await running(t, {}, { listen: true })
+  for (const length of ['Transfer-Encoding: chunked', 'Content-Length: 1000000']) {
+    counting.log.length = 0
+    const connection = new RawConnection(counting.port)
+    await connection.write(head(PATCH, bearer(mintToken('person').token), JSON_TYPE, length)).until(/HTTP/)
+    await connection.closed
+    t.strictSame(
+      counting.log.map(line => (JSON.parse(line) as { msg: string }).msg),
+      ['request answered'],
+    )
+  }
+})
