@@ -243,6 +243,9 @@ t.test(
   },
 )
 
+/** The view for a target is made of that of functions; what the comparison has of its own takes larger documents to show. */
+const ONLY_IN_FULL = new Set(['functions', 'comparison'])
+
 /** All that goes through a definition in steps. */
 function worksOn(definition: Json, text: string): [string, () => Generator<void, unknown>][] {
   const other = { ...parsed(text), 'x-other': 1 }
@@ -264,7 +267,7 @@ t.test('growth: no step is long, so that nothing here ever holds the event loop'
     const smaller = textOf(family, IS_FULL ? bytes : 30_000)
     requireShortSteps(t, family, definition, [
       ['check', () => inspection(definition, {}, true)],
-      ...worksOn(parsed(smaller), smaller),
+      ...worksOn(parsed(smaller), smaller).filter(([name]) => IS_FULL || !ONLY_IN_FULL.has(name)),
     ])
   }
 })

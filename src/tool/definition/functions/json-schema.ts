@@ -439,6 +439,7 @@ export function* measure(value: object, size: Size): Generator<void> {
   const pending: object[] = [value]
   let sinceYield = 0
   for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
+    if (++sinceYield % STEP_MEMBERS === 0) yield // many may be empty
     for (const key of Array.isArray(at) ? at.keys() : Object.keys(at)) {
       const member = (at as Record<string | number, unknown>)[key]
       size.values++
