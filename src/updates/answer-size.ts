@@ -53,14 +53,17 @@ export async function takePlaceFor({ takePlace }: HeavyRequest, answerBytes: num
   if (answerBytes > LARGE_BYTES) await takePlace()
 }
 
-/** Runs a statement in a batch where its answer is small and it may, else by itself. */
+/** Runs a statement in a batch where its answer is small and it may, else by itself: then `reserve` is called when its turn has come. */
 export async function runSized<Row>(
   database: ServiceDatabase,
   query: RowQuery<Row>,
   request: HeavyRequest,
-  asked: { answerBytes: number; isBatchable: boolean; executor: Executor },
+  asked: { answerBytes: number; isBatchable: boolean; executor: Executor; reserve?(bytes: number): void },
 ): Promise<Row | undefined> {
   const { answerBytes, isBatchable, executor } = asked
   if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) return await query.batched(database, executor)
-  return await runAlone(database, request, answerBytes, () => query.single(executor))
+  return await runAlone(database, request, answerBytes, async () => {
+    asked.reserve?.(answerBytes)
+    return await query.single(executor)
+  })
 }

@@ -100,13 +100,13 @@ export async function readResource<T extends ResourceTypes>(
       : await wholeState(database, resource, prefetched, request)
     const answerBytes = admit(weighed)
     await takePlaceFor(request, answerBytes) // before its memory: what waits holds none, and one behind the other needs little
-    reserve(answerBytes)
     const watch = database.writesUnderWay.watch()
     try {
       const row = await runSized(database, resource.reading(weighed, viewer), request, {
         answerBytes,
         isBatchable: resource.isReadBatchable(weighed, caller),
         executor: database.db,
+        reserve,
       })
       const { tools, ...read } = row === undefined ? await readAgain(answerBytes) : answered(row, weighed)
       return await inOrder(database, resource, weighed.id, read, tools, request, watch)

@@ -161,6 +161,16 @@ t.test(
   },
 )
 
+t.test('200 for reads that wait for their turn: they hold no memory until then', async t => {
+  const bodies = { PERSONA_BODY_LIMIT_BYTES: String(MIB), TRANSFER_PER_TOKEN_BYTES_MAX: String(MIB) }
+  const { app, database, token } = await running(t, { ...SMALL, ...bodies })
+  await sql`update persona set system_prompt = repeat('x', 40000) where id = 1`.execute(database.db)
+  const headers = { authorization: `Bearer ${token}` }
+  const reads = Array.from({ length: 40 }, () => app.inject({ url: '/persona/1', headers }))
+  const statuses = (await Promise.all(reads)).map(({ statusCode }) => statusCode)
+  t.strictSame(new Set(statuses), new Set([200]), 'all of them together would take ten MiB')
+})
+
 t.test('429 for updates of one row that wait beyond the share of their token: nobody else is to blame', async t => {
   const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '60000' })
   const { app, database, token } = service
