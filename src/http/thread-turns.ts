@@ -5,6 +5,12 @@ import { TOKEN_PLACES, whenOver } from './requests-in-flight.js'
 /** So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. */
 const SLICE_MS = 1
 
+/**
+ * So long after a token came that had used less than others. Where all use the same, or one is alone, to take turns would change
+ * nothing but make smaller batches.
+ */
+const SHARED_MS = 1_000
+
 /** How much less, and more, than others a token can have used. */
 const CREDIT_MS = 20
 const DEBT_MS = 100
@@ -26,15 +32,23 @@ export class ThreadTurns {
   readonly #waiting = new Map<number, Step[]>()
   /** Of this turn of the event loop; 0 while it has none. */
   #sliceEndsAt = 0
+  #isSharedUntil = 0
 
   /** Takes a step for the token that has this place: now where there is time, else in its turn. Answers how to take it back. */
   take(place: number, step: Step): (() => boolean) | undefined {
     const now = performance.now()
     if (this.#sliceEndsAt === 0) this.#beginSlice(now)
-    if (this.#waiting.size > 0 || now >= this.#sliceEndsAt) return this.#wait(place, step)
-    this.#usedMs[place] = this.#time.returning(this.#usedMs[place] ?? 0)
+    if (!this.#waiting.has(place)) this.#come(place, now)
+    if (this.#waiting.size > 0 || !this.#hasTime(now)) return this.#wait(place, step)
     this.#run(place, step, now)
     return undefined
+  }
+
+  #come(place: number, now: number): void {
+    const usedMs = this.#usedMs[place] ?? 0
+    const countedMs = this.#time.returning(usedMs)
+    this.#usedMs[place] = countedMs
+    if (countedMs > usedMs) this.#isSharedUntil = now + SHARED_MS
   }
 
   #beginSlice(now: number): void {
@@ -52,13 +66,17 @@ export class ThreadTurns {
   /** Takes the steps that have waited, one after the other; behind each, what follows from it without waiting. */
   readonly #goOn = (): void => {
     const now = performance.now()
-    if (this.#waiting.size === 0 || now >= this.#sliceEndsAt) return
+    if (this.#waiting.size === 0 || !this.#hasTime(now)) return
     const place = this.#next()
     const steps = this.#waiting.get(place) ?? []
     const step = steps.shift()
     if (steps.length === 0) this.#waiting.delete(place)
     if (step !== undefined) this.#run(place, step, now)
     queueMicrotask(this.#goOn)
+  }
+
+  #hasTime(now: number): boolean {
+    return now < this.#sliceEndsAt || now >= this.#isSharedUntil
   }
 
   #next(): number {
@@ -85,12 +103,8 @@ export class ThreadTurns {
 
   #wait(place: number, step: Step): () => boolean {
     const steps = this.#waiting.get(place)
-    if (steps === undefined) {
-      this.#usedMs[place] = this.#time.returning(this.#usedMs[place] ?? 0)
-      this.#waiting.set(place, [step])
-    } else {
-      steps.push(step)
-    }
+    if (steps === undefined) this.#waiting.set(place, [step])
+    else steps.push(step)
     return () => this.#takeBack(place, step)
   }
 
