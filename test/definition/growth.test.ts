@@ -132,6 +132,7 @@ function longestOf(steps: readonly number[]): number {
 /** The object with the most members, and the list. */
 function largestIn(value: unknown): { object: Json; list: unknown[] } {
   let object: Json = {}
+  let mostMembers = 0
   let list: unknown[] = []
   const pending = [value]
   for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
@@ -139,7 +140,10 @@ function largestIn(value: unknown): { object: Json; list: unknown[] } {
     const members = Object.values(at)
     for (const member of members) pending.push(member)
     if (Array.isArray(at)) list = at.length > list.length ? at : list
-    else if (members.length > Object.keys(object).length) object = at as Json // neither null nor a list
+    else if (members.length > mostMembers) {
+      mostMembers = members.length
+      object = at as Json // neither null nor a list
+    }
   }
   return { object, list }
 }
