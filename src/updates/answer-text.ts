@@ -36,15 +36,16 @@ export class AnswerText {
 
   /**
    * The bytes of memory that it takes until it has gone out. V8 gives each character of a text two bytes where one of them needs it;
-   * of what is sent in pieces one is on its way, and the next one is made. A short one counts as nothing.
+   * of texts that are sent in pieces one is on its way, and the next one is made. A short answer counts as nothing.
    */
   get heldBytes(): number {
     const { pieces, length } = this
     if (length <= SHORT_LENGTH) return 0
-    const bytes = pieces.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0)
-    const isWide = bytes > length
-    const held = pieces.reduce((sum, piece) => sum + piece.length * (isWide && typeof piece === 'string' ? 2 : 1), 0)
-    return held + (length <= PIECE_LENGTH ? 0 : Math.min(bytes, 2 * PIECE_LENGTH))
+    const texts = pieces.filter(piece => typeof piece === 'string')
+    const textLength = texts.reduce((sum, text) => sum + text.length, 0)
+    const textBytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0)
+    const held = length - textLength + textLength * (textBytes > textLength ? 2 : 1)
+    return held + (length <= PIECE_LENGTH ? 0 : Math.min(textBytes, 2 * PIECE_LENGTH))
   }
 
   /** The bytes that are sent. Definitions come as bytes: to join texts with them would make texts of all of it first. */
