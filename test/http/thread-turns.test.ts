@@ -66,7 +66,7 @@ t.test('between two slices everything else goes on', async t => {
   }
 })
 
-t.test('where nobody used less than others nothing waits, until somebody comes who did', async t => {
+t.test('a token alone waits for nothing, until one comes that used less', async t => {
   const turns = new ThreadTurns()
   const order: number[] = []
   const take = (place: number) =>
@@ -74,8 +74,8 @@ t.test('where nobody used less than others nothing waits, until somebody comes w
       order.push(place)
       busy(15)
     })
-  for (let n = 0; n < 6; n++) take(n % 2)
-  t.strictSame(order, [0, 1, 0, 1, 0, 1])
+  for (let n = 0; n < 6; n++) take(1)
+  t.equal(order.length, 6)
   take(2)
   take(1)
   t.equal(order.length, 6, 'they took more time than a slice has')
