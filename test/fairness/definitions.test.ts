@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { startAgentctl } from '../admin/agentctl.js'
 import { FULL, fairService, peakResidentBytes, RESIDENT_BYTES_MAX, repeatedly, requireFairness } from './beside.js'
-import { Callers } from './callers.js'
+import { Callers, percentile } from './callers.js'
 import { fairnessWorld } from './world.js'
 
 const HEAD = { openapi: '3.1.0', info: { title: 'Hostile' }, servers: [{ url: 'https://h.example.com' }] }
@@ -45,10 +45,17 @@ const accepted = {
 }
 const manyKeys = { ...accepted, 'x-lists': Object.fromEntries(Array.from({ length: 300_000 }, (_, i) => [`k${i}`, 0])) }
 
-/** Some 64 kB of small operations: not large, but many of them at once are dear. */
-function smallOperations(): object {
+/** A definition of 1.1 MB that takes a second to repair and to report on. */
+function manyParameters(): object {
+  const parameters = Array.from({ length: 8 }, (_, i) => ({ name: `a${i}`, in: 'query', schema: { type: 'string' } }))
+  const paths = Array.from({ length: 2_000 }, (_, i) => [`/p${i}`, { get: { summary: 's', parameters } }])
+  return { ...HEAD, paths: Object.fromEntries(paths) }
+}
+
+/** Small operations: 640 of them are some 64 kB and not large, but many such bodies at once are dear. */
+function smallOperations(count = 640): object {
   const responses = { 200: { description: 'ok' } }
-  const operations = Array.from({ length: 640 }, (_, i) => [
+  const operations = Array.from({ length: count }, (_, i) => [
     `/p${i}`,
     { get: { operationId: `o${i}`, summary: 's', responses } },
   ])
@@ -80,6 +87,52 @@ t.test('definitions that are dear to check', async t => {
   else await requireFair('each in turn', attacks, slowly)
   const small: Hostile = ['ten at once of 64 kB, validated', 200, smallOperations(), 'POST', 'validate']
   await requireFair(small[0], [small], { atOnce: 10, pauseMs: 0 })
+
+  t.test('a definition of 15 kB is stored beside repairs that take a second each', async t => {
+    const [storing] = world.victims
+    if (storing === undefined) throw new Error('nobody stores anything')
+    await client.query(
+      `update user_account set permissions = '{basic,manage:actions}'
+      where id = (select owner_id from persona where id = $1)`,
+      [storing.agentId],
+    )
+    const callers = new Callers(service.port)
+    t.teardown(() => callers.close())
+    const store = async (over: AbortSignal) => {
+      const latenciesMs: number[] = []
+      while (!over.aborted) {
+        const body = JSON.stringify({ definition: { ...smallOperations(150), 'x-note': `${Math.random()}` } })
+        const path = `/admin/tool/custom/${world.popularTool}`
+        const { status, durationMs, body: answer } = await callers.send('PUT', path, storing.token, body)
+        t.equal(status, 200, answer.slice(0, 200))
+        latenciesMs.push(durationMs)
+        await sleep(100)
+      }
+      return percentile(latenciesMs, 0.5)
+    }
+    await store(AbortSignal.timeout(1)) // the thread starts
+    const body = JSON.stringify({ definition: manyParameters() })
+    const path = '/admin/tool/custom/validate?complete=true&report=full&target=openai'
+    const comparisons: string[] = []
+    let isFair = false
+    for (let attempt = 0; attempt < 3 && !isFair; attempt++) {
+      const control = await store(AbortSignal.timeout(1_000))
+      const over = AbortSignal.timeout(3_000)
+      const tookMs: number[] = []
+      const attack = repeatedly(over, 2, 0, async () => {
+        const { status, durationMs } = await callers.send('POST', path, attacker.token, body)
+        t.equal(status, 200)
+        tookMs.push(durationMs)
+      })
+      await sleep(300)
+      const beside = await store(over)
+      await attack
+      const repairMs = Math.min(...tookMs) // with two of them each waits for the other, but for the first
+      comparisons.push([beside, control, repairMs].map(Math.round).join(', '))
+      isFair = beside <= 2 * control + 200 && beside < repairMs / 2
+    }
+    t.ok(isFair, `p50, control and one repair in ms: ${comparisons.join('; ')}`)
+  })
 
   async function requireFair(
     name: string,

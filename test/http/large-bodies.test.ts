@@ -83,17 +83,41 @@ function failureOf(work: Promise<unknown>): Promise<unknown> {
   )
 }
 
-t.test('callers take turns: who sent one body does not wait for all those of another', async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
-  t.teardown(() => tasks.close())
+/** A definition that it takes some hundred milliseconds to repair and to report on. */
+function dearDefinition(): object {
+  const parameters = Array.from({ length: 8 }, (_, i) => ({ name: `a${i}`, in: 'query', schema: { type: 'string' } }))
+  const paths = Array.from({ length: 300 }, (_, i) => [`/p${i}`, { get: { summary: 's', parameters } }])
+  return { ...DEFINITION, paths: Object.fromEntries(paths) }
+}
+
+/** Who is answered when: each sends one body. */
+async function orderOf(tasks: BodyTasks, ids: readonly number[], textOf: (id: number) => string): Promise<number[]> {
   const order: number[] = []
-  const definition = { ...DEFINITION, 'x-list': Array.from({ length: 20_000 }, () => ({})) }
+  const query = { complete: true, report: 'full', target: 'openai' } as const
   const send = async (id: number) => {
-    await tasks.run('validate_tool', request(id, JSON.stringify({ definition })), input)
+    await tasks.run('validate_tool', request(id, textOf(id)), { ...input, query })
     order.push(id)
   }
-  await Promise.all([send(1), send(1), send(1), send(1), send(2), send(3)])
-  t.strictSame(order, [1, 1, 2, 3, 1, 1])
+  await Promise.all(ids.map(send))
+  return order
+}
+
+t.test('callers have the same time: who sent one body does not wait for all those of another', async t => {
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  t.teardown(() => tasks.close())
+  const dear = JSON.stringify({ definition: dearDefinition() })
+  t.strictSame(await orderOf(tasks, [1, 1, 1, 1, 2, 3], () => dear), [1, 2, 3, 1, 1, 1])
+  const small = JSON.stringify({ definition: { ...DEFINITION, 'x-list': Array.from({ length: 40_000 }, () => 0) } })
+  const order = await orderOf(tasks, [11, 12, 13], id => (id === 13 ? small : dear))
+  t.strictSame(order, [11, 13, 12], 'who asks for less goes first')
+})
+
+t.test('a body of 30 kB does not wait for the end of a larger one', async t => {
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  t.teardown(() => tasks.close())
+  const dear = JSON.stringify({ definition: dearDefinition() })
+  const light = JSON.stringify({ definition: { ...DEFINITION, 'x-text': 'x'.repeat(30_000) } })
+  t.strictSame(await orderOf(tasks, [1, 1, 2], id => (id === 1 ? dear : light)), [2, 1, 1])
 })
 
 t.test('the thread of large bodies gives way to the one that serves requests', { skip: !IS_LINUX }, async t => {
@@ -121,7 +145,7 @@ function nicenesses(): Map<string, number> {
 t.test('what nobody waits for any more is not worked on', async t => {
   const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
   t.teardown(() => tasks.close())
-  const text = JSON.stringify({ definition: DEFINITION })
+  const text = ' '.repeat(LARGE_BYTES) + JSON.stringify({ definition: DEFINITION })
   const first = tasks.run('validate_tool', request(1, text), input)
   const gone = request(1, text, { destroyed: true })
   t.match(await failureOf(tasks.run('validate_tool', gone, input)), { reason: 'overloaded' })
@@ -146,12 +170,17 @@ t.test('a thread without work ends, and the next large body gets another', { ski
   t.ok(second.thread)
 })
 
-t.test('503 for a definition that takes too much memory; the next one is served', async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 1, jsonDepthMax: 64 })
-  t.teardown(() => tasks.close())
-  const huge = `{"definition":{"x":[${'{"a":{}},'.repeat(1_500_000)}{}]}}`
-  const failure = await failureOf(tasks.run('validate_tool', request(1, huge), input))
-  t.match(failure, { reason: 'overloaded', outcome: 'not_applied' })
-  const { answer } = await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
-  t.match(JSON.parse(String(answer)), { methods: [{}] })
-})
+t.test(
+  '503 for a definition that takes too much memory; the next one is served, and a light one beside it',
+  async t => {
+    const tasks = new BodyTasks({ bodyLimitBytes: 1, jsonDepthMax: 64 })
+    t.teardown(() => tasks.close())
+    const huge = `{"definition":{"x":[${'{"a":{}},'.repeat(1_500_000)}{}]}}`
+    const light = JSON.stringify({ definition: DEFINITION })
+    const failing = failureOf(tasks.run('validate_tool', request(1, huge), input))
+    const beside = tasks.run('validate_tool', request(2, light), input) // begun while the thread works on the other
+    t.match(await failing, { reason: 'overloaded', outcome: 'not_applied' })
+    for (const { answer } of [await beside, await tasks.run('validate_tool', request(1, light), input)])
+      t.match(JSON.parse(String(answer)), { methods: [{}] })
+  },
+)

@@ -1,5 +1,7 @@
 import { Worker } from 'node:worker_threads'
 import type { Caller } from '../../auth/caller.js'
+import { QueueExhausted } from '../../db/connection/database-error.js'
+import { WorkQueue } from '../../db/connection/work-queue.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
 import { SMALL_BYTES } from '../../http/body-reader.js'
@@ -10,6 +12,12 @@ import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } 
 /** With a definition of more characters beside it a small body goes to the other thread as well. */
 const SMALL_CHARACTERS = SMALL_BYTES
 
+/** A job with no more than this, in body and definitions, is worked on beside a larger one: few definitions have more. */
+const LIGHT_CHARACTERS = 64 * 1024
+
+/** So much of a job is about a millisecond's work: more of a plain check, less of a repair with a report. */
+const CHARACTERS_PER_MS = 2_000
+
 /** What the other thread may hold for each byte that a body may have. */
 const HEAP_BYTES_PER_BODY_BYTE = 64
 const MIB = 2 ** 20
@@ -17,6 +25,9 @@ const MIB = 2 ** 20
 /** How long a body may wait for its turn, and then how long the work on it may take. */
 const WAIT_MS = 20_000
 const WORK_MS = 20_000
+
+/** Of each kind, light or not, one job is under way. */
+const QUEUE = { runningMax: 1, runningPerCallerMax: 1, waitingPerCallerMax: 100, waitMs: WAIT_MS }
 
 /** A thread without work ends after so long: it holds some 25 MiB, and to start another takes 0.2 s of processor. */
 const IDLE_MS = 60_000
@@ -29,9 +40,11 @@ export interface TaskRequest {
   raw: { socket: { destroyed: boolean } }
 }
 
+/** What the thread works on. */
 interface Job {
   message: ThreadJob
-  request: TaskRequest
+  /** Whether it is begun again when the thread ends while something else is under way. */
+  mayBeginAgain: boolean
   timer: NodeJS.Timeout
   resolve(result: unknown): void
   reject(error: Error): void
@@ -39,17 +52,19 @@ interface Job {
 
 /**
  * Does what takes long with the bodies of tool operations: small ones right here, in slices; large ones in one other thread, so
- * that parsing and checking them never holds up the answers to others. One at a time; callers take turns, each with the job
- * that they sent first.
+ * that parsing and checking them never holds up the answers to others. One light job and one other at a time: they are worked on
+ * in slices too, so the light one need not wait for the end of the other. Callers who wait have the same time of each.
  */
 export class BodyTasks {
   readonly #settings: ThreadSettings
   readonly #heapMib: number
-  /** The waiting jobs of each caller; whose turn is next stands first. */
-  readonly #waiting = new Map<string, Job[]>()
+  readonly #light = new WorkQueue(QUEUE)
+  readonly #heavy = new WorkQueue(QUEUE)
   readonly #idleMs: number
+  /** What is under way in the thread, by number. */
+  readonly #jobs = new Map<number, Job>()
+  #lastJob = 0
   #thread: Worker | undefined
-  #running: Job | undefined
   #idle: NodeJS.Timeout | undefined
 
   constructor(options: ThreadSettings & { bodyLimitBytes: number; idleMs?: number }) {
@@ -60,8 +75,8 @@ export class BodyTasks {
   }
 
   /**
-   * Runs a task on a request's body. Throws `InvalidRequest` for a body with faults, `Unavailable` when the other thread has no time
-   * for it or ran out of memory.
+   * Runs a task on a request's body. Throws `InvalidRequest` for a body with faults, `RateLimited` when too many of its token wait,
+   * `Unavailable` when the other thread has no time for it or ran out of memory.
    */
   run<Name extends TaskName>(
     name: Name,
@@ -70,80 +85,64 @@ export class BodyTasks {
   ): Promise<TaskResult<Name>> {
     const { body } = request
     const isLarge = body instanceof UnparsedBody
-    if (!isLarge && !hasLargeInput(input)) {
+    const definitionLengths = lengthsOf(input)
+    if (!isLarge && definitionLengths.every(length => length <= SMALL_CHARACTERS)) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<TaskResult<Name>> // validated by this task's schema
       return run(body as TaskBody<Name>, input)
     }
-    const message: ThreadJob = {
+    const message: Omit<ThreadJob, 'job'> = {
       name,
       body: isLarge ? { ...body } : { text: writerFor(body as object)(body) },
       strict,
       input,
     }
-    return this.#inThread(request, message) as Promise<TaskResult<Name>> // the thread answers what the task answers
+    const characters = definitionLengths.reduce((sum, length) => sum + length, isLarge ? body.bytes.length : 0)
+    return this.#inThread(request, message, characters) as Promise<TaskResult<Name>> // the thread answers what the task answers
   }
 
   /** Ends the thread, and what it is doing with it. */
   async close(): Promise<void> {
+    for (const job of this.#jobs.values()) job.mayBeginAgain = false
     await this.#thread?.terminate()
   }
 
-  #inThread(request: TaskRequest, message: ThreadJob): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      const key = String(request.caller.token.id)
-      const timer = setTimeout(() => {
-        this.#forget(key, job)
-        reject(overloaded('Other large definitions are checked before this one.'))
-      }, WAIT_MS)
-      const job: Job = { message, request, timer, resolve, reject }
-      const others = this.#waiting.get(key)
-      if (others === undefined) this.#waiting.set(key, [job])
-      else others.push(job)
-      this.#next()
-    })
+  async #inThread(request: TaskRequest, message: Omit<ThreadJob, 'job'>, characters: number): Promise<unknown> {
+    const isLight = characters <= LIGHT_CHARACTERS
+    const queue = isLight ? this.#light : this.#heavy
+    const token = String(request.caller.token.id)
+    const leave = await queue.enter(token, undefined, characters / CHARACTERS_PER_MS).catch(refused)
+    try {
+      if (request.raw.socket.destroyed) throw overloaded('The client is gone.')
+      return await new Promise((resolve, reject) => this.#begin(message, { mayBeginAgain: isLight, resolve, reject }))
+    } finally {
+      leave()
+    }
   }
 
-  #next(): void {
-    if (this.#running !== undefined) return
+  #begin(message: Omit<ThreadJob, 'job'>, settled: Pick<Job, 'mayBeginAgain' | 'resolve' | 'reject'>): void {
     clearTimeout(this.#idle)
-    const job = this.#take()
-    if (job === undefined) {
-      this.#idle = setTimeout(() => this.#endIdle(), this.#idleMs).unref()
-      return
-    }
-    this.#running = job
+    const number = ++this.#lastJob
+    const timer = setTimeout(() => {
+      job.mayBeginAgain = false
+      void this.#thread?.terminate()
+    }, WORK_MS)
+    const job: Job = { message: { ...message, job: number }, timer, ...settled }
+    this.#jobs.set(number, job)
+    this.#post(job)
+  }
+
+  #post({ message, mayBeginAgain }: Job): void {
     this.#thread ??= this.#start()
-    const { body } = job.message
-    const bytes = 'bytes' in body ? [body.bytes.buffer as ArrayBuffer] : [] // a large body has a buffer of its own
-    const thread = this.#thread
-    job.timer = setTimeout(() => void thread.terminate(), WORK_MS)
-    thread.ref()
-    thread.postMessage(job.message, bytes)
+    this.#thread.ref()
+    const { body } = message
+    const isGivenAway = 'bytes' in body && !mayBeginAgain // copied otherwise; a large body has a buffer of its own
+    this.#thread.postMessage(message, isGivenAway ? [body.bytes.buffer as ArrayBuffer] : [])
   }
 
   #endIdle(): void {
     const thread = this.#thread
     this.#thread = undefined // while it ends, it takes no work
     void thread?.terminate()
-  }
-
-  /** The first job of the caller whose turn it is, who goes to the end. Jobs that nobody waits for are left out. */
-  #take(): Job | undefined {
-    for (const [key, jobs] of this.#waiting) {
-      const [job, ...others] = jobs as [Job, ...Job[]] // an empty list is taken out at once
-      this.#waiting.delete(key)
-      if (others.length > 0) this.#waiting.set(key, others)
-      clearTimeout(job.timer)
-      if (!job.request.raw.socket.destroyed) return job
-      job.reject(overloaded('The client is gone.'))
-    }
-    return undefined
-  }
-
-  #forget(key: string, job: Job): void {
-    const others = (this.#waiting.get(key) ?? []).filter(other => other !== job)
-    if (others.length > 0) this.#waiting.set(key, others)
-    else this.#waiting.delete(key)
   }
 
   #start(): Worker {
@@ -154,26 +153,37 @@ export class BodyTasks {
       env: {}, // secrets are none of its business
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMib },
     })
-    thread.on('message', (answer: ThreadAnswer) => this.#finish(job => settle(job, answer)))
+    thread.on('message', (answer: ThreadAnswer) => {
+      const job = this.#jobs.get(answer.job)
+      if (job !== undefined) this.#finish(answer.job, () => settle(job, answer))
+    })
     const end = (error?: Error) => {
       if (this.#thread !== thread) return
       this.#thread = undefined
-      this.#finish(job => job.reject(overloaded('Checking the definition took too much time or memory.', error)))
+      this.#refuse(error)
     }
     thread.on('error', end)
     thread.on('exit', () => end())
     return thread
   }
 
-  #finish(settle: (job: Job) => void): void {
-    const job = this.#running
-    this.#running = undefined
-    this.#thread?.unref() // an idle thread keeps no process alive
-    if (job !== undefined) {
-      clearTimeout(job.timer)
-      settle(job)
+  /** The thread ended for what it was at. A light job beside a larger one is none the worse for that. */
+  #refuse(cause: Error | undefined): void {
+    const jobs = [...this.#jobs]
+    const blamed = jobs.filter(([, { mayBeginAgain }]) => !mayBeginAgain)
+    for (const [number, { reject }] of blamed.length > 0 ? blamed : jobs)
+      this.#finish(number, () => reject(overloaded('Checking the definition took too much time or memory.', cause)))
+    for (const job of this.#jobs.values()) this.#post(job)
+  }
+
+  #finish(number: number, settle: () => void): void {
+    clearTimeout(this.#jobs.get(number)?.timer)
+    this.#jobs.delete(number)
+    if (this.#jobs.size === 0) {
+      this.#thread?.unref() // an idle thread keeps no process alive
+      this.#idle = setTimeout(() => this.#endIdle(), this.#idleMs).unref()
     }
-    this.#next()
+    settle()
   }
 }
 
@@ -183,9 +193,15 @@ function settle(job: Job, answer: ThreadAnswer): void {
   else job.reject(new Error(answer.failure))
 }
 
-function hasLargeInput(input: object): boolean {
+/** The lengths of the definitions that stand beside a body. */
+function lengthsOf(input: object): number[] {
   const { use, stored, sent } = input as Partial<TaskInput<'validate_tool'> & TaskInput<'compare_numbers'>>
-  return [use?.definition, stored, sent].some(text => (text?.length ?? 0) > SMALL_CHARACTERS)
+  return [use?.definition, stored, sent].map(text => text?.length ?? 0)
+}
+
+function refused(error: unknown): never {
+  if (error instanceof QueueExhausted) throw overloaded('Other large definitions are checked before this one.')
+  throw error
 }
 
 function overloaded(message: string, cause?: Error): Unavailable {

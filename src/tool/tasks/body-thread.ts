@@ -7,7 +7,7 @@ import { boundFaults } from '../../schema/faults.js'
 import { parseJsonBody } from '../../schema/json-body.js'
 import { TASKS, type TaskName } from './tasks.js'
 
-/* The thread beside the one that serves requests: parses, checks and works on one large body after the other. */
+/* The thread beside the one that serves requests: parses, checks and works on large bodies. */
 
 /** What the thread is told when it starts. */
 export interface ThreadSettings {
@@ -16,6 +16,8 @@ export interface ThreadSettings {
 
 /** One body to work on. `strict`: unknown fields are faults. */
 export interface ThreadJob {
+  /** Its number, which stands in the answer. */
+  job: number
   name: TaskName
   /** Bytes as they came, or the text of a body that was checked already. */
   body: { bytes: Uint8Array; hasPlainNumbers: boolean } | { text: string }
@@ -24,7 +26,8 @@ export interface ThreadJob {
 }
 
 /** `failure` is an error of the program, as text. */
-export type ThreadAnswer = { result: unknown } | { faults: Fault[] } | { failure: string }
+export type ThreadAnswer = { job: number } & Outcome
+type Outcome = { result: unknown } | { faults: Fault[] } | { failure: string }
 
 /** How much less this thread is worth to the scheduler: with few processors the other thread, and the database, go first. */
 const NICER_BY = 5
@@ -40,17 +43,18 @@ const checks = {
   compare_numbers: new BodyCheck(TASKS.compare_numbers.schema, jsonDepthMax),
 }
 
-parentPort?.on('message', (job: ThreadJob) => {
-  void answerTo(job).then(answer => parentPort?.postMessage(answer, bytesOf(answer)))
+parentPort?.on('message', (message: ThreadJob) => {
+  const { job } = message
+  void outcomeOf(message).then(outcome => parentPort?.postMessage({ job, ...outcome }, bytesOf(outcome)))
 })
 
 /** The bytes of a long answer, which go over as they are: they have a buffer of their own. */
-function bytesOf(answer: ThreadAnswer): ArrayBuffer[] {
-  const { answer: sent } = ('result' in answer ? answer.result : {}) as { answer?: unknown }
+function bytesOf(outcome: Outcome): ArrayBuffer[] {
+  const { answer: sent } = ('result' in outcome ? outcome.result : {}) as { answer?: unknown }
   return sent instanceof Uint8Array ? [sent.buffer as ArrayBuffer] : []
 }
 
-async function answerTo({ name, body, strict, input }: ThreadJob): Promise<ThreadAnswer> {
+async function outcomeOf({ name, body, strict, input }: ThreadJob): Promise<Outcome> {
   try {
     const verdict =
       'text' in body
