@@ -135,6 +135,7 @@ const UNCONDITIONAL = {
   reserveMemory: () => {},
   holdAnswer: () => {},
   takePlace: async () => {},
+  leavePlace: () => {},
 } as const
 const ACTOR = {
   id: null,

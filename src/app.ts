@@ -97,7 +97,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   tellRaised(app.log, 'TRANSFER_BYTES_MAX', limits.transferBytes, memory.totalBytes)
   tellRaised(app.log, 'TRANSFER_PER_TOKEN_BYTES_MAX', limits.transferPerTokenBytes, memory.perTokenBytes)
   registerRequestMemory(app, memory, () => unfinished.abandonOldest())
-  registerHeavyRequests(app, database.heavyRequestQueue)
+  registerHeavyRequests(app, database)
   registerNotFound(app)
   registerMatchedRoute(app)
   const turns = new RequestTurns()

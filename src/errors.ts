@@ -213,8 +213,11 @@ export interface RateLimitState {
 
 /** A caller has used up what one may use: `state` says what, and when there is more. */
 export class RateLimited extends Refusal {
-  constructor(readonly state: RateLimitState) {
-    super(RATE_LIMITED[state.limit])
+  constructor(
+    readonly state: RateLimitState,
+    message: string = RATE_LIMITED[state.limit],
+  ) {
+    super(message)
   }
 }
 

@@ -1,5 +1,5 @@
 import { Unavailable, type UnavailableReason } from '../errors.js'
-import { CommitUnknown, DatabaseClosed } from './connection/database-error.js'
+import { CommitUnknown, DatabaseClosed, QueueExhausted } from './connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind } from './connection/sqlstate.js'
 
 const SENTENCES: Partial<Record<DatabaseErrorKind, string>> = {
@@ -7,11 +7,21 @@ const SENTENCES: Partial<Record<DatabaseErrorKind, string>> = {
   read_only: 'The database accepts no changes at present. Try again.',
   disk_full: 'The database has no space left for changes. The operator has to make some.',
   out_of_resources: 'The database lacks memory or cannot read or write its files. Try again.',
+  lock_timeout: 'This request waited in vain for a lock that another transaction in the database has. Try again.',
+  serialization: 'Another transaction changed the same at the same moment. Try again.',
+  deadlock: 'Another transaction changed the same at the same moment. Try again.',
+  statement_timeout: 'The database took too long over this request. Try again.',
+  too_many_connections: 'No connection to the database became free in time. Try again.',
 }
 
 const REASONS: Partial<Record<DatabaseErrorKind, UnavailableReason>> = {
   no_table: 'schema_behind',
   disk_full: 'database_full',
+  lock_timeout: 'overloaded',
+  serialization: 'overloaded',
+  deadlock: 'overloaded',
+  statement_timeout: 'overloaded',
+  too_many_connections: 'overloaded',
 }
 
 /**
@@ -26,20 +36,13 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
     case 'other':
     case 'constraint':
       return undefined
-    case 'lock_timeout':
-    case 'serialization':
-    case 'deadlock':
-    case 'statement_timeout':
-    case 'too_many_connections':
-      return new Unavailable(
-        'overloaded',
-        'The database was too busy for this request. Try again.',
-        'not_applied',
-        because,
-      )
     default: {
       if (error instanceof DatabaseClosed) {
         return new Unavailable('draining', 'This process is shutting down. Try again.', 'not_applied', because)
+      }
+      if (error instanceof QueueExhausted) {
+        const sentence = `This request waited in vain for ${error.awaited}. Try again.`
+        return new Unavailable('overloaded', sentence, 'not_applied', because)
       }
       const sentence = SENTENCES[kind] ?? 'The database cannot be reached. Try again.'
       const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'

@@ -39,7 +39,7 @@ export class BodyTurns {
     } finally {
       const rest = sleep(REST_FACTOR * (performance.now() - start))
       const pieces = Promise.race([goesOn ?? NOTHING, sleep(PIECE_MS_MAX)])
-      void Promise.all([rest, pieces]).then(leave)
+      void Promise.all([rest, pieces]).then(() => leave())
     }
   }
 }

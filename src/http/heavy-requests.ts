@@ -1,35 +1,105 @@
 import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
+import { QueueExhausted } from '../db/connection/database-error.js'
+import type { OpenDatabase } from '../db/connection/pool.js'
 import type { WorkQueue } from '../db/connection/work-queue.js'
 import { unavailableFor } from '../db/unavailable.js'
+import { RateLimited } from '../errors.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** How to give back the place that `takePlace` took; undefined where it was not asked for. */
-    place: Promise<() => void> | undefined
+    /** The place that `takePlace` took; undefined where it was not asked for. */
+    place: Promise<Place> | undefined
     /**
-     * Waits for the request's place among heavy ones, unless it has it, and keeps it until the answer is made: whoever asks for much work is
-     * the one who waits. Only where the caller is known. Throws `RateLimited` where too many of the token wait, `Unavailable` where no place
-     * becomes free in time, and Fastify's error of a cut request where the client is gone.
+     * Waits until the token has no other heavy request under way, then for a place among those of all, unless it has it; both are
+     * its own until the answer is made: whoever asks for much work is the one who waits. Only where the caller is known.
+     * Throws `RateLimited` where it waits in vain for its own token's or too many of those wait, `Unavailable` where the places stay
+     * with others, and Fastify's error of a cut request where the client is gone.
      */
     takePlace(): Promise<void>
+    /**
+     * Gives the place, if it has one, to other tokens, before it waits for what somebody else may keep for long. It is still the
+     * only heavy one of its token, and `takePlace` waits for a place again.
+     */
+    leavePlace(): void
   }
 }
 
-/** Gives each request its `takePlace`. Register before whatever may fail to answer. */
-export function registerHeavyRequests(app: FastifyInstance, queue: WorkQueue): void {
+/** A heavy request's part of both queues. */
+interface Place {
+  /** Waits for a place among those of all, unless it has one. */
+  take(): Promise<void>
+  /** Lets another token's go on; without a place it does nothing. */
+  leave(): void
+  /** It is over. */
+  end(): void
+}
+
+type Queues = Pick<OpenDatabase<unknown>, 'ownHeavyRequestQueue' | 'heavyRequestQueue'>
+
+/** Gives each request its `takePlace` and `leavePlace`. Register before whatever may fail to answer. */
+export function registerHeavyRequests(app: FastifyInstance, queues: Queues): void {
   app.decorateRequest('place', undefined)
   app.decorateRequest('takePlace', async function (this: FastifyRequest) {
-    this.place ??= queue.enter(String(this.caller.token.id))
-    await this.place.catch(error => {
+    this.place ??= placeOf(String(this.caller.token.id), queues)
+    try {
+      await (await this.place).take()
+    } catch (error) {
       throw unavailableFor(error) ?? error
-    })
+    }
     // The connection is gone: nobody reads the answer, but the log has it.
     if (this.raw.socket.destroyed) throw new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH()
   })
+  app.decorateRequest('leavePlace', function (this: FastifyRequest) {
+    whenTaken(this, place => place.leave())
+  })
   app.addHook('onSend', (request, _reply, payload, done) => {
-    const { place } = request
+    whenTaken(request, place => place.end())
     request.place = undefined
-    if (place !== undefined) place.then(leave => leave()).catch(() => undefined) // its failure was answered
     done(null, payload)
   })
 }
+
+function whenTaken({ place }: FastifyRequest, then: (place: Place) => void): void {
+  place?.then(then).catch(() => undefined) // its failure was answered
+}
+
+async function placeOf(token: string, { ownHeavyRequestQueue, heavyRequestQueue }: Queues): Promise<Place> {
+  const endOwn = await ownTurn(token, ownHeavyRequestQueue)
+  let leavePlace: (() => void) | undefined
+  let sinceMs: number | undefined
+  let hasEnded = false
+  const leave = () => {
+    leavePlace?.()
+    leavePlace = undefined
+  }
+  return {
+    take: async () => {
+      leavePlace ??= await heavyRequestQueue.enter(token)
+      sinceMs ??= performance.now()
+      if (hasEnded) leave()
+    },
+    leave,
+    end: () => {
+      hasEnded = true
+      leave()
+      endOwn(performance.now() - (sinceMs ?? performance.now())) // to wait for the first place is no work
+    },
+  }
+}
+
+/** Waits for the token's other heavy requests. */
+async function ownTurn(token: string, queue: WorkQueue): Promise<(workMs: number) => void> {
+  const sinceMs = performance.now()
+  try {
+    return await queue.enter(token)
+  } catch (error) {
+    if (!(error instanceof QueueExhausted)) throw error
+    const resetS = Math.max(1, Math.round((performance.now() - sinceMs) / 1_000))
+    const unit = 'concurrent-requests'
+    throw new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS }, OWN_UNDER_WAY)
+  }
+}
+
+const OWN_UNDER_WAY =
+  'Large requests that this token sent before are still in work, one after the other, and this one was not begun. Send fewer at ' +
+  'once; an update with Prefer: return=minimal is less work.'

@@ -24,7 +24,7 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
 
 /** Who reads, and what the answer may take. */
 export function readerOf(
-  request: Pick<FastifyRequest, 'caller' | 'reserveMemory' | 'holdAnswer' | 'takePlace'>,
+  request: Pick<FastifyRequest, 'caller' | 'reserveMemory' | 'holdAnswer' | 'takePlace' | 'leavePlace'>,
   snapshotBytesMax: number,
 ) {
   return {
@@ -33,6 +33,7 @@ export function readerOf(
     reserveMemory: (bytes: number) => request.reserveMemory(bytes),
     holdAnswer: (bytes: number) => request.holdAnswer(bytes),
     takePlace: () => request.takePlace(),
+    leavePlace: () => request.leavePlace(),
   }
 }
 

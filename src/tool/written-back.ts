@@ -40,6 +40,7 @@ export async function writtenBack(
   const stored = await textOf(database, asked, base, state.definition_bytes)
   if (stored === undefined) return asSent
   const { caller, raw } = asked
+  asked.leavePlace() // the thread may have much to do before this
   const texts = { strict: false, stored, sent: definition.text }
   const { isStoredPlain, isSame, rounded } = await tasks.run('compare_numbers', { caller, raw, body: {} }, texts)
   if (isStoredPlain) cachePlain(base)

@@ -29,16 +29,18 @@ export function memoryFor({ reserveMemory }: { reserveMemory(bytes: number): voi
 export interface HeavyRequest {
   caller: Caller
   /**
-   * Waits for the request's place among heavy ones, unless it has it; throws `Unavailable` where none becomes free in time. Not
-   * to be called in a transaction, nor in a queue: who has a place may wait for either.
+   * Waits for the request's place among heavy ones, unless it has it; throws `RateLimited` or `Unavailable` where none becomes free
+   * in time. Not to be called in a transaction, nor in a queue: who has a place may wait for either.
    */
   takePlace(): Promise<void>
+  /** Gives the place to others, before a wait for what somebody else may keep for long: a row's lock. */
+  leavePlace(): void
 }
 
 /** Runs a statement that answers about so many bytes by itself: a large one in the request's place, else through the queue of single ones. */
 export async function runAlone<T>(
   database: ServiceDatabase,
-  { caller, takePlace }: HeavyRequest,
+  { caller, takePlace }: Pick<HeavyRequest, 'caller' | 'takePlace'>,
   bytes: number,
   work: () => Promise<T>,
   exclusive?: string,
@@ -49,7 +51,7 @@ export async function runAlone<T>(
 }
 
 /** Takes the request's place if its answer is so large that it needs one. */
-export async function takePlaceFor({ takePlace }: HeavyRequest, answerBytes: number): Promise<void> {
+export async function takePlaceFor({ takePlace }: Pick<HeavyRequest, 'takePlace'>, answerBytes: number): Promise<void> {
   if (answerBytes > LARGE_BYTES) await takePlace()
 }
 

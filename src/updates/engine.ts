@@ -149,6 +149,7 @@ export async function update<T extends ResourceTypes>(
   async function underLock(): Promise<Updated<T>> {
     reserve(stateBytes(resource, prefetched)) // it is read again
     if (await isKeyInUse(database.db, key)) throw new IdempotencyKeyInUse()
+    request.leavePlace() // there are few, and this may wait long for its row
     return await database.rowLockQueue.run(callerKey, inLockingTransaction, `${kind} ${request.id}`)
   }
 

@@ -107,8 +107,65 @@ t.test('updates and reads of agents with thousands of ids', async t => {
     await holder.end()
     const statuses = new Set((await Promise.all(attacking)).map(({ status }) => status))
     t.ok(statuses.delete(200))
-    statuses.delete(503) // their turn did not come in time
+    for (const status of [429, 503]) statuses.delete(status) // behind their own token's, or others': no turn came in time
     t.strictSame([...statuses], [])
+  })
+
+  t.test('who waits for a row keeps no place from other tokens, and is the only one of its own', async t => {
+    const [waiter, another, third] = victims
+    const [own, ofOwn] = agents
+    if (!(waiter && another && third && own && ofOwn)) throw new Error('too few agents')
+    t.equal((await dryRun(third)).status, 200, 'the control')
+    const holder = new pg.Client({ connectionString: world.url })
+    await holder.connect()
+    t.teardown(() => holder.end())
+    await holder.query('begin')
+    const waiters = [own, waiter, another]
+    await holder.query('select from persona where id = any($1) for update', [waiters.map(({ agentId }) => agentId)])
+    let answered = 0
+    const noted = async (agent: Owner) => {
+      const { status } = await dryRun(agent)
+      answered += 1
+      return status
+    }
+    const blocked = waiters.map(noted)
+    await untilWaiting(world.client, waiters.length)
+    t.equal((await dryRun(third)).status, 200)
+    const next = noted(ofOwn)
+    await sleep(500)
+    t.equal(answered, 0, 'neither who waits, nor the next of a token that does')
+    await holder.query('rollback')
+    t.strictSame(await Promise.all([...blocked, next]), [200, 200, 200, 200])
+  })
+
+  t.test('a wait in vain says for what: for others it is 503, for what the token sent itself 429', async t => {
+    const waitMs = 2_000
+    const hasty = await fairService(t, world, { LOCK_TIMEOUT_MS: String(waitMs), RATE_LIMIT_BYTES_PER_MINUTE: '0' })
+    const callers = new Callers(hasty.port)
+    t.teardown(() => callers.close())
+    const others = victims.map(agent => () => callers.update(agent, lists, '&dry_run=true'))
+    const [one] = others
+    const [own, next] = agents.map(agent => () => callers.update(agent, lists, '&dry_run=true'))
+    if (!(one && own && next)) throw new Error('too few agents')
+    const statuses = await Promise.all([own, one].map(async update => (await update()).status))
+    t.strictSame(statuses, [200, 200], 'the control')
+    const holder = await lockLabels(world)
+    t.teardown(() => holder.end())
+    const first = own()
+    await untilWaiting(world.client)
+    const [begun, ofOwn] = await Promise.all([first, next()])
+    t.equal(begun.status, 503)
+    t.match(JSON.parse(begun.body), { reason: 'overloaded', outcome: 'not_applied', detail: /another transaction/ })
+    t.equal(ofOwn.status, 429)
+    t.match(JSON.parse(ofOwn.body), { error_code: 'RATE_LIMITED', detail: /this token sent before.*return=minimal/ })
+    t.match(ofOwn.headers, {
+      'retry-after': /^[2-4]$/,
+      'ratelimit-policy': '"token-requests";q=1;qu="concurrent-requests"',
+      ratelimit: /^"token-requests";r=0;t=[2-4]$/,
+    })
+    const answers = await Promise.all(others.map(update => update()))
+    t.strictSame(new Set(answers.map(({ status }) => status)), new Set([503]))
+    t.ok(answers.some(({ body }) => /for one of the places for large requests/.test(body)))
   })
 
   t.test('a client that hangs up leaves its place', async t => {

@@ -55,8 +55,9 @@ export class PoolExhausted extends Error {
 export class QueueExhausted extends Error {
   override readonly name = 'QueueExhausted'
 
-  constructor() {
-    super('no place in the queue for a database connection became free in time')
+  /** `awaited`: what it waited for, in words for the client. */
+  constructor(readonly awaited = 'its turn') {
+    super(`waited in vain for ${awaited}`)
   }
 }
 

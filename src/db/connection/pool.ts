@@ -56,7 +56,9 @@ export interface OpenDatabase<DB> extends BatchRunner {
    * quarter.
    */
   readonly singleStatementQueue: WorkQueue
-  /** For requests that are much work, here and in the database, from the first costly part of it to the last: one of each caller. */
+  /** For requests that are much work, here and in the database: a caller has one at a time, however long it waits for whatever. */
+  readonly ownHeavyRequestQueue: WorkQueue
+  /** For those of them that are at work, of all callers: from the first costly part to the last, or until they wait for a row. */
   readonly heavyRequestQueue: WorkQueue
   /** What this process is storing at the moment. */
   readonly writesUnderWay: WritesUnderWay
@@ -122,6 +124,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
   readonly rowLockQueue: WorkQueue
   readonly singleStatementQueue: WorkQueue
+  readonly ownHeavyRequestQueue: WorkQueue
   readonly heavyRequestQueue: WorkQueue
   readonly writesUnderWay = new WritesUnderWay()
   readonly pool: pg.Pool
@@ -155,12 +158,28 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.probe = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.#probePool) }) })
     const quarter = Math.max(1, Math.floor(options.poolSize / 4))
     const waiting = { waitingPerCallerMax: WAITING_PER_CALLER_MAX, waitMs: options.lockTimeoutMs }
-    this.rowLockQueue = new WorkQueue({ runningMax: quarter, runningPerCallerMax: quarter, ...waiting })
-    this.singleStatementQueue = new WorkQueue({ runningMax: 2 * quarter, runningPerCallerMax: quarter, ...waiting })
+    this.rowLockQueue = new WorkQueue({
+      runningMax: quarter,
+      runningPerCallerMax: quarter,
+      awaited: 'other updates of the same agent or tool',
+      ...waiting,
+    })
+    this.singleStatementQueue = new WorkQueue({
+      runningMax: 2 * quarter,
+      runningPerCallerMax: quarter,
+      awaited: 'one of the connections for longer statements',
+      ...waiting,
+    })
+    this.ownHeavyRequestQueue = new WorkQueue({
+      runningMax: Number.POSITIVE_INFINITY,
+      runningPerCallerMax: 1,
+      restRatio: HEAVY_REST_RATIO,
+      ...waiting,
+    })
     this.heavyRequestQueue = new WorkQueue({
       runningMax: Math.min(HEAVY_REQUESTS_MAX, quarter),
       runningPerCallerMax: 1,
-      restRatio: HEAVY_REST_RATIO,
+      awaited: 'one of the places for large requests',
       ...waiting,
     })
   }

@@ -26,6 +26,8 @@ export interface WorkQueueLimits {
    * asks for more and more, others have at least the rest of the time. Absent: not at all.
    */
   restRatio?: number
+  /** What is waited for, in words for a client who waited in vain. */
+  awaited?: string
 }
 
 interface Waiting {
@@ -81,13 +83,13 @@ export class WorkQueue {
   }
 
   /**
-   * Waits for a place, and answers how to give it back, once. `expectedMs` is how long it will be held, as far as that is known.
-   * Throws as `run` does.
+   * Waits for a place, and answers how to give it back, once, after how much work: by default all the time that it was held.
+   * `expectedMs` is how long that will be, as far as it is known. Throws as `run` does.
    */
-  async enter(caller: string, exclusive?: string, expectedMs = 0): Promise<() => void> {
+  async enter(caller: string, exclusive?: string, expectedMs = 0): Promise<(workMs?: number) => void> {
     await this.#place(caller, exclusive, expectedMs)
     const sinceMs = performance.now()
-    return () => this.#leave(caller, exclusive, performance.now() - sinceMs)
+    return (workMs = performance.now() - sinceMs) => this.#leave(caller, exclusive, workMs)
   }
 
   #place(name: string, exclusive: string | undefined, expectedMs: number): Promise<void> {
@@ -110,7 +112,7 @@ export class WorkQueue {
       const timer = setTimeout(() => {
         caller.waiting.splice(caller.waiting.indexOf(waiting), 1)
         this.#forget(name, caller)
-        reject(new QueueExhausted())
+        reject(new QueueExhausted(this.#limits.awaited))
       }, this.#limits.waitMs)
       caller.waiting.push(waiting)
       this.#startWaiting()
