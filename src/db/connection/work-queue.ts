@@ -5,9 +5,12 @@ import { FairTime } from './fair-time.js'
 /** What of a caller waits before the next is over soon. In seconds. */
 const RETRY_AFTER_S = 1
 
-/** How much less, and more, than others a caller can have used. */
+/**
+ * How much less, and more, than others a caller can have used. Of many who come at once each has the sum of both before somebody
+ * who asked all the time: that must be over before what waits is refused.
+ */
 const CREDIT_MS = 100
-const DEBT_MS = 1_000
+const DEBT_MS = 100
 
 /** Of so many callers who wait for nothing it is known what they used; of others that they used none lately. */
 const REMEMBERED_CALLERS_MAX = 1_000
