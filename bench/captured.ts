@@ -135,7 +135,7 @@ const UNCONDITIONAL = {
   reserveMemory: () => {},
   holdAnswer: () => {},
   takePlace: async () => {},
-  leavePlace: () => {},
+  leavePlace: () => () => {},
 } as const
 const ACTOR = {
   id: null,

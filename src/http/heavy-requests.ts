@@ -18,9 +18,10 @@ declare module 'fastify' {
     takePlace(): Promise<void>
     /**
      * Gives the place, if it has one, to other tokens, before it waits for what somebody else may keep for long. It is still the
-     * only heavy one of its token, and `takePlace` waits for a place again.
+     * only heavy one of its token, and `takePlace` waits for a place again. Answers what to call where it goes on without one: the
+     * wait between is no work.
      */
-    leavePlace(): void
+    leavePlace(): () => void
   }
 }
 
@@ -30,6 +31,8 @@ interface Place {
   take(): Promise<void>
   /** Lets another token's go on; without a place it does nothing. */
   leave(): void
+  /** It works again, without a place. */
+  goOn(): void
   /** It is over. */
   end(): void
 }
@@ -51,6 +54,7 @@ export function registerHeavyRequests(app: FastifyInstance, queues: Queues): voi
   })
   app.decorateRequest('leavePlace', function (this: FastifyRequest) {
     whenTaken(this, place => place.leave())
+    return () => whenTaken(this, place => place.goOn())
   })
   app.addHook('onSend', (request, _reply, payload, done) => {
     whenTaken(request, place => place.end())
@@ -66,23 +70,30 @@ function whenTaken({ place }: FastifyRequest, then: (place: Place) => void): voi
 async function placeOf(token: string, { ownHeavyRequestQueue, heavyRequestQueue }: Queues): Promise<Place> {
   const endOwn = await ownTurn(token, ownHeavyRequestQueue)
   let leavePlace: (() => void) | undefined
+  let workMs = 0
   let sinceMs: number | undefined
   let hasEnded = false
+  const goOn = () => {
+    sinceMs ??= performance.now()
+  }
   const leave = () => {
     leavePlace?.()
     leavePlace = undefined
+    if (sinceMs !== undefined) workMs += performance.now() - sinceMs
+    sinceMs = undefined
   }
   return {
     take: async () => {
       leavePlace ??= await heavyRequestQueue.enter(token)
-      sinceMs ??= performance.now()
+      goOn()
       if (hasEnded) leave()
     },
     leave,
+    goOn,
     end: () => {
       hasEnded = true
       leave()
-      endOwn(performance.now() - (sinceMs ?? performance.now())) // to wait for the first place is no work
+      endOwn(workMs)
     },
   }
 }

@@ -33,8 +33,8 @@ export interface HeavyRequest {
    * in time. Not to be called in a transaction, nor in a queue: who has a place may wait for either.
    */
   takePlace(): Promise<void>
-  /** Gives the place to others, before a wait for what somebody else may keep for long: a row's lock. */
-  leavePlace(): void
+  /** Gives the place to others, before a wait for what somebody else may keep for long: a row's lock. Answers what to call where it goes on without. */
+  leavePlace(): () => void
 }
 
 /** Runs a statement that answers about so many bytes by itself: a large one in the request's place, else through the queue of single ones. */

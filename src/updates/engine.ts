@@ -149,14 +149,15 @@ export async function update<T extends ResourceTypes>(
   async function underLock(): Promise<Updated<T>> {
     reserve(stateBytes(resource, prefetched)) // it is read again
     if (await isKeyInUse(database.db, key)) throw new IdempotencyKeyInUse()
-    request.leavePlace() // there are few, and this may wait long for its row
-    return await database.rowLockQueue.run(callerKey, inLockingTransaction, `${kind} ${request.id}`)
+    const goOn = request.leavePlace() // there are few, and this may wait long for its row
+    return await database.rowLockQueue.run(callerKey, () => inLockingTransaction(goOn), `${kind} ${request.id}`)
   }
 
-  async function inLockingTransaction(): Promise<Updated<T>> {
+  async function inLockingTransaction(onLock: () => void): Promise<Updated<T>> {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
       await lockStatements[kind].run(trx, { id: request.id })
+      onLock()
       if ((await firstVersion(trx, key)) !== undefined) throw new KeyTaken()
       // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
