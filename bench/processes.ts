@@ -42,11 +42,10 @@ export function startControls(url: string): Promise<Running<ControlPorts>> {
 async function start<Ports>(checkout: string, file: string, env: Record<string, string>): Promise<Running<Ports>> {
   const began = performance.now()
   const path = join(builtBench(checkout), file)
-  const { PATH } = process.env
-  const { BENCH_NODE_OPTIONS } = process.env
-  const usual = file === 'service.js' ? nodeOptionsOfStart(checkout) : []
-  const execArgv = BENCH_NODE_OPTIONS === undefined ? usual : wordsOf(BENCH_NODE_OPTIONS)
-  const child = fork(path, { env: { ...(PATH === undefined ? {} : { PATH }), ...env }, execArgv })
+  const { BENCH_NODE_OPTIONS, PATH } = process.env
+  const usual = file === 'service.js' ? nodeOfStart(checkout) : { env: {}, options: [] }
+  const execArgv = BENCH_NODE_OPTIONS === undefined ? usual.options : wordsOf(BENCH_NODE_OPTIONS)
+  const child = fork(path, { env: { ...(PATH === undefined ? {} : { PATH }), ...usual.env, ...env }, execArgv })
   const ports = (await answer(child)) as Ports // the child sends them when it listens
   return {
     pid: child.pid ?? 0,
@@ -69,10 +68,12 @@ export function builtBench(checkout: string): string {
   return join(checkout, 'build/bench')
 }
 
-/** The options with which `npm start` runs node. */
-export function nodeOptionsOfStart(checkout = OWN_CHECKOUT): string[] {
+/** The environment and the options with which `npm start` runs node. */
+export function nodeOfStart(checkout = OWN_CHECKOUT): { env: Record<string, string>; options: string[] } {
   const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8')) as { scripts: { start: string } } // our own
-  return wordsOf(/^exec node (.*)build\/src\/server\.js$/.exec(scripts.start)?.[1] ?? '')
+  const [, env = '', options = ''] = /^exec (?:env (.*) )?node (.*)build\/src\/server\.js$/.exec(scripts.start) ?? []
+  const pairs = wordsOf(env).map(word => word.split('=') as [string, string]) // a name and a value each
+  return { env: Object.fromEntries(pairs), options: wordsOf(options) }
 }
 
 async function answer(child: ChildProcess): Promise<unknown> {

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { nodeOptionsOfStart } from '../../bench/processes.js'
+import { nodeOfStart } from '../../bench/processes.js'
 import { ended, endWithUs, freePort } from './cluster.js'
 
 /** What the readiness probe answered. */
@@ -63,9 +63,10 @@ export class ServiceProcess {
   launch(): void {
     const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))
     const { PATH = '' } = process.env
-    const child = spawn(process.execPath, [...nodeOptionsOfStart(), program], {
+    const start = nodeOfStart()
+    const child = spawn(process.execPath, [...start.options, program], {
       // The checkers read the whole history: what a start prunes is another test's subject.
-      env: { PATH, ...OWN_SETTINGS, PORT: String(this.port), ...this.#env },
+      env: { PATH, ...start.env, ...OWN_SETTINGS, PORT: String(this.port), ...this.#env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     child.stdout.on('data', text => this.#keep(String(text)))
