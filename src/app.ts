@@ -96,7 +96,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const memory = memoryLimits(config)
   tellRaised(app.log, 'TRANSFER_BYTES_MAX', limits.transferBytes, memory.totalBytes)
   tellRaised(app.log, 'TRANSFER_PER_TOKEN_BYTES_MAX', limits.transferPerTokenBytes, memory.perTokenBytes)
-  registerRequestMemory(app, memory, () => unfinished.abandonOldest())
+  registerRequestMemory(app, memory, unfinished)
   registerHeavyRequests(app, database)
   registerNotFound(app)
   registerMatchedRoute(app)

@@ -6,9 +6,9 @@ import type { ParameterTexts } from '../schema/parameters.js'
 import { type BodyBounds, BodyReader, type BodyShares, SMALL_BYTES, type WholeBody } from './body-reader.js'
 import { BodyTurns } from './body-turns.js'
 import { askForBody } from './expectation.js'
-import { ownerOf } from './request-memory.js'
+import { heldBytesOf, ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
-import type { UnfinishedTransfers } from './unfinished-transfers.js'
+import type { Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
 
 /** What bodies may be, by the kind of resource that they are about. */
 export interface BodySettings {
@@ -71,8 +71,15 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const announced = request.headers['content-length']
     let endTurn: (() => void) | undefined
     let endLarge: (() => void) | undefined
+    let unnotedBytes = 0
     const shares: BodyShares = {
-      onRead: bytes => settings.onRead(request, bytes),
+      onRead: bytes => {
+        settings.onRead(request, bytes)
+        unnotedBytes += bytes
+        if (unnotedBytes < PROGRESS_BYTES) return
+        unnotedBytes = 0
+        unfinished.renew(transfer)
+      },
       reserveMemory: bytes => request.reserveMemory(bytes, 'body'),
       releaseMemory: () => request.releaseMemory(),
       beginLarge: () => {
@@ -81,17 +88,22 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
         return large.add(owner) === 1
       },
       takeTurn: (usedMs, turn) => {
+        unfinished.pause(transfer)
         const endLast = endTurn
         const goesOn = new Promise<void>(resolve => {
           endTurn = resolve
         })
-        turns.take(ownerOf(request), turn, { usedMs, goesOn }).catch(turn)
+        const goOn = (error?: Error) => {
+          unfinished.resume(transfer)
+          turn(error)
+        }
+        turns.take(ownerOf(request), goOn, { usedMs, goesOn }).catch(goOn)
         endLast?.()
       },
       askForBody: () => askForBody(request.raw),
     }
     const reader = new BodyReader(stream, announced, bounds, shares, (error, body) => {
-      unfinished.delete(reader)
+      unfinished.delete(transfer)
       endLarge?.()
       if (endTurn !== undefined) setImmediate(endTurn) // when it has asked for the turn in which it is parsed
       if (body === undefined) done(error)
@@ -101,7 +113,13 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       else if (isDear(body)) parseInTurn(request, body, done)
       else done(null, received(request, parsed(request, body)))
     })
-    if (!stream.complete) unfinished.add(reader)
+    const transfer: Unfinished = {
+      kind: 'body',
+      owner: ownerOf(request),
+      heldBytes: () => heldBytesOf(request),
+      abandon: () => reader.abandon(),
+    }
+    if (!stream.complete) unfinished.add(transfer)
     reader.start()
   }
 
@@ -143,6 +161,9 @@ class Tally {
 
 /** Where Fastify goes on. */
 type Done = (error: Error | null, body?: ReceivedBody) => void
+
+/** Who sends so much has done something: a byte now and then is nothing. */
+const PROGRESS_BYTES = 16 * 1024
 
 /** Ordinary bodies are shorter. */
 const DEAR_BYTES = 16 * 1024

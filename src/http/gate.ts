@@ -34,7 +34,7 @@ export function registerGate(
     if (found.status === 'unavailable' && found.reason !== 'draining') {
       return done(new Unavailable(found.reason, found.detail, 'not_applied'))
     }
-    if (inFlight.count > concurrentRequestsMax && !unfinished.abandonOldest()) {
+    if (inFlight.count > concurrentRequestsMax && !unfinished.abandonIdlest()) {
       const message = `More than ${concurrentRequestsMax} requests are in work. Try again.`
       return done(new Unavailable('overloaded', message, 'not_applied'))
     }

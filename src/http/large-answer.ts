@@ -2,6 +2,7 @@ import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text.js'
 import { countBytes } from './limits.js'
+import { heldBytesOf, ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
 import type { Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
 
@@ -23,10 +24,16 @@ export function registerLargeAnswers(app: FastifyInstance, unfinished: Unfinishe
   app.decorateReply('unfinishedAnswer', undefined)
   app.decorateReply('noteProgress', function (this: FastifyReply) {
     if (this.unfinishedAnswer !== undefined) return unfinished.renew(this.unfinishedAnswer)
-    const answer = { abandon: () => abandon(this) }
+    const { request } = this
+    const answer: Unfinished = {
+      kind: 'answer',
+      owner: ownerOf(request),
+      heldBytes: () => heldBytesOf(request),
+      abandon: () => abandon(this),
+    }
     this.unfinishedAnswer = answer
     unfinished.add(answer)
-    whenOver(this.request, () => unfinished.delete(answer))
+    whenOver(request, () => unfinished.delete(answer))
   })
   app.addHook('onSend', (request, reply, payload, done) => {
     if (typeof payload !== 'string' || payload.length <= PIECE_LENGTH) return done(null, payload)

@@ -26,14 +26,19 @@ export class MemoryBudget {
     return this.#total
   }
 
+  /** The bytes that a token holds now. */
+  heldBy(token: string): number {
+    return this.#reserved.get(token) ?? 0
+  }
+
   /** What is left of a token's own bound. */
   remaining(token: string): number {
-    return this.#limits.perTokenBytes - (this.#reserved.get(token) ?? 0)
+    return this.#limits.perTokenBytes - this.heldBy(token)
   }
 
   /** Takes more for a token, or says why not and takes nothing. */
   take(token: string, bytes: number): Exhausted | undefined {
-    const reserved = (this.#reserved.get(token) ?? 0) + bytes
+    const reserved = this.heldBy(token) + bytes
     if (reserved > this.#limits.perTokenBytes) return 'token'
     if (reserved > this.#limits.totalBytes - this.#total - bytes) return 'total'
     this.#reserved.set(token, reserved)
@@ -43,7 +48,7 @@ export class MemoryBudget {
 
   /** Gives back what was taken. */
   give(token: string, bytes: number): void {
-    const reserved = (this.#reserved.get(token) ?? 0) - bytes
+    const reserved = this.heldBy(token) - bytes
     if (reserved > 0) this.#reserved.set(token, reserved)
     else this.#reserved.delete(token)
     this.#total -= bytes

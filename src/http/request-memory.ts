@@ -3,6 +3,7 @@ import { clientAddressOf } from '../auth/client-address.js'
 import { RateLimited, Unavailable } from '../errors.js'
 import { MemoryBudget, type MemoryBudgetLimits } from './memory-budget.js'
 import { whenOver } from './requests-in-flight.js'
+import type { UnfinishedTransfers } from './unfinished-transfers.js'
 
 /** What is under way comes to an end, or to its timeout, by itself. In seconds. */
 const RETRY_AFTER_S = 1
@@ -29,14 +30,21 @@ type Use = 'body' | 'answer'
 /** The bytes that a request has reserved, for each use. */
 type Reserved = { owner: string } & Record<Use, number>
 
-/** Gives each request its `reserveMemory`. All of them share one budget; `makeRoom` has one give back what it has, if it can. */
-export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudgetLimits, makeRoom: () => boolean): void {
+/** Gives each request its `reserveMemory`. All of them share one budget; where it is taken, transfers that wait for their client make room. */
+export function registerRequestMemory(
+  app: FastifyInstance,
+  limits: MemoryBudgetLimits,
+  unfinished: UnfinishedTransfers,
+): void {
   const budget = new MemoryBudget(limits)
+  const heldBy = (owner: string) => budget.heldBy(owner)
   app.decorateRequest('reservedMemory', undefined)
   app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number, use: Use = 'answer') {
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     let exhausted = budget.take(owner, bytes)
-    while (exhausted === 'total' && makeRoom()) exhausted = budget.take(owner, bytes)
+    while (exhausted === 'total' && unfinished.abandonOfLargest(heldBy(owner) + bytes, heldBy)) {
+      exhausted = budget.take(owner, bytes)
+    }
     if (exhausted === 'token') {
       throw new RateLimited({
         limit: 'token-memory',
@@ -71,6 +79,11 @@ export function registerRequestMemory(app: FastifyInstance, limits: MemoryBudget
     budget.give(owner, body + answer)
     Object.assign(this.reservedMemory, { body: 0, answer: 0 })
   })
+}
+
+/** The bytes that a request has reserved now. */
+export function heldBytesOf({ reservedMemory }: FastifyRequest): number {
+  return reservedMemory === undefined ? 0 : reservedMemory.body + reservedMemory.answer
 }
 
 /** In whose name a request has what is shared out: its token's, or that of its address where it needs none. */

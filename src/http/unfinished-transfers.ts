@@ -1,51 +1,134 @@
-/** Whose client has taken longer than this may have to make room. */
+/** Whose client has done nothing for longer than this may have to make room. */
 const PATIENCE_MS = 1_000
+
+/**
+ * So long has the reader of an answer who holds less than is asked for: behind the buffers of the system, which take 4 MiB at once and
+ * more when a third of that has left, who reads 50 kB/s is seen to read every 26 s. Of a body each piece is seen.
+ */
+const PATIENCE_WITH_READERS_MS = 30_000
+
+/** Who holds most has taken long enough with one transfer when its client had so much time, whatever it does. */
+const AGE_MS = 10_000
 
 /** What is still being read, or still being sent. */
 export interface Unfinished {
+  readonly kind: 'body' | 'answer'
+  /** In whose name it holds memory. */
+  readonly owner: string
+  /** The bytes of memory that it holds now. */
+  heldBytes(): number
   /** Reads or sends no further, and gives back its memory. */
   abandon(): void
 }
 
+/** The time that the client of a transfer had for it, in ms. */
+interface Times {
+  /** Before the last pause. */
+  earlierMs: number
+  /** When it began, or went on. */
+  since: number
+  /** When its client last did something; undefined while it is the service that has it wait. */
+  active: number | undefined
+}
+
 /**
  * The bodies that had not arrived as a whole when the service began to read them, and the long answers that have not gone out. Where all
- * places, or all memory, for requests are taken, those that wait for their client make room, the oldest first: to begin a thousand
- * requests, or to read no answer, costs their sender nothing.
+ * places, or all memory, for requests are taken, those that wait for their client make room: to begin a thousand requests, or to read
+ * no answer, costs their sender nothing. A body that waits for the service is none of them meanwhile.
  */
 export class UnfinishedTransfers {
-  /** With the time of their beginning, or of what came of them last; oldest first. */
-  readonly #since = new Map<Unfinished, number>()
+  readonly #times = new Map<Unfinished, Times>()
 
   add(transfer: Unfinished): void {
-    this.#since.set(transfer, performance.now())
-  }
-
-  /** Its client has done something. Does nothing for one that is not among them any more. */
-  renew(transfer: Unfinished): void {
-    if (this.#since.delete(transfer)) this.add(transfer)
+    const now = performance.now()
+    this.#times.set(transfer, { earlierMs: 0, since: now, active: now })
   }
 
   delete(transfer: Unfinished): void {
-    this.#since.delete(transfer)
+    this.#times.delete(transfer)
+  }
+
+  /** Its client has done something. Does nothing, as do the next two, for one that is not among them any more. */
+  renew(transfer: Unfinished): void {
+    const times = this.#times.get(transfer)
+    if (times !== undefined) times.active = performance.now()
+  }
+
+  /** The service has it wait. */
+  pause(transfer: Unfinished): void {
+    const times = this.#times.get(transfer)
+    if (times?.active === undefined) return
+    times.earlierMs += performance.now() - times.since
+    times.active = undefined
+  }
+
+  /** It waits for its client again. */
+  resume(transfer: Unfinished): void {
+    const times = this.#times.get(transfer)
+    if (times === undefined) return
+    times.since = performance.now()
+    times.active = times.since
   }
 
   /** How many have waited for their client for so long that they may have to make room. */
   countSlow(): number {
-    const latest = performance.now() - PATIENCE_MS
+    const now = performance.now()
     let count = 0
-    for (const since of this.#since.values()) {
-      if (since > latest) break
-      count++
-    }
+    for (const times of this.#times.values()) if (idleMs(times, now) >= PATIENCE_MS) count++
     return count
   }
 
-  /** Abandons the oldest, if it has waited long enough; answers whether there was one. */
-  abandonOldest(): boolean {
-    const [oldest] = this.#since
-    if (oldest === undefined || oldest[1] > performance.now() - PATIENCE_MS) return false
-    this.#since.delete(oldest[0])
-    oldest[0].abandon()
+  /** Abandons the one whose client has done nothing for longest, if that is long enough; answers whether there was one. */
+  abandonIdlest(): boolean {
+    const now = performance.now()
+    return this.#abandonMost((_, times) => {
+      const idle = idleMs(times, now)
+      return idle < PATIENCE_MS ? [] : [idle]
+    })
+  }
+
+  /**
+   * Makes room for somebody who would then hold so many bytes: abandons a transfer of who holds most, of these the one whose client
+   * has done nothing for longest. Who reads an answer and holds less than is asked for has longer. Answers whether there was one.
+   */
+  abandonOfLargest(askedBytes: number, heldBy: (owner: string) => number): boolean {
+    const now = performance.now()
+    return this.#abandonMost((transfer, times) => {
+      const [held, idle] = [heldBy(transfer.owner), idleMs(times, now)]
+      if (idle < 0 || transfer.heldBytes() === 0) return []
+      const holdsMuch = held >= askedBytes
+      const isOld = holdsMuch && times.earlierMs + now - times.since >= AGE_MS
+      const patienceMs = transfer.kind === 'answer' && !holdsMuch ? PATIENCE_WITH_READERS_MS : PATIENCE_MS
+      return isOld || idle >= patienceMs ? [held, idle] : []
+    })
+  }
+
+  /** Abandons the one of the highest rank; those of an empty rank stay. */
+  #abandonMost(rankOf: (transfer: Unfinished, times: Times) => number[]): boolean {
+    let found: Unfinished | undefined
+    let highest: number[] = []
+    for (const [transfer, times] of this.#times) {
+      const rank = rankOf(transfer, times)
+      if (!isHigher(rank, highest)) continue
+      found = transfer
+      highest = rank
+    }
+    if (found === undefined) return false
+    this.#times.delete(found)
+    found.abandon()
     return true
   }
+}
+
+/** For how long its client has done nothing; negative while that is not its turn. */
+function idleMs({ active }: Times, now: number): number {
+  return active === undefined ? -1 : now - active
+}
+
+function isHigher(rank: readonly number[], than: readonly number[]): boolean {
+  for (const [place, value] of rank.entries()) {
+    const other = than[place] ?? -1
+    if (value !== other) return value > other
+  }
+  return false
 }

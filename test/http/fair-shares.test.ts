@@ -7,6 +7,7 @@ import { BodyTurns } from '../../src/http/body-turns.js'
 import { ByteQuota } from '../../src/http/byte-quota.js'
 import { LINGER_MS } from '../../src/http/connection-end.js'
 import { MemoryBudget } from '../../src/http/memory-budget.js'
+import { type Unfinished, UnfinishedTransfers } from '../../src/http/unfinished-transfers.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
 
@@ -209,8 +210,10 @@ t.test('bodies whose clients send no further give their memory to others', async
   const others = await Promise.all(
     [1, 2, 3, 4, 5, 6].map(n => tokenOf(service.database, { email: `alice+${n}@example.com`, active: true })),
   )
+  const accepted: Socket[] = []
+  service.app.server.on('connection', socket => accepted.push(socket))
   const held = others.flatMap(token => [unfinished(service, token), unfinished(service, token)])
-  await sleep(2_000) // so long they may, also where there is no more memory
+  await restOf(() => accepted.reduce((sum, { bytesRead }) => sum + bytesRead, 0))
   const body = `${longBody}}`
   const connection = new RawConnection(service.port).write(head(service.token, body.length) + body)
   await connection.until(/"detail"/)
@@ -218,6 +221,14 @@ t.test('bodies whose clients send no further give their memory to others', async
   t.ok(held.some(({ text }) => /^HTTP\/1\.1 503 [\s\S]*all memory for requests/.test(text)))
   for (const { socket } of [connection, ...held]) socket.destroy()
 })
+
+/** Resolves when a number of bytes has not changed for so long that their senders count as slow: they are read in turns. */
+async function restOf(bytes: () => number): Promise<void> {
+  for (let before = -1; before !== bytes(); ) {
+    before = bytes()
+    await sleep(1_500)
+  }
+}
 
 t.test('400 for a body in chunks of a byte; the rest of it is not read, and larger chunks are', async t => {
   const service = await running(t, OFF, { listen: true })
@@ -567,4 +578,102 @@ t.test('a byte quota begins anew with its window and forgets the oldest key when
   t.equal(quota.remaining('c'), 0)
   await new Promise(resolve => setTimeout(resolve, 250))
   t.equal(quota.remaining('c'), 10)
+})
+
+t.test('who holds most makes room first, not who began first', async t => {
+  const abandoned: string[] = []
+  const held = new Map([
+    ['small', 3],
+    ['large', 20],
+    ['larger', 30],
+  ])
+  const heldBy = (owner: string) => held.get(owner) ?? 0
+  const transfers = new UnfinishedTransfers()
+  const begin = (owner: string, bytes: number) => {
+    const transfer: Unfinished = {
+      kind: 'answer',
+      owner,
+      heldBytes: () => bytes,
+      abandon: () => {
+        abandoned.push(owner)
+        held.set(owner, heldBy(owner) - bytes)
+      },
+    }
+    transfers.add(transfer)
+    return transfer
+  }
+  begin('small', 3)
+  begin('large', 20)
+  const paused = begin('larger', 15)
+  begin('larger', 0)
+  const read = begin('larger', 15)
+  transfers.pause(paused)
+  t.notOk(transfers.abandonOfLargest(5, heldBy), 'not before a second')
+  await sleep(1_100)
+  transfers.renew(read)
+  t.equal(transfers.countSlow(), 3, 'whose client is read, or has to wait, is not slow')
+  t.ok(transfers.abandonOfLargest(5, heldBy))
+  t.strictSame(abandoned, ['large'], 'of those who had their time')
+  t.notOk(transfers.abandonOfLargest(5, heldBy), 'who holds less than is asked for stays')
+  await sleep(1_100)
+  t.ok(transfers.abandonOfLargest(5, heldBy))
+  t.notOk(transfers.abandonOfLargest(5, heldBy), 'a body that waits for the service stays')
+  transfers.resume(paused)
+  t.notOk(transfers.abandonOfLargest(5, heldBy), 'its client has its time anew')
+  await sleep(1_100)
+  t.ok(transfers.abandonOfLargest(5, heldBy))
+  t.strictSame(abandoned, ['large', 'larger', 'larger'])
+  t.ok(transfers.abandonOfLargest(3, heldBy))
+})
+
+t.test('a slow but steady upload goes on where others who hold more have taken all memory', async t => {
+  const service = await running(t, { ...SMALL, TRANSFER_BYTES_MAX: String(16 * MIB) }, { listen: true })
+  const token = (n: number) => tokenOf(service.database, { email: `alice+${n}@example.com`, active: true })
+  const others = await Promise.all([1, 2, 3, 4].map(token))
+  const slow = new RawConnection(service.port).write(`${head(await token(0), MIB)}{${' '.repeat(400_000)}`)
+  const held = others.flatMap(other => [unfinished(service, other), unfinished(service, other)])
+  let left = MIB - 400_001
+  const drip = setInterval(() => {
+    const bytes = Math.min(20_000, left - 1)
+    left -= bytes
+    if (bytes > 0) slow.write(' '.repeat(bytes))
+  }, 200)
+  await sleep(2_000)
+  for (let n = 0; n < 3; n++) {
+    const connection = unfinished(service, service.token)
+    await sleep(500)
+    held.push(connection)
+  }
+  await eventually(() => left === 1, 20_000)
+  clearInterval(drip)
+  slow.write('}')
+  await slow.until(/"detail"/)
+  t.match(slow.text, /^HTTP\/1\.1 404 /)
+  t.ok(
+    held.some(({ text }) => /^HTTP\/1\.1 503 /.test(text)),
+    'there was too little for all',
+  )
+  for (const { socket } of [slow, ...held]) socket.destroy()
+})
+
+t.test('a body whose service does not read it is not one of a slow client', async t => {
+  const service = await running(t, { ...SMALL, TRANSFER_BYTES_MAX: String(16 * MIB) }, { listen: true })
+  const token = (n: number) => tokenOf(service.database, { email: `alice+${n}@example.com`, active: true })
+  const others = await Promise.all(Array.from({ length: 12 }, (_, n) => token(n)))
+  // A turn is kept for as long as it may be: what comes next is late.
+  const LAZY_BYTES = 3 * MIB
+  const lazy = others.map(other => new RawConnection(service.port).write(`${head(other, LAZY_BYTES)}{`))
+  const left = lazy.map(() => LAZY_BYTES - 1)
+  const drip = setInterval(() => {
+    for (const [n, connection] of lazy.entries()) {
+      if (connection.socket.writableLength > 100_000 || (left[n] ?? 0) < 100_000) continue
+      connection.write(' '.repeat(67_000))
+      left[n] = (left[n] ?? 0) - 67_000
+    }
+  }, 55)
+  const honest = new RawConnection(service.port).write(`${head(service.token, MIB)}{${' '.repeat(MIB - 2)}}`)
+  await honest.until(/"detail"/, 30_000)
+  clearInterval(drip)
+  t.match(honest.text, /^HTTP\/1\.1 404 /)
+  for (const { socket } of [honest, ...lazy]) socket.destroy()
 })
