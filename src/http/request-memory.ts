@@ -42,7 +42,7 @@ export function registerRequestMemory(
   app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number, use: Use = 'answer') {
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     let exhausted = budget.take(owner, bytes)
-    while (exhausted === 'total' && unfinished.abandonOfLargest(heldBy(owner) + bytes, heldBy)) {
+    while (exhausted === 'total' && unfinished.abandonOfLargest(owner, bytes, heldBy)) {
       exhausted = budget.take(owner, bytes)
     }
     if (exhausted === 'token') {

@@ -34,7 +34,7 @@ interface Times {
 /**
  * The bodies that had not arrived as a whole when the service began to read them, and the long answers that have not gone out. Where all
  * places, or all memory, for requests are taken, those that wait for their client make room: to begin a thousand requests, or to read
- * no answer, costs their sender nothing. A body that waits for the service is none of them meanwhile.
+ * no answer, costs their sender nothing. The client of a body that waits for the service is not slow.
  */
 export class UnfinishedTransfers {
   readonly #times = new Map<Unfinished, Times>()
@@ -88,18 +88,20 @@ export class UnfinishedTransfers {
   }
 
   /**
-   * Makes room for somebody who would then hold so many bytes: abandons a transfer of who holds most, of these the one whose client
-   * has done nothing for longest. Who reads an answer and holds less than is asked for has longer. Answers whether there was one.
+   * Makes room for somebody who asks for so many bytes: abandons a transfer of who holds most, of these the one whose client
+   * has done nothing for longest. Who reads an answer and holds less than the other would then hold has longer.
+   * Where no client is slow, a body that waits for the service makes room, if its owner holds more than the other does now. Answers whether there was one.
    */
-  abandonOfLargest(askedBytes: number, heldBy: (owner: string) => number): boolean {
+  abandonOfLargest(asker: string, bytes: number, heldBy: (owner: string) => number): boolean {
     const now = performance.now()
     return this.#abandonMost((transfer, times) => {
       const [held, idle] = [heldBy(transfer.owner), idleMs(times, now)]
-      if (idle < 0 || transfer.heldBytes() === 0) return []
-      const holdsMuch = held >= askedBytes
+      if (transfer.heldBytes() === 0) return []
+      const holdsMuch = held >= heldBy(asker) + bytes
+      if (idle < 0) return held > heldBy(asker) ? [0, held] : []
       const isOld = holdsMuch && times.earlierMs + now - times.since >= AGE_MS
       const patienceMs = transfer.kind === 'answer' && !holdsMuch ? PATIENCE_WITH_READERS_MS : PATIENCE_MS
-      return isOld || idle >= patienceMs ? [held, idle] : []
+      return isOld || idle >= patienceMs ? [1, held, idle] : []
     })
   }
 
