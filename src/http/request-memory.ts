@@ -42,7 +42,9 @@ export function registerRequestMemory(
   app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number, use: Use = 'answer') {
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     let exhausted = budget.take(owner, bytes)
-    while (exhausted === 'total' && unfinished.abandonOfLargest(owner, bytes, heldBy)) {
+    while (exhausted === 'total') {
+      const held = heldBy(owner)
+      if (!unfinished.abandonOfLargest(held - heldBytesOf(this), held + bytes, heldBy)) break
       exhausted = budget.take(owner, bytes)
     }
     if (exhausted === 'token') {

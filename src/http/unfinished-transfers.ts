@@ -88,17 +88,17 @@ export class UnfinishedTransfers {
   }
 
   /**
-   * Makes room for somebody who asks for so many bytes: abandons a transfer of who holds most, of these the one whose client
-   * has done nothing for longest. Who reads an answer and holds less than the other would then hold has longer.
-   * Where no client is slow, a body that waits for the service makes room, if its owner holds more than the other does now. Answers whether there was one.
+   * Makes room for a request whose owner holds `otherBytes` with others, and would then hold `thenBytes`: abandons a transfer of who holds most, of these the one whose client
+   * has done nothing for longest. Who reads an answer and holds less than that has longer.
+   * Where no client is slow, a body that waits for the service makes room, if its owner holds more than `otherBytes`. Answers whether there was one.
    */
-  abandonOfLargest(asker: string, bytes: number, heldBy: (owner: string) => number): boolean {
+  abandonOfLargest(otherBytes: number, thenBytes: number, heldBy: (owner: string) => number): boolean {
     const now = performance.now()
     return this.#abandonMost((transfer, times) => {
       const [held, idle] = [heldBy(transfer.owner), idleMs(times, now)]
       if (transfer.heldBytes() === 0) return []
-      const holdsMuch = held >= heldBy(asker) + bytes
-      if (idle < 0) return held > heldBy(asker) ? [0, held] : []
+      const holdsMuch = held >= thenBytes
+      if (idle < 0) return held > otherBytes ? [0, held] : []
       const isOld = holdsMuch && times.earlierMs + now - times.since >= AGE_MS
       const patienceMs = transfer.kind === 'answer' && !holdsMuch ? PATIENCE_WITH_READERS_MS : PATIENCE_MS
       return isOld || idle >= patienceMs ? [1, held, idle] : []
