@@ -74,7 +74,7 @@ export async function showAgent(
     if (asOf === undefined) return { id, version: state.version, ...(await withNames(trx, state)) }
     const past = await readPastOf(trx, 'persona', id, asOf)
     const { text, notes } = await personaResource.pastSnapshot(trx, state, past, OPERATOR, () => undefined)
-    const { tools } = JSON.parse(text.toString()) as { tools: unknown } // a PersonaSnapshot
+    const { tools } = JSON.parse(text.toBuffer().toString()) as { tools: unknown } // a PersonaSnapshot
     const { content } = await pastContent(trx, state, past)
     const { version, at } = past
     const shown = { id, version, at, ...(await withNames(trx, content)), tools }
