@@ -88,9 +88,10 @@ export class UnfinishedTransfers {
   }
 
   /**
-   * Makes room for a request whose owner holds `otherBytes` with others, and would then hold `thenBytes`: abandons a transfer of who holds most, of these the one whose client
-   * has done nothing for longest. Who reads an answer and holds less than that has longer.
-   * Where no client is slow, a body that waits for the service makes room, if its owner holds more than `otherBytes`. Answers whether there was one.
+   * Makes room for a request whose owner holds `otherBytes` with others, and would then hold `thenBytes`: abandons a transfer of
+   * who holds most, of these the one whose client has done nothing for longest. Who reads an answer and holds less than that has
+   * longer. Where no client is slow, a body that waits for the service makes room, if its owner holds more than `otherBytes`.
+   * Answers whether there was one.
    */
   abandonOfLargest(otherBytes: number, thenBytes: number, heldBy: (owner: string) => number): boolean {
     const now = performance.now()
