@@ -136,6 +136,7 @@ const UNCONDITIONAL = {
   holdAnswer: () => {},
   takePlace: async () => {},
   leavePlace: () => () => {},
+  waiter: { beginWait: () => () => {} },
 } as const
 const ACTOR = {
   id: null,

@@ -35,6 +35,7 @@ import { RequestTurns } from './http/thread-turns.js'
 import { registerTracing } from './http/tracing.js'
 import { UnfinishedTransfers } from './http/unfinished-transfers.js'
 import { registerRequestValidation } from './http/validation.js'
+import { registerWaits } from './http/waits.js'
 import type { Lifecycle } from './lifecycle.js'
 import { registerReadPersona } from './persona/read-persona.js'
 import { registerReadPersonas } from './persona/read-personas.js'
@@ -97,6 +98,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   tellRaised(app.log, 'TRANSFER_BYTES_MAX', limits.transferBytes, memory.totalBytes)
   tellRaised(app.log, 'TRANSFER_PER_TOKEN_BYTES_MAX', limits.transferPerTokenBytes, memory.perTokenBytes)
   registerRequestMemory(app, memory, unfinished)
+  registerWaits(app, metrics)
   registerHeavyRequests(app, database)
   registerNotFound(app)
   registerMatchedRoute(app)

@@ -121,7 +121,13 @@ const SETTINGS = {
       'Wait for a connection, new or from the pool.',
     ),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
-    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row lock.'),
+    lockTimeoutMs: count(
+      'LOCK_TIMEOUT_MS',
+      5_000,
+      50,
+      600_000,
+      'Longest wait for a row lock, and for a place of large requests or longer statements.',
+    ),
     idleInTransactionTimeoutMs: count(
       'IDLE_IN_TRANSACTION_TIMEOUT_MS',
       10_000,

@@ -209,32 +209,42 @@ export interface RateLimitState {
   remaining: number
   /** Seconds until there is more. */
   resetS: number
+  /** The queue that is full, or was waited in, where it is one. */
+  queue?: string
 }
 
-/** A caller has used up what one may use: `state` says what, and when there is more. */
+/** A caller has used up what one may use: `state` says what, and when there is more; the message says the same in words. */
 export class RateLimited extends Refusal {
   constructor(
     readonly state: RateLimitState,
-    message: string = RATE_LIMITED[state.limit],
+    message: string = RATE_LIMITED[state.limit](state),
   ) {
-    super(message)
+    super(`${message} Try again in ${state.resetS} s.`)
   }
 }
 
 const RATE_LIMITED = {
-  token: 'This token has made all the requests that one minute allows.',
-  'token-bytes': 'This token has sent and received all the bytes that one minute allows.',
-  'header-values': 'This tool has been sent all the different header values that one hour allows. Masks go on working.',
-  'token-memory': 'The large bodies and answers of this token that are under way take all the memory that they may.',
-  'token-requests':
-    'This token has as many requests in work as one token may have. Wait for answers before you send more.',
-  'failed-authentication': 'Too many requests from this address had no valid token.',
+  token: ({ quota }: RateLimitState) => `This token has made all ${quota} requests that one minute allows.`,
+  'token-bytes': ({ quota }: RateLimitState) =>
+    `This token has sent and received all ${quota} bytes that one minute allows.`,
+  'header-values': ({ quota }: RateLimitState) =>
+    `You have sent this tool all ${quota} different sets of header values that one hour allows. Masks go on working.`,
+  'token-memory': ({ quota, remaining }: RateLimitState) =>
+    `Of the ${quota} bytes of memory for large bodies and answers of one token at once, ${remaining} are left to this ` +
+    'one, and the request takes more.',
+  'token-requests': ({ quota }: RateLimitState) =>
+    `This token has more requests in work than the ${quota} that one token may have at this moment. Wait for answers before you send more.`,
+  'failed-authentication': ({ quota }: RateLimitState) =>
+    `More than ${quota} requests of one minute from this address had no valid token.`,
 } as const
 
 /** What a caller may use up. `token-memory` and `token-requests` are what is under way at once, the others count by the minute. */
 export type RateLimit = keyof typeof RATE_LIMITED
 
 export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // the keys of the table above
+
+/** How soon a client may try again what the service cannot do now, in seconds: it is over soon, or at its timeout. */
+export const RETRY_AFTER_S = 1
 
 export const UNAVAILABLE_REASONS = [
   'database_unreachable',

@@ -3,7 +3,7 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { Forbidden, type RateLimit } from '../errors.js'
+import { Forbidden, type RateLimitState } from '../errors.js'
 import { parseId } from '../schema/parameters.js'
 import { authenticate, authenticateAgain, type CallerStatement, type Lookup } from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
@@ -38,7 +38,7 @@ declare module 'fastify' {
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
     /** The limit that a 429 is about. */
-    limit: RateLimit | undefined
+    limit: RateLimitState | undefined
   }
 }
 

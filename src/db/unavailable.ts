@@ -1,5 +1,5 @@
-import { Unavailable, type UnavailableReason } from '../errors.js'
-import { CommitUnknown, DatabaseClosed, QueueExhausted } from './connection/database-error.js'
+import { RETRY_AFTER_S, Unavailable, type UnavailableReason } from '../errors.js'
+import { CommitUnknown, DatabaseClosed, PoolExhausted, QueueExhausted } from './connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind } from './connection/sqlstate.js'
 
 const SENTENCES: Partial<Record<DatabaseErrorKind, string>> = {
@@ -40,13 +40,16 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
       if (error instanceof DatabaseClosed) {
         return new Unavailable('draining', 'This process is shutting down. Try again.', 'not_applied', because)
       }
-      if (error instanceof QueueExhausted) {
-        const sentence = `This request waited in vain for ${error.awaited}. Try again.`
-        return new Unavailable('overloaded', sentence, 'not_applied', because)
-      }
-      const sentence = SENTENCES[kind] ?? 'The database cannot be reached. Try again.'
+      const sentence = waitedInVain(error) ?? SENTENCES[kind] ?? 'The database cannot be reached. Try again.'
       const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
       return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, because)
     }
   }
+}
+
+/** Of a wait that had its limit here; undefined for every other error. */
+function waitedInVain(error: unknown): string | undefined {
+  const awaited = error instanceof QueueExhausted ? error.awaited : 'a connection to the database'
+  if (!(error instanceof QueueExhausted || error instanceof PoolExhausted)) return undefined
+  return `This request waited ${error.waitMs / 1_000} s in vain for ${awaited}. Try again in ${RETRY_AFTER_S} s.`
 }

@@ -97,7 +97,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
           unfinished.resume(transfer)
           turn(error)
         }
-        turns.take(ownerOf(request), goOn, { usedMs, goesOn }).catch(goOn)
+        turns.take(ownerOf(request), goOn, { usedMs, goesOn, waiter: request }).catch(goOn)
         endLast?.()
       },
       askForBody: () => askForBody(request.raw),
@@ -137,7 +137,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
         done(null, received(request, parsed(request, waiting)))
       }
     }
-    turns.take(ownerOf(request), parse, { expectedMs: parseMs(body) }).catch(done)
+    turns.take(ownerOf(request), parse, { expectedMs: parseMs(body), waiter: request }).catch(done)
   }
 }
 

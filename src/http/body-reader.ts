@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
-import { BodyTooLarge, type Fault, TinyChunks, Unavailable } from '../errors.js'
+import { BodyTooLarge, type Fault, RETRY_AFTER_S, TinyChunks, Unavailable } from '../errors.js'
 import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 
 /** What the body of a request may be. */
@@ -100,8 +100,8 @@ export class BodyReader {
 
   /** Reads no further: others need the place, or the memory. */
   abandon(): void {
-    const message = 'Its body was still on its way when all places or all memory for requests was taken. Try again.'
-    this.#finish(new Unavailable('overloaded', message, 'not_applied'))
+    const message = 'Its body was still on its way when all places or all memory for requests was taken.'
+    this.#finish(new Unavailable('overloaded', `${message} Try again in ${RETRY_AFTER_S} s.`, 'not_applied'))
   }
 
   start(): void {

@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { QueueExhausted } from '../db/connection/database-error.js'
+import type { Waiter } from '../db/connection/waiter.js'
 import { WorkQueue } from '../db/connection/work-queue.js'
-import { Unavailable } from '../errors.js'
 
 /** After each turn nobody has one for so many times as long: all turns together take an eighth of the thread. */
 const REST_FACTOR = 7
@@ -20,6 +19,8 @@ const PIECE_MS_MAX = 50
  */
 export class BodyTurns {
   readonly #queue = new WorkQueue({
+    name: 'body_turns',
+    awaited: 'a turn for large bodies to be read and parsed',
     runningMax: 2,
     reservedMax: 1, // a short turn of who sends little waits for the rest of no long one
     runningPerCallerMax: 1,
@@ -29,10 +30,14 @@ export class BodyTurns {
 
   /**
    * Does work when it is the turn of its token, at once where nobody else has one. Throws `RateLimited` when too much of the token
-   * waits, `Unavailable` when no turn came in time; then the work was not begun.
+   * waits, `QueueExhausted` when no turn came in time; then the work was not begun.
    */
-  async take(token: string, work: () => void, { usedMs = 0, expectedMs = 0, goesOn }: Turn = {}): Promise<void> {
-    const leave = await this.#queue.enter(token, undefined, (1 + REST_FACTOR) * (usedMs + expectedMs)).catch(refused)
+  async take(
+    token: string,
+    work: () => void,
+    { usedMs = 0, expectedMs = 0, goesOn, waiter }: Turn = {},
+  ): Promise<void> {
+    const leave = await this.#queue.enter(token, undefined, (1 + REST_FACTOR) * (usedMs + expectedMs), waiter)
     const start = performance.now() - usedMs
     try {
       work()
@@ -54,9 +59,6 @@ interface Turn {
   expectedMs?: number
   /** When what it began is done, and asks for the next turn where it needs one: others have theirs behind the whole body. */
   goesOn?: Promise<void> | undefined
-}
-
-function refused(error: unknown): never {
-  if (!(error instanceof QueueExhausted)) throw error
-  throw new Unavailable('overloaded', 'Other large bodies are read before this one. Try again.', 'not_applied')
+  /** Learns of the wait for it. */
+  waiter?: Waiter
 }

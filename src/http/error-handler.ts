@@ -13,6 +13,7 @@ import {
   PreconditionFailed,
   PreconditionRequired,
   RateLimited,
+  RETRY_AFTER_S,
   ResourceNotFound,
   SnapshotTooLarge,
   TinyChunks,
@@ -40,9 +41,6 @@ interface ErrorAnswer {
 
 /** Realm of the bearer challenge (DECISIONS section 2). */
 const REALM = 'Bearer realm="agents"'
-
-/** Seconds that a client should wait after a refusal that passes by itself. */
-const RETRY_AFTER_S = '1'
 
 /**
  * Turns every error of a request into its answer and status. Faults of the content are 422
@@ -149,7 +147,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   if (error instanceof BuiltinReadOnly) return { status: 400, code: 'BUILTIN_READ_ONLY', detail: error.message }
   if (error instanceof SnapshotTooLarge) return { status: 409, code: 'SNAPSHOT_TOO_LARGE', detail: error.message }
   if (error instanceof IdempotencyKeyInUse) {
-    const headers = { 'retry-after': RETRY_AFTER_S }
+    const headers = { 'retry-after': String(RETRY_AFTER_S) }
     return { status: 409, code: 'IDEMPOTENCY_KEY_IN_USE', detail: error.message, headers }
   }
   if (error instanceof VersionNotFound) return { status: 404, code: 'VERSION_NOT_FOUND', detail: error.message }
@@ -173,9 +171,8 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   }
   if (error instanceof BodyTooLarge) return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: error.message }
   if (error instanceof RateLimited) {
-    const { limit, resetS } = error.state
-    request.limit = limit
-    const headers = { 'retry-after': String(resetS), ...rateLimitHeaders([error.state]) }
+    request.limit = error.state
+    const headers = { 'retry-after': String(error.state.resetS), ...rateLimitHeaders([error.state]) }
     return { status: 429, code: 'RATE_LIMITED', detail: error.message, headers }
   }
   return error instanceof Unavailable ? unavailable(error, request) : undefined
@@ -199,7 +196,7 @@ function unavailable(error: Unavailable | undefined, request: FastifyRequest): E
     code: 'SERVICE_UNAVAILABLE',
     detail: mayBeStored ? `${error.message} ${KEY_NOT_LOOKED_UP}` : error.message,
     extra: { reason: error.reason, ...outcome },
-    headers: { 'retry-after': RETRY_AFTER_S },
+    headers: { 'retry-after': String(RETRY_AFTER_S) },
   }
 }
 

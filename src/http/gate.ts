@@ -1,11 +1,8 @@
 import type { FastifyInstance } from 'fastify'
-import { RateLimited, Unavailable } from '../errors.js'
+import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { countRequests, type RequestsInFlight } from './requests-in-flight.js'
 import type { UnfinishedTransfers } from './unfinished-transfers.js'
-
-/** What is in work is over soon, or at its timeout. In seconds. */
-const RETRY_AFTER_S = 1
 
 /** Whether requests can be served now, known without asking the database: what the process has seen so far. */
 export interface ServingState {
@@ -35,7 +32,7 @@ export function registerGate(
       return done(new Unavailable(found.reason, found.detail, 'not_applied'))
     }
     if (inFlight.count > concurrentRequestsMax && !unfinished.abandonIdlest()) {
-      const message = `More than ${concurrentRequestsMax} requests are in work. Try again.`
+      const message = `${concurrentRequestsMax} requests of all callers are in work, and no more may. Try again in ${RETRY_AFTER_S} s.`
       return done(new Unavailable('overloaded', message, 'not_applied'))
     }
     const ofToken = inFlight.ofTokenOf(request)

@@ -1,6 +1,7 @@
 import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
 import { QueueExhausted } from '../db/connection/database-error.js'
 import type { OpenDatabase } from '../db/connection/pool.js'
+import type { Waiter } from '../db/connection/waiter.js'
 import type { WorkQueue } from '../db/connection/work-queue.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { RateLimited } from '../errors.js'
@@ -43,7 +44,7 @@ type Queues = Pick<OpenDatabase<unknown>, 'ownHeavyRequestQueue' | 'heavyRequest
 export function registerHeavyRequests(app: FastifyInstance, queues: Queues): void {
   app.decorateRequest('place', undefined)
   app.decorateRequest('takePlace', async function (this: FastifyRequest) {
-    this.place ??= placeOf(String(this.caller.token.id), queues)
+    this.place ??= placeOf(this, queues)
     try {
       await (await this.place).take()
     } catch (error) {
@@ -67,8 +68,9 @@ function whenTaken({ place }: FastifyRequest, then: (place: Place) => void): voi
   place?.then(then).catch(() => undefined) // its failure was answered
 }
 
-async function placeOf(token: string, { ownHeavyRequestQueue, heavyRequestQueue }: Queues): Promise<Place> {
-  const endOwn = await ownTurn(token, ownHeavyRequestQueue)
+async function placeOf(request: FastifyRequest, { ownHeavyRequestQueue, heavyRequestQueue }: Queues): Promise<Place> {
+  const token = String(request.caller.token.id)
+  const endOwn = await ownTurn(token, ownHeavyRequestQueue, request)
   let leavePlace: (() => void) | undefined
   let workMs = 0
   let sinceMs: number | undefined
@@ -84,7 +86,7 @@ async function placeOf(token: string, { ownHeavyRequestQueue, heavyRequestQueue 
   }
   return {
     take: async () => {
-      leavePlace ??= await heavyRequestQueue.enter(token)
+      leavePlace ??= await heavyRequestQueue.enter(token, undefined, 0, request)
       goOn()
       if (hasEnded) leave()
     },
@@ -99,18 +101,17 @@ async function placeOf(token: string, { ownHeavyRequestQueue, heavyRequestQueue 
 }
 
 /** Waits for the token's other heavy requests. */
-async function ownTurn(token: string, queue: WorkQueue): Promise<(workMs: number) => void> {
-  const sinceMs = performance.now()
+async function ownTurn(token: string, queue: WorkQueue, waiter: Waiter): Promise<(workMs: number) => void> {
   try {
-    return await queue.enter(token)
+    return await queue.enter(token, undefined, 0, waiter)
   } catch (error) {
     if (!(error instanceof QueueExhausted)) throw error
-    const resetS = Math.max(1, Math.round((performance.now() - sinceMs) / 1_000))
+    const waitedS = error.waitMs / 1_000
+    const sentence =
+      `One large request of a token is in work at a time; this one waited ${waitedS} s for others of its token and was not begun. ` +
+      'Send fewer at once; an update with Prefer: return=minimal is less work.'
+    const resetS = Math.max(1, Math.round(waitedS))
     const unit = 'concurrent-requests'
-    throw new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS }, OWN_UNDER_WAY)
+    throw new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS }, sentence)
   }
 }
-
-const OWN_UNDER_WAY =
-  'Large requests that this token sent before are still in work, one after the other, and this one was not begun. Send fewer at ' +
-  'once; an update with Prefer: return=minimal is less work.'

@@ -5,6 +5,7 @@ import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../schema/parameters.js'
+import { toldWait } from './waits.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
 const SECRET_BEARING = new Set(['authorization', 'headers', 'body', 'custom_headers', 'parameters'])
@@ -56,10 +57,11 @@ export function requestLogger(
   return log.child(traceId === undefined ? bindings : { ...bindings, trace_id: traceId })
 }
 
-/** One line for each answered request: who did what, how it ended, how long it took; of a refused one also whence it came. */
+/** One line for each answered request: who did what, how it ended, how long it took, where it waited for long; of a refused one also whence it came. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
     const { refusal } = request
+    const waited = toldWait(request)
     const { caller, token, token_digest } = callerOf(request)
     // What is undefined is left out of the line.
     request.log[reply.statusCode >= 500 ? 'warn' : 'info'](
@@ -71,20 +73,25 @@ export function registerRequestLog(app: FastifyInstance): void {
         token_digest,
         status: reply.statusCode,
         refusal,
-        limit: request.limit,
+        limit: request.limit?.limit,
         client: refusal === undefined ? undefined : clientAddressOf(request),
         duration_ms: Math.round(reply.elapsedTime * 100) / 100,
+        waited_ms: waited?.ms,
+        queue: waited?.longestIn ?? request.limit?.queue,
       },
       'request answered',
     )
     done()
   })
   app.addHook('onRequestAbort', (request, done) => {
+    const waited = toldWait(request)
     request.log.info(
       {
         operation: request.operation,
         resource_id: resourceIdOf(request),
         ...callerOf(request),
+        waited_ms: waited?.ms,
+        queue: waited?.longestIn,
       },
       'the client went away before its answer',
     )

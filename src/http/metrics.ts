@@ -4,6 +4,7 @@ import type { Server as NetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { QUEUES, type QueueName } from '../db/connection/waiter.js'
 import { Forbidden, RATE_LIMITS, type RateLimit } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { endUnread, unreadBytes } from './connection-end.js'
@@ -13,6 +14,8 @@ import type { RequestsInFlight } from './requests-in-flight.js'
 
 /** Upper bounds of the time buckets, in seconds. */
 const DURATION_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+/** Of waits, of which the longest end at 20. */
+const WAIT_BUCKETS_S = [...DURATION_BUCKETS_S, 20]
 
 /**
  * A database that hangs must not take the metrics with it: after so long they are shown with its last known state, and its
@@ -86,6 +89,12 @@ export class Metrics {
     'Time until a connection of the pool was free or made, or refused.',
     [],
   )
+  readonly #queueWait = this.#histogram(
+    'agents_queue_wait_seconds',
+    'Time that requests waited in a queue of this process, of those that had to wait.',
+    ['queue'],
+    WAIT_BUCKETS_S,
+  )
 
   /**
    * What is counted stands there at 0 from the start: `rate` sees nothing of a series that is born at its first value, and
@@ -97,6 +106,7 @@ export class Metrics {
     for (const limit of CONNECTION_LIMITS) this.#refusedConnections.inc({ limit }, 0)
     this.checkpoint(undefined)
     for (const outcome of ['ok', 'failed']) this.#exchange.zero({ outcome })
+    for (const queue of QUEUES) this.#queueWait.zero({ queue })
   }
 
   /** Adds what Node and the operating system say of this process, event-loop delay included. Once a process. */
@@ -113,6 +123,11 @@ export class Metrics {
   /** For the database's `onPoolWait`. */
   poolWait(durationMs: number): void {
     this.#poolWait.observe(durationMs / 1000)
+  }
+
+  /** A request waited for so long in a queue, whether or not its turn came. */
+  queueWait(queue: QueueName, durationMs: number): void {
+    this.#queueWait.observe({ queue }, durationMs / 1000)
   }
 
   /** A request that never became one: malformed, too slow, headers too large. */
@@ -214,8 +229,13 @@ export class Metrics {
     return new Counter({ name, help, labelNames, registers: [this.#registry] })
   }
 
-  #histogram<Label extends string>(name: string, help: string, labelNames: Label[]): Histogram<Label> {
-    return new Histogram({ name, help, labelNames, buckets: DURATION_BUCKETS_S, registers: [this.#registry] })
+  #histogram<Label extends string>(
+    name: string,
+    help: string,
+    labelNames: Label[],
+    buckets: number[] = DURATION_BUCKETS_S,
+  ): Histogram<Label> {
+    return new Histogram({ name, help, labelNames, buckets, registers: [this.#registry] })
   }
 
   #gauge<Label extends string>(

@@ -83,7 +83,7 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
       const callerKey = String(caller.token.id)
       // What a page takes is known when it is read: one at a time of each caller.
       const reading = () => read(database, caller, query, after, limit + 1)
-      const rows = await database.singleStatementQueue.run(callerKey, reading, `page ${callerKey}`)
+      const rows = await database.singleStatementQueue.run(callerKey, reading, `page ${callerKey}`, request)
       const shown = rows.slice(0, limit)
       const last = shown.at(-1)
       const link = rows.length > limit && last !== undefined ? nextLink(query, last.id) : ''

@@ -1,12 +1,9 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
-import { RateLimited, Unavailable } from '../errors.js'
+import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
 import { MemoryBudget, type MemoryBudgetLimits } from './memory-budget.js'
 import { whenOver } from './requests-in-flight.js'
 import type { UnfinishedTransfers } from './unfinished-transfers.js'
-
-/** What is under way comes to an end, or to its timeout, by itself. In seconds. */
-const RETRY_AFTER_S = 1
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -57,7 +54,9 @@ export function registerRequestMemory(
       })
     }
     if (exhausted === 'total') {
-      const message = 'The large bodies and answers of all requests together take too much memory. Try again.'
+      const message =
+        `Too little is left of the ${limits.totalBytes} bytes of memory for large bodies and answers of all callers at once; ` +
+        `no token has more than it leaves to others. Try again in ${RETRY_AFTER_S} s.`
       throw new Unavailable('overloaded', message, 'not_applied')
     }
     if (this.reservedMemory !== undefined) {

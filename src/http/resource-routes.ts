@@ -24,7 +24,7 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
 
 /** Who reads, and what the answer may take. */
 export function readerOf(
-  request: Pick<FastifyRequest, 'caller' | 'reserveMemory' | 'holdAnswer' | 'takePlace' | 'leavePlace'>,
+  request: Pick<FastifyRequest, 'caller' | 'reserveMemory' | 'holdAnswer' | 'takePlace' | 'leavePlace' | 'beginWait'>,
   snapshotBytesMax: number,
 ) {
   return {
@@ -34,6 +34,7 @@ export function readerOf(
     holdAnswer: (bytes: number) => request.holdAnswer(bytes),
     takePlace: () => request.takePlace(),
     leavePlace: () => request.leavePlace(),
+    waiter: request,
   }
 }
 

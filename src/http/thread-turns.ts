@@ -1,5 +1,6 @@
 import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
 import { FairTime } from '../db/connection/fair-time.js'
+import type { Waiter } from '../db/connection/waiter.js'
 import { TOKEN_PLACES, whenOver } from './requests-in-flight.js'
 
 /** So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. */
@@ -34,12 +35,15 @@ export class ThreadTurns {
   #sliceEndsAt = 0
   #isSharedUntil = 0
 
-  /** Takes a step for the token that has this place: now where there is time, else in its turn. Answers how to take it back. */
-  take(place: number, step: Step): (() => boolean) | undefined {
+  /**
+   * Takes a step for the token that has this place: now where there is time, else in its turn, and `waiter` learns of the wait.
+   * Answers how to take it back.
+   */
+  take(place: number, step: Step, waiter?: Waiter): (() => boolean) | undefined {
     const now = performance.now()
     if (this.#sliceEndsAt === 0) this.#beginSlice(now)
     if (!this.#waiting.has(place)) this.#come(place, now)
-    if (this.#waiting.size > 0 || !this.#hasTime(now)) return this.#wait(place, step)
+    if (this.#waiting.size > 0 || !this.#hasTime(now)) return this.#wait(place, step, waiter)
     this.#run(place, step, now)
     return undefined
   }
@@ -101,11 +105,20 @@ export class ThreadTurns {
     }
   }
 
-  #wait(place: number, step: Step): () => boolean {
+  #wait(place: number, step: Step, waiter: Waiter | undefined): () => boolean {
+    const endWait = waiter?.beginWait('thread_turns')
+    const late = () => {
+      endWait?.()
+      step()
+    }
     const steps = this.#waiting.get(place)
-    if (steps === undefined) this.#waiting.set(place, [step])
-    else steps.push(step)
-    return () => this.#takeBack(place, step)
+    if (steps === undefined) this.#waiting.set(place, [late])
+    else steps.push(late)
+    return () => {
+      const isTakenBack = this.#takeBack(place, late)
+      if (isTakenBack) endWait?.()
+      return isTakenBack
+    }
   }
 
   #takeBack(place: number, step: Step): boolean {
@@ -151,7 +164,7 @@ export class RequestTurns {
   }
 
   #take(request: FastifyRequest, place: number, done: (error?: Error) => void): void {
-    const takeBack = this.#turns.take(place, done)
+    const takeBack = this.#turns.take(place, done, request)
     if (takeBack === undefined) return
     whenOver(request, () => {
       // The connection is gone: nobody reads the answer, but the log has it.

@@ -1,10 +1,10 @@
 import { sql } from 'kysely'
 import { isAttachedBy, isInside, MANAGED_TOOL_AGENTS_MAX, usedBy } from '../auth/access.js'
-import type { Caller } from '../auth/caller.js'
 import { type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewer.js'
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ToolOutOfScope } from '../errors.js'
+import type { HeavyRequest } from '../updates/answer-size.js'
 
 /** How many agents have a tool, by what keeps it from a group manager or brings it to them. */
 interface Scope {
@@ -16,13 +16,16 @@ interface Scope {
   all: number
 }
 
+/** Who asks. */
+export type Asker = Pick<HeavyRequest, 'caller' | 'waiter'>
+
 /**
  * Does `work`, and says of a tool that is beyond a group manager which kind of agents keep it so: how many, never which.
  * Passes every error on, `ToolOutOfScope` with the reason.
  */
 export async function withScopeTold<T>(
   database: ServiceDatabase,
-  caller: Caller,
+  { caller, waiter }: Asker,
   id: number,
   work: () => Promise<T>,
 ): Promise<T> {
@@ -32,7 +35,8 @@ export async function withScopeTold<T>(
     if (!(error instanceof ToolOutOfScope)) throw error
     const parameters = { ...viewerParameters(caller), id }
     const ask = () => readScope.run(database.db, parameters)
-    const [scope] = await database.singleStatementQueue.run(String(caller.token.id), ask).catch(() => [])
+    const { singleStatementQueue: queue } = database
+    const [scope] = await queue.run(String(caller.token.id), ask, undefined, waiter).catch(() => [])
     throw scope === undefined ? error : new ToolOutOfScope(reasonOf(scope))
   }
 }

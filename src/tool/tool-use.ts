@@ -8,7 +8,7 @@ import { Forbidden, ResourceNotFound } from '../errors.js'
 import type { ToolUse } from './impact.js'
 import { toolResource } from './resource.js'
 import { requireManageable } from './rules.js'
-import { withScopeTold } from './scope.js'
+import { type Asker, withScopeTold } from './scope.js'
 
 const AGENTS_LISTED_MAX = 1000
 
@@ -16,10 +16,11 @@ const AGENTS_LISTED_MAX = 1000
  * Reads what the caller may know of a tool's use, under the permission of its update: `ResourceNotFound`, `Forbidden`,
  * `BuiltinReadOnly`. An undefined id is one that no tool can have.
  */
-export async function readToolUse(database: ServiceDatabase, caller: Caller, id: number | undefined): Promise<ToolUse> {
+export async function readToolUse(database: ServiceDatabase, asker: Asker, id: number | undefined): Promise<ToolUse> {
+  const { caller } = asker
   requireBinding(caller, id)
   if (id === undefined) throw new ResourceNotFound('tool')
-  return await withScopeTold(database, caller, id, async () => {
+  return await withScopeTold(database, asker, id, async () => {
     const state = await toolResource.read(database.db, id, viewerParameters(caller))
     if (state === undefined) throw new ResourceNotFound('tool')
     requireManageable(state)

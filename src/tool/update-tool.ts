@@ -96,7 +96,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         key: requestKey(caller, headers['idempotency-key'], () => askedBy(id, content, options.vault())),
         ...updater,
       }
-      const updated = await withScopeTold(options.database, caller, id, () =>
+      const updated = await withScopeTold(options.database, asked, id, () =>
         updateOnce(options.database, toolResource, asked, prefetched),
       )
       const { decision } = updated
@@ -105,7 +105,8 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
           ? []
           : await agentsBeyond(prefetched, decision, options.snapshotBytesMax, question => {
               const ask = () => readBeyond.run(options.database.db, question)
-              return options.database.singleStatementQueue.run(String(caller.token.id), ask).catch(() => []) // it is made
+              const { singleStatementQueue: queue } = options.database
+              return queue.run(String(caller.token.id), ask, undefined, request).catch(() => []) // it is made
             })
       const warnings = [
         ...beyond,

@@ -88,7 +88,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       requireCompletion(query)
       const strict = request.headers.prefer?.strict ?? false
       const use = Object.hasOwn(query, 'tool_id')
-        ? await readToolUse(database, await request.callerNow(database.db), query.tool_id)
+        ? await readToolUse(database, { caller: await request.callerNow(database.db), waiter: request }, query.tool_id)
         : null
       if (use?.definition) countBytes(request, use.definition.length) // it is read and compared
       const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use })

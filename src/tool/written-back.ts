@@ -17,7 +17,7 @@ export interface WrittenBack {
 }
 
 /** Who sends it, and which version it was made from. */
-interface Asked extends Omit<TaskRequest, 'body'>, HeavyRequest {
+interface Asked extends Omit<TaskRequest, 'body' | 'beginWait'>, HeavyRequest {
   precondition: Precondition
   merges: boolean
   reserveMemory(bytes: number): void
@@ -39,10 +39,11 @@ export async function writtenBack(
   if (base === null || base === definition.hash || isKnownPlain(base)) return asSent
   const stored = await textOf(database, asked, base, state.definition_bytes)
   if (stored === undefined) return asSent
-  const { caller, raw } = asked
+  const { caller, raw, waiter } = asked
   asked.leavePlace() // the thread may have much to do before this
   const texts = { strict: false, stored, sent: definition.text }
-  const { isStoredPlain, isSame, rounded } = await tasks.run('compare_numbers', { caller, raw, body: {} }, texts)
+  const job: TaskRequest = { caller, raw, body: {}, beginWait: queue => waiter.beginWait(queue) }
+  const { isStoredPlain, isSame, rounded } = await tasks.run('compare_numbers', job, texts)
   if (isStoredPlain) cachePlain(base)
   return { definition: isSame ? { hash: base, text: stored } : definition, rounded }
 }

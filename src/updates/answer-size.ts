@@ -1,4 +1,5 @@
 import type { Caller } from '../auth/caller.js'
+import type { Waiter } from '../db/connection/waiter.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -35,17 +36,21 @@ export interface HeavyRequest {
   takePlace(): Promise<void>
   /** Gives the place to others, before a wait for what somebody else may keep for long: a row's lock. Answers what to call where it goes on without. */
   leavePlace(): () => void
+  /** Learns of its waits. */
+  waiter: Waiter
 }
 
 /** Runs a statement that answers about so many bytes by itself: a large one in the request's place, else through the queue of single ones. */
 export async function runAlone<T>(
   database: ServiceDatabase,
-  { caller, takePlace }: Pick<HeavyRequest, 'caller' | 'takePlace'>,
+  { caller, takePlace, waiter }: Pick<HeavyRequest, 'caller' | 'takePlace' | 'waiter'>,
   bytes: number,
   work: () => Promise<T>,
   exclusive?: string,
 ): Promise<T> {
-  if (bytes <= LARGE_BYTES) return await database.singleStatementQueue.run(String(caller.token.id), work, exclusive)
+  if (bytes <= LARGE_BYTES) {
+    return await database.singleStatementQueue.run(String(caller.token.id), work, exclusive, waiter)
+  }
   await takePlace()
   return await work()
 }

@@ -150,13 +150,15 @@ export async function update<T extends ResourceTypes>(
     reserve(stateBytes(resource, prefetched)) // it is read again
     if (await isKeyInUse(database.db, key)) throw new IdempotencyKeyInUse()
     const goOn = request.leavePlace() // there are few, and this may wait long for its row
-    return await database.rowLockQueue.run(callerKey, () => inLockingTransaction(goOn), `${kind} ${request.id}`)
+    const work = () => inLockingTransaction(goOn)
+    return await database.rowLockQueue.run(callerKey, work, `${kind} ${request.id}`, request.waiter)
   }
 
   async function inLockingTransaction(onLock: () => void): Promise<Updated<T>> {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
-      await lockStatements[kind].run(trx, { id: request.id })
+      const endWait = request.waiter.beginWait('row_locks')
+      await lockStatements[kind].run(trx, { id: request.id }).finally(endWait)
       onLock()
       if ((await firstVersion(trx, key)) !== undefined) throw new KeyTaken()
       // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.

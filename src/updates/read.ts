@@ -37,7 +37,7 @@ export async function wholeState<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   prefetched: T['State'] | null,
-  request: Pick<ReadRequest, 'caller' | 'reserveMemory' | 'takePlace'>,
+  request: Pick<ReadRequest, 'caller' | 'reserveMemory' | 'takePlace' | 'waiter'>,
 ): Promise<T['State']> {
   const { caller, reserveMemory } = request
   if (prefetched === null) throw new ResourceNotFound(resource.kind)

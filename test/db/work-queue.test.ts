@@ -4,7 +4,14 @@ import { QueueExhausted } from '../../src/db/connection/database-error.js'
 import { WorkQueue, type WorkQueueLimits } from '../../src/db/connection/work-queue.js'
 import { RateLimited } from '../../src/errors.js'
 
-const LIMITS: WorkQueueLimits = { runningMax: 3, runningPerCallerMax: 3, waitingPerCallerMax: 3, waitMs: 60_000 }
+const LIMITS: WorkQueueLimits = {
+  name: 'row_locks',
+  awaited: 'others',
+  runningMax: 3,
+  runningPerCallerMax: 3,
+  waitingPerCallerMax: 3,
+  waitMs: 60_000,
+}
 
 /** Work that runs until it is told to end. A name such as `a1` is of the caller `a`. */
 function startedIn(queue: WorkQueue) {
@@ -204,6 +211,39 @@ t.test('work that fails gives its place to the next', async t => {
   await t.rejects(failing, { message: 'it failed' })
   t.equal(await next, 'done')
 })
+
+t.test(
+  'who waits learns when it begins and when it is over, also in vain; who has a place at once hears nothing',
+  async t => {
+    const queue = new WorkQueue({ ...LIMITS, runningMax: 1, waitMs: 200 })
+    const heard: string[] = []
+    const waiter = (name: string) => ({
+      beginWait: (queue: string) => {
+        heard.push(`${name} waits in ${queue}`)
+        return () => heard.push(`${name} waited`)
+      },
+    })
+    const leave = await queue.enter('a', undefined, 0, waiter('first'))
+    t.strictSame(heard, [])
+    const second = queue.run('b', async () => heard.push('second runs'), undefined, waiter('second'))
+    t.strictSame(heard, ['second waits in row_locks'])
+    leave()
+    await second
+    const end = await queue.enter('a')
+    await t.rejects(
+      queue.run('b', async () => undefined, undefined, waiter('third')),
+      QueueExhausted,
+    )
+    end()
+    t.strictSame(heard, [
+      'second waits in row_locks',
+      'second waited',
+      'second runs',
+      'third waits in row_locks',
+      'third waited',
+    ])
+  },
+)
 
 t.test('too many of one caller, and a turn that does not come in time, are refused without being begun', async t => {
   const queue = new WorkQueue({ ...LIMITS, runningMax: 1, waitingPerCallerMax: 2, waitMs: 50 })

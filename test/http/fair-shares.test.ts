@@ -9,7 +9,7 @@ import { LINGER_MS } from '../../src/http/connection-end.js'
 import { MemoryBudget } from '../../src/http/memory-budget.js'
 import { type Unfinished, UnfinishedTransfers } from '../../src/http/unfinished-transfers.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
+import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf } from './running.js'
 
 /** How many of one caller wait in front of the pool. */
 const WAITING_MAX = 100
@@ -54,6 +54,7 @@ t.test(
     const [, rest] = /\r\nratelimit: "token-memory";r=(\d+);t=1\r\n/.exec(refused.text) ?? []
     t.ok(Number(rest) < 4 * MIB, 'less than it asked for')
     t.match(refused.json(), { error_code: 'RATE_LIMITED', request_id: /./ })
+    saysItsLimit(t, refused.headers, refused.json())
     const small = new RawConnection(service.port).write(`${head(service.token, 2)}{}`)
     await small.until(/HTTP\/1\.1 404 /) // it needs no room
     const fromOther = unfinished(service, other).write('}')
@@ -81,7 +82,11 @@ t.test('503 for bodies of all tokens beyond their bytes together; small ones are
     () => held.some(({ text }) => /HTTP\/1\.1 503 [\s\S]*retry-after: 1\r\n[\s\S]*request_id/.test(text)),
     20_000,
   )
-  t.match(held.find(({ text }) => text !== '')?.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded' })
+  t.match(held.find(({ text }) => text !== '')?.json(), {
+    error_code: 'SERVICE_UNAVAILABLE',
+    detail: /^Too little is left of the 16777216 bytes .* Try again in 1 s\.$/,
+    reason: 'overloaded',
+  })
   const small = new RawConnection(service.port).write(`${head(service.token, 2)}{}`)
   await small.until(/HTTP\/1\.1 404 /)
   const larger = new RawConnection(service.port).write(`${head(service.token, 200_000)}{${' '.repeat(199_998)}}`)
@@ -202,7 +207,11 @@ t.test('429 for updates of one row that wait beyond the share of their token: no
   t.equal(limited.length, sent - WAITING_MAX - 1)
   t.equal(answers.filter(({ statusCode }) => statusCode === 200).length, WAITING_MAX + 1)
   t.match(limited[0]?.headers, { 'retry-after': '1' })
-  t.match(limited[0]?.json(), { error_code: 'RATE_LIMITED', detail: /requests in work as one token may have/ })
+  const [one] = limited
+  t.match(one?.json(), { detail: /^100 requests of this token wait for other updates of the same agent or tool, / })
+  saysItsLimit(t, one?.headers ?? {}, one?.json() ?? {})
+  const lines = service.log.map(line => JSON.parse(line)).filter(({ status }) => status === 429)
+  t.match(lines[0], { limit: 'token-requests', queue: 'row_locks' })
 })
 
 t.test('bodies whose clients send no further give their memory to others', async t => {
@@ -349,7 +358,8 @@ t.test('tokens take turns with bodies that are dear to parse; 429 for those of o
   t.ok(order.indexOf('other 404') < order.length - 20, 'before most of what was there first')
   const answers = await Promise.all(all)
   const refused = answers.find(({ statusCode }) => statusCode === 429)
-  t.match(refused?.json(), { error_code: 'RATE_LIMITED', detail: /in work/ })
+  t.match(refused?.json(), { error_code: 'RATE_LIMITED', detail: /^100 requests of this token wait for a turn / })
+  saysItsLimit(t, refused?.headers ?? {}, refused?.json() ?? {})
   t.equal(refused?.headers['retry-after'], '1')
   t.equal(refused?.headers['ratelimit-policy'], '"token-requests";q=100;qu="concurrent-requests"')
   t.equal(refused?.headers.ratelimit, '"token-requests";r=0;t=1')
@@ -452,6 +462,7 @@ t.test('429 for a token that has used the bytes of a minute, without a look-up; 
   t.equal(service.database.counters.statements, statements)
   t.match(refused.headers['retry-after'], /^([1-9]|[1-5]\d|60)$/)
   t.equal(refused.headers['ratelimit-policy'], '"token-bytes";q=10000;qu="content-bytes";w=60')
+  saysItsLimit(t, refused.headers, refused.json())
   t.match(refused.json(), { error_code: 'RATE_LIMITED', detail: /bytes/ })
   t.equal((await ask(other, 2)).statusCode, 404)
   t.equal((await ask(mintToken('person').token, 2)).statusCode, 401)

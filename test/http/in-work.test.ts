@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 import t from 'tap'
 import { PIPELINED_REQUESTS_MAX } from '../../src/http/broken-requests.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
+import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf } from './running.js'
 
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 
@@ -78,7 +78,12 @@ t.test('503 overloaded beyond CONCURRENT_REQUESTS_MAX; probes and pages go on; r
   await refused.until(/request_id/)
   t.match(refused.text, /^HTTP\/1\.1 503 /)
   t.match(refused.text, /retry-after: 1\r\n/)
-  t.match(refused.json(), { error_code: 'SERVICE_UNAVAILABLE', reason: 'overloaded', outcome: 'not_applied' })
+  t.match(refused.json(), {
+    error_code: 'SERVICE_UNAVAILABLE',
+    detail: '3 requests of all callers are in work, and no more may. Try again in 1 s.',
+    reason: 'overloaded',
+    outcome: 'not_applied',
+  })
   const page = new RawConnection(service.port).write('GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n')
   await page.until(/HTTP\/1\.1 200 /)
   await lock.release()
@@ -133,7 +138,11 @@ t.test('429 for a token with as many requests in work as places are free; others
   t.match(one.text, /retry-after: 1\r\n/)
   t.match(one.text, /ratelimit-policy: "token-requests";q=\d;qu="concurrent-requests"\r\n/)
   t.match(one.text, /ratelimit: "token-requests";r=0;t=1\r\n/)
-  t.match(one.json(), { error_code: 'RATE_LIMITED', detail: /in work/ })
+  t.match(one.json(), {
+    error_code: 'RATE_LIMITED',
+    detail: /more requests in work than the \d that one token may have/,
+  })
+  saysItsLimit(t, one.headers, one.json())
   const served = new RawConnection(service.port).write(request({ token: newcomer }))
   await served.until(/HTTP\/1\.1 404 /)
   for (const connection of [...ofFirst, ...ofSecond]) connection.socket.destroy()

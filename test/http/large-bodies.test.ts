@@ -73,7 +73,8 @@ const input = { strict: false, limits, query: {}, use: null }
 const callerOf = (id: number) => ({ token: { id } }) as unknown as Caller // what tells callers apart
 
 function request(id: number, text: string, socket = { destroyed: false }) {
-  return { body: new UnparsedBody(Buffer.from(text)), caller: callerOf(id), raw: { socket } }
+  const beginWait = () => () => undefined
+  return { body: new UnparsedBody(Buffer.from(text)), caller: callerOf(id), raw: { socket }, beginWait }
 }
 
 function failureOf(work: Promise<unknown>): Promise<unknown> {

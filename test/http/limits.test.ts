@@ -2,7 +2,7 @@ import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { InvalidConfiguration, readConfig } from '../../src/config.js'
 import { serverExit } from '../server-exit.js'
-import { type Running, running } from './running.js'
+import { type Running, running, saysItsLimit } from './running.js'
 
 /** A dry run on an agent that is not there: 404 once the caller is known. */
 function ask(
@@ -38,9 +38,10 @@ t.test('429 RATE_LIMITED for a token over its quota, without a look-up; others g
   t.match(refused.headers.ratelimit, /^"token";r=0;t=\d+$/)
   t.strictSame(refused.json(), {
     error_code: 'RATE_LIMITED',
-    detail: 'This token has made all the requests that one minute allows.',
+    detail: `This token has made all 3 requests that one minute allows. Try again in ${refused.headers['retry-after']} s.`,
     request_id: refused.headers['x-request-id'],
   })
+  saysItsLimit(t, refused.headers, refused.json())
   t.equal((await ask(service, { token: mintToken('person').token })).statusCode, 401)
   t.notOk(Object.keys(first.headers).some(name => name.startsWith('x-ratelimit')))
 })
@@ -68,10 +69,11 @@ t.test('429 instead of 401 for an address over its failures, and a valid token f
     t.equal(refused.statusCode, 429)
     t.strictSame(refused.json(), {
       error_code: 'RATE_LIMITED',
-      detail: 'Too many requests from this address had no valid token.',
+      detail: `More than 4 requests of one minute from this address had no valid token. Try again in ${refused.headers['retry-after']} s.`,
       request_id: refused.headers['x-request-id'],
     })
     t.ok(Number(refused.headers['retry-after']) >= 1)
+    saysItsLimit(t, refused.headers, refused.json())
     t.equal(refused.headers['www-authenticate'], undefined)
   }
   t.equal(service.database.counters.statements, statements, 'nothing was looked up for what is no token')

@@ -131,10 +131,33 @@ export class RawConnection {
     return this.text
   }
 
+  /** The headers of the last answer, by their names in lower case. */
+  get headers(): Record<string, string> {
+    const head = this.text.slice(this.text.lastIndexOf('HTTP/1.1 '), this.text.lastIndexOf('\r\n\r\n'))
+    const lines = head.split('\r\n').slice(1)
+    return Object.fromEntries(
+      lines.map(line => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 2)]),
+    )
+  }
+
   /** The body of the last answer, as JSON. */
   json(): Record<string, unknown> {
     return JSON.parse(this.text.slice(this.text.lastIndexOf('\r\n\r\n') + 4))
   }
+}
+
+/** Checks that a 429 says in words what its headers say in numbers: how much the limit is, and when to try again. */
+export function saysItsLimit(
+  t: { match(found: unknown, wanted: unknown): unknown; equal(found: unknown, wanted: unknown): unknown },
+  headers: Readonly<Record<string, unknown>>,
+  { detail }: Record<string, unknown>,
+): void {
+  const { 'retry-after': retryAfter, 'ratelimit-policy': policy, ratelimit } = headers
+  const [, quota] = /;q=(\d+)/.exec(String(policy)) ?? []
+  const [, resetS] = /;t=(\d+)/.exec(String(ratelimit)) ?? []
+  t.equal(resetS, retryAfter)
+  const inWords = quota === '1' ? 'One' : quota
+  t.match(detail, new RegExp(`\\b${inWords}\\b.* Try again in ${retryAfter} s\\.$`))
 }
 
 /** Waits until something holds; rejects when it does not after `timeoutMs`. */

@@ -2,6 +2,7 @@ import type { LightMyRequestResponse } from 'fastify'
 import t from 'tap'
 import { makeLogger } from '../../src/http/logging.js'
 import { worldApp } from '../app.js'
+import { saysItsLimit } from '../http/running.js'
 
 /*
  * Who may manage a tool could try guesses of its stored header values: the answer to a dry run, or to a stale If-Match, tells
@@ -44,6 +45,7 @@ t.test('429: a user has eleven different guesses an hour at a tool, in whatever 
   t.ok(isLimited(refused), 'another one')
   t.equal(refused.headers['ratelimit-policy'], '"header-values";q=11;w=3600')
   t.match(refused.headers.ratelimit, /^"header-values";r=0;t=\d+$/)
+  saysItsLimit(t, refused.headers, refused.json())
   t.ok(isLimited(await guess('guess 11', stale)))
   t.ok(isLimited(await guess('guess 12', { query: '' })), 'also one that would be stored')
   t.ok(isLimited(await guess('guess 13', { token: other })), 'by another token of theirs')

@@ -46,8 +46,11 @@ export class CommitUnknown extends Error {
 export class PoolExhausted extends Error {
   override readonly name = 'PoolExhausted'
 
-  constructor(options?: ErrorOptions) {
-    super('no connection to the database came free in time', options)
+  constructor(
+    readonly waitMs: number,
+    options?: ErrorOptions,
+  ) {
+    super(`no connection to the database came free in ${waitMs} ms`, options)
   }
 }
 
@@ -56,8 +59,11 @@ export class QueueExhausted extends Error {
   override readonly name = 'QueueExhausted'
 
   /** `awaited`: what it waited for, in words for the client. */
-  constructor(readonly awaited = 'its turn') {
-    super(`waited in vain for ${awaited}`)
+  constructor(
+    readonly awaited: string,
+    readonly waitMs: number,
+  ) {
+    super(`waited ${waitMs} ms in vain for ${awaited}`)
   }
 }
 

@@ -161,12 +161,14 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.rowLockQueue = new WorkQueue({
       runningMax: quarter,
       runningPerCallerMax: quarter,
+      name: 'row_locks',
       awaited: 'other updates of the same agent or tool',
       ...waiting,
     })
     this.singleStatementQueue = new WorkQueue({
       runningMax: 2 * quarter,
       runningPerCallerMax: quarter,
+      name: 'single_statements',
       awaited: 'one of the connections for longer statements',
       ...waiting,
     })
@@ -174,11 +176,14 @@ class Connections<DB> implements OpenDatabase<DB> {
       runningMax: Number.POSITIVE_INFINITY,
       runningPerCallerMax: 1,
       restRatio: HEAVY_REST_RATIO,
+      name: 'own_heavy_requests',
+      awaited: 'other large requests of its own token',
       ...waiting,
     })
     this.heavyRequestQueue = new WorkQueue({
       runningMax: Math.min(HEAVY_REQUESTS_MAX, quarter),
       runningPerCallerMax: 1,
+      name: 'heavy_requests',
       awaited: 'one of the places for large requests',
       ...waiting,
     })
@@ -305,10 +310,10 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
 
   #makePool(connectionsMax: number): pg.Pool {
-    const { url, connectTimeoutMs, idleTimeoutMs = 300_000 } = this.#options
+    const { idleTimeoutMs = 300_000 } = this.#options
     const pool = new pg.Pool({
       max: connectionsMax,
-      connectionTimeoutMillis: url.connectTimeoutMs ?? connectTimeoutMs,
+      connectionTimeoutMillis: this.#connectTimeoutMs,
       idleTimeoutMillis: idleTimeoutMs,
       types: TYPE_PARSERS,
       Client: hostClient(this.#hosts, this.#options, this.#settings),
@@ -343,6 +348,10 @@ class Connections<DB> implements OpenDatabase<DB> {
       this.#failed(client)
       throw error
     }
+  }
+
+  get #connectTimeoutMs(): number {
+    return this.#options.url.connectTimeoutMs ?? this.#options.connectTimeoutMs
   }
 
   #failed(client: pg.Client): void {
@@ -387,7 +396,7 @@ class Connections<DB> implements OpenDatabase<DB> {
     // The pool wraps a connection that took too long.
     if (error instanceof Error && isConnectFault(error.cause)) return error.cause
     this.#leader.look()
-    return new PoolExhausted({ cause: error })
+    return new PoolExhausted(this.#connectTimeoutMs, { cause: error })
   }
 
   #kyselyPool(pool: pg.Pool): PostgresPool {

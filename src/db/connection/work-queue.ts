@@ -1,6 +1,7 @@
 import { RateLimited } from '../../errors.js'
 import { QueueExhausted } from './database-error.js'
 import { FairTime } from './fair-time.js'
+import type { QueueName, Waiter } from './waiter.js'
 
 /** What of a caller waits before the next is over soon. In seconds. */
 const RETRY_AFTER_S = 1
@@ -17,6 +18,9 @@ const REMEMBERED_CALLERS_MAX = 1_000
 
 /** How much work may run at once, and how much may wait for how long. */
 export interface WorkQueueLimits {
+  name: QueueName
+  /** What is waited for, in words for a client who waited in vain. */
+  awaited: string
   /** Of all callers together. */
   runningMax: number
   runningPerCallerMax: number
@@ -29,8 +33,6 @@ export interface WorkQueueLimits {
    * asks for more and more, others have at least the rest of the time. Absent: not at all.
    */
   restRatio?: number
-  /** What is waited for, in words for a client who waited in vain. */
-  awaited?: string
 }
 
 interface Waiting {
@@ -72,12 +74,12 @@ export class WorkQueue {
 
   /**
    * Runs a caller's work when there is a place for it and answers what it answers. Of all work with the same `exclusive` one
-   * runs at a time; what it keeps waiting lets later work of its caller pass.
+   * runs at a time; what it keeps waiting lets later work of its caller pass. `waiter` learns of its wait, if there is one.
    * Throws `RateLimited` when too much of the caller waits already, `QueueExhausted` when no place became free in time; then it
    * was not begun.
    */
-  async run<T>(caller: string, work: () => Promise<T>, exclusive?: string): Promise<T> {
-    const leave = await this.enter(caller, exclusive)
+  async run<T>(caller: string, work: () => Promise<T>, exclusive?: string, waiter?: Waiter): Promise<T> {
+    const leave = await this.enter(caller, exclusive, 0, waiter)
     try {
       return await work()
     } finally {
@@ -89,36 +91,36 @@ export class WorkQueue {
    * Waits for a place, and answers how to give it back, once, after how much work: by default all the time that it was held.
    * `expectedMs` is how long that will be, as far as it is known. Throws as `run` does.
    */
-  async enter(caller: string, exclusive?: string, expectedMs = 0): Promise<(workMs?: number) => void> {
-    await this.#place(caller, exclusive, expectedMs)
+  async enter(caller: string, exclusive?: string, expectedMs = 0, waiter?: Waiter): Promise<(workMs?: number) => void> {
+    await this.#place(caller, exclusive, expectedMs, waiter)
     const sinceMs = performance.now()
     return (workMs = performance.now() - sinceMs) => this.#leave(caller, exclusive, workMs)
   }
 
-  #place(name: string, exclusive: string | undefined, expectedMs: number): Promise<void> {
+  #place(name: string, exclusive: string | undefined, expectedMs: number, waiter: Waiter | undefined): Promise<void> {
     const caller = this.#callers.get(name) ?? { running: 0, waiting: [], usedMs: this.#usedBy(name) }
-    const { waitingPerCallerMax: quota } = this.#limits
-    if (caller.waiting.length >= quota) {
-      const unit = 'concurrent-requests'
-      throw new RateLimited({ limit: 'token-requests', quota, unit, remaining: 0, resetS: RETRY_AFTER_S })
-    }
+    if (caller.waiting.length >= this.#limits.waitingPerCallerMax) throw tooManyWait(this.#limits)
     this.#callers.set(name, caller)
     return new Promise((resolve, reject) => {
+      let endWait: (() => void) | undefined
       const waiting = {
         exclusive,
         expectedMs,
         start: () => {
           clearTimeout(timer)
+          endWait?.()
           resolve()
         },
       }
       const timer = setTimeout(() => {
         caller.waiting.splice(caller.waiting.indexOf(waiting), 1)
         this.#forget(name, caller)
-        reject(new QueueExhausted(this.#limits.awaited))
+        endWait?.()
+        reject(new QueueExhausted(this.#limits.awaited, this.#limits.waitMs))
       }, this.#limits.waitMs)
       caller.waiting.push(waiting)
       this.#startWaiting()
+      if (caller.waiting.includes(waiting)) endWait = waiter?.beginWait(this.#limits.name)
     })
   }
 
@@ -195,6 +197,15 @@ interface Next {
   caller: Caller
   at: number
   thenUsedMs: number
+}
+
+function tooManyWait({ name, awaited, waitingPerCallerMax: quota }: WorkQueueLimits): RateLimited {
+  const sentence = `${quota} requests of this token wait for ${awaited}, and no more may. Send fewer at once.`
+  const unit = 'concurrent-requests'
+  return new RateLimited(
+    { limit: 'token-requests', quota, unit, remaining: 0, resetS: RETRY_AFTER_S, queue: name },
+    sentence,
+  )
 }
 
 function isBefore(one: Next, other: Next): boolean {

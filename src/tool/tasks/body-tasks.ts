@@ -1,8 +1,8 @@
 import { Worker } from 'node:worker_threads'
 import type { Caller } from '../../auth/caller.js'
-import { QueueExhausted } from '../../db/connection/database-error.js'
-import { WorkQueue } from '../../db/connection/work-queue.js'
-import { InvalidRequest, Unavailable } from '../../errors.js'
+import type { Waiter } from '../../db/connection/waiter.js'
+import { WorkQueue, type WorkQueueLimits } from '../../db/connection/work-queue.js'
+import { InvalidRequest, RETRY_AFTER_S, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
 import { SMALL_BYTES } from '../../http/body-reader.js'
 import { writerFor } from '../../schema/exact-json.js'
@@ -27,13 +27,20 @@ const WAIT_MS = 20_000
 const WORK_MS = 20_000
 
 /** Of each kind, light or not, one job is under way. */
-const QUEUE = { runningMax: 1, runningPerCallerMax: 1, waitingPerCallerMax: 100, waitMs: WAIT_MS }
+const QUEUE: WorkQueueLimits = {
+  name: 'checking_thread',
+  awaited: 'the thread that checks large definitions',
+  runningMax: 1,
+  runningPerCallerMax: 1,
+  waitingPerCallerMax: 100,
+  waitMs: WAIT_MS,
+}
 
 /** A thread without work ends after so long: it holds some 25 MiB, and to start another takes 0.2 s of processor. */
 const IDLE_MS = 60_000
 
 /** What of a request its task needs. */
-export interface TaskRequest {
+export interface TaskRequest extends Waiter {
   body: unknown
   caller: Caller
   /** Its connection: when that is gone, nobody waits for the result. */
@@ -76,7 +83,7 @@ export class BodyTasks {
 
   /**
    * Runs a task on a request's body. Throws `InvalidRequest` for a body with faults, `RateLimited` when too many of its token wait,
-   * `Unavailable` when the other thread has no time for it or ran out of memory.
+   * `QueueExhausted` when the other thread had no time for it, `Unavailable` when it ran out of time or memory.
    */
   run<Name extends TaskName>(
     name: Name,
@@ -110,7 +117,7 @@ export class BodyTasks {
     const isLight = characters <= LIGHT_CHARACTERS
     const queue = isLight ? this.#light : this.#heavy
     const token = String(request.caller.token.id)
-    const leave = await queue.enter(token, undefined, characters / CHARACTERS_PER_MS).catch(refused)
+    const leave = await queue.enter(token, undefined, characters / CHARACTERS_PER_MS, request)
     try {
       if (request.raw.socket.destroyed) throw overloaded('The client is gone.')
       return await new Promise((resolve, reject) => this.#begin(message, { mayBeginAgain: isLight, resolve, reject }))
@@ -172,7 +179,11 @@ export class BodyTasks {
     const jobs = [...this.#jobs]
     const blamed = jobs.filter(([, { mayBeginAgain }]) => !mayBeginAgain)
     for (const [number, { reject }] of blamed.length > 0 ? blamed : jobs)
-      this.#finish(number, () => reject(overloaded('Checking the definition took too much time or memory.', cause)))
+      this.#finish(number, () =>
+        reject(
+          overloaded(`Checking the definition took more than ${WORK_MS / 1_000} s or ${this.#heapMib} MiB.`, cause),
+        ),
+      )
     for (const job of this.#jobs.values()) this.#post(job)
   }
 
@@ -199,11 +210,11 @@ function lengthsOf(input: object): number[] {
   return [use?.definition, stored, sent].map(text => text?.length ?? 0)
 }
 
-function refused(error: unknown): never {
-  if (error instanceof QueueExhausted) throw overloaded('Other large definitions are checked before this one.')
-  throw error
-}
-
 function overloaded(message: string, cause?: Error): Unavailable {
-  return new Unavailable('overloaded', `${message} Try again.`, 'not_applied', ...(cause ? [{ cause }] : []))
+  return new Unavailable(
+    'overloaded',
+    `${message} Try again in ${RETRY_AFTER_S} s.`,
+    'not_applied',
+    ...(cause ? [{ cause }] : []),
+  )
 }

@@ -1,0 +1,17 @@
+/** What requests wait in, by the names that metrics and log have for it. */
+export const QUEUES = [
+  'thread_turns',
+  'body_turns',
+  'checking_thread',
+  'own_heavy_requests',
+  'heavy_requests',
+  'row_locks',
+  'single_statements',
+] as const
+export type QueueName = (typeof QUEUES)[number]
+
+/** A request that may have to wait. */
+export interface Waiter {
+  /** Learns that it begins to wait; answers what to call, once, when that is over. Not called where nothing is waited for. */
+  beginWait(queue: QueueName): () => void
+}

@@ -1,0 +1,191 @@
+import { sql } from 'kysely'
+import t from 'tap'
+import { QUEUES, type QueueName } from '../../src/db/connection/waiter.js'
+import type { WorkQueue } from '../../src/db/connection/work-queue.js'
+import { DEFINITION } from '../matrix-organisation.js'
+import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf } from './running.js'
+
+const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
+const AGENT = '/persona/1?update_mask=description'
+
+/** From so long on the line of a request tells of its waits. */
+const TOLD_MS = 100
+
+function ask(
+  { app, token }: Running,
+  url = AGENT,
+  options: { method?: 'GET' | 'PATCH' | 'PUT'; payload?: string } = {},
+) {
+  const { method = 'PATCH', payload = '{"description":"other"}' } = options
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
+  return app.inject({ method, url, headers, ...(method !== 'GET' && { payload }) })
+}
+
+/** The lines of answered and abandoned requests, the last one last. */
+function linesOf({ log }: Running): Record<string, unknown>[] {
+  return log
+    .map(line => JSON.parse(line))
+    .filter(({ msg }) => /^(request answered|the client went away before its answer)$/.test(msg))
+}
+
+/** How many waits the metrics have, and how long they took, in seconds. */
+async function waitsIn({ metrics }: Running, queue: QueueName): Promise<{ count: number; sumS: number }> {
+  const { body } = await metrics.text()
+  const value = (name: string) =>
+    Number(new RegExp(`^agents_queue_wait_seconds_${name}{queue="${queue}"} (.*)$`, 'm').exec(body)?.[1])
+  return { count: value('count'), sumS: value('sum') }
+}
+
+/** Holds the row of agent 1 as a long transaction does, while `work` runs. */
+async function withLockedRow(service: Running, work: () => Promise<unknown>): Promise<void> {
+  await service.database.db.transaction().execute(async trx => {
+    await sql`select from persona where id = 1 for no key update`.execute(trx)
+    await work()
+  })
+}
+
+/** Takes every place of a queue, while `work` runs, in the name of so many other callers. */
+async function withFullQueue(queue: WorkQueue, callers: number, work: () => Promise<unknown>): Promise<void> {
+  const leave: (() => void)[] = []
+  for (let n = 0; n < callers; n++) leave.push(await queue.enter(`another ${n}`))
+  await work()
+  for (const each of leave) each()
+}
+
+const longEnough = () => new Promise(resolve => setTimeout(resolve, 2 * TOLD_MS))
+
+t.test('the metrics have each queue at 0 from the start; a request that waits for nothing leaves nothing', async t => {
+  const service = await running(t, OFF)
+  t.equal((await ask(service)).statusCode, 200)
+  for (const queue of QUEUES) t.strictSame(await waitsIn(service, queue), { count: 0, sumS: 0 }, queue)
+  const [line = {}] = linesOf(service)
+  t.notOk('waited_ms' in line || 'queue' in line)
+})
+
+t.test('who waits for a row is told with the queue and the time, in the database and in front of the pool', async t => {
+  const service = await running(t, OFF)
+  const all: ReturnType<typeof ask>[] = []
+  await withLockedRow(service, async () => {
+    all.push(ask(service), ask(service))
+    await longEnough()
+  })
+  for (const { statusCode } of await Promise.all(all)) t.equal(statusCode, 200)
+  for (const line of linesOf(service)) {
+    t.match(line, { queue: 'row_locks', status: 200 })
+    t.ok(Number(line.waited_ms) >= TOLD_MS && Number(line.waited_ms) <= Number(line.duration_ms) + 1)
+  }
+  t.ok((await waitsIn(service, 'row_locks')).sumS >= (2 * TOLD_MS) / 1_000)
+})
+
+t.test('who leaves while it waits is told likewise', async t => {
+  const service = await running(t, OFF, { listen: true })
+  await withLockedRow(service, async () => {
+    const body = '{"description":"gone"}'
+    const head = ['Host: localhost', `Authorization: Bearer ${service.token}`, `Content-Length: ${body.length}`]
+    const client = new RawConnection(service.port)
+    client.write([`PATCH ${AGENT} HTTP/1.1`, ...head, 'Content-Type: application/json', '', body].join('\r\n'))
+    await longEnough()
+    client.socket.destroy()
+    await eventually(() => linesOf(service).length > 0)
+    const [line] = linesOf(service)
+    t.match(line, { msg: 'the client went away before its answer', queue: 'row_locks' })
+    t.ok(Number(line?.waited_ms) >= TOLD_MS)
+  })
+})
+
+t.test('so are heavy requests, behind their own token and behind others, and single statements', async t => {
+  const service = await running(t, { ...OFF, DATABASE_POOL_SIZE: '8' })
+  const past = () => ask(service, `/persona/1?at=${new Date().toISOString()}`, { method: 'GET' })
+  const page = () => ask(service, '/persona', { method: 'GET' })
+  t.equal((await past()).statusCode, 200)
+  const own = String(linesOf(service)[0]?.token)
+  const { ownHeavyRequestQueue, heavyRequestQueue, singleStatementQueue } = service.database
+  const cases = [
+    ['own_heavy_requests', past, (work: () => Promise<unknown>) => ownHeavyRequestQueue.run(own, work)],
+    ['heavy_requests', past, (work: () => Promise<unknown>) => withFullQueue(heavyRequestQueue, 2, work)],
+    ['single_statements', page, (work: () => Promise<unknown>) => withFullQueue(singleStatementQueue, 4, work)],
+  ] as const
+  for (const [queue, send, hold] of cases) {
+    let answer: ReturnType<typeof ask> | undefined
+    await hold(async () => {
+      answer = send()
+      await longEnough()
+    })
+    t.equal((await answer)?.statusCode, 200, queue)
+    const line = linesOf(service).at(-1)
+    t.match(line, { queue })
+    t.ok(Number(line?.waited_ms) >= TOLD_MS, queue)
+    t.equal((await waitsIn(service, queue)).count, 1, queue)
+  }
+})
+
+t.test('so are large bodies, of agents for their turn and of definitions for the checking thread', async t => {
+  const service = await running(t, OFF)
+  const dear = `{${Array.from({ length: 9_000 }, (_, i) => `"k${i}":1`).join(',')}}`
+  await Promise.all(Array.from({ length: 12 }, () => ask(service, AGENT, { payload: dear })))
+  const turn = linesOf(service).at(-1)
+  t.match(turn, { queue: 'body_turns' })
+  t.ok(Number(turn?.waited_ms) >= TOLD_MS)
+  t.ok((await waitsIn(service, 'body_turns')).count >= 11)
+  const parameters = Array.from({ length: 8 }, (_, i) => ({ name: `a${i}`, in: 'query', schema: { type: 'string' } }))
+  const paths = Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`/p${i}`, { get: { parameters } }]))
+  const payload = JSON.stringify({ definition: { ...DEFINITION, paths } })
+  const validate = () =>
+    service.app.inject({
+      method: 'POST',
+      url: '/admin/tool/custom/validate?complete=true&report=full',
+      headers: { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' },
+      payload,
+    })
+  for (const { statusCode } of await Promise.all([validate(), validate(), validate()])) t.equal(statusCode, 200)
+  t.match(linesOf(service).at(-1), { queue: 'checking_thread' })
+  t.equal((await waitsIn(service, 'checking_thread')).count, 2)
+})
+
+t.test('so is a burst that waits for the thread', async t => {
+  const service = await running(t, OFF)
+  const others = await Promise.all(
+    [1, 2, 3].map(n => tokenOf(service.database, { email: `alice+${n}@example.com`, active: true })),
+  )
+  const burst = (token: string, length: number) => Array.from({ length }, () => ask({ ...service, token }))
+  await Promise.all(others.flatMap(token => burst(token, 50)))
+  for (let rounds = 0; rounds < 20 && (await waitsIn(service, 'thread_turns')).count === 0; rounds++) {
+    await Promise.all([...others.flatMap(token => burst(token, 100)), ...burst(service.token, 3)])
+  }
+  t.ok((await waitsIn(service, 'thread_turns')).count > 0)
+})
+
+t.test(
+  '503 and 429 after a wait in vain say for what and how long, whose the limit is, and when to try again',
+  async t => {
+    const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '300', DATABASE_CONNECT_TIMEOUT_MS: '400' })
+    const past = () => ask(service, `/persona/1?at=${new Date().toISOString()}`, { method: 'GET' })
+    await past()
+    const own = String(linesOf(service)[0]?.token)
+    const { ownHeavyRequestQueue, heavyRequestQueue } = service.database
+    await withFullQueue(heavyRequestQueue, 1, async () => {
+      const refused = await past()
+      t.equal(refused.statusCode, 503)
+      t.equal(refused.headers['retry-after'], '1')
+      t.match(refused.json(), {
+        reason: 'overloaded',
+        detail: 'This request waited 0.3 s in vain for one of the places for large requests. Try again in 1 s.',
+      })
+      t.match(linesOf(service).at(-1), { status: 503, refusal: 'overloaded', queue: 'heavy_requests' })
+    })
+    await ownHeavyRequestQueue.run(own, async () => {
+      const refused = await past()
+      t.equal(refused.statusCode, 429)
+      t.match(refused.json(), { detail: /^One large request of a token .* waited 0\.3 s for others of its token / })
+      saysItsLimit(t, refused.headers, refused.json())
+      t.match(linesOf(service).at(-1), { status: 429, limit: 'token-requests', queue: 'own_heavy_requests' })
+    })
+    const held = await Promise.all(Array.from({ length: 4 }, () => service.database.pool.connect()))
+    const refused = await ask(service)
+    for (const client of held) client.release()
+    t.match(refused.json(), {
+      reason: 'overloaded',
+      detail: 'This request waited 0.4 s in vain for a connection to the database. Try again in 1 s.',
+    })
+  },
+)
