@@ -21,7 +21,7 @@ import { registerHealth } from './http/health.js'
 import { registerHeavyRequests } from './http/heavy-requests.js'
 import { registerLargeAnswers } from './http/large-answer.js'
 import { countBytes, registerLimits } from './http/limits.js'
-import { registerRequestLog, requestLogger } from './http/logging.js'
+import { logAbandoned, registerRequestLog, requestLogger } from './http/logging.js'
 import { registerMatchedRoute } from './http/matched-route.js'
 import type { MemoryBudgetLimits } from './http/memory-budget.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
@@ -114,6 +114,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const settleConnection = registerConnectionEnd(app, () => service.isDraining())
   registerHeaderCheck(app)
   const inFlight = registerGate(app, service, limits.concurrentRequestsMax, unfinished)
+  inFlight.whenAbandoned(logAbandoned)
   turns.registerFirst(app)
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: auth.requestsPerMinute,

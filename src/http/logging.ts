@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import pg from 'pg'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
@@ -75,7 +75,7 @@ export function registerRequestLog(app: FastifyInstance): void {
         refusal,
         limit: request.limit?.limit,
         client: refusal === undefined ? undefined : clientAddressOf(request),
-        duration_ms: Math.round(reply.elapsedTime * 100) / 100,
+        duration_ms: durationMs(reply),
         waited_ms: waited?.ms,
         queue: waited?.longestIn ?? request.limit?.queue,
       },
@@ -83,20 +83,26 @@ export function registerRequestLog(app: FastifyInstance): void {
     )
     done()
   })
-  app.addHook('onRequestAbort', (request, done) => {
-    const waited = toldWait(request)
-    request.log.info(
-      {
-        operation: request.operation,
-        resource_id: resourceIdOf(request),
-        ...callerOf(request),
-        waited_ms: waited?.ms,
-        queue: waited?.longestIn,
-      },
-      'the client went away before its answer',
-    )
-    done()
-  })
+}
+
+/** The line of a request whose client went away before it was answered. What it asked for may go on, and be stored. */
+export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void {
+  const waited = toldWait(request)
+  request.log.info(
+    {
+      operation: request.operation,
+      resource_id: resourceIdOf(request),
+      ...callerOf(request),
+      duration_ms: durationMs(reply),
+      waited_ms: waited?.ms,
+      queue: waited?.longestIn,
+    },
+    'the client went away before its answer',
+  )
+}
+
+function durationMs({ elapsedTime }: FastifyReply): number {
+  return Math.round(elapsedTime * 100) / 100
 }
 
 /** Who called. What is refused before its token is looked up has the token's digest instead of its number. */

@@ -166,10 +166,7 @@ export class Metrics {
       }
       done()
     })
-    app.addHook('onRequestAbort', (request, done) => {
-      this.#abandoned.inc({ operation: request.operation })
-      done()
-    })
+    sources.inFlight.whenAbandoned(({ operation }) => this.#abandoned.inc({ operation }))
     this.#watchConnections(app.server, sources)
     this.#watchPool(sources)
     this.#watchState(sources.readiness)

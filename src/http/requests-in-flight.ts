@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { tokenHashOf } from '../auth/hook.js'
 
 /** How many requests of operations are in work. Pages and probes do not count: they need no database. */
@@ -6,7 +6,12 @@ export interface RequestsInFlight {
   readonly count: number
   /** How many of them have the token of this one, itself included. Those without a token of our form count as of one. */
   ofTokenOf(request: FastifyRequest): number
+  /** Has something done for each whose client goes away before it is answered; what it asked for may go on. */
+  whenAbandoned(then: OnAbandoned): void
 }
+
+/** Learns of a request that will have no answer. Fastify tells of those alone whose body had not arrived as a whole. */
+type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
 
 /**
  * The requests in work are counted by the first so many bits of their token's SHA-256. Two tokens of the same bits are counted as
@@ -25,7 +30,12 @@ export const TOKEN_PLACES = 2 ** TOKEN_BITS
  */
 export function countRequests(app: FastifyInstance): RequestsInFlight {
   const ofTokens = new Uint32Array(TOKEN_PLACES)
-  const inFlight = { count: 0, ofTokenOf: ({ work }: FastifyRequest) => (work && ofTokens[work.place]) ?? 0 }
+  const onAbandoned: OnAbandoned[] = []
+  const inFlight = {
+    count: 0,
+    ofTokenOf: ({ work }: FastifyRequest) => (work && ofTokens[work.place]) ?? 0,
+    whenAbandoned: (then: OnAbandoned) => void onAbandoned.push(then),
+  }
   const count = ({ place }: Work, by: 1 | -1) => {
     inFlight.count += by
     ofTokens[place] = (ofTokens[place] ?? 0) + by
@@ -39,10 +49,18 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
   app.decorateRequest('work', undefined)
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.isOperation) return done()
-    const work: Work = { place: placeOf(request), gone: false, handled: false, isOver: false, whenOver: undefined }
+    const work: Work = {
+      place: placeOf(request),
+      gone: false,
+      answered: false,
+      handled: false,
+      isOver: false,
+      whenOver: undefined,
+    }
     request.work = work
     count(work, 1)
     const end = () => {
+      if (!work.gone && !work.answered) for (const then of onAbandoned) then(request, reply)
       work.gone = true
       settle(work)
     }
@@ -68,6 +86,10 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
       settle(work)
     }
     done(null, payload)
+  })
+  app.addHook('onResponse', ({ work }, _reply, done) => {
+    if (work !== undefined) work.answered = true
+    done()
   })
   return inFlight
 }
@@ -95,6 +117,8 @@ interface Work {
   place: number
   /** Its answer has gone out, or its connection is gone. */
   gone: boolean
+  /** Its answer has gone out. */
+  answered: boolean
   /** Its handler is at it. */
   handled: boolean
   /** It was taken off the count. */

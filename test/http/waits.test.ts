@@ -52,6 +52,16 @@ async function withFullQueue(queue: WorkQueue, callers: number, work: () => Prom
   for (const each of leave) each()
 }
 
+/** Waits until the service has had answers to so many statements, and then to none for a while: whatever is in work waits. */
+async function quietDatabase({ database: { counters } }: Running, statements: number): Promise<void> {
+  const first = counters.statements
+  let last = -1
+  while (counters.statements < first + statements || counters.statements !== last) {
+    last = counters.statements
+    await new Promise(resolve => setTimeout(resolve, 700))
+  }
+}
+
 const longEnough = () => new Promise(resolve => setTimeout(resolve, 2 * TOLD_MS))
 
 t.test('the metrics have each queue at 0 from the start; a request that waits for nothing leaves nothing', async t => {
@@ -67,7 +77,7 @@ t.test('who waits for a row is told with the queue and the time, in the database
   const all: ReturnType<typeof ask>[] = []
   await withLockedRow(service, async () => {
     all.push(ask(service), ask(service))
-    await longEnough()
+    await quietDatabase(service, 3) // for the caller of both, and each has tried
   })
   for (const { statusCode } of await Promise.all(all)) t.equal(statusCode, 200)
   for (const line of linesOf(service)) {
@@ -79,18 +89,36 @@ t.test('who waits for a row is told with the queue and the time, in the database
 
 t.test('who leaves while it waits is told likewise', async t => {
   const service = await running(t, OFF, { listen: true })
+  const head = (length: number) => [
+    `PATCH ${AGENT} HTTP/1.1`,
+    'Host: localhost',
+    `Authorization: Bearer ${service.token}`,
+    'Content-Type: application/json',
+    `Content-Length: ${length}`,
+    '',
+    '',
+  ]
   await withLockedRow(service, async () => {
     const body = '{"description":"gone"}'
-    const head = ['Host: localhost', `Authorization: Bearer ${service.token}`, `Content-Length: ${body.length}`]
-    const client = new RawConnection(service.port)
-    client.write([`PATCH ${AGENT} HTTP/1.1`, ...head, 'Content-Type: application/json', '', body].join('\r\n'))
-    await longEnough()
+    const client = new RawConnection(service.port).write(head(body.length).join('\r\n') + body)
+    await quietDatabase(service, 2)
     client.socket.destroy()
     await eventually(() => linesOf(service).length > 0)
-    const [line] = linesOf(service)
-    t.match(line, { msg: 'the client went away before its answer', queue: 'row_locks' })
-    t.ok(Number(line?.waited_ms) >= TOLD_MS)
   })
+  const [row] = linesOf(service)
+  t.match(row, { msg: 'the client went away before its answer', operation: 'update_persona', queue: 'row_locks' })
+  t.ok(Number(row?.waited_ms) >= TOLD_MS && Number(row?.waited_ms) <= Number(row?.duration_ms) + 1)
+  t.match((await service.metrics.text()).body, /^agents_http_requests_abandoned_total{operation="update_persona"} 1$/m)
+  // Each is read in turns that take long, as the body is cheap to send and dear to parse.
+  const sent = `{"description":"${'x'.repeat(2_000_000)}`
+  const clients = Array.from({ length: 6 }, () =>
+    new RawConnection(service.port).write(head(3_000_000).join('\r\n') + sent),
+  )
+  await longEnough()
+  for (const { socket } of clients) socket.destroy()
+  await eventually(() => linesOf(service).length === 1 + clients.length)
+  const left = linesOf(service).filter(({ queue }) => queue === 'body_turns')
+  t.ok(left.some(({ msg, waited_ms }) => /went away/.test(String(msg)) && Number(waited_ms) >= TOLD_MS))
 })
 
 t.test('so are heavy requests, behind their own token and behind others, and single statements', async t => {
