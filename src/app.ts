@@ -29,9 +29,9 @@ import { registerNotFound } from './http/not-found.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { requestIdOf } from './http/request-id.js'
 import { registerRequestMemory } from './http/request-memory.js'
+import { RequestTurns } from './http/request-turns.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
-import { RequestTurns } from './http/thread-turns.js'
 import { registerTracing } from './http/tracing.js'
 import { UnfinishedTransfers } from './http/unfinished-transfers.js'
 import { registerRequestValidation } from './http/validation.js'
@@ -102,7 +102,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerHeavyRequests(app, database)
   registerNotFound(app)
   registerMatchedRoute(app)
-  const turns = new RequestTurns()
+  const turns = new RequestTurns(database.turns)
   turns.registerSecond(app)
   registerTracing(app)
   app.addHook('onRequest', (request, reply, done) => {

@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import { markReceived } from '../db/clock.js'
+import { placeOfToken } from '../db/connection/thread-turns.js'
 import { type BatchRunner, type RowStatement, rowStatement } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { UserKind } from '../db/tables.js'
@@ -57,7 +58,7 @@ interface Question {
 /**
  * Establishes the caller of a request from the hash of its token, and reads the resource that it names in the same
  * statement; requests that arrive together share one. What a token may do is never remembered between requests: a
- * revocation works on the next one.
+ * revocation works on the next one. `place` is where the time of the request counts.
  *
  * Throws `NotAuthenticated`; database errors pass through.
  */
@@ -65,13 +66,14 @@ export async function authenticate(
   database: BatchRunner,
   hash: Buffer,
   lookup: Lookup | undefined,
+  place?: number,
 ): Promise<Authenticated> {
   const row = await (lookup?.id === undefined
-    ? database.batched(callerOnly, { hash, resource: null })
-    : database.batched(lookup.statement, { hash, resource: lookup.id }))
+    ? database.batched(callerOnly, { hash, resource: null }, place)
+    : database.batched(lookup.statement, { hash, resource: lookup.id }, place))
   requireValid(row)
   return {
-    caller: callerOf(row),
+    caller: callerOf(row, hash),
     prefetched: row.state && markReceived(row.state),
     useIsStale: row.use_is_stale,
     schemaSteps: row.schema_steps,
@@ -82,7 +84,7 @@ export async function authenticate(
 export async function authenticateAgain(executor: Executor, hash: Buffer): Promise<Caller> {
   const row = await callerOnly.for({ hash, resource: null }).single(executor)
   requireValid(row)
-  return callerOf(row)
+  return callerOf(row, hash)
 }
 
 function requireValid(row: CallerRow | undefined): asserts row is CallerRow {
@@ -91,7 +93,7 @@ function requireValid(row: CallerRow | undefined): asserts row is CallerRow {
     throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
 }
 
-function callerOf(row: CallerRow): Caller {
+function callerOf(row: CallerRow, hash: Buffer): Caller {
   return {
     userId: row.user_id,
     email: row.email,
@@ -101,6 +103,7 @@ function callerOf(row: CallerRow): Caller {
     standing: row.standing,
     token: {
       id: row.token_id,
+      place: placeOfToken(hash),
       personaIds: row.persona_ids,
       toolIds: row.tool_ids,
       requiresIfMatch: row.requires_if_match,

@@ -99,7 +99,9 @@ async function admit(
   requireSchema: (steps: number) => Promise<void>,
 ) {
   const lookup = lookupFor(request, policy)
-  const { caller, prefetched, useIsStale, schemaSteps } = await withRetries(() => authenticate(database, hash, lookup))
+  const { caller, prefetched, useIsStale, schemaSteps } = await withRetries(() => {
+    return authenticate(database, hash, lookup, request.turnPlace)
+  })
   await requireSchema(schemaSteps)
   request.caller = caller
   request.prefetched = prefetched

@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { tokenHashOf } from '../auth/hook.js'
+import { placeOfToken, TOKEN_PLACES } from '../db/connection/thread-turns.js'
 
 /** How many requests of operations are in work. Pages and probes do not count: they need no database. */
 export interface RequestsInFlight {
@@ -12,13 +13,6 @@ export interface RequestsInFlight {
 
 /** Learns of a request that will have no answer. Fastify tells of those alone whose body had not arrived as a whole. */
 type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
-
-/**
- * The requests in work are counted by the first so many bits of their token's SHA-256. Two tokens of the same bits are counted as
- * one: that matters only where requests are refused anyway, and nobody chooses their token.
- */
-const TOKEN_BITS = 16
-export const TOKEN_PLACES = 2 ** TOKEN_BITS
 
 /**
  * Counts a request from its headers to its end: answered, or its connection gone and no handler still at it. A client that
@@ -105,7 +99,7 @@ export function whenOver({ work, raw }: FastifyRequest, then: () => void): void 
 /** Where the requests of this one's token are counted. */
 function placeOf(request: FastifyRequest): number {
   try {
-    return tokenHashOf(request).readUIntBE(0, TOKEN_BITS / 8)
+    return placeOfToken(tokenHashOf(request))
   } catch {
     return 0 // it has none: authentication says so
   }

@@ -122,7 +122,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const sent = Object.assign(parameters, { cached_definitions: [] })
     return rowQuery(
       executor => statement('single').for(sent).single(executor),
-      (database, executor) => statement('shared').for(sent).batched(database, executor),
+      (database, place, executor) => statement('shared').for(sent).batched(database, place, executor),
     ).map(async row => ({ ...row, definition: { hash, text: await cacheText(hash, text) } }))
   },
   snapshot: snapshotText,

@@ -29,7 +29,7 @@ export function withCached<Row, Shown>(
       await cacheLong(executor, definitions)
       return await now().single(executor)
     },
-    (database, executor) => now().batched(database, executor),
+    (database, place, executor) => now().batched(database, place, executor),
   )
 }
 

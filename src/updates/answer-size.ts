@@ -40,7 +40,10 @@ export interface HeavyRequest {
   waiter: Waiter
 }
 
-/** Runs a statement that answers about so many bytes by itself: a large one in the request's place, else through the queue of single ones. */
+/**
+ * Runs a statement that answers about so many bytes by itself: a large one in the request's place, else through the queue of single
+ * ones. Answers in its token's turn.
+ */
 export async function runAlone<T>(
   database: ServiceDatabase,
   { caller, takePlace, waiter }: Pick<HeavyRequest, 'caller' | 'takePlace' | 'waiter'>,
@@ -48,11 +51,12 @@ export async function runAlone<T>(
   work: () => Promise<T>,
   exclusive?: string,
 ): Promise<T> {
-  if (bytes <= LARGE_BYTES) {
-    return await database.singleStatementQueue.run(String(caller.token.id), work, exclusive, waiter)
-  }
-  await takePlace()
-  return await work()
+  const { id, place } = caller.token
+  if (bytes > LARGE_BYTES) await takePlace()
+  const result =
+    bytes > LARGE_BYTES ? await work() : await database.singleStatementQueue.run(String(id), work, exclusive, waiter)
+  await database.turns.turn(place, waiter)
+  return result
 }
 
 /** Takes the request's place if its answer is so large that it needs one. */
@@ -68,7 +72,9 @@ export async function runSized<Row>(
   asked: { answerBytes: number; isBatchable: boolean; executor: Executor; reserve?(bytes: number): void },
 ): Promise<Row | undefined> {
   const { answerBytes, isBatchable, executor } = asked
-  if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) return await query.batched(database, executor)
+  if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) {
+    return await query.batched(database, request.caller.token.place, executor)
+  }
   return await runAlone(database, request, answerBytes, async () => {
     asked.reserve?.(answerBytes)
     return await query.single(executor)

@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { ConnectionLost } from '../../src/db/connection/database-error.js'
+import { ThreadTurns } from '../../src/db/connection/thread-turns.js'
 import { openUrl } from '../../src/db/open.js'
 import { Batcher } from '../../src/db/statements/batcher.js'
 import { statement } from '../../src/db/statements/statement.js'
@@ -13,11 +14,15 @@ function doubling() {
   const batcher = new Batcher<number, number>(async questions => {
     groups.push([...questions])
     return questions.map(question => question * 2)
-  })
+  }, new ThreadTurns())
   return { groups, batcher }
 }
 
-function ask<Q, A>(batcher: Batcher<Q, A>, content: Q, more: { key?: unknown; sizeBytes?: number } = {}): Promise<A> {
+function ask<Q, A>(
+  batcher: Batcher<Q, A>,
+  content: Q,
+  more: { key?: unknown; sizeBytes?: number; place?: number } = {},
+): Promise<A> {
   return batcher.add({ row: content, sizeBytes: 1, ...more })
 }
 
@@ -36,7 +41,7 @@ t.test('a question that comes while others are under way does not wait for them'
   const batcher = new Batcher<string, string>(async questions => {
     if (questions.includes('slow')) await held
     return questions
-  })
+  }, new ThreadTurns())
   const slow = ask(batcher, 'slow')
   await new Promise(setImmediate)
   t.equal(await ask(batcher, 'quick'), 'quick')
@@ -84,7 +89,7 @@ function held() {
     groups.push([...questions])
     await new Promise<void>(resolve => releases.push(resolve))
     return questions
-  })
+  }, new ThreadTurns())
   return { groups, batcher, release: (...which: number[]) => which.forEach(index => void releases[index]?.()) }
 }
 
@@ -106,18 +111,39 @@ t.test('questions with the same key go in different groups, in their order', asy
   const { groups, batcher } = doubling()
   const keys = ['a', 'b', 'a', 'c', 'c', 'a']
   await Promise.all(keys.map((key, i) => ask(batcher, i, { key })))
-  t.strictSame(groups, [
-    [0, 1],
-    [2, 3],
-    [4, 5],
-  ])
+  t.strictSame(groups, [[0, 1, 3], [2, 4], [5]])
+})
+
+t.test('of many questions of one token those of others are in the next batch', async t => {
+  const { groups, release, batcher } = held()
+  const many = Array.from({ length: 100 }, (_, i) => ask(batcher, i, { place: 1 }))
+  await new Promise(setImmediate)
+  t.strictSame(
+    groups.map(({ length }) => length),
+    [32, 32],
+    'two batches are under way at once',
+  )
+  const few = [1_000, 1_001].map(question => ask(batcher, question, { place: 2 }))
+  const one = ask(batcher, 2_000, { place: 3 })
+  release(0)
+  while (groups.length < 3) await new Promise(setImmediate)
+  const [, , next = []] = groups
+  t.equal(next.length, 32)
+  t.strictSame([...next].sort((a, b) => b - a).slice(0, 4), [2_000, 1_001, 1_000, 92], 'each token has its part')
+  while (groups.length < 4) {
+    release(...groups.keys())
+    await new Promise(setImmediate)
+  }
+  release(...groups.keys())
+  t.strictSame(await Promise.all([...many, ...few, one]), [...Array(100).keys(), 1_000, 1_001, 2_000])
+  t.equal(groups.flat().length, 103)
 })
 
 t.test('what sends much shares with few, and the largest go alone', async t => {
   const { groups, batcher } = doubling()
   const kibibytes = [100, 100, 100, 5_000, 1, 1]
   await Promise.all(kibibytes.map((size, i) => ask(batcher, i, { sizeBytes: size * 1024 })))
-  t.strictSame(groups, [[0, 1], [2], [3], [4, 5]])
+  t.strictSame(groups, [[0, 1, 4, 5], [2], [3]])
 })
 
 t.test("a lost connection is everybody's: nobody asks again here", async t => {
@@ -125,7 +151,7 @@ t.test("a lost connection is everybody's: nobody asks again here", async t => {
   const batcher = new Batcher<number, number>(async () => {
     count += 1
     throw new ConnectionLost()
-  })
+  }, new ThreadTurns())
   const outcomes = await Promise.allSettled([1, 2, 3].map(question => ask(batcher, question)))
   t.ok(outcomes.every(outcome => outcome.status === 'rejected' && outcome.reason instanceof ConnectionLost))
   t.equal(count, 1)
@@ -143,7 +169,7 @@ t.test('a row that cannot be read fails its own question and no other', async t 
   const batcher = new Batcher<number, number | undefined>(async divisors => {
     const rows = await quotients.run(database.db, { divisors: [...divisors] })
     return rows.map(({ quotient }) => quotient)
-  })
+  }, new ThreadTurns())
   const outcomes = await Promise.allSettled([4, 0, 5].map(divisor => ask(batcher, divisor)))
   t.match(outcomes, [
     { status: 'fulfilled', value: 25 },
@@ -164,7 +190,7 @@ t.test('a row that takes too long fails its own question: the others are asked a
   const batcher = new Batcher<number, number | undefined>(async seconds => {
     const rows = await sleeps.run(database.db, { seconds: [...seconds] })
     return rows.map(({ slept }) => slept)
-  })
+  }, new ThreadTurns())
   const outcomes = await Promise.allSettled([0, 20, 0.001].map(seconds => ask(batcher, seconds)))
   t.match(outcomes, [
     { status: 'fulfilled', value: 0 },

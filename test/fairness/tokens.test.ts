@@ -9,6 +9,9 @@ const TOKENS = 10
 /** A busy machine lets more of them pass, for what the database does takes longer then. */
 const ATTEMPTS = 3
 
+/** How many reads a token sends at once. */
+const READS = 400
+
 /** What each of ten tokens sends again and again, who is beside them, and how many answers may pass a quiet request. */
 interface Burst {
   atOnce: number
@@ -20,9 +23,10 @@ interface Burst {
   passingMax: number
 }
 
+const world = await fairnessWorld(t)
+const service = await fairService(t, world)
+
 t.test('ten tokens at once', async t => {
-  const world = await fairnessWorld(t)
-  const service = await fairService(t, world)
   const fields = (count: number) => Array.from({ length: count }, (_, index) => `"descriptioo${index}":1`).join(',')
   const [quiet = world.attacker] = world.victims
   const often = { quiet, updates: {}, passingMax: 450 }
@@ -98,3 +102,58 @@ t.test('ten tokens at once', async t => {
     )
   }
 })
+
+/** Somebody with a minute of their own, whose agent answers 95 kB. */
+function reader(): Promise<Owner> {
+  return owner(world.client, `alice+${randomUUID()}@example.com`, world.smallTools)
+}
+
+/** Sends many reads at once; `onAnswer` is told of each answer, with its status. */
+async function burst(callers: Callers, { token, agentId }: Owner, onAnswer: (status: number) => void): Promise<void> {
+  const read = async () => onAnswer((await callers.send('GET', `/persona/${agentId}`, token, '')).status)
+  await Promise.all(Array.from({ length: READS }, read))
+}
+
+t.test("a burst of one token's reads: few of them are answered before another token's update", async t => {
+  const [quiet = world.attacker] = world.victims
+  const callers = new Callers(service.port)
+  const others = new Callers(service.port)
+  /** How many of the answers of a burst pass an update: that of another token, or a later one of the same. */
+  const passing = async (whose: 'another' | 'own') => {
+    const reading = await reader()
+    const statuses = new Set<number>()
+    let answers = 0
+    const reads = burst(callers, reading, status => {
+      statuses.add(status)
+      answers++
+    })
+    while (answers < 20) await sleep(1)
+    const before = answers
+    const { status } = await others.update(whose === 'own' ? reading : quiet, { description: randomUUID() })
+    const passed = answers - before
+    t.equal(status, 200)
+    await reads
+    t.strictSame([...statuses], [200])
+    return passed
+  }
+  const comparisons: { own: number; another: number }[] = []
+  const isFair = ({ own, another }: { own: number; another: number }) => another <= own / 3
+  await others.update(quiet, { description: 'known' })
+  while (comparisons.length < ATTEMPTS && !comparisons.some(isFair)) {
+    comparisons.push({ own: await passing('own'), another: await passing('another') })
+  }
+  t.ok(comparisons.some(isFair), JSON.stringify(comparisons))
+  callers.close()
+  others.close()
+})
+
+if (FULL) {
+  t.test('a burst of reads in each second, each of another token: quiet callers take no longer', t =>
+    requireFairness(t, world, service, async (over, callers) => {
+      while (!over.aborted) {
+        const reading = await reader()
+        await Promise.all([burst(callers, reading, () => undefined), sleep(1_000)])
+      }
+    }),
+  )
+}

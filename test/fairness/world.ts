@@ -12,6 +12,7 @@ const VICTIMS = 10
 const LARGE_BYTES = 4_900_000
 /** Eight of these make an answer that is nearly refused. */
 const MEDIUM_BYTES = 900_000
+const SMALL_BYTES = 7_500
 
 /** Somebody with a token and an agent that they own. */
 export interface Owner {
@@ -30,6 +31,8 @@ export interface FairnessWorld {
   manager: Owner
   largeTools: number[]
   mediumTools: number[]
+  /** With these an agent's answer has 95 kB. */
+  smallTools: number[]
   /** A tool that `popularity` agents outside of every group use. */
   popularTool: number
 }
@@ -48,6 +51,7 @@ export async function fairnessWorld(
   t.teardown(() => client.end())
   const largeTools = await tools(client, 110, await definition(client, LARGE_BYTES))
   const mediumTools = await tools(client, 8, await definition(client, MEDIUM_BYTES))
+  const smallTools = await tools(client, 12, await definition(client, SMALL_BYTES))
   const [popularTool = 0] = await tools(client, 1, await definition(client, 1_000))
   const victims: Owner[] = []
   for (let i = 0; i < VICTIMS; i++) victims.push(await owner(client, `alice+${i}@example.com`, []))
@@ -61,7 +65,7 @@ export async function fairnessWorld(
     [popularity, popularTool],
   )
   await client.query('vacuum (analyze)')
-  return { url, client, victims, attacker, manager, largeTools, mediumTools, popularTool }
+  return { url, client, victims, attacker, manager, largeTools, mediumTools, smallTools, popularTool }
 }
 
 /** Attaches tools to an agent, as it was before there was a bound. */

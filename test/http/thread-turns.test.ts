@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { ThreadTurns } from '../../src/http/thread-turns.js'
+import { ThreadTurns } from '../../src/db/connection/thread-turns.js'
 import { eventually, RawConnection, running, tokenOf } from './running.js'
 
 function busy(ms: number): void {
@@ -11,14 +11,22 @@ function busy(ms: number): void {
 /** Turns of which those with places below 10 have used so much, and that must be shared, for another came who had used none. */
 async function sharedTurns(): Promise<ThreadTurns> {
   const turns = new ThreadTurns()
-  for (let place = 0; place < 10; place++) turns.take(place, () => busy(30))
-  for (let place = 0; place < 10; place++) turns.take(place, () => undefined)
+  for (const ms of [30, 0]) {
+    for (let place = 0; place < 10; place++) await taken(turns, place, ms)
+  }
+  await taken(turns, 10, 0)
+  return turns
+}
+
+/** Takes a step of so many ms, and waits until it is over, with what follows from it. */
+async function taken(turns: ThreadTurns, place: number, ms: number): Promise<void> {
   let isTaken = false
-  turns.take(10, () => {
+  turns.take(place, () => {
+    busy(ms)
     isTaken = true
   })
   await eventually(() => isTaken)
-  return turns
+  await new Promise(setImmediate)
 }
 
 t.test('where there is time a step is taken at once, also of a token that took many', async t => {
@@ -74,13 +82,38 @@ t.test('a token alone waits for nothing, until one comes that used less', async 
       order.push(place)
       busy(15)
     })
-  for (let n = 0; n < 6; n++) take(1)
+  for (let n = 0; n < 3; n++) take(1)
+  t.equal(order.length, 3, 'also what follows from a step')
+  for (let n = 0; n < 3; n++) {
+    await new Promise(setImmediate)
+    take(1)
+  }
   t.equal(order.length, 6)
+  await new Promise(setImmediate)
   take(2)
   take(1)
-  t.equal(order.length, 6, 'they took more time than a slice has')
+  t.ok(order.length <= 7, 'they took more time than a slice has')
   await eventually(() => order.length === 8)
   t.strictSame(order.slice(6), [2, 1])
+})
+
+t.test('what follows from a step without waiting belongs to it: nobody is between, and its time counts', async t => {
+  const turns = await sharedTurns()
+  const beforeMs = turns.usedMs(1)
+  const order: string[] = []
+  const follow = async (name: string) => {
+    for (let n = 0; n < 3; n++) {
+      await undefined
+      order.push(name)
+      busy(10)
+    }
+  }
+  turns.take(1, () => void follow('a'))
+  turns.take(2, () => void follow('b'))
+  await eventually(() => order.length === 6)
+  await new Promise(setImmediate)
+  t.strictSame(order, ['a', 'a', 'a', 'b', 'b', 'b'])
+  t.ok(turns.usedMs(1) >= beforeMs + 30, `${turns.usedMs(1)} ms, ${beforeMs} before`)
 })
 
 t.test('tokens that always wait have the same time, however long each step takes', async t => {

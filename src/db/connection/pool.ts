@@ -31,6 +31,7 @@ import { readServer } from './read-server.js'
 import { BEGIN, type BoundStatement, COMMIT, ROLLBACK, type Session, type SessionSettings } from './session.js'
 import { startupSettings, transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
+import { ThreadTurns } from './thread-turns.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 import { WorkQueue } from './work-queue.js'
 
@@ -60,6 +61,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
   readonly ownHeavyRequestQueue: WorkQueue
   /** For those of them that are at work, of all callers: from the first costly part to the last, or until they wait for a row. */
   readonly heavyRequestQueue: WorkQueue
+  /** For what requests do here between their waits. */
+  readonly turns: ThreadTurns
   /** What this process is storing at the moment. */
   readonly writesUnderWay: WritesUnderWay
   /** For its counts of connections; statements go through `db` and `pipeline`. */
@@ -76,11 +79,13 @@ export interface OpenDatabase<DB> extends BatchRunner {
    * Runs a statement for one row, in a batch with the rows that other requests bring in the same turn of the event loop; answers
    * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
    * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
-   * which somebody may hold for long. Throws as `pipeline` does.
+   * which somebody may hold for long. `place` is where its token's time counts: more rows than one batch holds are shared out, and
+   * the answers are given in turns. Throws as `pipeline` does.
    */
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
+    place?: number,
     executor?: Executor,
   ): Promise<Positioned<R> | undefined>
   /**
@@ -126,6 +131,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly singleStatementQueue: WorkQueue
   readonly ownHeavyRequestQueue: WorkQueue
   readonly heavyRequestQueue: WorkQueue
+  readonly turns = new ThreadTurns()
   readonly writesUnderWay = new WritesUnderWay()
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
@@ -206,11 +212,12 @@ class Connections<DB> implements OpenDatabase<DB> {
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
+    place?: number,
     executor: Executor = this.db,
   ): Promise<Positioned<R> | undefined> {
     if (statement.isSingle) return statement.for(row).single(executor)
     const key = statement.distinct && row[statement.distinct]
-    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row) })
+    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row), place })
   }
 
   #batcherOf<P extends object, R>(
@@ -225,7 +232,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       batcher = new Batcher(async rows => {
         const answers = await executor.executeQuery(statement.bind(rows))
         return byPosition(answers.rows, rows.length)
-      })
+      }, this.turns)
       batchers.set(statement, batcher)
     }
     return batcher

@@ -1,5 +1,6 @@
 import pg from 'pg'
 import { classifyDatabaseError, isAboutConnecting } from '../connection/sqlstate.js'
+import { type ThreadTurns, UNKNOWN_PLACE } from '../connection/thread-turns.js'
 
 /** Runs one statement for several rows: one result for each, in their order. */
 export type RunBatch<Row, Result> = (rows: readonly Row[]) => Promise<readonly Result[]>
@@ -11,6 +12,8 @@ export interface Entry<Row> {
   key?: unknown
   /** About how many bytes it sends. */
   sizeBytes: number
+  /** Whose it is: where the time of their token counts. Nobody's takes no turn. */
+  place?: number | undefined
 }
 
 interface Waiting<Row, Result> extends Entry<Row> {
@@ -24,7 +27,7 @@ const BATCH_ROWS_MAX = 32
 const BATCH_BYTES_MAX = 256 * 1024
 /** So many batches of one statement keep the server busy. What comes while they are under way waits for one of them, */
 const BATCHES_MAX = 2
-/** but no longer than this: they may hang. */
+/** but no longer than this, then one more goes: they may hang. */
 const WAIT_MS = 5
 
 /**
@@ -32,22 +35,27 @@ const WAIT_MS = 5
  * way. Sending a statement, starting it, committing it and waking those who wait cost more than most statements themselves:
  * the more there is to do, the more share one. Every result is as fresh as that of a statement of its own, which would begin
  * no earlier.
+ *
+ * Where more rows wait than go in one batch, each token has as many in the next one, and those with the result go on in the turns
+ * of their tokens: whoever brings many waits for them, and another's single row is in the next batch.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
+  readonly #turns: ThreadTurns
   #waiting: Waiting<Row, Result>[] = []
   #batches = 0
   #turn: NodeJS.Immediate | undefined
   #waitLimit: NodeJS.Timeout | undefined
 
-  constructor(run: RunBatch<Row, Result>) {
+  constructor(run: RunBatch<Row, Result>, turns: ThreadTurns) {
     this.#run = run
+    this.#turns = turns
   }
 
   /** Answers the result for a row, or rejects with the error of the statement that should have given it. */
-  add({ row, key, sizeBytes }: Entry<Row>): Promise<Result> {
+  add({ row, key, sizeBytes, place }: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ row, key, sizeBytes, resolve, reject })
+      this.#waiting.push({ row, key, sizeBytes, place, resolve, reject })
       this.#turn ??= setImmediate(() => {
         this.#turn = undefined
         this.#offer()
@@ -56,30 +64,51 @@ export class Batcher<Row, Result> {
   }
 
   #offer(): void {
-    if (this.#waiting.length === 0) return
-    if (this.#batches < BATCHES_MAX || this.#waiting.length >= BATCH_ROWS_MAX) this.#flush()
-    else this.#waitLimit ??= setTimeout(() => this.#flush(), WAIT_MS)
+    while (this.#batches < BATCHES_MAX && this.#waiting.length > 0) this.#sendNext()
+    if (this.#waiting.length === 0) {
+      clearTimeout(this.#waitLimit)
+      this.#waitLimit = undefined
+    } else {
+      this.#waitLimit ??= setTimeout(() => {
+        this.#waitLimit = undefined
+        this.#sendNext()
+        this.#offer()
+      }, WAIT_MS)
+    }
   }
 
-  #flush(): void {
-    clearTimeout(this.#waitLimit)
-    this.#waitLimit = undefined
+  #sendNext(): void {
+    const { batch, rest } = nextBatch(this.#inOrder())
+    this.#waiting = rest
+    this.#batches++
+    void this.#send(batch).finally(() => {
+      this.#batches--
+      this.#offer()
+    })
+  }
+
+  /** All that wait: where they are more than go in one batch, the first of each token before the second of any. */
+  #inOrder(): Waiting<Row, Result>[] {
     const waiting = this.#waiting
-    this.#waiting = []
-    for (const batch of batchesOf(waiting)) {
-      this.#batches++
-      void this.#send(batch).finally(() => {
-        this.#batches--
-        this.#offer()
-      })
-    }
+    if (waiting.length <= BATCH_ROWS_MAX) return waiting
+    const counts = new Map<number, number>()
+    const ranked = waiting.map(entry => {
+      const { place = UNKNOWN_PLACE } = entry
+      const rank = counts.get(place) ?? 0
+      counts.set(place, rank + 1)
+      return { entry, rank, usedMs: this.#turns.usedMs(place) }
+    })
+    if (counts.size === 1) return waiting
+    return ranked.sort((a, b) => a.rank - b.rank || a.usedMs - b.usedMs).map(({ entry }) => entry)
   }
 
   async #send(batch: readonly Waiting<Row, Result>[]): Promise<void> {
     try {
       const results = await this.#run(batch.map(({ row }) => row))
-      batch.forEach(({ resolve }, i) => {
-        resolve(results[i] as Result) // one for each: the contract of `RunBatch`
+      batch.forEach(({ place, resolve }, i) => {
+        const goOn = () => resolve(results[i] as Result) // one for each: the contract of `RunBatch`
+        if (place === undefined) goOn()
+        else this.#turns.take(place, goOn)
       })
     } catch (error) {
       // One row that the server cannot read or write must not fail the requests that share its batch.
@@ -89,26 +118,23 @@ export class Batcher<Row, Result> {
   }
 }
 
-/** The rows in their order, each batch as large as it may become. */
-function batchesOf<T extends Entry<unknown>>(entries: readonly T[]): T[][] {
-  const batches: T[][] = []
-  let keys = new Set<unknown>()
+/** As much of the entries, in their order, as one batch may hold: the first in any case. */
+function nextBatch<T extends Entry<unknown>>(entries: readonly T[]): { batch: T[]; rest: T[] } {
+  const batch: T[] = []
+  const rest: T[] = []
+  const keys = new Set<unknown>()
   let sizeBytes = 0
   for (const entry of entries) {
-    const batch = batches.at(-1)
-    const isFull =
-      batch === undefined || batch.length >= BATCH_ROWS_MAX || sizeBytes + entry.sizeBytes > BATCH_BYTES_MAX
-    if (isFull || keys.has(entry.key)) {
-      batches.push([entry])
-      keys = new Set()
-      sizeBytes = 0
-    } else {
-      batch.push(entry)
+    const isFull = batch.length >= BATCH_ROWS_MAX || sizeBytes + entry.sizeBytes > BATCH_BYTES_MAX
+    if ((isFull && batch.length > 0) || keys.has(entry.key)) {
+      rest.push(entry)
+      continue
     }
+    batch.push(entry)
     sizeBytes += entry.sizeBytes
     if (entry.key !== undefined) keys.add(entry.key)
   }
-  return batches
+  return { batch, rest }
 }
 
 /**

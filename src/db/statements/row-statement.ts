@@ -36,7 +36,7 @@ export interface RowQuery<Answer> {
   /** Runs it by itself, in a transaction for instance. */
   single(executor: Executor): Promise<Answer | undefined>
   /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.batched`. */
-  batched(database: BatchRunner, executor?: Executor): Promise<Answer | undefined>
+  batched(database: BatchRunner, place?: number, executor?: Executor): Promise<Answer | undefined>
   /** The same with what `then` makes of its answer. */
   map<Next>(then: (answer: Answer) => Next | Promise<Next>): RowQuery<Next>
 }
@@ -46,6 +46,7 @@ export interface BatchRunner {
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
+    place?: number,
     executor?: Executor,
   ): Promise<Positioned<R> | undefined>
 }
@@ -108,7 +109,7 @@ export function rowStatement<P extends object, R>(
     for: row =>
       rowQuery(
         async executor => (await executor.executeQuery(own.bind([row]))).rows[0],
-        (database, executor) => database.batched(own, row, executor),
+        (database, place, executor) => database.batched(own, row, place, executor),
       ),
   }
   return own
@@ -129,7 +130,7 @@ export function rowQuery<Answer>(
       }
       return rowQuery(
         executor => mapped(single(executor)),
-        (database, executor) => mapped(batched(database, executor)),
+        (database, place, executor) => mapped(batched(database, place, executor)),
       )
     },
   }

@@ -1,7 +1,20 @@
-import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
-import { FairTime } from '../db/connection/fair-time.js'
-import type { Waiter } from '../db/connection/waiter.js'
-import { TOKEN_PLACES, whenOver } from './requests-in-flight.js'
+import { FairTime } from './fair-time.js'
+import type { Waiter } from './waiter.js'
+
+/**
+ * Tokens are told apart by the first so many bits of their SHA-256, in tables that stay as they are. Two tokens of the same bits
+ * count as one: nobody chooses their token.
+ */
+const TOKEN_BITS = 16
+export const TOKEN_PLACES = 2 ** TOKEN_BITS
+
+/** Where tokens count that no request was authenticated with, as many as somebody likes to make up, and what has no token. */
+export const UNKNOWN_PLACE = TOKEN_PLACES
+
+/** Where what the token of this SHA-256 asks for is counted. */
+export function placeOfToken(hash: Buffer): number {
+  return hash.readUIntBE(0, TOKEN_BITS / 8)
+}
 
 /** So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. */
 const SLICE_MS = 1
@@ -16,21 +29,21 @@ const SHARED_MS = 1_000
 const CREDIT_MS = 20
 const DEBT_MS = 100
 
-/** Where tokens are counted that no request was authenticated with: there are as many as somebody likes to make up. */
-const UNKNOWN = TOKEN_PLACES
-
 /** What a request does next on the thread, without waiting for anything. */
 type Step = () => void
 
 /**
  * Shares the thread that serves requests out between tokens: of a burst that takes all of it, the requests wait here, and whoever
- * used least is first. A request has its turn when its headers are there and again when its body is; what it waits for between,
- * its body, a lock, the database, keeps nobody from theirs. Where there is time nothing waits, and a token alone has all of it.
+ * used least is first. A request has its turn when its headers are there, when its body is, and when the database has answered;
+ * what it waits for between keeps nobody from theirs. Where there is time nothing waits, and a token alone has all of it.
  */
 export class ThreadTurns {
   readonly #time = new FairTime(CREDIT_MS, DEBT_MS)
   readonly #usedMs = new Float64Array(TOKEN_PLACES + 1)
   readonly #waiting = new Map<number, Step[]>()
+  /** Whose step is under way, with all that follows from it without waiting, and since when. */
+  #running: number | undefined
+  #sinceMs = 0
   /** Of this turn of the event loop; 0 while it has none. */
   #sliceEndsAt = 0
   #isSharedUntil = 0
@@ -42,14 +55,37 @@ export class ThreadTurns {
   take(place: number, step: Step, waiter?: Waiter): (() => boolean) | undefined {
     const now = performance.now()
     if (this.#sliceEndsAt === 0) this.#beginSlice(now)
+    if (this.#running === place && !this.#isShared(now)) {
+      step()
+      return undefined
+    }
     if (!this.#waiting.has(place)) this.#come(place, now)
-    if (this.#waiting.size > 0 || !this.#hasTime(now)) return this.#wait(place, step, waiter)
+    if (this.#running !== undefined || this.#waiting.size > 0 || !this.#hasTime(now)) {
+      return this.#wait(place, step, waiter)
+    }
     this.#run(place, step, now)
     return undefined
   }
 
+  /** Resolves when it is the turn of the token that has this place: what follows is its step. */
+  turn(place: number, waiter?: Waiter): Promise<void> {
+    return new Promise(resolve => {
+      this.take(place, resolve, waiter)
+    })
+  }
+
+  /** Whether a step of the token that has this place is under way: what follows from it without waiting needs no turn. */
+  isUnderWay(place: number): boolean {
+    return this.#running === place
+  }
+
+  /** The time that a token used, to compare with that of others. In ms. */
+  usedMs(place: number): number {
+    return this.#usedMs[place] ?? 0
+  }
+
   #come(place: number, now: number): void {
-    const usedMs = this.#usedMs[place] ?? 0
+    const usedMs = this.usedMs(place)
     const countedMs = this.#time.returning(usedMs)
     this.#usedMs[place] = countedMs
     if (countedMs > usedMs) this.#isSharedUntil = now + SHARED_MS
@@ -63,31 +99,34 @@ export class ThreadTurns {
   readonly #endSlice = (): void => {
     this.#sliceEndsAt = 0
     if (this.#waiting.size === 0) return
-    this.#beginSlice(performance.now())
-    this.#goOn()
+    const now = performance.now()
+    this.#beginSlice(now)
+    this.#goOn(now)
   }
 
-  /** Takes the steps that have waited, one after the other; behind each, what follows from it without waiting. */
-  readonly #goOn = (): void => {
-    const now = performance.now()
-    if (this.#waiting.size === 0 || !this.#hasTime(now)) return
+  /** Takes the next of the steps that have waited. */
+  #goOn(now: number): void {
+    if (this.#waiting.size === 0 || this.#running !== undefined || !this.#hasTime(now)) return
     const place = this.#next()
     const steps = this.#waiting.get(place) ?? []
     const step = steps.shift()
     if (steps.length === 0) this.#waiting.delete(place)
     if (step !== undefined) this.#run(place, step, now)
-    queueMicrotask(this.#goOn)
   }
 
   #hasTime(now: number): boolean {
-    return now < this.#sliceEndsAt || now >= this.#isSharedUntil
+    return now < this.#sliceEndsAt || !this.#isShared(now)
+  }
+
+  #isShared(now: number): boolean {
+    return now < this.#isSharedUntil
   }
 
   #next(): number {
-    let next = UNKNOWN
+    let next = UNKNOWN_PLACE
     let leastMs = Number.POSITIVE_INFINITY
     for (const place of this.#waiting.keys()) {
-      const usedMs = this.#usedMs[place] ?? 0
+      const usedMs = this.usedMs(place)
       if (usedMs >= leastMs) continue
       leastMs = usedMs
       next = place
@@ -96,13 +135,22 @@ export class ThreadTurns {
   }
 
   #run(place: number, step: Step, now: number): void {
-    const usedMs = this.#usedMs[place] ?? 0
-    this.#time.serve(usedMs)
-    try {
-      step()
-    } finally {
-      this.#usedMs[place] = this.#time.after(usedMs, performance.now() - now)
-    }
+    this.#time.serve(this.usedMs(place))
+    this.#running = place
+    this.#sinceMs = now
+    queueMicrotask(this.#endBehindPromises)
+    step()
+  }
+
+  /** A tick comes when no promise has anything to go on with. */
+  readonly #endBehindPromises = (): void => process.nextTick(this.#end)
+
+  readonly #end = (): void => {
+    const now = performance.now()
+    const place = this.#running ?? UNKNOWN_PLACE
+    this.#running = undefined
+    this.#usedMs[place] = this.#time.after(this.usedMs(place), now - this.#sinceMs)
+    this.#goOn(now)
   }
 
   #wait(place: number, step: Step, waiter: Waiter | undefined): () => boolean {
@@ -128,47 +176,5 @@ export class ThreadTurns {
     steps.splice(at, 1)
     if (steps.length === 0) this.#waiting.delete(place)
     return true
-  }
-}
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** Whether its body has a turn of its own, in which it is checked too. */
-    isInBodyTurn: boolean
-  }
-}
-
-/** The turns of operations. */
-export class RequestTurns {
-  readonly #turns = new ThreadTurns()
-  readonly #known = new Uint8Array(TOKEN_PLACES)
-
-  /** When their headers are there. Register behind what counts requests, and before what takes time. */
-  registerFirst(app: FastifyInstance): void {
-    app.addHook('onRequest', (request, _reply, done) => {
-      const place = request.work?.place
-      if (place === undefined) done()
-      else this.#take(request, this.#known[place] === 1 ? place : UNKNOWN, done)
-    })
-  }
-
-  /** When their bodies are: to be checked and worked on. Register before what depends on the asynchronous context. */
-  registerSecond(app: FastifyInstance): void {
-    app.decorateRequest('isInBodyTurn', false)
-    app.addHook('preValidation', (request, _reply, done) => {
-      const place = request.work?.place
-      if (place === undefined || request.isInBodyTurn) return done()
-      this.#known[place] = 1
-      this.#take(request, place, done)
-    })
-  }
-
-  #take(request: FastifyRequest, place: number, done: (error?: Error) => void): void {
-    const takeBack = this.#turns.take(place, done, request)
-    if (takeBack === undefined) return
-    whenOver(request, () => {
-      // The connection is gone: nobody reads the answer, but the log has it.
-      if (takeBack()) done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
-    })
   }
 }

@@ -1,0 +1,55 @@
+import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
+import { type ThreadTurns, TOKEN_PLACES, UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
+import { whenOver } from './requests-in-flight.js'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Whether its body has a turn of its own, in which it is checked too. */
+    isInBodyTurn: boolean
+    /** Where its time counts until it is authenticated; undefined for what is not an operation. */
+    turnPlace: number | undefined
+  }
+}
+
+/** The turns of operations. They go on behind the database in turns of its own. */
+export class RequestTurns {
+  readonly #turns: ThreadTurns
+  readonly #known = new Uint8Array(TOKEN_PLACES)
+
+  constructor(turns: ThreadTurns) {
+    this.#turns = turns
+  }
+
+  /** When their headers are there. Register behind what counts requests, and before what takes time. */
+  registerFirst(app: FastifyInstance): void {
+    app.decorateRequest('turnPlace', undefined)
+    app.addHook('onRequest', (request, _reply, done) => {
+      const place = request.work?.place
+      if (place === undefined) return done()
+      request.turnPlace = this.#known[place] === 1 ? place : UNKNOWN_PLACE
+      this.#take(request, request.turnPlace, done)
+    })
+  }
+
+  /** When their bodies are: to be checked and worked on. Register before what depends on the asynchronous context. */
+  registerSecond(app: FastifyInstance): void {
+    app.decorateRequest('isInBodyTurn', false)
+    app.addHook('preValidation', (request, _reply, done) => {
+      const place = request.work?.place
+      if (place === undefined || request.isInBodyTurn) return done()
+      this.#known[place] = 1
+      // A short request goes on so from its authentication.
+      if (this.#turns.isUnderWay(place)) done()
+      else this.#take(request, place, done)
+    })
+  }
+
+  #take(request: FastifyRequest, place: number, done: (error?: Error) => void): void {
+    const takeBack = this.#turns.take(place, done, request)
+    if (takeBack === undefined) return
+    whenOver(request, () => {
+      // The connection is gone: nobody reads the answer, but the log has it.
+      if (takeBack()) done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+    })
+  }
+}
