@@ -22,3 +22,15 @@ for (const [command, args, fault] of WRONG) {
     t.equal(stderr.split('\n').length, 2, stderr)
   })
 }
+
+for (const [command, name] of [
+  ['cluster/run.js', 'test:cluster'],
+  ['faults/soak.js', 'test:soak'],
+] as const) {
+  t.test(`exit 0: ${command} --help prints how it is used`, async t => {
+    const file = fileURLToPath(new URL(command, import.meta.url))
+    const { status, stdout } = spawnSync(process.execPath, [file, '--help'], { encoding: 'utf8', timeout: 60_000 })
+    t.equal(status, 0)
+    t.match(stdout, `usage: npm run ${name} -- [`)
+  })
+}

@@ -3,11 +3,18 @@ import { type ParseArgsConfig, parseArgs } from 'node:util'
 /** As `agentctl` ends where its command line is wrong. */
 const EXIT_USAGE = 2
 
-/** What was given to a command of the tests. A wrong option ends the process with one line: what is wrong, and `usage`. */
+/**
+ * What was given to a command of the tests. `--help` prints `usage` and ends the process; a wrong option ends it with one line: what
+ * is wrong, and `usage`.
+ */
 export function readArguments<Config extends ParseArgsConfig>(
   usage: string,
   config: Config,
 ): ReturnType<typeof parseArgs<Config>> {
+  if (process.argv.includes('--help')) {
+    process.stdout.write(`usage: ${usage}\n`)
+    process.exit()
+  }
   try {
     return parseArgs(config)
   } catch (error) {
