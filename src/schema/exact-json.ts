@@ -4,46 +4,31 @@ import { randomUUID } from 'node:crypto'
  * JSON whose numbers keep their text. JavaScript has doubles: it reads 12345678901234567 as another integer, and writes 1.0 as 1.
  * Here every value is what `JSON.parse` makes of it, so whoever judges it sees plain numbers; the text of a number that
  * JavaScript would write in another way is remembered beside the object or list that holds it, and written again.
+ *
+ * A text of 5 MiB has a million such numbers, and two such are compared: so what is remembered is small. The same text is kept once,
+ * and one object or list has a text alone where that says enough, a list of texts else, and a map only where it is large.
  */
 
-/** Stands before a number's text, in a string, on the way through `JSON.parse` and `JSON.stringify`. Nobody can guess it. */
-const MARK = `number-${randomUUID()}:`
+/**
+ * What is remembered of an object or list: the text of every number of this value in it; of a list, the texts by index; of an object,
+ * keys and texts in turn, or the texts by key.
+ */
+type Texts = string | readonly (string | undefined)[] | ReadonlyMap<string, string>
 
-/** The texts of numbers by the object or list that holds them, then by key. */
-const textsOf = new WeakMap<object, Map<string, string>>()
-/** What may have such numbers in it: what `parseExact` read, its members, and copies of them. */
+const textsOf = new WeakMap<object, Texts>()
+/** What was read with such a number somewhere in it, and copies of it. */
 const holders = new WeakSet<object>()
 
 /**
  * Reads JSON and remembers how numbers were written. A text without a number to remember goes through `JSON.parse` alone;
- * `isPlain` says that somebody has seen that there is none. Throws the `SyntaxError` of `JSON.parse`.
+ * `isPlain` says that somebody has seen that there is none. Throws a `SyntaxError` as `JSON.parse` does.
  */
 export function parseExact(text: string, isPlain = false): unknown {
-  const marked = isPlain ? undefined : withMarks(text)
-  return marked === undefined ? JSON.parse(text) : remembered(JSON.parse(marked, numberReviver))
-}
-
-/** A reviver that makes numbers of marked strings, and remembers their texts. Give what it leads to to `remembered`. */
-export function numberReviver(this: unknown, key: unknown, value: unknown): unknown {
-  if (typeof value !== 'string' || !value.startsWith(MARK)) return value
-  const text = value.slice(MARK.length)
-  const holder = this as object // what reads JSON or YAML calls it on the object or list
-  const texts = textsOf.get(holder) ?? new Map<string, string>()
-  textsOf.set(holder, texts.set(String(key), text))
-  return Number(text)
-}
-
-/** Notes that a value was read with `numberReviver`. */
-export function remembered(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null) return value
-  holders.add(value)
-  for (const member of Object.values(value)) if (typeof member === 'object' && member !== null) holders.add(member)
-  return value
-}
-
-/** The string that becomes the number of this text in `numberReviver`; undefined where JavaScript writes that number so by itself. */
-export function markedNumber(text: string): string | undefined {
-  return isNumber.test(text) && String(Number(text)) !== text ? MARK + text : undefined
+  const counted = isPlain ? undefined : withIndices(text)
+  if (counted === undefined) return JSON.parse(text)
+  const holder = [JSON.parse(counted.text)]
+  restoreNumbers(holder, counted.numbers)
+  return remembered(holder[0])
 }
 
 /** How to write what was made from something that was read: exactly if that held a number to remember, else plainly. */
@@ -51,25 +36,12 @@ export function writerFor(read: object): (value: unknown) => string {
   return holders.has(read) ? stringifyExact : JSON.stringify
 }
 
-/** Writes JSON with each number as it was read. */
-export function stringifyExact(value: unknown, indent?: number): string {
-  return withoutMarks(JSON.stringify(value, numberReplacer, indent))
+/** Writes JSON with each number as it was read, and each BigInt as a number. */
+export function stringifyExact(value: unknown, indent = 0): string {
+  const writer = new ExactWriter(indent)
+  writer.write(value)
+  return writer.end()
 }
-
-/** A replacer that puts a marked string in the place of each remembered number and each BigInt; `withoutMarks` makes the number of it. */
-export function numberReplacer(this: unknown, key: unknown, value: unknown): unknown {
-  if (typeof value === 'bigint') return MARK + String(value)
-  if (typeof value !== 'number') return value
-  const text = textsOf.get(this as object)?.get(String(key)) // `JSON.stringify` calls it on the object or list
-  return text !== undefined && Number(text) === value ? MARK + text : value
-}
-
-/** A text of JSON or YAML with the numbers in the places of the marked strings. */
-export function withoutMarks(text: string): string {
-  return text.includes(MARK) ? text.replaceAll(MARKED, '$2') : text
-}
-
-const MARKED = new RegExp(`(["']?)${MARK}([-+.\\deE]+)\\1`, 'g')
 
 /**
  * Has a copy of an object or list remember what the original does. They share what is remembered, which nobody changes once it is read:
@@ -83,32 +55,35 @@ export function rememberNumbers(original: object, copy: object): void {
 
 /** A number as it was written, that stands under a key of an object or list. */
 export function writtenNumber(holder: object, key: string | number, value: number): string {
-  return textsOf.get(holder)?.get(String(key)) ?? String(value)
+  return rememberedText(holder, key, value) ?? String(value)
 }
 
 /** Takes the items with these indices out of a list. */
 export function removeItems(list: unknown[], indices: ReadonlySet<number>): void {
   const texts = textsOf.get(list)
-  const kept = new Map<string, string>()
+  const kept: (string | undefined)[] = []
   let length = 0
   for (const [index, item] of list.entries()) {
     if (indices.has(index)) continue
-    const text = texts?.get(String(index))
-    if (text !== undefined) kept.set(String(length), text)
+    if (typeof item === 'number' && texts !== undefined) kept[length] = rememberedText(list, index, item)
     list[length++] = item
   }
   list.length = length
   if (texts !== undefined) textsOf.set(list, kept)
 }
 
-/** For who compares numbers: the value with a BigInt for every integer that no double holds; itself where it has none. */
+/** For who compares numbers: puts a BigInt in the place of every integer that no double holds, and answers the value. */
 export function withBigInts(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || !holders.has(value)) return value
-  return JSON.parse(JSON.stringify(value, numberReplacer), (_, member) => {
-    if (typeof member !== 'string' || !member.startsWith(MARK)) return member
-    const text = member.slice(MARK.length)
-    return /^-?\d+$/.test(text) && !Number.isSafeInteger(Number(text)) ? BigInt(text) : Number(text)
-  })
+  for (const holder of holdersIn(value)) {
+    if (!textsOf.has(holder)) continue
+    const keys = Array.isArray(holder) ? holder.keys() : Object.keys(holder)
+    for (const key of keys) {
+      const member = holder[key]
+      const text = typeof member === 'number' ? rememberedText(holder, key, member) : undefined
+      if (text !== undefined && !Number.isSafeInteger(member) && /^-?\d+$/.test(text)) holder[key] = BigInt(text)
+    }
+  }
+  return value
 }
 
 /** The JSON of a value of `withBigInts`. */
@@ -116,41 +91,156 @@ export function textWithBigInts(value: unknown): string {
   return typeof value === 'bigint' || typeof value === 'object' ? stringifyExact(value) : JSON.stringify(value)
 }
 
-const QUOTE = 0x22
-const BACKSLASH = 0x5c
-const MINUS = 0x2d
-const COLON = 0x3a
-const isNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/
-const numberAt = /-?\d[\d.eE+-]*/y
-const blanksAt = /[ \t\n\r]*/y
+/** Stands before a number's text, in a string, on the way through what reads and writes YAML. Nobody can guess it. */
+const MARK = `number-${randomUUID()}:`
+const MARKED = new RegExp(`(["']?)${MARK}([-+.\\deE]+)\\1`, 'g')
 
-/** A JSON text with a marked string in the place of each number to be remembered; undefined where there is none. */
-function withMarks(text: string): string | undefined {
-  let marked = ''
+/** The string that becomes the number of this text in `numberReviver`; undefined where JavaScript writes that number so by itself. */
+export function markedNumber(text: string): string | undefined {
+  return isNumber.test(text) && String(Number(text)) !== text ? MARK + text : undefined
+}
+
+/** A reviver that makes numbers of marked strings, and remembers their texts. Give what it leads to to `remembered`. */
+export function numberReviver(this: unknown, key: unknown, value: unknown): unknown {
+  if (typeof value !== 'string' || !value.startsWith(MARK)) return value
+  const text = value.slice(MARK.length)
+  const holder = this as object // what reads YAML calls it on the object or list
+  const texts = textsOf.get(holder)
+  textsOf.set(holder, new Map(texts instanceof Map ? texts : []).set(String(key), text))
+  return Number(text)
+}
+
+/** Notes that a value was read with `numberReviver`. */
+export function remembered(value: unknown): unknown {
+  if (typeof value === 'object' && value !== null) holders.add(value)
+  return value
+}
+
+/** A replacer that puts a marked string in the place of each remembered number and each BigInt; `withoutMarks` makes the number of it. */
+export function numberReplacer(this: unknown, key: unknown, value: unknown): unknown {
+  if (typeof value === 'bigint') return MARK + String(value)
+  if (typeof value !== 'number') return value
+  const text = rememberedText(this as object, String(key), value) // what writes YAML calls it on the object or list
+  return text === undefined ? value : MARK + text
+}
+
+/** A text of YAML with the numbers in the places of the marked strings. */
+export function withoutMarks(text: string): string {
+  return text.includes(MARK) ? text.replaceAll(MARKED, '$2') : text
+}
+
+/** The text of a number, as long as it is the one that was read. */
+function rememberedText(holder: object, key: string | number, value: number): string | undefined {
+  const texts = textsOf.get(holder)
+  if (texts === undefined) return undefined
+  const text = typeof texts === 'string' ? texts : textUnder(texts, holder, key)
+  return text !== undefined && Number(text) === value ? text : undefined
+}
+
+function textUnder(texts: Exclude<Texts, string>, holder: object, key: string | number): string | undefined {
+  if (texts instanceof Map) return texts.get(String(key))
+  const list = texts as readonly (string | undefined)[]
+  if (Array.isArray(holder)) return list[Number(key)]
+  for (let at = 0; at < list.length; at += 2) if (list[at] === key) return list[at + 1]
+  return undefined
+}
+
+/* Reading: each number to be remembered goes through `JSON.parse` as its index, in the shape of a number that is hardly ever written. */
+
+const INDEX_UNIT = 1e-300
+const INDEX_EXPONENT = 'e-300'
+/** Numbers between these are indices; one that is written in a text is given an index as well. */
+const INDEX_MIN = 0.5 * INDEX_UNIT
+const INDEX_MAX = 1e-290
+
+/** Different texts of numbers that are kept once; more are kept as often as they are written. */
+const SHARED_TEXTS_MAX = 1000
+/** Texts of one object that are found by going through them all. */
+const LISTED_TEXTS_MAX = 8
+/** JavaScript keeps what is put together in pieces until somebody wants a character: then it is one text. */
+const PIECES_MAX = 1000
+
+const isNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/
+const QUOTE = 0x22
+const PLUS = 0x2b
+const MINUS = 0x2d
+const POINT = 0x2e
+const ZERO = 0x30
+const NINE = 0x39
+const UPPER_E = 0x45
+const BACKSLASH = 0x5c
+const LOWER_E = 0x65
+/** A double holds every integer of so many digits. */
+const PLAIN_DIGITS = 15
+
+/** A JSON text with an index in the place of each number to be remembered, from 1, and their texts; undefined where there is none. */
+function withIndices(text: string): { text: string; numbers: string[] } | undefined {
+  const numbers: string[] = []
+  const shared = new Map<string, string>()
+  const pieces = new Pieces()
   let copied = 0
   for (let at = 0; at < text.length; at++) {
     const unit = text.charCodeAt(at)
     if (unit === QUOTE) {
       at = endOfString(text, at)
-    } else if (unit === MINUS || (unit >= 0x30 && unit <= 0x39)) {
-      numberAt.lastIndex = at
-      const number = numberAt.exec(text)?.[0] ?? '-'
-      const string = isKey(text, at + number.length) ? undefined : markedNumber(number)
-      if (string !== undefined) {
-        marked += `${text.slice(copied, at)}"${string}"`
-        copied = at + number.length
+    } else if (unit === MINUS || (unit >= ZERO && unit <= NINE)) {
+      const end = endOfNumber(text, at)
+      if (!isPlainInteger(text, at, end)) {
+        const number = text.slice(at, end)
+        if (isToRemember(number)) {
+          numbers.push(sharedText(shared, number))
+          pieces.add(`${text.slice(copied, at)}${numbers.length}${INDEX_EXPONENT}`)
+          copied = end
+        }
       }
-      at += number.length - 1
+      at = end - 1
     }
   }
-  return copied === 0 ? undefined : marked + text.slice(copied)
+  if (numbers.length === 0) return undefined
+  pieces.add(text.slice(copied))
+  return { text: pieces.text(), numbers }
 }
 
-/** A number in the place of a key is not JSON; as a string it would be. */
-function isKey(text: string, end: number): boolean {
-  blanksAt.lastIndex = end
-  blanksAt.exec(text)
-  return text.charCodeAt(blanksAt.lastIndex) === COLON
+function endOfNumber(text: string, start: number): number {
+  let end = start + 1
+  for (;;) {
+    const unit = text.charCodeAt(end)
+    const goesOn =
+      (unit >= ZERO && unit <= NINE) ||
+      unit === POINT ||
+      unit === LOWER_E ||
+      unit === UPPER_E ||
+      unit === MINUS ||
+      unit === PLUS
+    if (!goesOn) return end
+    end++
+  }
+}
+
+function isPlainInteger(text: string, start: number, end: number): boolean {
+  if (end - start > PLAIN_DIGITS || (text.charCodeAt(start) === ZERO && end - start > 1)) return false
+  for (let at = start; at < end; at++) {
+    const unit = text.charCodeAt(at)
+    if (unit < ZERO || unit > NINE) return false
+  }
+  return true
+}
+
+function isToRemember(text: string): boolean {
+  if (!isNumber.test(text)) return false // nor is it JSON
+  const value = Number(text)
+  return isIndex(value) || String(value) !== text
+}
+
+function isIndex(value: unknown): value is number {
+  return typeof value === 'number' && value > INDEX_MIN && value < INDEX_MAX
+}
+
+function sharedText(shared: Map<string, string>, text: string): string {
+  const found = shared.get(text)
+  if (found !== undefined) return found
+  if (shared.size < SHARED_TEXTS_MAX) shared.set(text, text)
+  return text
 }
 
 function endOfString(text: string, start: number): number {
@@ -160,4 +250,148 @@ function endOfString(text: string, start: number): number {
     if ((end - before) % 2 === 1) return end
   }
   return text.length
+}
+
+/** Puts the numbers in the places of their indices, and remembers their texts in the shortest form. */
+function restoreNumbers(value: unknown, numbers: readonly string[]): void {
+  const textOf = (index: number) => numbers[Math.round(index / INDEX_UNIT) - 1] as string // whoever is an index was counted
+  for (const holder of holdersIn(value)) {
+    const texts = Array.isArray(holder) ? restoreItems(holder, textOf) : restoreMembers(holder, textOf)
+    if (texts !== undefined) textsOf.set(holder, texts)
+  }
+}
+
+function restoreItems(list: unknown[], textOf: (index: number) => string): Texts | undefined {
+  let texts: string[] | undefined
+  for (let at = 0; at < list.length; at++) {
+    const item = list[at]
+    if (!isIndex(item)) continue
+    const text = textOf(item)
+    list[at] = Number(text)
+    if (String(list[at]) === text) continue
+    if (list.length === 1) return text
+    texts ??= new Array(list.length)
+    texts[at] = text
+  }
+  return texts && (onlyText(list, texts) ?? texts)
+}
+
+function restoreMembers(object: Holder, textOf: (index: number) => string): Texts | undefined {
+  let texts: Map<string, string> | undefined
+  for (const key in object) {
+    const member = object[key]
+    if (!isIndex(member)) continue
+    const text = textOf(member)
+    object[key] = Number(text)
+    if (String(object[key]) === text) continue
+    texts ??= new Map()
+    texts.set(key, text)
+  }
+  if (texts === undefined) return undefined
+  const only = onlyText(Object.values(object), [...texts.values()])
+  return only ?? (texts.size > LISTED_TEXTS_MAX ? texts : [...texts].flat())
+}
+
+/** The one text, where there is no other, and no number of its value is written otherwise. */
+function onlyText(values: readonly unknown[], texts: readonly (string | undefined)[]): string | undefined {
+  const only = texts.find(text => text !== undefined)
+  const value = Number(only)
+  let written = 0
+  for (const text of texts) {
+    if (text === undefined) continue
+    if (text !== only) return undefined
+    written++
+  }
+  for (const each of values) if (each === value) written--
+  return written === 0 ? only : undefined
+}
+
+/** An object or a list of JSON: every enumerable key is its own. */
+type Holder = Record<string | number, unknown>
+
+/** Every object and list in a value. Nesting costs no stack, and what waits is no more than what lies side by side on the way. */
+function* holdersIn(value: unknown): Generator<Holder> {
+  const pending: Holder[] = []
+  const add = (each: unknown) => {
+    if (typeof each === 'object' && each !== null) pending.push(each as Holder)
+  }
+  add(value)
+  for (let holder = pending.pop(); holder !== undefined; holder = pending.pop()) {
+    yield holder
+    if (Array.isArray(holder)) for (const item of holder) add(item)
+    else for (const key in holder) add(holder[key])
+  }
+}
+
+/** A text that is put together from many pieces. */
+class Pieces {
+  readonly #parts: string[] = []
+  #last = ''
+  #count = 0
+
+  add(piece: string): void {
+    this.#last += piece
+    if (++this.#count % PIECES_MAX !== 0) return
+    this.#last.charCodeAt(0) // see PIECES_MAX
+    this.#parts.push(this.#last)
+    this.#last = ''
+  }
+
+  text(): string {
+    this.#parts.push(this.#last)
+    return this.#parts.join('')
+  }
+}
+
+/** Writes as `JSON.stringify` does, but for the numbers. It recurses as deep as the value nests, as that does. */
+class ExactWriter {
+  readonly #pieces = new Pieces()
+  readonly #indent: string
+
+  constructor(indent: number) {
+    this.#indent = ' '.repeat(indent)
+  }
+
+  end(): string {
+    return this.#pieces.text()
+  }
+
+  write(value: unknown, margin = this.#indent === '' ? '' : '\n'): void {
+    if (Array.isArray(value)) this.#writeList(value, margin)
+    else if (typeof value === 'object' && value !== null) this.#writeObject(value as Holder, margin)
+    else this.#pieces.add(typeof value === 'bigint' ? String(value) : (JSON.stringify(value) ?? 'null'))
+  }
+
+  #writeList(list: readonly unknown[], margin: string): void {
+    const inner = margin + this.#indent
+    const texts = textsOf.get(list)
+    let before = `[${inner}`
+    for (let index = 0; index < list.length; index++) {
+      this.#pieces.add(before)
+      this.#writeMember(list, texts, index, list[index], inner)
+      before = `,${inner}`
+    }
+    this.#pieces.add(list.length === 0 ? '[]' : `${margin}]`)
+  }
+
+  #writeObject(object: Holder, margin: string): void {
+    const inner = margin + this.#indent
+    const texts = textsOf.get(object)
+    const colon = this.#indent === '' ? ':' : ': '
+    let before = `{${inner}`
+    for (const key of Object.keys(object)) {
+      const member = object[key]
+      if (member === undefined) continue
+      this.#pieces.add(`${before}${JSON.stringify(key)}${colon}`)
+      this.#writeMember(object, texts, key, member, inner)
+      before = `,${inner}`
+    }
+    this.#pieces.add(before.startsWith('{') ? '{}' : `${margin}}`)
+  }
+
+  #writeMember(holder: object, texts: Texts | undefined, key: string | number, member: unknown, margin: string): void {
+    const text = texts !== undefined && typeof member === 'number' ? rememberedText(holder, key, member) : undefined
+    if (text === undefined) this.write(member, margin)
+    else this.#pieces.add(text)
+  }
 }

@@ -35,12 +35,12 @@ export function compareNumbers({ stored, sent }: { stored: string; sent: string 
 
 type Holder = Readonly<Record<string | number, unknown>>
 
-/** `path` is that of the holders. It recurses no deeper than a definition may nest. */
+/** `path` is that of the holders, and is so again afterwards. It recurses no deeper than a definition may nest. */
 function compareMembers(
   before: Holder,
   after: Holder,
   key: string | number,
-  path: RoundedNumber['path'],
+  path: (string | number)[],
   found: NumberComparison,
 ): void {
   const [from, to] = [before[key], after[key]]
@@ -48,18 +48,20 @@ function compareMembers(
     const [stored, sent] = [writtenNumber(before, key, from), writtenNumber(after, key, to)]
     if (isSameNumber(stored, sent)) return
     found.isSame = false
-    if (String(from) === sent && found.rounded.length < ROUNDED_MAX) found.rounded.push({ path, stored, sent })
+    if (String(from) === sent && found.rounded.length < ROUNDED_MAX)
+      found.rounded.push({ path: [...path.slice(1), key], stored, sent }) // the first leads to the definition
   } else if (isHolder(from) && isHolder(to) && Array.isArray(from) === Array.isArray(to)) {
-    const [keys, others] = [Object.keys(from), Object.keys(to)]
-    if (keys.length !== others.length || keys.some((name, index) => name !== others[index])) found.isSame = false
-    for (const name of keys) {
-      if (Object.hasOwn(to, name)) compareMembers(from, to, name, [...path, placed(from, name)], found)
+    path.push(key)
+    if (Array.isArray(from) && Array.isArray(to)) {
+      if (from.length !== to.length) found.isSame = false
+      for (let at = 0; at < Math.min(from.length, to.length); at++) compareMembers(from, to, at, path, found)
+    } else {
+      const [keys, others] = [Object.keys(from), Object.keys(to)]
+      if (keys.length !== others.length || keys.some((name, index) => name !== others[index])) found.isSame = false
+      for (const name of keys) if (Object.hasOwn(to, name)) compareMembers(from, to, name, path, found)
     }
+    path.pop()
   } else if (from !== to) found.isSame = false
-}
-
-function placed(holder: Holder, name: string): string | number {
-  return Array.isArray(holder) ? Number(name) : name
 }
 
 function isHolder(value: unknown): value is Holder {

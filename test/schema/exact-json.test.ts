@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { parseExact, stringifyExact, withBigInts } from '../../src/schema/exact-json.js'
+import { parseExact, removeItems, stringifyExact, withBigInts } from '../../src/schema/exact-json.js'
 import { JsonScan } from '../../src/schema/json-scan.js'
 
 const NUMBERS = [
@@ -66,6 +66,56 @@ t.test('a changed value is written as it is now', t => {
   value.a = 2
   value.b.push(3)
   t.equal(stringifyExact(value), '{"a":2,"b":[1.0,3]}')
+  t.end()
+})
+
+t.test('one number in several writings, in every form that remembers them', t => {
+  const writings = ['1', '1.0', '1.00', '1e0', '-0', '0', '0.0']
+  const keyed = (count: number) => Array.from({ length: count }, (_, i) => `"k${i}":${writings[i % writings.length]}`)
+  for (const text of [
+    '[1,1.0]',
+    '[1.0,1.0,2]',
+    '[[1.0],[1.00],[1.0,1.00],[1]]',
+    '{"a":1,"b":1.0}',
+    '{"a":1.0,"b":1.0,"c":2}',
+    '{"1.0":2.0,"2.0":1.0}',
+    `[${writings}]`,
+    `{${keyed(8)}}`,
+    `{${keyed(40)}}`,
+    '{"__proto__":{"n":1.0},"n":1}',
+    `[${Array.from({ length: 5_000 }, (_, i) => `${i}.0,[${i % 7}.50],"ж${i}"`)}]`,
+  ]) {
+    const value = parseExact(text)
+    t.strictSame(value, JSON.parse(text), text.slice(0, 80))
+    t.equal(stringifyExact(value), text)
+  }
+  t.end()
+})
+
+t.test('numbers as small as those that stand for others on the way are what they are', t => {
+  for (const number of ['1e-300', '1.0e-300', '5e-301', '3e-300', '0.9e-290', '1e-290', '2e-320', '1000000e-300']) {
+    const text = `[${number},1.0,{"a":${number}},2]`
+    t.strictSame(parseExact(text), JSON.parse(text), number)
+    t.equal(stringifyExact(parseExact(text)), text)
+  }
+  t.end()
+})
+
+t.test('of equal keys the last counts, with the writing of its own numbers', t => {
+  const value = parseExact('{"a":{"n":12345678901234567},"a":{"n":12345678901234568},"b":[1.0],"b":[1]}')
+  t.equal(stringifyExact(value), '{"a":{"n":12345678901234568},"b":[1]}')
+  t.end()
+})
+
+t.test('what moves in a list keeps its writing', t => {
+  for (const [text, left] of [
+    ['[1,1.0,"x",2.0,1.00]', '[1.0,2.0,1.00]'],
+    ['[1.0,1.0,"x",1.0,2]', '[1.0,1.0,2]'],
+  ] as const) {
+    const list = parseExact(text) as unknown[]
+    removeItems(list, new Set([0, 2]))
+    t.equal(stringifyExact(list), left)
+  }
   t.end()
 })
 
