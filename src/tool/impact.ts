@@ -7,23 +7,27 @@ export interface Impact {
   agents: {
     /** Agents that use the tool and that the caller may see, in the order of their ids, at most a thousand. */
     ids: number[]
-    /** How many more use it: those that the caller may not see, and those beyond the thousand. */
+    /** How many more use it, of those that were looked at: those that the caller may not see, and those beyond the thousand. */
     others: number
   }
 }
 
-/** A tool as the impact needs it: the stored definition as JSON text, and the agents that use the tool. */
+/** The agents that use a tool. */
 export interface ToolUse {
-  definition: string | null
   ids: number[]
   others: number
+  /** Whether all of them were looked at. */
+  isWhole: boolean
 }
 
-/** What a definition that passed the check would change in a tool that is used like this. */
-export async function impactOf(use: ToolUse, definition: unknown): Promise<Impact> {
+/** What a definition that passed the check would change in a tool that is used like this; `stored` is its definition as JSON text, if it has one. */
+export async function impactOf(
+  { ids, others }: Omit<ToolUse, 'isWhole'>,
+  stored: string | null,
+  definition: unknown,
+): Promise<Impact> {
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
-  const before: unknown =
-    use.definition === null ? { ...(definition as object), paths: {} } : parseExact(use.definition)
+  const before: unknown = stored === null ? { ...(definition as object), paths: {} } : parseExact(stored)
   const { changes } = await compareDefinitionsInSlices(withBigInts(before), withBigInts(definition))
-  return { changes, agents: { ids: use.ids, others: use.others } }
+  return { changes, agents: { ids, others } }
 }

@@ -152,7 +152,10 @@ export const ValidateToolResponse = Type.Object(
           ),
           agents: Type.Object({
             ids: list(identifier(), { description: 'Agents that use the tool and that the caller may see.' }),
-            others: Type.Integer({ description: 'How many more agents use it.' }),
+            others: Type.Integer({
+              description:
+                'How many more agents use it. Of a tool on more than 10,000 agents, 10,000 are looked at; `Warning` says so.',
+            }),
           }),
         },
         { description: 'With `tool_id`: what storing the definition in that tool would change.' },

@@ -9,25 +9,49 @@ import type { ToolUse } from './impact.js'
 import { toolResource } from './resource.js'
 import { requireManageable } from './rules.js'
 import { type Asker, withScopeTold } from './scope.js'
+import type { StoredText } from './tasks/body-tasks.js'
 
-const AGENTS_LISTED_MAX = 1000
+const AGENTS_LISTED_MAX = 1_000
+
+/** So many agents that have the tool are looked at: what a look at each of them costs, others would wait for. */
+const AGENTS_MAX = 10_000
+
+/** A tool's use, and its definition, if it has one. */
+interface UsedTool {
+  use: ToolUse
+  stored: StoredText | undefined
+}
 
 /**
  * Reads what the caller may know of a tool's use, under the permission of its update: `ResourceNotFound`, `Forbidden`,
  * `BuiltinReadOnly`. An undefined id is one that no tool can have.
  */
-export async function readToolUse(database: ServiceDatabase, asker: Asker, id: number | undefined): Promise<ToolUse> {
-  const { caller } = asker
+export async function readToolUse(database: ServiceDatabase, asker: Asker, id: number | undefined): Promise<UsedTool> {
+  const { caller, waiter } = asker
   requireBinding(caller, id)
   if (id === undefined) throw new ResourceNotFound('tool')
   return await withScopeTold(database, asker, id, async () => {
     const state = await toolResource.read(database.db, id, viewerParameters(caller))
     if (state === undefined) throw new ResourceNotFound('tool')
     requireManageable(state)
-    const [use] = await readUse.run(database.db, { id, user: caller.userId, sees_all: isAdmin(caller) })
+    const callerKey = String(caller.token.id)
+    const ask = () => readUse.run(database.db, { id, user: caller.userId, sees_all: isAdmin(caller) })
+    const [use] = await database.singleStatementQueue.run(callerKey, ask, `use ${callerKey}`, waiter)
     if (use === undefined) throw new ResourceNotFound('tool')
-    return use
+    const text = async () => {
+      const [row] = await readStored.run(database.db, { id })
+      if (row === undefined) throw new ResourceNotFound('tool')
+      return row.definition
+    }
+    return { use, stored: state.definition_hash === null ? undefined : { length: state.definition_bytes, text } }
   })
+}
+
+/** What `impact` leaves out. */
+export function useNotes(use: ToolUse | null): string[] {
+  return use === null || use.isWhole
+    ? []
+    : [`more than ${AGENTS_MAX} agents have the tool: impact.agents counts ${AGENTS_MAX} of them`]
 }
 
 /** A token bound to resources learns nothing of others; the path of validation names none, so it is checked here. */
@@ -40,15 +64,26 @@ function requireBinding({ token }: Caller, id: number | undefined): void {
 const readUse = statement<{ id: number; user: string | null; sees_all: boolean }, ToolUse>('tool_use', param => {
   const access = personaAccess(sql`${param('user')}::uuid`)
   return sql`
-    with used as (
-      select p.id, ${param('sees_all')}::boolean or ${access} <> 'none' as visible
-      from persona_tool link join persona p on p.id = link.persona_id and not p.deleted
-      where link.tool_id = ${param('id')}::integer
-    ), listed as (
-      select id from used where visible order by id limit ${sql.lit(AGENTS_LISTED_MAX)}
+    with link as materialized (
+      select persona_id from persona_tool where tool_id = ${param('id')}::integer limit ${sql.lit(AGENTS_MAX)}
+    ), used as materialized (
+      select p.id from link join persona p on p.id = link.persona_id and not p.deleted
+    ), listed as materialized (
+      select used.id
+      from (select id from used order by id) used join persona p on p.id = used.id
+      where ${param('sees_all')}::boolean or ${access} <> 'none'
+      order by used.id limit ${sql.lit(AGENTS_LISTED_MAX)}
     )
-    select d.content::text as definition, array(select id from listed order by id) as ids,
-      ((select count(*) from used) - (select count(*) from listed))::integer as others
-    from tool t left join tool_definition d on d.hash = t.definition_hash
+    select array(select id from listed order by id) as ids,
+      ((select count(*) from used) - (select count(*) from listed))::integer as others,
+      not exists (select from persona_tool where tool_id = t.id offset ${sql.lit(AGENTS_MAX)}) as "isWhole"
+    from tool t
+    where t.id = ${param('id')}::integer`
+})
+
+const readStored = statement<{ id: number }, { definition: string }>('tool_use_definition', param => {
+  return sql`
+    select d.content::text as definition
+    from tool t join tool_definition d on d.hash = t.definition_hash
     where t.id = ${param('id')}::integer`
 })

@@ -16,7 +16,7 @@ import { definitionLimitsOf, TARGETS, unusableServer } from './definition/index.
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import type { BodyTasks } from './tasks/body-tasks.js'
 import type { ValidationQuery } from './tasks/validation.js'
-import { readToolUse } from './tool-use.js'
+import { readToolUse, useNotes } from './tool-use.js'
 
 export interface ValidateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
@@ -87,12 +87,13 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       const { query } = request
       requireCompletion(query)
       const strict = request.headers.prefer?.strict ?? false
-      const use = Object.hasOwn(query, 'tool_id')
+      const used = Object.hasOwn(query, 'tool_id')
         ? await readToolUse(database, { caller: await request.callerNow(database.db), waiter: request }, query.tool_id)
         : null
-      if (use?.definition) countBytes(request, use.definition.length) // it is read and compared
-      const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use })
-      addWarnings(reply, validation.warnings)
+      const { use, stored } = used ?? { use: null, stored: undefined }
+      if (stored) countBytes(request, stored.length) // it is read and compared
+      const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use }, stored)
+      addWarnings(reply, [...validation.warnings, ...useNotes(use)])
       notePreferences(reply, strict ? ['handling=strict'] : [])
       reply.type(JSON_TYPE)
       return validation.answer

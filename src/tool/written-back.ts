@@ -1,6 +1,6 @@
 import { withRetries } from '../db/connection/retry.js'
+import type { Waiter } from '../db/connection/waiter.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { type HeavyRequest, memoryFor, runAlone } from '../updates/answer-size.js'
 import { readMergeBase } from '../updates/merge.js'
 import { type Precondition, versionsInTags } from '../updates/tag.js'
 import { cachedTexts, cachePlain, isKnownPlain } from './definition-cache.js'
@@ -17,16 +17,16 @@ export interface WrittenBack {
 }
 
 /** Who sends it, and which version it was made from. */
-interface Asked extends Omit<TaskRequest, 'body' | 'beginWait'>, HeavyRequest {
+interface Asked extends Omit<TaskRequest, 'body' | 'beginWait'> {
+  waiter: Waiter
   precondition: Precondition
   merges: boolean
-  reserveMemory(bytes: number): void
 }
 
 /**
  * Compares a definition with the one that it was made from: the stored one or, of a merge, that of the oldest version that
  * the precondition names. The text is read only where that one may hold a number that JavaScript writes in another way.
- * A stored text never changes: what is decided here rests on no lock. Throws what `reserveMemory` and the database throw.
+ * A stored text never changes: what is decided here rests on no lock. Throws what the database throws.
  */
 export async function writtenBack(
   { database, tasks }: { database: ServiceDatabase; tasks: BodyTasks },
@@ -37,15 +37,18 @@ export async function writtenBack(
   const base = await baseOf(database, state, asked)
   const asSent = { definition, rounded: [] }
   if (base === null || base === definition.hash || isKnownPlain(base)) return asSent
-  const stored = await textOf(database, asked, base, state.definition_bytes)
-  if (stored === undefined) return asSent
   const { caller, raw, waiter } = asked
-  asked.leavePlace() // the thread may have much to do before this
-  const texts = { strict: false, stored, sent: definition.text }
+  let text: string | undefined
+  const read = async () => {
+    text = await textOf(database, base)
+    return text
+  }
   const job: TaskRequest = { caller, raw, body: {}, beginWait: queue => waiter.beginWait(queue) }
-  const { isStoredPlain, isSame, rounded } = await tasks.run('compare_numbers', job, texts)
-  if (isStoredPlain) cachePlain(base)
-  return { definition: isSame ? { hash: base, text: stored } : definition, rounded }
+  const texts = { strict: false, sent: definition.text }
+  const compared = await tasks.run('compare_numbers', job, texts, { length: state.definition_bytes, text: read })
+  if (compared === undefined || text === undefined) return asSent
+  if (compared.isStoredPlain) cachePlain(base)
+  return { definition: compared.isSame ? { hash: base, text } : definition, rounded: compared.rounded }
 }
 
 /** The hash of the definition that a request was made from. */
@@ -62,17 +65,9 @@ async function baseOf(
 }
 
 /** The text of a stored definition; undefined where it is gone by now. */
-async function textOf(
-  database: ServiceDatabase,
-  asked: Asked,
-  hash: string,
-  bytes: number,
-): Promise<string | undefined> {
+async function textOf({ db }: ServiceDatabase, hash: string): Promise<string | undefined> {
   const cached = cachedTexts([hash]).get(hash)
   if (cached !== undefined) return cached.toString()
-  const [row] = await runAlone(database, asked, bytes, () => {
-    memoryFor(asked)(bytes)
-    return withRetries(() => readDefinition.run(database.db, { hash }))
-  })
+  const [row] = await withRetries(() => readDefinition.run(db, { hash }))
   return row?.definition
 }

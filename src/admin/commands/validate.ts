@@ -95,7 +95,7 @@ async function validate(call: Call): Promise<number | undefined> {
   const file = written ?? call.argument(0)
   const faults = check.ok ? [] : check.faults.map(fault => located(withRemedy(call, fault)))
   const warnings = check.warnings.map(located)
-  const impact = use && check.ok ? await impactOf(use, source.value) : undefined
+  const impact = use && check.ok ? await impactOf(use, use.definition, source.value) : undefined
   const findings: FileFinding[] = [
     ...faults.map(({ line, msg, type }) => ({ level: 'error' as const, line, msg, type })),
     ...warnings.map(({ line, msg, type }) => ({ level: 'warning' as const, line, msg, type })),

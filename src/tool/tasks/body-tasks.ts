@@ -47,6 +47,14 @@ export interface TaskRequest extends Waiter {
   raw: { socket: { destroyed: boolean } }
 }
 
+/** A stored definition that a task needs. It is read when the task's turn has come: what waits holds none. */
+export interface StoredText {
+  /** About how long it is. In characters or bytes. */
+  length: number
+  /** Undefined where it is gone by now. */
+  text(): Promise<string | undefined>
+}
+
 /** What the thread works on. */
 interface Job {
   message: ThreadJob
@@ -82,29 +90,31 @@ export class BodyTasks {
   }
 
   /**
-   * Runs a task on a request's body. Throws `InvalidRequest` for a body with faults, `RateLimited` when too many of its token wait,
-   * `QueueExhausted` when the other thread had no time for it, `Unavailable` when it ran out of time or memory.
+   * Runs a task on a request's body, with the stored definition that it needs, if any. Throws `InvalidRequest` for a body with
+   * faults, `RateLimited` when too many of its token wait, `QueueExhausted` when the other thread had no time for it, `Unavailable`
+   * when it ran out of time or memory, and what the reading of the definition throws.
    */
-  run<Name extends TaskName>(
+  async run<Name extends TaskName>(
     name: Name,
     request: TaskRequest,
-    { strict, ...input }: TaskInput<Name> & { strict: boolean },
+    { strict, ...input }: Omit<TaskInput<Name>, 'stored'> & { strict: boolean },
+    stored?: StoredText,
   ): Promise<TaskResult<Name>> {
     const { body } = request
     const isLarge = body instanceof UnparsedBody
-    const definitionLengths = lengthsOf(input)
+    const definitionLengths = [stored?.length ?? 0, (input as { sent?: string }).sent?.length ?? 0]
     if (!isLarge && definitionLengths.every(length => length <= SMALL_CHARACTERS)) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<TaskResult<Name>> // validated by this task's schema
-      return run(body as TaskBody<Name>, input)
+      return await run(body as TaskBody<Name>, await withStored(input, stored))
     }
-    const message: Omit<ThreadJob, 'job'> = {
+    const message = {
       name,
       body: isLarge ? { ...body } : { text: writerFor(body as object)(body) },
       strict,
       input,
     }
     const characters = definitionLengths.reduce((sum, length) => sum + length, isLarge ? body.bytes.length : 0)
-    return this.#inThread(request, message, characters) as Promise<TaskResult<Name>> // the thread answers what the task answers
+    return (await this.#inThread(request, message, stored, characters)) as TaskResult<Name> // the thread answers what the task answers
   }
 
   /** Ends the thread, and what it is doing with it. */
@@ -113,14 +123,20 @@ export class BodyTasks {
     await this.#thread?.terminate()
   }
 
-  async #inThread(request: TaskRequest, message: Omit<ThreadJob, 'job'>, characters: number): Promise<unknown> {
+  async #inThread(
+    request: TaskRequest,
+    message: Omit<ThreadJob, 'job' | 'input'> & { input: object },
+    stored: StoredText | undefined,
+    characters: number,
+  ): Promise<unknown> {
     const isLight = characters <= LIGHT_CHARACTERS
     const queue = isLight ? this.#light : this.#heavy
     const token = String(request.caller.token.id)
     const leave = await queue.enter(token, undefined, characters / CHARACTERS_PER_MS, request)
     try {
       if (request.raw.socket.destroyed) throw overloaded('The client is gone.')
-      return await new Promise((resolve, reject) => this.#begin(message, { mayBeginAgain: isLight, resolve, reject }))
+      const whole = { ...message, input: await withStored(message.input, stored) }
+      return await new Promise((resolve, reject) => this.#begin(whole, { mayBeginAgain: isLight, resolve, reject }))
     } finally {
       leave()
     }
@@ -204,10 +220,10 @@ function settle(job: Job, answer: ThreadAnswer): void {
   else job.reject(new Error(answer.failure))
 }
 
-/** The lengths of the definitions that stand beside a body. */
-function lengthsOf(input: object): number[] {
-  const { use, stored, sent } = input as Partial<TaskInput<'validate_tool'> & TaskInput<'compare_numbers'>>
-  return [use?.definition, stored, sent].map(text => text?.length ?? 0)
+/** A task's input with the text of the stored definition, where that is there. */
+async function withStored(input: object, stored: StoredText | undefined): Promise<object> {
+  const text = await stored?.text()
+  return text === undefined ? input : { ...input, stored: text }
 }
 
 function overloaded(message: string, cause?: Error): Unavailable {

@@ -4,8 +4,9 @@ import { compareNumbers } from '../written-numbers.js'
 import { updateContentOf } from './update-content.js'
 import { validationOf } from './validation.js'
 
-/** Compares the numbers of two definitions: a task without a body of its own. */
-const comparisonOf = async (_: object, texts: { stored: string; sent: string }) => compareNumbers(texts)
+/** Compares the numbers of a stored definition, if it is still there, and one that was sent: a task without a body of its own. */
+const comparisonOf = async (_: object, { stored, sent }: { stored?: string; sent: string }) =>
+  stored === undefined ? undefined : compareNumbers({ stored, sent })
 
 /**
  * What is done with the body of a tool operation, by the operation's id: its schema, and what is made of a body that passed it.

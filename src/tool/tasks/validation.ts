@@ -29,11 +29,12 @@ export interface ValidationQuery {
   target?: Target
 }
 
-/** How a definition is validated. `use` is the tool that it would be stored in, if one is asked for. */
+/** How a definition is validated. `use` is that of the tool that it would be stored in, if one is asked for, `stored` its definition. */
 export interface ValidationAsked {
   limits: Partial<DefinitionLimits>
   query: ValidationQuery
   use: ToolUse | null
+  stored?: string
 }
 
 /** The answer as JSON text, a long one as the bytes that are sent, and what its `Warning` says. */
@@ -45,7 +46,7 @@ export interface Validation {
 /** Validates the definition of a body that passed its schema. Throws `InvalidRequest` for one that is not accepted. */
 export async function validationOf(
   body: ValidateToolRequest,
-  { limits, query, use }: ValidationAsked,
+  { limits, query, use, stored }: ValidationAsked,
 ): Promise<Validation> {
   const completion = query.complete ? await completed(body.definition, query, limits) : undefined
   if (completion && !completion.check.ok)
@@ -63,7 +64,7 @@ export async function validationOf(
     ...(full && { warnings: checked.warnings }),
     ...(completion && { completed: shownCompletion(completion) }),
     ...(target && { target }),
-    ...(use && { impact: await impactOf(use, definition) }),
+    ...(use && { impact: await impactOf(use, stored ?? null, definition) }),
   }
   const text = writerFor(body)(answer)
   return {
