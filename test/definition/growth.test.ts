@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import t, { type Test } from 'tap'
 import { InvalidRequest } from '../../src/errors.js'
 import { parseExact, rememberNumbers, removeItems, stringifyExact } from '../../src/schema/exact-json.js'
@@ -5,22 +7,24 @@ import { inspection } from '../../src/tool/definition/check/check.js'
 import { comparison } from '../../src/tool/definition/compare/compare.js'
 import { completion } from '../../src/tool/definition/complete/complete.js'
 import { functionViews } from '../../src/tool/definition/functions/functions.js'
-import {
-  type AgentTool,
-  checkAgentTools,
-  checkDefinition,
-  checkForTarget,
-  compareDefinitions,
-  completeDefinition,
-  toFunctions,
-} from '../../src/tool/definition/index.js'
+import { type AgentTool, checkAgentTools, originsOf, TARGETS } from '../../src/tool/definition/index.js'
 import { targetCheck } from '../../src/tool/definition/targets/report.js'
 import { type Family, families, textOf } from './growth.js'
-import { FLOOR_MS, growsLinearly, type Measured, partOf, processorMs, shown } from './proportion.js'
+import { sharedFamilies } from './growth-shared.js'
+import {
+  FLOOR_MS,
+  growsLinearly,
+  growthOf,
+  type Measured,
+  partOf,
+  processorMs,
+  processorNow,
+  shown,
+} from './proportion.js'
 
 const IS_FULL = process.env.TEST_CAMPAIGN === 'full'
 /** A definition of each size is measured with its size halved and doubled; the limit of a body is 5 MiB. */
-const SIZES_BYTES = IS_FULL ? [4_000, 64_000, 512_000, 2_400_000] : [60_000]
+const SIZES_BYTES = IS_FULL ? [2_000, 64_000, 512_000, 2_400_000] : [60_000]
 const MOST_CHECK_MS_PER_MB = 300
 /** A completion converts a document once and checks it at most three times. */
 const MOST_CHECKS_OF_COMPLETION = 4
@@ -32,101 +36,229 @@ const MOST_OTHER_MS = 3000
  */
 const MOST_STEP_MS = 15
 const MOST_CONTROLS = 1.5
-const ROUNDS = 8
+const ROUNDS = 10
+const ASKED_AFTER_MS = 2
+/** What is compared with a definition is this much of it. */
+const SMALLER = 0.9
+/** How many results are shown that came nearest to their bounds. */
+const NEAREST = 12
 
 type Json = Record<string, unknown>
-type Work = (definition: Json, text: string) => void
 
-/** Measures documents of these sizes until all is as it should be, at most `ROUNDS` times: noise only adds. */
-function measure(
-  family: Family,
-  sizes: readonly number[],
-  work: Work,
-  isFine: (points: readonly Measured[]) => boolean,
-): Measured[] {
-  const documents = sizes.map(size => {
-    const text = textOf(family, size)
-    return { text, definition: parsed(text) }
-  })
-  const points = documents.map(({ text }) => ({ bytes: text.length, ms: Infinity, controlMs: Infinity }))
-  for (let round = 0; round < ROUNDS && !isFine(points); round++) {
-    documents.forEach(({ text, definition }, i) => {
-      const point = points[i] as Measured // one for each document
-      point.ms = Math.min(
-        point.ms,
-        processorMs(() => work(definition, text)),
-      )
-      point.controlMs = Math.min(
-        point.controlMs,
-        processorMs(() => readPlainly(text)),
-      )
-    })
+/** A document of a family, and what was measured beside it, made when it is first asked for. */
+class Document {
+  readonly text: string
+  readonly definition: Json
+  #other: Json | undefined
+  #smaller: Json | undefined
+  #controls: { reading: number; listing: number; copying: number } | undefined
+
+  constructor(
+    readonly family: Family,
+    readonly bytes: number,
+  ) {
+    this.text = textOf(family, bytes)
+    this.definition = parsed(this.text)
   }
-  return points
+
+  /** The same, with a member more. */
+  get other(): Json {
+    this.#other ??= { ...parsed(this.text), 'x-other': 1 }
+    return this.#other
+  }
+
+  get smaller(): Json {
+    this.#smaller ??= parsed(textOf(this.family, this.bytes * SMALLER))
+    return this.#smaller
+  }
+
+  get controls(): { reading: number; listing: number; copying: number } {
+    this.#controls ??= controlsMs(this)
+    return this.#controls
+  }
+}
+
+/** Something that is made of a definition in steps. */
+interface View {
+  readonly name: string
+  readonly begin: (document: Document) => Generator<void, unknown>
+  /** Of how many checks it may have the time, in proportion to the document; undefined where what it makes is bounded. */
+  readonly checks: number | undefined
+  /** True if it copies what it repairs. */
+  readonly copies?: boolean
+  /** True for one that `npm test` takes at three sizes too; the others are made of the check, which is linear. */
+  readonly isHalvedAndDoubled?: boolean
+}
+
+const COMPLETE_OPTIONS = { dropsUnsupported: true, server: 'https://given.example.com' }
+
+function completionOf(definition: Json): Generator<void, unknown> {
+  return completion(definition, COMPLETE_OPTIONS)
+}
+
+const VIEWS: readonly View[] = [
+  {
+    name: 'check',
+    begin: ({ definition }) => inspection(definition, {}, true),
+    checks: 1,
+    isHalvedAndDoubled: true,
+  },
+  { name: 'origins', begin: ({ definition }) => originsOf(definition), checks: 1, isHalvedAndDoubled: true },
+  {
+    name: 'completion',
+    begin: ({ definition }) => completionOf(definition),
+    checks: MOST_CHECKS_OF_COMPLETION,
+    copies: true,
+  },
+  {
+    name: 'completion as Swagger 2.0',
+    begin: ({ definition }) => completionOf({ ...definition, openapi: undefined, swagger: '2.0' }),
+    checks: MOST_CHECKS_OF_COMPLETION,
+    copies: true,
+  },
+  { name: 'functions', begin: ({ definition }) => functionViews(definition, {}), checks: undefined },
+  ...(IS_FULL ? TARGETS : (['gemini'] as const)).map(target => ({
+    name: `functions for ${target}`,
+    begin: ({ definition }: Document) => targetCheck(definition, target, {}),
+    checks: undefined,
+  })),
+  {
+    name: 'comparison with its like',
+    begin: ({ definition, other }) => comparison(definition, other, {}),
+    checks: undefined,
+  },
+  {
+    name: 'comparison with a smaller one',
+    begin: ({ definition, smaller }) => comparison(definition, smaller, {}),
+    checks: undefined,
+  },
+  {
+    name: 'comparison with a larger one',
+    begin: ({ definition, smaller }) => comparison(smaller, definition, {}),
+    checks: undefined,
+  },
+]
+
+/** What one view took of one document: the time of the processor, and each step as it was in the best of a few attempts. */
+interface Point extends Measured {
+  readonly document: Document
+  steps: number[] | undefined
 }
 
 function parsed(text: string): Json {
   return parseExact(text) as Json // each family is an object
 }
 
-/** The control: parses a document and remembers each object and text once, which is linear work if anything is. */
-function readPlainly(text: string): number {
-  const known = new Map<unknown, number>()
-  const pending: unknown[] = [JSON.parse(text)]
-  for (let value = pending.pop(); value !== undefined; value = pending.pop()) {
-    known.set(value, known.size)
-    if (typeof value !== 'object' || value === null) continue
-    for (const key of Object.keys(value)) pending.push(key, (value as Record<string, unknown>)[key])
+/** Takes the steps of a view one by one; a refusal, as of functions that would be too large, ends it as well. */
+function takeSteps(begin: () => Generator<void, unknown>, take: (next: () => void) => void): void {
+  let isDone = false
+  const steps = begin()
+  const next = () => {
+    isDone = true
+    try {
+      isDone = steps.next().done === true
+    } catch (error) {
+      if (!(error instanceof InvalidRequest)) throw error
+    }
   }
-  return known.size
+  while (!isDone) take(next)
 }
-
-/** What makes functions, of a definition that is accepted and not too large for them. */
-function unlessTooLarge(work: () => void): void {
-  try {
-    work()
-  } catch (error) {
-    if (!(error instanceof InvalidRequest)) throw error
-  }
-}
-
-const COMPLETE_OPTIONS = { dropsUnsupported: true, server: 'https://given.example.com' }
-
-/** The same document as it is, and as one that says to be Swagger 2.0. */
-const VERSIONS: readonly [string, (definition: Record<string, unknown>) => Record<string, unknown>][] = [
-  ['', definition => definition],
-  [' as Swagger 2.0', definition => ({ ...definition, openapi: undefined, swagger: '2.0' })],
-]
 
 /**
- * The longest step in ms of the processor. Other work on the machine and collections of garbage only add, and strike another step each
- * time; so each step counts as it was in the best of a few attempts.
+ * Measures a view of some documents until all is as it should be, at most `ROUNDS` times: other work on the machine and collections of
+ * garbage only add. The time, also of each step, is that of the processor.
  */
-function longestStepMs(begin: () => Generator<void, unknown>, fine: number): number {
-  let best: number[] = []
-  for (let round = 0; round < ROUNDS && (round === 0 || longestOf(best) > fine); round++) {
-    const seen = stepsMs(begin())
-    best = round === 0 ? seen : seen.map((ms, step) => Math.min(ms, best[step] ?? ms))
+function measure(view: View, documents: readonly Document[]): Point[] {
+  const points = documents.map(
+    (document): Point => ({
+      document,
+      bytes: document.text.length,
+      ms: Infinity,
+      get controlMs() {
+        return document.controls.reading
+      },
+      steps: undefined,
+    }),
+  )
+  for (let round = 0; round < ROUNDS && !isFine(view, points); round++) {
+    for (const point of points) {
+      if (IS_FULL && round > 0) collectGarbage()
+      const clock = new StepClock()
+      const ms = processorMs(() =>
+        takeSteps(
+          () => view.begin(point.document),
+          next => clock.time(next),
+        ),
+      )
+      const seen = clock.steps
+      point.ms = Math.min(point.ms, ms)
+      point.steps = point.steps === undefined ? seen : seen.map((each, i) => Math.min(each, point.steps?.[i] ?? each))
+    }
   }
-  return longestOf(best)
+  return points
 }
 
-function stepsMs(steps: Generator<void, unknown>): number[] {
-  const seen: number[] = []
-  for (let isDone = false; !isDone; ) {
-    const ms = processorMs(() =>
-      unlessTooLarge(() => {
-        isDone = true
-        isDone = steps.next().done === true
-      }),
-    )
-    seen.push(ms)
+/**
+ * Times steps by the clock where that says that they are short, else by the processor, as other work may have come between. To ask the
+ * processor takes as long as many a step, so that it is asked before a few of them at once: their time counts for a long one behind them.
+ */
+class StepClock {
+  readonly steps: number[] = []
+  #asked = performance.now()
+  #processor = processorNow()
+
+  time(next: () => void): void {
+    const started = performance.now()
+    next()
+    const now = performance.now()
+    const isShort = now - started <= ASKED_AFTER_MS
+    this.steps.push(isShort ? now - started : Math.min(now - started, processorNow() - this.#processor))
+    if (now - this.#asked <= ASKED_AFTER_MS) return
+    this.#processor = processorNow()
+    this.#asked = performance.now()
   }
-  return seen
 }
 
-function longestOf(steps: readonly number[]): number {
+setFlagsFromString('--expose-gc')
+const collectGarbage = runInNewContext('gc') as () => void // what the flag is for
+
+function isFine(view: View, points: readonly Point[]): boolean {
+  if (points.some(({ ms }) => ms === Infinity)) return false
+  return (view.checks === undefined || growsLinearly(points)) && points.every(each => shareOf(view, each) <= 1)
+}
+
+/** How much of what it may take a view took: 1 is all of it. */
+function shareOf(view: View, point: Point): number {
+  const longest = longestOf(point)
+  const share = point.ms / mostMs(view, point.bytes)
+  return longest <= MOST_STEP_MS
+    ? Math.max(share, longest / MOST_STEP_MS)
+    : Math.max(share, longest / mostStepMs(view, point.document))
+}
+
+/** What a check may cost at any size, each check of a completion may. */
+function mostMs({ checks }: View, bytes: number): number {
+  return checks === undefined ? MOST_OTHER_MS : checks * Math.max(FLOOR_MS, (MOST_CHECK_MS_PER_MB * bytes) / 1e6)
+}
+
+function mostStepMs({ copies }: View, { controls }: Document): number {
+  return MOST_STEP_MS + MOST_CONTROLS * (copies === true ? controls.copying : controls.listing)
+}
+
+function longestOf({ steps = [] }: Point): number {
   return steps.reduce((most, ms) => Math.max(most, ms), 0)
+}
+
+function tellsOf(view: View, points: readonly Point[]): string {
+  const growth = points.length > 1 ? `, exponent ${growthOf(points).toFixed(2)}` : ''
+  const msPerMb = points.reduce((most, { ms, bytes }) => Math.max(most, (ms * 1e6) / bytes), 0)
+  const steps = points.map(each => {
+    const longest = longestOf(each)
+    return longest <= MOST_STEP_MS
+      ? longest.toFixed(1)
+      : `${longest.toFixed(1)} of ${mostStepMs(view, each.document).toFixed(0)}`
+  })
+  return `${shown(points)}${growth}, at most ${msPerMb.toFixed(0)} ms/MB; longest steps ${steps.join(', ')} ms`
 }
 
 /** The object with the most members, and the list. */
@@ -148,9 +280,12 @@ function largestIn(value: unknown): { object: Json; list: unknown[] } {
   return { object, list }
 }
 
-/** What to list the keys of the largest object takes; and what to copy it and list them again, or to copy the largest list. */
-function controlsMs(value: unknown): { listing: number; copying: number } {
-  const { object, list } = largestIn(value)
+/**
+ * What a plain reader of the document takes; what to list the keys of its largest object does; and what to copy that and list them
+ * again, or to copy the largest list.
+ */
+function controlsMs({ text, definition }: Document): { reading: number; listing: number; copying: number } {
+  const { object, list } = largestIn(definition)
   const listObject = () => void Object.keys(object)
   const copyObject = () => {
     const copy: Json = {}
@@ -163,67 +298,70 @@ function controlsMs(value: unknown): { listing: number; copying: number } {
     removeItems(copy, new Set([0]))
   }
   const best = (work: () => void) => Math.min(...Array.from({ length: ROUNDS }, () => processorMs(work)))
-  return { listing: best(listObject), copying: Math.max(best(copyObject), best(copyList)) }
+  return {
+    reading: best(() => readPlainly(text)),
+    listing: best(listObject),
+    copying: Math.max(best(copyObject), best(copyList)),
+  }
 }
 
-/** Whether the time grows in proportion, and is that of so many checks at most. */
-const isProportional = (mostChecks: number) => (points: readonly Measured[]) =>
-  growsLinearly(points) &&
-  points.every(point => point.ms <= Math.max(FLOOR_MS, (mostChecks * MOST_CHECK_MS_PER_MB * point.bytes) / 1e6))
+/** Parses a document and remembers each object and text once, which is linear work if anything is. */
+function readPlainly(text: string): number {
+  const known = new Map<unknown, number>()
+  const pending: unknown[] = [JSON.parse(text)]
+  for (let value = pending.pop(); value !== undefined; value = pending.pop()) {
+    known.set(value, known.size)
+    if (typeof value !== 'object' || value === null) continue
+    for (const key of Object.keys(value)) pending.push(key, (value as Record<string, unknown>)[key])
+  }
+  return known.size
+}
 
 t.setTimeout(IS_FULL ? 3_600_000 : 280_000)
 
-const asked = partOf(families)
-const definitions = asked.flatMap(family => SIZES_BYTES.map(bytes => ({ family, bytes })))
+const kinds = [...families, ...sharedFamilies]
+const asked = partOf(kinds)
+const results: { share: number; text: string }[] = []
 
-t.test('growth: the check takes time in proportion to the document, and little of it', async t => {
-  const whole = families.length * SIZES_BYTES.length
-  t.ok(!IS_FULL || whole >= 200, `${definitions.length} of ${whole} definitions`)
-  for (const { family, bytes } of definitions) {
-    const check: Work = definition => void checkDefinition(definition)
-    const isFine = isProportional(1)
-    const points = measure(family, [bytes / 2, bytes, bytes * 2], check, isFine)
-    t.ok(isFine(points), `${family.name}: ${shown(points)}`)
-  }
+function judge(t: Test, view: View, documents: readonly Document[]): void {
+  const points = measure(view, documents)
+  const text = `${view.name} of ${points[0]?.document.family.name}: ${tellsOf(view, points)}`
+  results.push({ share: Math.max(...points.map(each => shareOf(view, each))), text })
+  t.ok(isFine(view, points), text)
+}
+
+/** Numbers are read and written in the time of a check each. */
+function judgeNumbers(t: Test, { family, text }: Document): void {
+  const most = Math.max(FLOOR_MS, (2 * MOST_CHECK_MS_PER_MB * text.length) / 1e6)
+  let best = Infinity
+  for (let round = 0; round < ROUNDS && best > most; round++)
+    best = Math.min(
+      best,
+      processorMs(() => void stringifyExact(parsed(text))),
+    )
+  t.ok(best <= most, `numbers of ${family.name}: ${text.length} bytes ${best.toFixed(1)} ms of ${most.toFixed(0)}`)
+}
+
+t.test('growth: 200 kinds and sizes of definitions, each halved and doubled', async t => {
+  const whole = kinds.length * SIZES_BYTES.length
+  t.ok(!IS_FULL || whole >= 200, `${whole} definitions`)
 })
 
-t.test('growth: the numbers of a document are read and written in the time of a check each', async t => {
-  for (const { family, bytes } of definitions) {
-    const mostMs = (each: Measured) => Math.max(FLOOR_MS, (2 * MOST_CHECK_MS_PER_MB * each.bytes) / 1e6)
-    const isFine = (points: readonly Measured[]) => points.every(point => point.ms <= mostMs(point))
-    const copy: Work = (_, text) => void stringifyExact(parsed(text))
-    const points = measure(family, [bytes, bytes * 2], copy, isFine)
-    t.ok(isFine(points), `${family.name}: ${shown(points)}`)
-  }
-})
-
-t.test('growth: a completion takes time in proportion to the document, and that of a few checks', async t => {
-  for (const { family, bytes } of definitions) {
-    const isFine = isProportional(MOST_CHECKS_OF_COMPLETION)
-    for (const [name, versionOf] of VERSIONS) {
-      const complete: Work = definition => void completeDefinition(versionOf(definition), COMPLETE_OPTIONS)
-      // It makes of the check what is linear already, so that the full campaign alone looks at three sizes.
-      const points = measure(family, IS_FULL ? [bytes / 2, bytes, bytes * 2] : [bytes], complete, isFine)
-      t.ok(isFine(points), `${family.name}${name}: ${shown(points)}`)
+for (const family of asked) {
+  t.test(`growth: ${family.name}`, async t => {
+    for (const bytes of SIZES_BYTES) {
+      const [half, plain, double] = [bytes / 2, bytes, bytes * 2].map(size => new Document(family, size)) as [
+        Document,
+        Document,
+        Document,
+      ]
+      judgeNumbers(t, plain)
+      judgeNumbers(t, double)
+      for (const view of VIEWS)
+        judge(t, view, IS_FULL || view.isHalvedAndDoubled === true ? [half, plain, double] : [plain])
     }
-  }
-})
-
-t.test('growth: functions, comparison and targets are bounded by what they may make', async t => {
-  for (const { family, bytes } of definitions) {
-    const isFine = (points: readonly Measured[]) => points.every(point => point.ms <= MOST_OTHER_MS)
-    const functions = measure(family, [bytes], definition => unlessTooLarge(() => toFunctions(definition)), isFine)
-    t.ok(isFine(functions), `functions of ${family.name}: ${shown(functions)}`)
-    const compare: Work = (definition, text) => {
-      compareDefinitions(definition, { ...(JSON.parse(text) as object), 'x-other': 1 })
-    }
-    const compared = measure(family, [bytes], compare, isFine)
-    t.ok(isFine(compared), `comparison of ${family.name}: ${shown(compared)}`)
-    const judge: Work = definition => unlessTooLarge(() => checkForTarget(definition, 'gemini'))
-    const judged = measure(family, [bytes], judge, isFine)
-    t.ok(isFine(judged), `target of ${family.name}: ${shown(judged)}`)
-  }
-})
+  })
+}
 
 t.test(
   'growth: an agent with hostile tools costs what its tools cost, and one of them does not hide the others',
@@ -240,59 +378,20 @@ t.test(
       report.tools.map(each => each.id),
       tools.map(each => each.id),
     )
-    if (asked.length === families.length)
+    if (asked.length === kinds.length)
       t.ok(report.tools.some(each => each.functions > 0) && report.tools.some(each => each.refused !== undefined))
     const ms = (used.user + used.system) / 1000
     t.ok(ms <= tools.length * MOST_OTHER_MS, `${tools.length} tools: ${ms.toFixed(0)} ms`)
   },
 )
 
-/** The view for a target is made of that of functions; what the comparison has of its own takes larger documents to show. */
-const ONLY_IN_FULL = new Set(['functions', 'comparison'])
-
-/** All that goes through a definition in steps. */
-function worksOn(definition: Json, text: string): [string, () => Generator<void, unknown>][] {
-  const other = { ...parsed(text), 'x-other': 1 }
-  return [
-    ['functions', () => functionViews(definition, {})],
-    ['target', () => targetCheck(definition, 'anthropic', {})],
-    ['comparison', () => comparison(definition, other, {})],
-    ...VERSIONS.map(([name, versionOf]): [string, () => Generator<void, unknown>] => [
-      `completion${name}`,
-      () => completion(versionOf(definition), COMPLETE_OPTIONS),
-    ]),
-  ]
-}
-
-t.test('growth: no step is long, so that nothing here ever holds the event loop', async t => {
-  for (const { family, bytes } of definitions) {
-    const definition = parsed(textOf(family, bytes))
-    // The others are made of the check's steps and a few of their own: a smaller document shows these.
-    const smaller = textOf(family, IS_FULL ? bytes : 30_000)
-    requireShortSteps(t, family, definition, [
-      ['check', () => inspection(definition, {}, true)],
-      ...worksOn(parsed(smaller), smaller).filter(([name]) => IS_FULL || !ONLY_IN_FULL.has(name)),
-    ])
-  }
-})
-
 t.test('growth: many small schemas of one operation are many short steps', async t => {
   const family = families.find(({ name }) => name.startsWith('schemas that each have a name')) as Family // above
-  const text = textOf(family, 1_400_000)
-  const definition = parsed(text)
-  requireShortSteps(t, family, definition, worksOn(definition, text))
+  const document = new Document(family, IS_FULL ? 4_800_000 : 1_400_000)
+  for (const view of VIEWS.filter(({ checks }) => checks === undefined)) judge(t, view, [document])
 })
 
-function requireShortSteps(
-  t: Test,
-  { name: family }: Family,
-  definition: Json,
-  works: readonly [string, () => Generator<void, unknown>][],
-): void {
-  const { listing, copying } = controlsMs(definition)
-  for (const [name, begin] of works) {
-    const most = MOST_STEP_MS + MOST_CONTROLS * (name.startsWith('completion') ? copying : listing)
-    const longest = longestStepMs(begin, most)
-    t.ok(longest <= most, `${name} of ${family}: ${longest.toFixed(1)} ms of ${most.toFixed(1)}`)
-  }
-}
+t.teardown(() => {
+  const nearest = results.sort((a, b) => b.share - a.share).slice(0, NEAREST)
+  for (const { share, text } of nearest) t.comment(`${(100 * share).toFixed(0)} % of what it may take: ${text}`)
+})

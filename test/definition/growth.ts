@@ -13,23 +13,23 @@ export interface Family {
 const HEAD = { openapi: '3.1.0', info: { title: 'Hostile' }, servers: [{ url: 'https://h.example.com' }] }
 const METHODS = ['get', 'post', 'put', 'patch', 'delete']
 
-function times<T>(count: number, make: (i: number) => T): T[] {
+export function times<T>(count: number, make: (i: number) => T): T[] {
   return Array.from({ length: Math.max(1, Math.round(count)) }, (_, i) => make(i))
 }
 
-function record(count: number, key: (i: number) => string, value: (i: number) => unknown): Json {
+export function record(count: number, key: (i: number) => string, value: (i: number) => unknown): Json {
   return Object.fromEntries(times(count, i => [key(i), value(i)]))
 }
 
-function operation(id: string, more: Json = {}): Json {
+export function operation(id: string, more: Json = {}): Json {
   return { operationId: id, summary: id, ...more }
 }
 
-function document(paths: Json, more: Json = {}): Json {
+export function document(paths: Json, more: Json = {}): Json {
   return { ...HEAD, paths, ...more }
 }
 
-function withBody(schema: unknown, more: Json = {}): Json {
+export function withBody(schema: unknown, more: Json = {}): Json {
   const requestBody = { content: { 'application/json': { schema } } }
   return document({ '/x': { post: operation('x', { requestBody }) } }, more)
 }
@@ -45,15 +45,15 @@ function withParameters(parameters: unknown[], more: Json = {}): Json {
   return document(paths, more)
 }
 
-function nested(levels: number, wrap: (inner: unknown, level: number) => unknown, leaf: unknown = {}): unknown {
+export function nested(levels: number, wrap: (inner: unknown, level: number) => unknown, leaf: unknown = {}): unknown {
   let value = leaf
   for (let i = 0; i < levels; i++) value = wrap(value, i)
   return value
 }
 
-const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
-const item = (name: string) => ({ $ref: `#/components/pathItems/${name}` })
-const long = (length: number) => 'a'.repeat(Math.max(1, Math.round(length)))
+export const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
+export const item = (name: string) => ({ $ref: `#/components/pathItems/${name}` })
+export const long = (length: number) => 'a'.repeat(Math.max(1, Math.round(length)))
 
 /** A chain of path items that end in `last`, the i-th having `members(i)` beside its reference. */
 function chainOfItems(length: number, members: (i: number) => Json, last: Json): Json {
@@ -71,7 +71,7 @@ function withText(extension: string): string {
 }
 
 /** Operations at paths of their own. */
-function operations(count: number, more: (i: number) => Json, rest: Json = {}): Json {
+export function operations(count: number, more: (i: number) => Json, rest: Json = {}): Json {
   return document(
     record(
       count,

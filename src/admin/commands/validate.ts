@@ -6,7 +6,7 @@ import {
   completeDefinition,
   definitionLimitsOf,
   type Edit,
-  placeInGiven,
+  GivenPlaces,
   TARGETS,
   type Target,
   unusableServer,
@@ -87,9 +87,10 @@ async function validate(call: Call): Promise<number | undefined> {
   const written = completion && writeCompleted(call, source.text ?? '', check.ok)
   // What is found stands in a text that the reader has: the one that was written, else the one that was given.
   const shown = written === undefined ? given : source
+  const places = completion && written === undefined ? new GivenPlaces(given.value, completion.edits) : undefined
   const located = <Found extends { loc: Loc }>(found: Found) => {
     const place = found.loc.slice(1)
-    const loc = completion && written === undefined ? placeInGiven(given.value, completion.edits, place) : place
+    const loc = places?.nearestTo(place) ?? place
     return { line: shown.lineOf(loc), ...found, loc }
   }
   const file = written ?? call.argument(0)

@@ -17,7 +17,7 @@ export {
 } from './compare/compare.js'
 export { type Completion, completeDefinition, completeDefinitionInSlices } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'
-export { placeInGiven } from './complete/given-places.js'
+export { GivenPlaces } from './complete/given-places.js'
 export { type FunctionView, toFunctions } from './functions/functions.js'
 export { type AgentReport, type AgentTool, checkAgentTools } from './targets/agent.js'
 export { TARGETS, type Target } from './targets/providers.js'

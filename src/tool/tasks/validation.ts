@@ -9,7 +9,7 @@ import {
   checkForTargetInSlices,
   completeDefinitionInSlices,
   type DefinitionLimits,
-  placeInGiven,
+  GivenPlaces,
   type Target,
 } from '../definition/index.js'
 import { impactOf, type ToolUse } from '../impact.js'
@@ -49,8 +49,10 @@ export async function validationOf(
   { limits, query, use, stored }: ValidationAsked,
 ): Promise<Validation> {
   const completion = query.complete ? await completed(body.definition, query, limits) : undefined
-  if (completion && !completion.check.ok)
-    throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, body.definition, completion, query)))
+  if (completion && !completion.check.ok) {
+    const places = new GivenPlaces(body.definition, completion.edits)
+    throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, places, query)))
+  }
   const definition = completion?.definition ?? body.definition
   const { check: checked, report: target } =
     query.target === undefined
@@ -82,8 +84,8 @@ async function completed(definition: unknown, { server, drop }: ValidationQuery,
 }
 
 /** A fault that no repair mended, at its place in what was sent: the completed definition is not answered. */
-function inGiven(fault: Fault, given: unknown, { edits }: Completion, { drop }: ValidationQuery): Fault {
-  const loc = [...AT, ...placeInGiven(given, edits, fault.loc.slice(AT.length))]
+function inGiven(fault: Fault, places: GivenPlaces, { drop }: ValidationQuery): Fault {
+  const loc = [...AT, ...places.nearestTo(fault.loc.slice(AT.length))]
   const canBeDropped = fault.type === 'request_body_media_type_unsupported' && drop === undefined
   return { ...fault, loc, msg: canBeDropped ? `${fault.msg}; drop=unsupported leaves the operation out` : fault.msg }
 }

@@ -20,6 +20,8 @@ const LOC_STRING_CHARACTERS = 256
 const KEY_HASH_CHARACTERS = 8
 const QUOTED_CHARACTERS = 100
 const WARNING_PLACE_CHARACTERS = 256 * 1024
+/** Far more than a hundred faults can have; who asks for thousands may ask again once these are mended. */
+const FAULT_CHARACTERS = 4 * 1024 * 1024
 /** When one fault alone is larger than the answer may be, its names are cut further: 130 levels of 32 characters stay far below. */
 const SHORT_LOC_STRING_CHARACTERS = 32
 
@@ -79,6 +81,7 @@ export class Findings {
   readonly warnings: Finding[] = []
   faultCount = 0
   warningCount = 0
+  private faultCharacters = 0
   private warningCharacters = 0
   private readonly known = new Set<string>()
 
@@ -100,6 +103,7 @@ export class Findings {
     }
     const fault = { loc: locOf(place, tail), msg, type }
     const key = JSON.stringify(fault)
+    this.faultCharacters += key.length
     if (this.known.has(key)) return
     this.known.add(key)
     this.faultCount++
@@ -115,9 +119,9 @@ export class Findings {
     this.warnings.push({ severity: 'warning', loc, msg: typeof msg === 'string' ? msg : msg(), type })
   }
 
-  /** False once further faults are only counted, so that nobody needs to find out where they are. */
+  /** False once further faults are only counted, so that nobody needs to find out where they are; their texts are bounded too. */
   get takesFaults(): boolean {
-    return this.faults.length < this.faultCap
+    return this.faults.length < this.faultCap && this.faultCharacters < FAULT_CHARACTERS
   }
 
   /** As `takesFaults`; the places of all warnings together are bounded too. */
@@ -129,6 +133,7 @@ export class Findings {
   append(other: Findings): void {
     const faultRoom = this.faultCap - this.faults.length
     this.faults.push(...other.faults.slice(0, faultRoom))
+    this.faultCharacters += other.faultCharacters
     this.faultCount += other.faultCount
     const warningRoom = this.warningCap - this.warnings.length
     this.warnings.push(...other.warnings.slice(0, warningRoom))

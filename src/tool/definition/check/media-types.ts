@@ -1,4 +1,5 @@
 import type { Findings } from './findings.js'
+import type { KeyLists } from './key-lists.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
 import type { SchemaWalk } from './schemas.js'
 
@@ -22,11 +23,12 @@ export class MediaTypes {
 }
 
 /** `application/json` or `...+json`, in any case, with or without parameters such as a charset. */
-export function jsonMediaType(content: Record<string, unknown> | undefined): string | undefined {
+export function jsonMediaType(content: Record<string, unknown> | undefined, keyLists: KeyLists): string | undefined {
   if (content === undefined) return undefined
   if (Object.hasOwn(content, 'application/json')) return 'application/json'
   let suffixed: string | undefined
-  for (const name of Object.keys(content)) {
+  for (const name of keyLists.of(content)) {
+    if (!/json/i.test(name.slice(0, 256))) continue
     const essence = name.slice(0, 256).split(';', 1)[0]?.trim().toLowerCase()
     if (essence === 'application/json') return name
     if (suffixed === undefined && essence?.endsWith('+json')) suffixed = name

@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
 import { type BodyInput, BodyRules } from './bodies.js'
+import { comparedText } from './compared-text.js'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { KeyLists } from './key-lists.js'
 import type { DefinitionLimits } from './limits.js'
@@ -48,14 +48,14 @@ interface PathUse {
 /** What is read of an operation once, however many paths lead to it. */
 interface OperationFacts {
   readonly id: string | undefined
+  /** What the id is compared by. */
+  readonly idKey: string | undefined
   readonly summary: string | undefined
 }
 
 const PASSED_OVER = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
 const NOT_IN_NAME = /[^A-Za-z0-9_-]/
 const NAME_CHARACTERS = 64
-/** Longer operationIds are compared by their hash. */
-const COMPARED_CHARACTERS = 1024
 /** Members looked at between two looks at the clock; one of a schema may be a reference that must be resolved. */
 const STEP_MEMBERS = 300
 const KEYS_BETWEEN_YIELDS = 500
@@ -98,7 +98,7 @@ export class OperationRules {
     const mediaTypes = new MediaTypes(this.chains, schemas)
     const names = new Set(headerNames.map(name => name.toLowerCase()))
     this.parameters = new ParameterRules(this.chains, mediaTypes, schemas, limits, names)
-    this.bodies = new BodyRules(this.chains, mediaTypes)
+    this.bodies = new BodyRules(this.chains, mediaTypes, keyLists)
   }
 
   /** One entry of `paths`. */
@@ -230,9 +230,10 @@ export class OperationRules {
     const isShared = layer !== use.first
     const known = isShared ? this.operations.get(operation) : undefined
     const id = known === undefined ? this.readId(operation, place) : known.id
-    const isFirst = id !== undefined && this.claimId(id, operation, method, use, place)
+    const idKey = known === undefined && id !== undefined ? comparedText(id) : known?.idKey
+    const isFirst = id !== undefined && idKey !== undefined && this.claimId(id, idKey, operation, method, use, place)
     const summary = known === undefined ? this.readSummary(operation, place) : known.summary
-    if (isShared) this.operations.set(operation, { id, summary })
+    if (isShared && known === undefined) this.operations.set(operation, { id, idKey, summary })
 
     const reading = this.parameters.begin(
       operation.parameters === undefined ? [] : operation.parameters,
@@ -285,8 +286,7 @@ export class OperationRules {
   }
 
   /** True if no operation before has this id. */
-  private claimId(id: string, operation: object, method: string, use: PathUse, place: Place): boolean {
-    const key = id.length > COMPARED_CHARACTERS ? createHash('sha256').update(id).digest('hex') : id
+  private claimId(id: string, key: string, operation: object, method: string, use: PathUse, place: Place): boolean {
     const owner = this.ids.get(key)
     if (owner === undefined) {
       this.ids.set(key, { use: `${method} ${use.path}`, operation })

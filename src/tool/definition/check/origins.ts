@@ -28,10 +28,19 @@ export function* originsOf(definition: unknown): Generator<void, Set<string>> {
     }
   }
   const paths = isObject(definition) && isObject(definition.paths) ? Object.keys(definition.paths) : []
-  const goingOn = paths.filter(path => !/^\/(?![/\\])/.test(path) && path !== '/')
-  if (open.size > 0 && goingOn.length > 0) {
-    for (const url of open) origins.add(`${url} and paths that go on with it`)
-    for (const path of goingOn) origins.add(`${[...open][0]}${path}`)
+  const [first] = open
+  let goingOn = 0
+  for (const [i, path] of paths.entries()) {
+    if (i % NODES_A_STEP === NODES_A_STEP - 1) yield
+    if (first === undefined || path === '/' || /^\/(?![/\\])/.test(path)) continue
+    goingOn++
+    origins.add(`${first}${path}`)
+  }
+  if (goingOn === 0) return origins
+  let nodes = 0
+  for (const url of open) {
+    if (++nodes % NODES_A_STEP === 0) yield
+    origins.add(`${url} and paths that go on with it`)
   }
   return origins
 }

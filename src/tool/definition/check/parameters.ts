@@ -1,15 +1,18 @@
+import { comparedText } from './compared-text.js'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { DefinitionLimits } from './limits.js'
 import type { MediaTypes } from './media-types.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
 import { isObject } from './references.js'
 import type { SchemaWalk } from './schemas.js'
-import { declaredNames, type PathTemplate } from './templates.js'
+import type { PathTemplate, Placeholder } from './templates.js'
 
 /** A parameter that an operation takes, after references were followed. */
 export interface ParameterInput {
   readonly name: string
   readonly in: string
+  /** What the name is compared by: place and name make a parameter, and names of headers are compared without case. */
+  readonly compared: string
   readonly value: Record<string, unknown>
   readonly place: Place
   /** False if its `in` is none that OpenAPI knows. */
@@ -27,7 +30,15 @@ export interface ParameterList {
   /** Place and name of each of `inputs`, made when the list is long enough to need it. */
   keys: Set<string> | undefined
   /** Names and indexes of the path parameters, made when they are first asked for. */
-  paths: { name: string; index: number }[] | undefined
+  paths: PathParameter[] | undefined
+  /** Whether it is too long beside the list of path-level parameters that it was last seen with: thousands of paths may share both. */
+  together: { shared: ParameterList; isTooLong: boolean } | undefined
+}
+
+interface PathParameter {
+  readonly name: string
+  readonly compared: string
+  readonly index: number
 }
 
 /** A list of parameters of which `next` entries are read. */
@@ -51,6 +62,8 @@ const NO_ENTRIES: readonly unknown[] = []
 export class ParameterRules {
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
+  /** The placeholders of the path that its own parameters leave open: all its operations may be asked for them. */
+  private open: { template: PathTemplate; shared: ParameterList; placeholders: Placeholder[] } | undefined
 
   constructor(
     private readonly chains: ReferenceChains,
@@ -127,8 +140,10 @@ export class ParameterRules {
       return undefined
     }
     const location = typeof value.in === 'string' ? value.in : ''
-    this.warnLocation(name, location, place, findings)
-    return { name, in: location, value, place, isSendable: LOCATIONS.has(location) }
+    const compared = comparedText(location === 'header' ? name.toLowerCase() : name)
+    const input = { name, in: location, compared, value, place, isSendable: LOCATIONS.has(location) }
+    this.warnLocation(input, findings)
+    return input
   }
 
   /** The schema of a parameter stands in `schema`, or in the one media type of its `content`. */
@@ -143,13 +158,14 @@ export class ParameterRules {
       this.mediaTypes.enter({ value: media, place: placeUnder(placeUnder(place, 'content'), first) }, findings)
   }
 
-  private warnLocation(name: string, location: string, place: Place, findings: Findings): void {
-    if (!LOCATIONS.has(location)) {
+  private warnLocation(input: ParameterInput, findings: Findings): void {
+    const { name, in: location, place } = input
+    if (!input.isSendable) {
       const msg = `the parameter ${quote(name)} says by its "in" neither query, header, path nor cookie: it cannot be sent`
       findings.warn('parameter_location_unknown', msg, place, 'in')
       return
     }
-    if ((location !== 'header' && location !== 'cookie') || isSupplied(name, location, this.headerNames)) return
+    if ((location !== 'header' && location !== 'cookie') || isSupplied(input, this.headerNames)) return
     const msg = `no custom header supplies the ${location} parameter ${quote(name)}`
     findings.warn('parameter_not_supplied', msg, place)
   }
@@ -158,12 +174,12 @@ export class ParameterRules {
   warnUnused(list: ParameterList, template: PathTemplate | undefined, findings: Findings): void {
     if (template === undefined || list.inputs.length === 0) return
     const paths = pathParametersOf(list)
-    if (!findings.takesWarnings) {
-      findings.warningCount += paths.length - template.countOf(name => keysOf(list).has(`path ${name}`))
+    if (!findings.takesWarnings && template.placeholders.length < paths.length) {
+      findings.warningCount += paths.length - template.countOf(compared => keysOf(list).has(`path ${compared}`))
       return
     }
-    for (const { name, index } of paths) {
-      if (template.accepts(name)) continue
+    for (const { name, compared, index } of paths) {
+      if (template.accepts(compared)) continue
       const msg = () => `the path has no placeholder for the path parameter ${quote(name)}`
       findings.warn('path_parameter_unused', msg, list.place, index)
     }
@@ -178,16 +194,37 @@ export class ParameterRules {
   ): void {
     const { place } = own
     if (own.isBroken || shared.isBroken) return
-    const most = this.limits.parametersPerOperation
-    if (own.inputs.length + shared.inputs.length > most && merged(shared, own).length > most)
-      this.reportTooMany(place, findings)
-    if (template === undefined) return
-    for (const name of template.names) {
-      if (declares(own, name) || declares(shared, name)) continue
-      if (declaredNames(name).some(each => declares(own, each) || declares(shared, each))) continue
+    if (this.isTooLong(own, shared)) this.reportTooMany(place, findings)
+    if (template === undefined || template.placeholders.length === 0) return
+    const open = this.openPlaceholders(template, shared)
+    if (!findings.takesFaults && pathParametersOf(own).length === 0) {
+      findings.faultCount += open.length
+      return
+    }
+    for (const { name, accepted } of open) {
+      if (accepted.some(each => declares(own, each))) continue
+      if (!findings.takesFaults) {
+        findings.faultCount++
+        continue
+      }
       const msg = `the placeholder ${quote(name)} of the path is not declared: add {"name": ${quote(name)}, "in": "path", "required": true, "schema": {"type": "string"}}`
       findings.fault('path_parameter_undeclared', msg, place)
     }
+  }
+
+  private isTooLong(own: ParameterList, shared: ParameterList): boolean {
+    const most = this.limits.parametersPerOperation
+    if (own.inputs.length + shared.inputs.length <= most) return false
+    if (own.together?.shared !== shared) own.together = { shared, isTooLong: merged(shared, own).length > most }
+    return own.together.isTooLong
+  }
+
+  private openPlaceholders(template: PathTemplate, shared: ParameterList): readonly Placeholder[] {
+    if (this.open?.template !== template || this.open.shared !== shared) {
+      const isOpen = ({ accepted }: Placeholder) => !accepted.some(each => declares(shared, each))
+      this.open = { template, shared, placeholders: template.placeholders.filter(isOpen) }
+    }
+    return this.open.placeholders
   }
 
   private reportTooMany(place: Place, findings: Findings): void {
@@ -200,11 +237,12 @@ export class ParameterRules {
  * True for a header or cookie parameter that the model need not be asked for: OpenAPI ignores it by its name, or one of the tool's
  * custom headers (names in lower case) supplies it.
  */
-export function isSupplied(name: string, location: string, headerNames: ReadonlySet<string>): boolean {
+export function isSupplied(
+  { in: location, compared }: Pick<ParameterInput, 'in' | 'compared'>,
+  headerNames: ReadonlySet<string>,
+): boolean {
   if (location === 'cookie') return headerNames.has('cookie')
-  if (location !== 'header') return false
-  const header = name.toLowerCase()
-  return RESERVED_HEADERS.has(header) || headerNames.has(header)
+  return location === 'header' && (RESERVED_HEADERS.has(compared) || headerNames.has(compared))
 }
 
 /** The parameters of an operation: those of its path, unless the operation has one of that place and name, then its own. */
@@ -213,20 +251,15 @@ export function merged(shared: ParameterList, own: ParameterList): ParameterInpu
 }
 
 function emptyList(place: Place): ParameterList {
-  return { inputs: [], indexes: [], place, isBroken: false, keys: undefined, paths: undefined }
+  return { inputs: [], indexes: [], place, isBroken: false, keys: undefined, paths: undefined, together: undefined }
 }
 
 /** Where no path-level parameters are. */
 export const NOTHING_SHARED = emptyList({ up: undefined, key: '' })
 
-/** Place and name make a parameter; names of headers are compared without case. */
-function isSameParameter(one: ParameterInput, other: ParameterInput): boolean {
-  if (one.in !== other.in) return false
-  return one.name === other.name || (one.in === 'header' && one.name.toLowerCase() === other.name.toLowerCase())
-}
-
-function keyOf(input: ParameterInput): string {
-  return `${input.in} ${input.in === 'header' ? input.name.toLowerCase() : input.name}`
+/** Place and name, equal exactly for what is the same parameter. */
+export function keyOf(input: ParameterInput): string {
+  return `${input.in} ${input.compared}`
 }
 
 function keysOf(list: ParameterList): Set<string> {
@@ -234,11 +267,11 @@ function keysOf(list: ParameterList): Set<string> {
   return list.keys
 }
 
-function pathParametersOf(list: ParameterList): { name: string; index: number }[] {
+function pathParametersOf(list: ParameterList): PathParameter[] {
   if (list.paths !== undefined) return list.paths
-  const paths: { name: string; index: number }[] = []
-  list.inputs.forEach(({ in: location, name }, i) => {
-    if (location === 'path') paths.push({ name, index: list.indexes[i] ?? i })
+  const paths: PathParameter[] = []
+  list.inputs.forEach(({ in: location, name, compared }, i) => {
+    if (location === 'path') paths.push({ name, compared, index: list.indexes[i] ?? i })
   })
   list.paths = paths
   return paths
@@ -246,10 +279,11 @@ function pathParametersOf(list: ParameterList): { name: string; index: number }[
 
 function holds(list: ParameterList, input: ParameterInput): boolean {
   if (list.inputs.length > SHORT_LIST) return keysOf(list).has(keyOf(input))
-  return list.inputs.some(known => isSameParameter(known, input))
+  return list.inputs.some(known => known.in === input.in && known.compared === input.compared)
 }
 
-function declares(list: ParameterList, name: string): boolean {
-  if (list.inputs.length > SHORT_LIST) return keysOf(list).has(`path ${name}`)
-  return list.inputs.some(input => input.in === 'path' && input.name === name)
+/** True if the list has a path parameter of this name, as it is compared. */
+function declares(list: ParameterList, compared: string): boolean {
+  if (list.inputs.length > SHORT_LIST) return keysOf(list).has(`path ${compared}`)
+  return list.inputs.some(input => input.in === 'path' && input.compared === compared)
 }

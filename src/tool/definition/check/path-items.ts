@@ -14,9 +14,10 @@ export interface Layer extends Resolved {
   isReported: boolean
 }
 
-const TOOL_METHODS = new Set(['get', 'post', 'put', 'patch', 'delete'])
 export const LONGEST_METHOD_CHARACTERS = 'additionalOperations'.length
 const KEYS_A_STEP = 4000
+/** What a small letter of ASCII has more than the large one. */
+const CASE_BIT = 0x20
 
 /** The path items of a document, and what they refer to. */
 export class PathItems {
@@ -54,9 +55,26 @@ export class PathItems {
   }
 }
 
-/** `get post put patch delete` in any case. */
+/** `get post put patch delete` in any case. A path item may have half a million keys, so that none of them is copied to find out. */
 export function isToolMethod(key: string): boolean {
-  return TOOL_METHODS.has(key) || (key.length <= LONGEST_METHOD_CHARACTERS && TOOL_METHODS.has(key.toLowerCase()))
+  switch (key.length) {
+    case 3:
+      return isSpelled(key, 'get') || isSpelled(key, 'put')
+    case 4:
+      return isSpelled(key, 'post')
+    case 5:
+      return isSpelled(key, 'patch')
+    case 6:
+      return isSpelled(key, 'delete')
+    default:
+      return false
+  }
+}
+
+/** True if the key is this word, of small letters and its length, in any case. */
+function isSpelled(key: string, word: string): boolean {
+  for (let i = 0; i < word.length; i++) if ((key.charCodeAt(i) | CASE_BIT) !== word.charCodeAt(i)) return false
+  return true
 }
 
 /** True if a layer before `layer` has the key. */

@@ -25,6 +25,9 @@ const KEYWORD_SHAPES = new Map<string, 'schema' | 'list' | 'map' | 'schema-or-li
   ['contentSchema', 'schema'],
 ])
 
+/** References followed in one step. */
+const HOPS_A_STEP = 250
+
 /** One schema, list of schemas or map of schemas whose members are being visited. */
 interface Frame {
   readonly node: Record<string, unknown> | unknown[]
@@ -199,11 +202,15 @@ export class SchemaWalk {
     const passed: object[] = []
     let at = first
     let length: number | undefined
+    let isGivenUp = false
     while (length === undefined) {
       const { value } = at
       if (!isObject(value) || typeof value.$ref !== 'string') length = 0
       else if (this.chains.has(value)) length = this.chains.get(value) ?? 0
-      else {
+      else if (passed.length > HOPS_A_STEP) {
+        length = 0
+        isGivenUp = true
+      } else {
         // Until its length is known, a chain that comes back here is a circle.
         this.chains.set(value, 0)
         passed.push(value)
@@ -212,7 +219,12 @@ export class SchemaWalk {
         else at = next
       }
     }
-    for (const value of passed.reverse()) this.chains.set(value, ++length)
+    for (const value of passed.reverse()) {
+      length++
+      // Of a chain that is longer than one step may take, only its beginning is known to be too long.
+      if (isGivenUp && length <= this.hops) this.chains.delete(value)
+      else this.chains.set(value, length)
+    }
     return length >= this.hops
   }
 

@@ -10,8 +10,12 @@ const SERVERS_A_STEP = 5
 const URL_CHARACTERS = 8192
 /** Values of a variable tried in an address, as characters of all addresses that they give together. */
 const VARIANT_CHARACTERS = 64 * 1024
+/** What an address costs at least, and each variable that is filled in. */
+const SHORT_CHARACTERS = 32
 /** How often a variable's value is looked at for the name of another variable. */
 const NESTED_VARIABLES = 8
+/** Variables that are filled in where values name others, for one address: a few hundred bytes of them could lead to thousands. */
+const NESTED_FILLED = 64
 const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal'])
 /** Addresses at which clouds answer who asks from inside, beside those of 169.254.0.0/16. */
 const METADATA_IPV4 = new Set(['100.100.100.200', '168.63.129.16', '192.0.0.192'])
@@ -44,11 +48,16 @@ export function* checkServers(servers: unknown, required: boolean, place: Place,
   const judged = Math.min(servers.length, SERVERS_JUDGED)
   for (let i = 0; i < judged; i++) {
     checkServer(servers[i], placeUnder(place, i), findings)
-    if (i % SERVERS_A_STEP === SERVERS_A_STEP - 1) yield
+    // Thousands of values may be tried for one that has variables.
+    if (i % SERVERS_A_STEP === SERVERS_A_STEP - 1 || hasVariables(servers[i])) yield
   }
   if (servers.length > 1) {
     findings.warn('servers_several', `${servers.length} servers are named; the first is used`, place)
   }
+}
+
+function hasVariables(server: unknown): boolean {
+  return isObject(server) && server.variables !== undefined
 }
 
 function checkServer(server: unknown, place: Place, findings: Findings): void {
@@ -75,7 +84,7 @@ function checkUnusualUrl(url: string, variables: unknown, place: Place, findings
   const reason =
     url.length > URL_CHARACTERS
       ? `is longer than ${URL_CHARACTERS} characters`
-      : (unusableFilled(text, variables, unfilled.length > 0) ?? unusableVariant(url, variables))
+      : (unusableFilled(text, variables, unfilled.length > 0, { characters: 0 }) ?? unusableVariant(url, variables))
   if (reason !== undefined) {
     findings.fault('server_url_invalid', `the url ${quote(url)} ${reason}`, place, 'url')
     return
@@ -99,55 +108,89 @@ export function unusableServer(url: string): string | undefined {
 /** Why an address that another listed value of a variable gives may not be used, or undefined. One variable is changed at a time. */
 function unusableVariant(url: string, variables: unknown): string | undefined {
   if (!url.includes('{') || !isObject(variables)) return undefined
-  let characters = 0
-  for (const name of Object.keys(variables)) {
-    const variable = variables[name]
-    if (!isObject(variable) || !Array.isArray(variable.enum) || !url.includes(`{${name}}`)) continue
+  const tried = { characters: 0 }
+  for (const name of variablesIn(url)) {
+    const variable = Object.hasOwn(variables, name) ? variables[name] : undefined
+    if (!isObject(variable) || !Array.isArray(variable.enum)) continue
     for (const value of variable.enum) {
       if (typeof value !== 'string' && typeof value !== 'number') continue
-      characters += url.length + String(value).length
-      if (characters > VARIANT_CHARACTERS) return 'has variables with too many values to look at'
       const { text, unfilled } = filled(url, variables, { name, value: String(value).slice(0, URL_CHARACTERS) })
-      const reason = unusableFilled(text, variables, unfilled.length > 0)
+      tried.characters += costOf(text)
+      if (tried.characters > VARIANT_CHARACTERS) return 'has variables with too many values to look at'
+      const reason = unusableFilled(text, variables, unfilled.length > 0, tried)
       if (reason !== undefined) return `${reason} when ${quote(name)} is ${quote(String(value))}`
     }
   }
   return undefined
 }
 
-/** `unusable`, also of what a client gets that fills in one variable after the other, so that a value may name another one. */
-function unusableFilled(text: string, variables: unknown, hasUnfilled: boolean): string | undefined {
+function costOf(address: string): number {
+  return Math.max(address.length, SHORT_CHARACTERS)
+}
+
+/**
+ * `unusable`, also of what a client gets that fills in one variable after the other, so that a value may name another one. What it
+ * looks at then is added to `tried`.
+ */
+function unusableFilled(
+  text: string,
+  variables: unknown,
+  hasUnfilled: boolean,
+  tried: { characters: number },
+): string | undefined {
+  if (PLAIN_URL.test(text) && !isForbiddenName(text)) return undefined
   let reason = unusable(text, parse(text), hasUnfilled)
   let last = text
+  let filledIn = 0
   for (let round = 0; reason === undefined && last.includes('{') && round < NESTED_VARIABLES; round++) {
     const next = filled(last.slice(0, URL_CHARACTERS), variables)
     if (next.text === last) break
+    filledIn += next.count
+    if (filledIn > NESTED_FILLED) return 'has variables whose values lead to too many others'
     last = next.text
+    tried.characters += costOf(last) + next.count * SHORT_CHARACTERS
     reason = unusable(last, parse(last), hasUnfilled || next.unfilled.length > 0)
   }
   return reason
 }
 
-/** The URL with the defaults of its variables filled in, but for the one that is `chosen`, and the names of those that have none. */
+/** The names of the variables of an address. */
+function variablesIn(url: string): Set<string> {
+  const names = new Set<string>()
+  for (let open = url.indexOf('{'); open !== -1; ) {
+    const close = url.indexOf('}', open)
+    if (close === -1) break
+    names.add(url.slice(open + 1, close))
+    open = url.indexOf('{', close)
+  }
+  return names
+}
+
+/**
+ * The URL with the defaults of its variables filled in, but for the one that is `chosen`, the names of those that have none, and how
+ * many stand in it.
+ */
 function filled(
   url: string,
   variables: unknown,
   chosen?: { name: string; value: string },
-): { text: string; unfilled: string[] } {
+): { text: string; unfilled: string[]; count: number } {
   const unfilled: string[] = []
   let text = ''
   let start = 0
+  let count = 0
   while (start < url.length && text.length <= URL_CHARACTERS) {
     const open = url.indexOf('{', start)
     const close = open === -1 ? -1 : url.indexOf('}', open)
     if (close === -1) break
+    count++
     const name = url.slice(open + 1, close)
     const value = name === chosen?.name ? chosen.value : defaultOf(variables, name)
     if (value === undefined) unfilled.push(name)
     text += url.slice(start, open) + (value ?? standIn(url, open, close))
     start = close + 1
   }
-  return { text: text + url.slice(start), unfilled }
+  return { text: text + url.slice(start), unfilled, count }
 }
 
 /** A word that is legal where a variable without a value stands: a scheme, a port, else a piece of a host or path. */
@@ -267,14 +310,14 @@ export function originsOfServer(server: unknown): string[] {
   const { variables } = server
   const texts = [filled(url, variables).text]
   let characters = 0
-  for (const name of isObject(variables) ? Object.keys(variables) : []) {
-    const variable = (variables as Record<string, unknown>)[name]
-    if (!isObject(variable) || !Array.isArray(variable.enum) || !url.includes(`{${name}}`)) continue
+  for (const name of variablesIn(url)) {
+    const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
+    if (!isObject(variable) || !Array.isArray(variable.enum)) continue
     for (const listed of variable.enum) {
-      const value = String(listed).slice(0, URL_CHARACTERS)
-      characters += url.length + value.length
+      const { text } = filled(url, variables, { name, value: String(listed).slice(0, URL_CHARACTERS) })
+      characters += costOf(text)
       if (characters > VARIANT_CHARACTERS) break // the check refuses such a definition
-      texts.push(filled(url, variables, { name, value }).text)
+      texts.push(text)
     }
   }
   const origins = texts.map(text => {

@@ -1,24 +1,36 @@
-/** A path's placeholders by name, in order, each once. */
+import { comparedText } from './compared-text.js'
+
+/** One placeholder of a path. */
+export interface Placeholder {
+  readonly name: string
+  /** The names under which it may be declared, as they are compared. */
+  readonly accepted: readonly string[]
+}
+
+/** A path's placeholders, in order, each name once. */
 export class PathTemplate {
-  private accepted: Set<string> | undefined
+  readonly placeholders: readonly Placeholder[]
+  private acceptedNames: Set<string> | undefined
 
-  constructor(readonly names: ReadonlySet<string>) {}
+  constructor(names: ReadonlySet<string>) {
+    this.placeholders = Array.from(names, name => ({ name, accepted: declaredNames(name).map(comparedText) }))
+  }
 
-  /** True if a path parameter of this name has a placeholder. */
-  accepts(name: string): boolean {
-    return this.names.has(name) || this.allNames().has(name)
+  /** True if a path parameter of this name, as it is compared, has a placeholder. */
+  accepts(compared: string): boolean {
+    return this.allNames().has(compared)
   }
 
   /** How many names that a placeholder may be declared under are as `isDeclared` says. */
-  countOf(isDeclared: (name: string) => boolean): number {
+  countOf(isDeclared: (compared: string) => boolean): number {
     let count = 0
     for (const name of this.allNames()) if (isDeclared(name)) count++
     return count
   }
 
   private allNames(): ReadonlySet<string> {
-    this.accepted ??= new Set([...this.names].flatMap(declaredNames))
-    return this.accepted
+    this.acceptedNames ??= new Set(this.placeholders.flatMap(({ accepted }) => accepted))
+    return this.acceptedNames
   }
 }
 
@@ -49,7 +61,7 @@ export function readTemplate(path: string, limit: number): PathTemplate | 'inval
  * The names under which a placeholder may be declared: as written, and without the operators of RFC 6570 and API gateways:
  * `{+name}`, `{name*}`, `{name+}`.
  */
-export function declaredNames(placeholder: string): string[] {
+function declaredNames(placeholder: string): string[] {
   const bare = placeholder.replace(/^\+/, '').replace(/[*+]$/, '')
   return bare === placeholder ? [placeholder] : [placeholder, bare]
 }

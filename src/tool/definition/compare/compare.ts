@@ -3,12 +3,12 @@ import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../c
 import { locOf, type Place, placeUnder, quote } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
 import type { OperationInput } from '../check/operations.js'
-import type { ParameterInput } from '../check/parameters.js'
+import { keyOf, type ParameterInput } from '../check/parameters.js'
 import { isObject } from '../check/references.js'
 import { inOneGo, inSlices } from '../check/slices.js'
 import { InputSchemas } from '../functions/functions.js'
 import type { ConvertedSchema } from '../functions/json-schema.js'
-import { type ChangeClass, type Difference, type Ledger, SchemaComparison } from './schema-comparison.js'
+import { type ChangeClass, type Difference, type Ledger, RefPairs, SchemaComparison } from './schema-comparison.js'
 import { areEqual, Structures } from './structures.js'
 
 export type ChangeKind =
@@ -128,16 +128,13 @@ class Comparison {
   private readonly ledger: Ledger
   /** What was found in a pair of schemas that more than one operation uses. */
   private readonly compared = new Map<object, Map<object, Difference[]>>()
-  /** A parameter that thousands of operations share may have a name of hundreds of kilobytes: its key is made, and read, once. */
-  private readonly keys = new WeakMap<object, string>()
-  private readonly sameKeys = new Map<string, string>()
 
   constructor(
     private readonly old: Side,
     private readonly next: Side,
     mostValues: number,
   ) {
-    this.ledger = { equal: new Set(), structures: new Structures(), valuesLeft: mostValues }
+    this.ledger = { equal: new RefPairs(), structures: new Structures(), valuesLeft: mostValues }
   }
 
   /** The changes that were found, the last one saying if there is more. */
@@ -195,9 +192,9 @@ class Comparison {
     const now = next.parameters
     this.ledger.valuesLeft -= before.length + now.length
     if (this.ledger.valuesLeft <= 0) return
-    const nextByKey = new Map(now.map(each => [this.keyOf(each), each]))
+    const nextByKey = new Map(now.map(each => [keyOf(each), each]))
     for (const parameter of before) {
-      const key = this.keyOf(parameter)
+      const key = keyOf(parameter)
       const same = nextByKey.get(key)
       nextByKey.delete(key)
       if (same !== undefined) yield* this.compareParameter(old, parameter, same)
@@ -210,16 +207,6 @@ class Comparison {
       this.add(required ? 'breaking' : 'safe', kind, old, parameter.place, msg)
     }
     yield* this.compareBody(old, next)
-  }
-
-  private keyOf(parameter: ParameterInput): string {
-    const known = this.keys.get(parameter.value)
-    if (known !== undefined) return known
-    const made = keyOf(parameter)
-    const key = this.sameKeys.get(made) ?? made
-    this.sameKeys.set(key, key)
-    this.keys.set(parameter.value, key)
-    return key
   }
 
   private *compareParameter(operation: OperationInput, old: ParameterInput, next: ParameterInput): Generator<void> {
@@ -298,10 +285,6 @@ class Comparison {
 
 function targetOf({ record }: OperationInput): string {
   return `${record.method.toLowerCase()} ${record.path}`
-}
-
-function keyOf(parameter: ParameterInput): string {
-  return `${parameter.in} ${parameter.in === 'header' ? parameter.name.toLowerCase() : parameter.name}`
 }
 
 function nameOf(parameter: ParameterInput): string {

@@ -20,10 +20,29 @@ export interface Difference {
 /** What the comparisons of one call have in common. */
 export interface Ledger {
   /** Pairs of definitions in which nothing differs, however deep, so that they need not be compared again for another operation. */
-  readonly equal: Set<string>
+  readonly equal: RefPairs
   readonly structures: Structures
   /** Members that may still be compared. */
   valuesLeft: number
+}
+
+/** Pairs of references, by the texts as the converter made them: of names of thousands of letters no new text is made. */
+export class RefPairs {
+  private readonly nextOf = new Map<string, Set<string>>()
+
+  has(old: string, next: string): boolean {
+    return this.nextOf.get(old)?.has(next) === true
+  }
+
+  add(old: string, next: string): void {
+    const known = this.nextOf.get(old)
+    if (known === undefined) this.nextOf.set(old, new Set([next]))
+    else known.add(next)
+  }
+
+  *all(): Generator<[old: string, next: string]> {
+    for (const [old, nexts] of this.nextOf) for (const next of nexts) yield [old, next]
+  }
 }
 
 interface SchemaPair {
@@ -70,7 +89,7 @@ const SHOWN_VALUE_CHARACTERS = 120
 /** Compares what two schemas of two documents accept. Circular schemas are compared once. */
 export class SchemaComparison {
   readonly differences: Difference[] = []
-  private readonly compared = new Set<string>()
+  private readonly compared = new RefPairs()
   private readonly pending: SchemaPair[] = []
   private sinceYield = 0
 
@@ -89,7 +108,10 @@ export class SchemaComparison {
       if (this.pays(1)) yield
     }
     if (this.differences.length > 0 || this.ledger.valuesLeft <= 0) return
-    for (const pair of this.compared) this.ledger.equal.add(pair)
+    for (const [old, next] of this.compared.all()) {
+      this.ledger.equal.add(old, next)
+      if (this.pays(0)) yield
+    }
   }
 
   /** Counts members that are compared, none for one that is only looked at; true if it is time to look at the clock. */
@@ -108,9 +130,9 @@ export class SchemaComparison {
       typeof oldSchema.$ref === 'string' &&
       typeof nextSchema.$ref === 'string'
     ) {
-      const pair = `${oldSchema.$ref} ${nextSchema.$ref}`
-      if (this.compared.has(pair) || this.ledger.equal.has(pair)) return
-      this.compared.add(pair)
+      const [oldRef, nextRef] = [oldSchema.$ref, nextSchema.$ref]
+      if (this.compared.has(oldRef, nextRef) || this.ledger.equal.has(oldRef, nextRef)) return
+      this.compared.add(oldRef, nextRef)
     }
     const old = this.resolve(oldSchema, this.oldSchemas)
     const next = this.resolve(nextSchema, this.nextSchemas)

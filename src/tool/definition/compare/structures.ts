@@ -8,7 +8,8 @@ const STEP_MEMBERS = 500
 interface Frame {
   readonly value: object
   /** Of an object; a list has none but its indices. */
-  readonly keys: readonly string[] | undefined
+  keys: readonly string[] | undefined
+  isSorted: boolean
   next: number
   text: string
 }
@@ -29,8 +30,16 @@ export class Structures {
     let sinceYield = 0
     for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
       if (++sinceYield % STEP_MEMBERS === 0) yield
+      if (!top.isSorted) {
+        top.keys = yield* sorted(top.keys ?? [])
+        top.isSorted = true
+      }
       const { value, keys } = top
-      if (result !== undefined && top.next > 0) top.text += `${result},`
+      if (result !== undefined && top.next > 0) {
+        top.text += `${result},`
+        // A number stands for what was read of a long list or object: to put a million pieces of text together is one long step.
+        if (top.next % STEP_MEMBERS === 0) top.text = `~${this.numbered(top.text)},`
+      }
       if (top.next >= (keys ?? (value as unknown[])).length) {
         stack.pop()
         result = this.numbered(top.text)
@@ -50,8 +59,15 @@ export class Structures {
     if (typeof value !== 'object' || value === null) return this.numbered(`=${textWithBigInts(value)}`)
     const known = this.byObject.get(value)
     if (known !== undefined) return known
-    const keys = Array.isArray(value) ? undefined : Object.keys(value).sort()
-    stack.push({ value, keys, next: 0, text: Array.isArray(value) ? '[' : '{' })
+    const keys = Array.isArray(value) ? undefined : Object.keys(value)
+    const isSorted = keys === undefined || keys.length <= STEP_MEMBERS
+    stack.push({
+      value,
+      keys: isSorted ? keys?.sort() : keys,
+      isSorted,
+      next: 0,
+      text: Array.isArray(value) ? '[' : '{',
+    })
     return undefined
   }
 
@@ -60,6 +76,35 @@ export class Structures {
     if (number === this.numbers.size) this.numbers.set(text, number)
     return number
   }
+}
+
+/** The texts in order: short runs are sorted, then each two made one. */
+function* sorted(texts: readonly string[]): Generator<void, string[]> {
+  let runs: string[][] = []
+  for (let start = 0; start < texts.length; start += STEP_MEMBERS) {
+    runs.push(texts.slice(start, start + STEP_MEMBERS).sort())
+    yield
+  }
+  while (runs.length > 1) {
+    const merged: string[][] = []
+    for (let i = 0; i < runs.length; i += 2) merged.push(yield* mergedRun(runs[i] ?? [], runs[i + 1] ?? []))
+    runs = merged
+  }
+  return runs[0] ?? []
+}
+
+function* mergedRun(one: readonly string[], other: readonly string[]): Generator<void, string[]> {
+  const result: string[] = []
+  let [i, j] = [0, 0]
+  while (i < one.length || j < other.length) {
+    const [left, right] = [one[i], other[j]]
+    const isLeft = right === undefined || (left !== undefined && left < right)
+    result.push((isLeft ? left : right) as string) // one of them is there
+    if (isLeft) i++
+    else j++
+    if (result.length % STEP_MEMBERS === 0) yield
+  }
+  return result
 }
 
 /** True if two JSON values are equal, whatever the order of keys; neither may hold itself. A sequence of short steps, and no recursion. */

@@ -14,7 +14,10 @@ export interface DroppedOperation {
 
 /** Characters of the media types of a body that is left out, as they are named. */
 const MOST_TYPE_CHARACTERS = 200
-const ANY_JSON = new Set(['*/*', 'application/*', 'text/json', 'application/x-json', 'application/javascript'])
+const ANY_JSON = /^\s*(?:\*\/\*|application\/\*|text\/json|application\/x-json|application\/javascript)\s*(?:;|$)/i
+/** An operation that more paths than this have is not left out: nobody could read all of what is. */
+const MOST_DROPPED = 20_000
+const USERS_A_STEP = 500
 
 /** The repairs of request bodies that a model cannot send. */
 export class BodyRepairs {
@@ -34,7 +37,7 @@ export class BodyRepairs {
       return
     }
     if (!isObject(content)) return
-    const any = Object.keys(content).find(name => ANY_JSON.has(name.split(';', 1)[0]?.trim().toLowerCase() ?? ''))
+    const any = Object.keys(content).find(name => ANY_JSON.test(name))
     if (any !== undefined) {
       const msg = `${any} takes JSON too`
       document.set([...path, 'application/json'], yield* deepCopy(content[any]), 'body_type_added', msg)
@@ -57,11 +60,14 @@ export class BodyRepairs {
     const [holder, name, key] = path
     const method = String(path.at(-1))
     const msg = `its body is ${types}: a model sends JSON only`
+    const users = (yield* this.uses.ofItems()).get(placeKey(path.slice(0, -1)))?.paths ?? []
+    if (this.dropped.length + users.length >= MOST_DROPPED) return
     document.remove(path, 'operation_dropped', msg)
-    const users = (yield* this.uses.ofItems()).get(placeKey(path.slice(0, -1))) ?? []
     if (holder === 'paths' && key === method) this.dropped.push({ method, path: String(name), msg })
-    for (const user of users)
+    for (const [i, user] of users.entries()) {
+      if (i % USERS_A_STEP === USERS_A_STEP - 1) yield
       if (document.at(['paths', user, method]) === undefined) this.dropped.push({ method, path: user, msg })
+    }
   }
 }
 

@@ -12,12 +12,15 @@ import { placeKey, type Uses } from './uses.js'
 /** Characters of all path items together that are copied because several paths share them. */
 const MOST_COPIED_CHARACTERS = 1024 * 1024
 const MEMBERS_A_STEP = 1000
+/** Between an id and what has it already, in the message of the check. */
+const ALREADY = ' is already the name of '
 
 /** The repairs after which each operation of a definition has an id, and one of its own. */
 export class OperationIdRepairs {
   private ids: TakenNames | undefined
   /** Holds for one round. */
-  private readonly mergedItems = new Map<string, Record<string, unknown>>()
+  private readonly mergedItems = new Map<object, Record<string, unknown>>()
+  private readonly methodsByIds = new WeakMap<object, Map<string, string[]>>()
   private copiedCharacters = 0
 
   constructor(
@@ -40,13 +43,17 @@ export class OperationIdRepairs {
 
   /** The id of an operation that another path refers to is that path's as well: then that path gets a copy. */
   *mendEqual(path: Loc, value: string, msg: string): Generator<void> {
-    if (!msg.startsWith(`${quote(value)} is already`)) return
-    const users = (yield* this.uses.ofItems()).get(placeKey(path.slice(0, -2))) ?? []
-    if (!users.some(user => msg.endsWith(quote(`${path.at(-2)} ${user}`)))) {
+    const start = `${quote(value)}${ALREADY}`
+    if (!msg.startsWith(start)) return
+    const users = (yield* this.uses.ofItems()).get(placeKey(path.slice(0, -2)))
+    if (users === undefined || !(yield* users.areNamed(String(path.at(-2)), msg.slice(start.length)))) {
       yield* this.renumberId(path, value)
       return
     }
-    for (const user of users) yield* this.mendSharedItem(['paths', user], msg)
+    for (const user of users.paths) {
+      if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
+      yield* this.mendSharedItem(['paths', user], msg)
+    }
   }
 
   /** A path that shares its operations with another one gets a copy of them with ids of its own, as long as that is small. */
@@ -54,27 +61,54 @@ export class OperationIdRepairs {
     const { document } = this
     const item = document.at(path)
     if (!isObject(item) || this.copiedCharacters > MOST_COPIED_CHARACTERS) return
+    const quotedId = msg.slice(0, Math.max(0, msg.lastIndexOf(ALREADY)))
     if (item.$ref !== undefined) {
-      const rest = typeof item.$ref === 'string' ? this.mergedItem(item.$ref) : undefined
+      const rest = typeof item.$ref === 'string' ? yield* this.mergedItem(item.$ref) : undefined
       if (rest === undefined) return
-      const { $ref: _, ...own } = item
-      const merged: Record<string, unknown> = { ...own, ...rest, ...own }
-      const isEqual = (operation: unknown) =>
-        isObject(operation) &&
-        typeof operation.operationId === 'string' &&
-        msg.startsWith(`${quote(operation.operationId)} is already`)
-      if (!Object.values(merged).some(isEqual)) return
+      const methods = (yield* this.methodsOf(rest, quotedId)).filter(method => !Object.hasOwn(item, method))
+      if (methods.length === 0 && (yield* this.methodsOf(item, quotedId)).length === 0) return
+      for (const part of [item, rest]) {
+        const room = MOST_COPIED_CHARACTERS - this.copiedCharacters
+        if ((yield* charactersOf(part, room)) <= room) continue
+        this.copiedCharacters = MOST_COPIED_CHARACTERS + 1
+        return
+      }
+      const merged: Record<string, unknown> = {}
+      yield* addMembers(merged, item)
+      yield* addMembers(merged, rest)
       this.copiedCharacters += yield* charactersOf(merged, MOST_COPIED_CHARACTERS - this.copiedCharacters)
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
       const copy = yield* deepCopy(merged)
       const reason = 'another path has the same operations; each operation has an id of its own'
       document.set(path, copy, 'path_item_copied', reason)
     }
-    for (const method of Object.keys(document.at(path) as object)) {
+    for (const method of yield* this.methodsOf(document.at(path) as Record<string, unknown>, quotedId)) {
       const id = document.at([...path, method, 'operationId'])
-      if (isToolMethod(method) && typeof id === 'string' && msg.startsWith(`${quote(id)} is already`))
-        yield* this.renumberId([...path, method, 'operationId'], id)
+      if (typeof id === 'string' && quote(id) === quotedId) yield* this.renumberId([...path, method, 'operationId'], id)
     }
+  }
+
+  /**
+   * The methods of a path item whose operation has this id, as messages quote it. They are put in order once for each item: of one that
+   * was changed since, some of them may have another id.
+   */
+  private *methodsOf(item: Record<string, unknown>, quotedId: string): Generator<void, readonly string[]> {
+    let methods = this.methodsByIds.get(item)
+    if (methods === undefined) {
+      methods = new Map()
+      let count = 0
+      for (const key of Object.keys(item)) {
+        if (++count % MEMBERS_A_STEP === 0) yield
+        const operation = isToolMethod(key) ? item[key] : undefined
+        if (!isObject(operation) || typeof operation.operationId !== 'string') continue
+        const id = quote(operation.operationId)
+        const same = methods.get(id)
+        if (same === undefined) methods.set(id, [key])
+        else same.push(key)
+      }
+      this.methodsByIds.set(item, methods)
+    }
+    return methods.get(quotedId) ?? []
   }
 
   private *renumberId(path: Loc, value: string): Generator<void> {
@@ -84,20 +118,25 @@ export class OperationIdRepairs {
   }
 
   /** The path item that a reference leads to with all that it refers to in turn, what stands earlier winning as in the check. */
-  private mergedItem(ref: string): Record<string, unknown> | undefined {
-    const known = this.mergedItems.get(ref)
+  private *mergedItem(ref: string): Generator<void, Record<string, unknown> | undefined> {
+    const first = this.document.at(stepsOf(ref))
+    if (!isObject(first)) return undefined
+    const known = this.mergedItems.get(first)
     if (known !== undefined) return known
     const merged: Record<string, unknown> = {}
-    let next: unknown = ref
-    for (let hops = 0; typeof next === 'string' && hops <= this.referenceHops; hops++) {
-      const layer = this.document.at(stepsOf(next))
-      if (!isObject(layer)) return undefined
-      for (const key of Object.keys(layer)) if (key !== '$ref' && !Object.hasOwn(merged, key)) merged[key] = layer[key]
-      next = layer.$ref
+    let layer: Record<string, unknown> = first
+    for (let hops = 0; hops <= this.referenceHops; hops++) {
+      yield* addMembers(merged, layer)
+      if (typeof layer.$ref !== 'string') {
+        if (layer.$ref !== undefined) return undefined
+        this.mergedItems.set(first, merged)
+        return merged
+      }
+      const next = this.document.at(stepsOf(layer.$ref))
+      if (!isObject(next)) return undefined
+      layer = next
     }
-    if (next !== undefined) return undefined
-    this.mergedItems.set(ref, merged)
-    return merged
+    return undefined
   }
 
   /** All operationIds of the document, also of what is not used, so that a new one is unlike each. */
@@ -108,6 +147,7 @@ export class OperationIdRepairs {
     for (const holder of [this.document.at(['paths']), this.document.at(['components', 'pathItems'])]) {
       if (!isObject(holder)) continue
       for (const name of Object.keys(holder)) {
+        if (++count % MEMBERS_A_STEP === 0) yield
         const item = holder[name]
         for (const operation of isObject(item) ? Object.values(item) : []) {
           if (++count % MEMBERS_A_STEP === 0) yield
@@ -117,5 +157,15 @@ export class OperationIdRepairs {
     }
     this.ids = ids
     return ids
+  }
+}
+
+/** Adds the members of a path item that are not there yet, but for its reference. */
+function* addMembers(to: Record<string, unknown>, item: Record<string, unknown>): Generator<void> {
+  let count = 0
+  for (const key of Object.keys(item)) {
+    if (++count % MEMBERS_A_STEP === 0) yield
+    // An assignment to `__proto__` would set the prototype; such a definition is refused.
+    if (key !== '$ref' && key !== '__proto__' && !Object.hasOwn(to, key)) to[key] = item[key]
   }
 }

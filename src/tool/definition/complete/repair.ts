@@ -24,6 +24,7 @@ export interface RepairOptions {
 export const MOST_EDITS = 20_000
 const PATH_FROM_PLACEHOLDER = /^the placeholder (".*") of the path is not declared/
 const REPAIRS_A_STEP = 20
+const NOTES_A_STEP = 500
 const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
 /** What no copy can be made of. */
 const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
@@ -114,7 +115,10 @@ export class Repair {
     try {
       const converted = yield* convertSwagger(document, { mostValues: this.limits.values, scheme })
       this.document.replaceAll(converted.document, 'swagger_converted', 'Swagger 2.0 was converted to OpenAPI 3.0.3')
-      for (const { path, type, msg } of converted.notes.slice(0, MOST_EDITS)) this.document.note(path, type, msg)
+      for (const [i, { path, type, msg }] of converted.notes.slice(0, MOST_EDITS).entries()) {
+        if (i % NOTES_A_STEP === NOTES_A_STEP - 1) yield
+        this.document.note(path, type, msg)
+      }
       this.servers.resolveRelative()
     } catch (error) {
       if (!(error instanceof NotConvertible)) throw error

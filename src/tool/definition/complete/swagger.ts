@@ -3,7 +3,7 @@ import { rememberNumbers } from '../../../schema/exact-json.js'
 import { quote } from '../check/findings.js'
 import { isObject } from '../check/references.js'
 import { charactersAt, charactersOf, mostMadeOf } from './sizes.js'
-import { formBody, SCHEMA_KEYS, schemaOf, securityScheme, serversOf, styleOf } from './swagger-parts.js'
+import { formBody, mapOf, SCHEMA_KEYS, schemaOf, securityScheme, serversOf, styleOf } from './swagger-parts.js'
 import { JSON_TYPE, METHODS, MovedReferences, NotConvertible, SwaggerParameters } from './swagger-references.js'
 
 type Json = Record<string, unknown>
@@ -112,14 +112,16 @@ class SwaggerConversion {
     for (const [i, each] of shared.entries()) {
       if (i % STEP_MEMBERS === STEP_MEMBERS - 1) yield
       if (this.parameters.isBody(each)) bodies.push(each)
-      else plain.push(this.parameter(each, [...at, 'parameters', plain.length]))
+      else plain.push(yield* this.parameter(each, [...at, 'parameters', plain.length]))
     }
     const result: Json = {}
+    let count = 0
     for (const key of Object.keys(item)) {
+      if (++count % STEP_MEMBERS === 0) yield
       const value = item[key]
       if (key === 'parameters' && Array.isArray(value)) {
         result.parameters = plain
-      } else if (METHODS.has(key.toLowerCase()) && isObject(value)) {
+      } else if (isObject(value) && METHODS.has(key.toLowerCase())) {
         result[key] = yield* this.operation(value, bodies, [...at, key])
       } else {
         result[key] = value
@@ -130,7 +132,9 @@ class SwaggerConversion {
 
   private *operation(operation: Json, sharedBodies: readonly unknown[], at: Loc): Generator<void, Json> {
     const result: Json = {}
+    let count = 0
     for (const key of Object.keys(operation)) {
+      if (++count % STEP_MEMBERS === 0) yield
       if (key === 'consumes' || key === 'produces' || key === 'schemes') continue
       if (key === 'responses') result.responses = yield* this.responses(operation.responses, operation.produces)
       else if (key !== 'parameters' || !Array.isArray(operation.parameters)) result[key] = operation[key]
@@ -146,14 +150,14 @@ class SwaggerConversion {
       const parameter = this.parameters.resolved(entry)
       if (parameter.in === 'body') body = entry
       else if (parameter.in === 'formData') forms.push(parameter)
-      else plain.push(this.parameter(entry, [...at, 'parameters', plain.length]))
+      else plain.push(yield* this.parameter(entry, [...at, 'parameters', plain.length]))
       // Path-level bodies stand in each operation.
       this.pay(MEMBER_CHARACTERS)
     }
     if (Array.isArray(operation.parameters)) result.parameters = plain
     const types = this.typesOf(operation.consumes ?? this.document.consumes)
-    if (body !== undefined) result.requestBody = this.body(body, types)
-    else if (forms.length > 0) result.requestBody = formBody(forms, types)
+    if (body !== undefined) result.requestBody = yield* this.body(body, types)
+    else if (forms.length > 0) result.requestBody = yield* formBody(forms, types)
     return result
   }
 
@@ -182,21 +186,23 @@ class SwaggerConversion {
     return servers
   }
 
-  private body(entry: unknown, types: readonly string[]): Json {
+  private *body(entry: unknown, types: readonly string[]): Generator<void, Json> {
     const parameter = this.parameters.resolved(entry)
     const schema = parameter.schema
     return {
       ...(typeof parameter.description === 'string' ? { description: parameter.description } : {}),
       ...(parameter.required === true ? { required: true } : {}),
-      content: Object.fromEntries(types.map(type => [type, schema === undefined ? {} : { schema }])),
+      content: yield* mapOf(types, () => (schema === undefined ? {} : { schema })),
     }
   }
 
-  private parameter(entry: unknown, at: Loc): unknown {
+  private *parameter(entry: unknown, at: Loc): Generator<void, unknown> {
     this.pay(1)
     if (!isObject(entry) || entry.$ref !== undefined || typeof entry.in !== 'string') return entry
     const result: Json = {}
+    let count = 0
     for (const key of Object.keys(entry)) {
+      if (++count % STEP_MEMBERS === 0) yield
       if (!SCHEMA_KEYS.includes(key) && key !== 'collectionFormat' && key !== 'allowEmptyValue')
         result[key] = entry[key]
     }
@@ -215,35 +221,32 @@ class SwaggerConversion {
     if (!isObject(responses)) return responses
     const result: Json = {}
     for (const code of Object.keys(responses)) {
-      result[code] = this.response(responses[code], produces)
+      result[code] = yield* this.response(responses[code], produces)
       yield
     }
     return result
   }
 
-  private response(response: unknown, produces: unknown): unknown {
+  private *response(response: unknown, produces: unknown): Generator<void, unknown> {
     this.pay(1)
     if (!isObject(response) || response.$ref !== undefined) return response
-    const { schema, headers, examples, ...rest } = response
-    const result: Json = { ...rest }
+    const { schema, headers, examples } = response
+    const kept = Object.keys(response).filter(key => key !== 'schema' && key !== 'headers' && key !== 'examples')
+    const result = yield* mapOf(kept, key => response[key])
     if (isObject(headers)) {
-      result.headers = Object.fromEntries(
-        Object.keys(headers).map(name => {
-          const header = headers[name]
-          if (!isObject(header)) return [name, header]
-          const description = typeof header.description === 'string' ? { description: header.description } : {}
-          return [name, { ...description, schema: schemaOf(header) }]
-        }),
-      )
+      result.headers = yield* mapOf(Object.keys(headers), name => {
+        const header = headers[name]
+        if (!isObject(header)) return header
+        const description = typeof header.description === 'string' ? { description: header.description } : {}
+        return { ...description, schema: schemaOf(header) }
+      })
     }
     if (schema !== undefined) {
       const shown = isObject(examples) ? examples : {}
-      result.content = Object.fromEntries(
-        this.typesOf(produces ?? this.document.produces).map(type => [
-          type,
-          { schema, ...(Object.hasOwn(shown, type) ? { example: shown[type] } : {}) },
-        ]),
-      )
+      result.content = yield* mapOf(this.typesOf(produces ?? this.document.produces), type => ({
+        schema,
+        ...(Object.hasOwn(shown, type) ? { example: shown[type] } : {}),
+      }))
     }
     return result
   }
@@ -258,16 +261,15 @@ class SwaggerConversion {
       for (const name of Object.keys(parameters)) {
         const parameter = parameters[name]
         if (!this.parameters.isBody(parameter))
-          kept[name] = this.parameter(parameter, ['components', 'parameters', name])
+          kept[name] = yield* this.parameter(parameter, ['components', 'parameters', name])
         yield
       }
       components.parameters = kept
     }
     if (isObject(responses)) components.responses = yield* this.responses(responses, undefined)
     if (isObject(securityDefinitions)) {
-      components.securitySchemes = Object.fromEntries(
-        Object.keys(securityDefinitions).map(name => [name, securityScheme(securityDefinitions[name])]),
-      )
+      const schemes = Object.keys(securityDefinitions)
+      components.securitySchemes = yield* mapOf(schemes, name => securityScheme(securityDefinitions[name]))
     }
     return components
   }

@@ -1,10 +1,12 @@
 import type { Loc } from '../../../errors.js'
+import { quote } from '../check/findings.js'
 import { isToolMethod } from '../check/path-items.js'
 import { isObject } from '../check/references.js'
 import type { EditedDocument } from './edits.js'
 import { stepsOf } from './pointers.js'
 
 const USES_A_STEP = 20
+const MEMBERS_A_STEP = 1000
 
 /** Where a reference leads, as the key of a map of uses, and the reference that stands there. */
 interface Hop {
@@ -12,10 +14,33 @@ interface Hop {
   readonly next: unknown
 }
 
+/** The paths that refer to one path item. */
+export class ItemUsers {
+  readonly paths: string[] = []
+  /** What `quote` makes of a method of so many letters, a space and each of the paths, without the method. */
+  private readonly quoted = new Map<number, Set<string>>();
+
+  /** True if a message that ends with `quote` of this method and a path names one of these. */
+  *areNamed(method: string, quotedUse: string): Generator<void, boolean> {
+    const start = `"${method} `
+    if (!quotedUse.startsWith(start)) return false
+    let rests = this.quoted.get(method.length)
+    if (rests === undefined) {
+      rests = new Set()
+      for (const path of this.paths) {
+        rests.add(quote(`${method} ${path}`).slice(start.length))
+        if (rests.size % MEMBERS_A_STEP === 0) yield
+      }
+      this.quoted.set(method.length, rests)
+    }
+    return rests.has(quotedUse.slice(start.length))
+  }
+}
+
 /** Who refers to a path item or a body of a definition, by the place of what is referred to. Holds for one round of repairs. */
 export class Uses {
   private bodyUses: Map<string, Loc[]> | undefined
-  private itemUses: Map<string, string[]> | undefined
+  private itemUses: Map<string, ItemUsers> | undefined
   /** By the reference: thousands may go on by one long one. */
   private readonly hops = new Map<string, Hop>()
 
@@ -32,15 +57,23 @@ export class Uses {
   }
 
   /** The paths that refer to a path item, directly or by way of others, by the place of the item. */
-  *ofItems(): Generator<void, Map<string, string[]>> {
+  *ofItems(): Generator<void, Map<string, ItemUsers>> {
     if (this.itemUses !== undefined) return this.itemUses
-    const uses = new Map<string, string[]>()
+    const uses = new Map<string, ItemUsers>()
     const paths = this.document.at(['paths'])
     let count = 0
+    let passed = 0
     for (const path of isObject(paths) ? Object.keys(paths) : []) {
+      if (++passed % MEMBERS_A_STEP === 0) yield
       for (const place of this.placesBehind(['paths', path])) {
         if (++count % USES_A_STEP === 0) yield
-        addTo(uses, place, path)
+        const users = uses.get(place)
+        if (users !== undefined) users.paths.push(path)
+        else {
+          const first = new ItemUsers()
+          first.paths.push(path)
+          uses.set(place, first)
+        }
       }
     }
     this.itemUses = uses
@@ -52,11 +85,14 @@ export class Uses {
     if (this.bodyUses !== undefined) return this.bodyUses
     const uses = new Map<string, Loc[]>()
     let count = 0
+    let passed = 0
     for (const holder of [['paths'], ['components', 'pathItems']]) {
       const items = this.document.at(holder)
       for (const name of isObject(items) ? Object.keys(items) : []) {
+        if (++passed % MEMBERS_A_STEP === 0) yield
         const item = this.document.at([...holder, name])
         for (const method of isObject(item) ? Object.keys(item) : []) {
+          if (++passed % MEMBERS_A_STEP === 0) yield
           if (!isToolMethod(method)) continue
           const operation = [...holder, name, method]
           for (const place of this.placesBehind([...operation, 'requestBody'])) addTo(uses, place, operation)

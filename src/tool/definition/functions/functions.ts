@@ -72,7 +72,7 @@ export function* sizedViewsOf(
   if (references === undefined) return []
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const schemas = new InputSchemas(references, document, options.headerNames ?? [])
-  const names = functionNames(operations.map(each => each.record))
+  const names = yield* functionNames(operations.map(each => each.record))
   const views: { view: FunctionView; bytes: number }[] = []
   const size: Size = { values: 0, bytes: 0, otherBytes: 0 }
   for (const [i, operation] of operations.entries()) {
@@ -174,7 +174,7 @@ export class InputSchemas {
   }
 
   isAsked(parameter: ParameterInput): boolean {
-    return !isSupplied(parameter.name, parameter.in, this.headerNames) && parameter.isSendable
+    return !isSupplied(parameter, this.headerNames) && parameter.isSendable
   }
 
   /** A parameter that many operations share is the same object each time. */

@@ -51,6 +51,9 @@ const ANNOTATIONS = new Set([
 ])
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
+/** References followed in one step; and how far from its end one that is not a circle is not taken for one. */
+const HOPS_A_STEP = 250
+const HOPS_TOLD = 100
 /** Members converted between two looks at the clock. */
 const STEP_MEMBERS = 500
 
@@ -95,6 +98,9 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
  */
 export class SchemaConverter {
   private readonly names = new Map<object, string>()
+  /** Each reference is one text, however many schemas hold it: a name may have thousands of letters. */
+  private readonly refs = new Map<string, string>()
+  private readonly namesByRef = new Map<string, string>()
   private readonly circles = new Map<object, boolean>()
   private readonly taken = new Map<string, number>()
   private readonly definitions = new Map<string, ConvertedSchema>()
@@ -127,7 +133,8 @@ export class SchemaConverter {
 
   /** The definition that `ref` (as this class writes it) names. */
   definition(ref: string): JsonSchema | undefined {
-    return this.definitions.get(ref.slice('#/$defs/'.length))?.schema
+    const name = this.namesByRef.get(ref)
+    return name === undefined ? undefined : this.definitions.get(name)?.schema
   }
 
   private *convertTree(schema: unknown, base: Record<string, unknown> | undefined): Generator<void, ConvertedSchema> {
@@ -152,7 +159,7 @@ export class SchemaConverter {
       const name = this.nameOf(ref, base)
       if (name !== undefined) {
         run.uses.add(name)
-        result.$ref = `#/$defs/${name}`
+        result.$ref = this.refTo(name)
       }
     }
     const children: Task[] = []
@@ -262,6 +269,15 @@ export class SchemaConverter {
     return name
   }
 
+  private refTo(name: string): string {
+    const known = this.refs.get(name)
+    if (known !== undefined) return known
+    const ref = `#/$defs/${name}`
+    this.refs.set(name, ref)
+    this.namesByRef.set(ref, name)
+    return ref
+  }
+
   private newName(place: Place): string {
     const written = String(place.key).replace(/[^A-Za-z0-9._-]/g, '_')
     const plain = written === '' || written === '__proto__' ? '_' : written
@@ -287,14 +303,16 @@ export class SchemaConverter {
       if (!isObject(value) || typeof value.$ref !== 'string') answer = false
       else if (passed.has(value)) answer = true
       else {
-        answer = this.circles.get(value)
+        // A definition with so long a chain is refused; what is compared with one may have it all the same.
+        answer = this.circles.get(value) ?? (passed.size > HOPS_A_STEP ? true : undefined)
         passed.add(value)
         const next = this.references.find(value.$ref, at.base)
         if (isDangling(next)) answer ??= false
         else at = next
       }
     }
-    for (const value of passed) this.circles.set(value, answer)
+    let isFar = passed.size > HOPS_A_STEP ? passed.size - HOPS_TOLD : passed.size
+    for (const value of passed) if (isFar-- > 0) this.circles.set(value, answer)
     return answer
   }
 }

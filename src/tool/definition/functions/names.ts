@@ -10,6 +10,7 @@ export interface NamedOperation {
 
 const NAME_CHARACTERS = 64
 const HASH_CHARACTERS = 8
+const NAMES_A_STEP = 50
 const VALID = /^[A-Za-z0-9_-]{1,64}$/
 
 /**
@@ -21,23 +22,31 @@ const VALID = /^[A-Za-z0-9_-]{1,64}$/
  *   If nothing readable is left, method and path stand before the hash.
  *
  * A name that needs no hash is never taken by one that does, whatever their order: a name depends on other operations only where
- * two would be the same.
+ * two would be the same. A sequence of short steps.
  */
-export function functionNames(operations: readonly NamedOperation[]): string[] {
-  const readable = operations.map(readableName)
+export function* functionNames(operations: readonly NamedOperation[]): Generator<void, string[]> {
+  const readable: Readable[] = []
   const uses = new Map<string, number>()
-  for (const { name } of readable) uses.set(name, (uses.get(name) ?? 0) + 1)
+  for (const operation of operations) {
+    const made = readableName(operation)
+    readable.push(made)
+    uses.set(made.name, (uses.get(made.name) ?? 0) + 1)
+    if (readable.length % NAMES_A_STEP === 0) yield
+  }
   const stays = operations.map(({ name: id }, i) => {
     const { name, isWhole } = readable[i] as Readable // one for each operation
     return name === id || (isWhole && uses.get(name) === 1)
   })
   const taken = new Set(readable.flatMap(({ name }, i) => (stays[i] ? [name] : [])))
-  return operations.map((operation, i) => {
+  const names: string[] = []
+  for (const [i, operation] of operations.entries()) {
     const { name } = readable[i] as Readable // likewise
-    const chosen = stays[i] ? name : hashedName(name, operation.name, taken)
+    const chosen = stays[i] ? name : yield* hashedName(name, operation.name, taken)
     taken.add(chosen)
-    return chosen
-  })
+    names.push(chosen)
+    if (names.length % NAMES_A_STEP === 0) yield
+  }
+  return names
 }
 
 interface Readable {
@@ -58,11 +67,17 @@ function readableName({ name: id, method, path }: NamedOperation): Readable {
   return { name: isReadable ? name : name.replace(/_+/g, '_').replace(/_$/, ''), isWhole: isWhole && isReadable }
 }
 
-function hashedName(name: string, id: string, taken: ReadonlySet<string>): string {
+/** The hash of a long id is made once: what stands in its way may be hundreds of names that somebody chose for that. */
+function* hashedName(name: string, id: string, taken: ReadonlySet<string>): Generator<void, string> {
   const start = name.slice(0, NAME_CHARACTERS - 1 - HASH_CHARACTERS)
+  const digest = hashOf(id)
   for (let round = 0; ; round++) {
-    const salted = round === 0 ? id : `${id}#${round}`
-    const hashed = `${start}_${createHash('sha256').update(salted).digest('hex').slice(0, HASH_CHARACTERS)}`
+    const hashed = `${start}_${(round === 0 ? digest : hashOf(`${digest}#${round}`)).slice(0, HASH_CHARACTERS)}`
     if (!taken.has(hashed)) return hashed
+    if (round % NAMES_A_STEP === NAMES_A_STEP - 1) yield
   }
+}
+
+function hashOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex')
 }

@@ -112,8 +112,9 @@ class SafeNames {
     // A name in another script, or one that was cut, is told apart by its hash.
     const isWhole = name.length < NAME_CHARACTERS && !/[^\x20-\x7e]/.test(name) && /[A-Za-z0-9]/.test(plain)
     if (isWhole && pattern.test(plain) && !taken.has(plain)) return plain
+    const digest = this.hashOf(name)
     for (let round = 0; ; round++) {
-      const hash = this.hashOf(round === 0 ? name : `${name}#${round}`)
+      const hash = (round === 0 ? digest : sha256(`${digest}#${round}`)).slice(0, HASH_CHARACTERS)
       const hashed = `${plain.slice(0, NAME_CHARACTERS - 1 - HASH_CHARACTERS).replace(/_+$/, '')}_${hash}`
       const chosen = /^[A-Za-z_]/.test(hashed) ? hashed : `_${hashed}`.slice(0, NAME_CHARACTERS)
       if (!taken.has(chosen)) return chosen
@@ -134,10 +135,14 @@ class SafeNames {
   private hashOf(text: string): string {
     const known = this.hashes.get(text)
     if (known !== undefined) return known
-    const hash = createHash('sha256').update(text).digest('hex').slice(0, HASH_CHARACTERS)
+    const hash = sha256(text)
     this.hashes.set(text, hash)
     return hash
   }
+}
+
+function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('hex')
 }
 
 /** The text, or as much of its beginning as fits with the sign that it was cut. */

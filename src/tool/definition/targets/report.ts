@@ -67,6 +67,8 @@ const CHARACTERS_OF_WIDE_LETTER = 3
 const WIDE_LETTER = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]/gu
 const MOST_FORMATS = 20
 const STEP_MEMBERS = 1000
+/** So many characters of a text take as long to read as a member. */
+const CHARACTERS_OF_MEMBER = 50
 /** Names of properties, not keywords, stand in these. */
 const MAPS = new Set(['properties', 'patternProperties', '$defs', 'dependentSchemas', 'dependentRequired'])
 const VALUES = new Set(['default', 'examples', 'enum', 'const', 'required'])
@@ -114,7 +116,7 @@ export function* targetCheck(definition: unknown, target: Target, options: Check
     const given = operations[i] as OperationInput // one for each function
     const { function: named, moreBytes } = renamed[i] as RenamedFunction // likewise
     // What is not asked of a model, such as the header Accept, it never reads.
-    const parameters = given.parameters.filter(each => each.isSendable && !isSupplied(each.name, each.in, headerNames))
+    const parameters = given.parameters.filter(each => each.isSendable && !isSupplied(each, headerNames))
     const operation = { ...given, parameters }
     const facts = yield* factsOf(view, known)
     const warner = new FunctionReport(rules, target, findings, operation.place, parameterTexts)
@@ -313,7 +315,8 @@ function saysEnough(summary: string): boolean {
 /** The facts of schemas that were looked at, and the clock: each schema may be small, and they may be many. */
 class KnownFacts {
   private readonly facts = new Map<unknown, Facts>()
-  private readonly keyLists = new KeyLists()
+  readonly keyLists = new KeyLists()
+  private readonly references = new Map<string, TextFault | undefined>()
   private members = 0
 
   of(schema: unknown): Facts | undefined {
@@ -324,13 +327,23 @@ class KnownFacts {
     if (this.isTime()) yield
     const known = this.facts.get(schema)
     if (known !== undefined) return known
-    const facts = yield* factsOfSchema(schema, this.keyLists, () => this.isTime())
+    const facts = yield* factsOfSchema(schema, this)
     this.facts.set(schema, facts)
     return facts
   }
 
-  private isTime(): boolean {
-    return ++this.members % STEP_MEMBERS === 0
+  /** Counts a member, and what is read of it beside. */
+  isTime(characters = 0): boolean {
+    this.members += 1 + Math.floor(characters / CHARACTERS_OF_MEMBER)
+    if (this.members < STEP_MEMBERS) return false
+    this.members = 0
+    return true
+  }
+
+  /** The fault of a reference's text, which thousands may share. */
+  *referenceFault(ref: string): Generator<void, TextFault | undefined> {
+    if (!this.references.has(ref)) this.references.set(ref, yield* textFaultOf(ref))
+    return this.references.get(ref)
   }
 }
 
@@ -352,7 +365,7 @@ function* factsOf(view: FunctionView, known: KnownFacts): Generator<void, Facts>
 /** Adds what one schema of a function says to what the function has. */
 function join(whole: Facts, facts: Facts): void {
   for (const each of facts.keywords) whole.keywords.add(each)
-  for (const each of facts.formats) whole.formats.add(each)
+  for (const each of facts.formats) if (whole.formats.size < MOST_FORMATS) whole.formats.add(each)
   whole.properties += facts.properties
   whole.enumValues += facts.enumValues
   whole.nestingLevels = Math.max(whole.nestingLevels, facts.nestingLevels + 1)
@@ -414,23 +427,26 @@ function noFacts(): Facts {
   }
 }
 
-function* factsOfSchema(schema: unknown, keyLists: KeyLists, isTime: () => boolean): Generator<void, Facts> {
+function* factsOfSchema(schema: unknown, known: KnownFacts): Generator<void, Facts> {
+  const { keyLists } = known
   const facts = noFacts()
   const pending: { value: unknown; kind: 'schema' | 'map' | 'value'; level: number }[] = [
     { value: schema, kind: 'schema', level: 0 },
   ]
   for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
     const { value, kind, level } = at
-    if (isTime()) yield
+    if (known.isTime(typeof value === 'string' ? value.length : 0)) yield
     if (typeof value === 'string') facts.texts ??= yield* textFaultOf(value)
     if (typeof value !== 'object' || value === null) continue
     if (kind === 'schema' && !Array.isArray(value)) lookAt(value as Record<string, unknown>, level, facts, keyLists)
     for (const key of Array.isArray(value) ? value.keys() : keyLists.of(value as Record<string, unknown>)) {
-      if (isTime()) yield
+      if (known.isTime()) yield
       const member = (value as Record<string | number, unknown>)[key]
       // Keywords are known; any other key is a name that somebody chose.
       if (kind !== 'schema' && typeof key === 'string') facts.texts ??= yield* textFaultOf(key)
-      if (kind === 'value') pending.push({ value: member, kind, level })
+      if (kind === 'schema' && key === '$ref' && typeof member === 'string')
+        facts.texts ??= yield* known.referenceFault(member)
+      else if (kind === 'value') pending.push({ value: member, kind, level })
       else if (kind === 'map' || typeof key === 'number') pending.push({ value: member, kind: 'schema', level })
       else if (VALUES.has(key)) pending.push({ value: member, kind: 'value', level })
       else
