@@ -134,6 +134,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   registerLargeAnswers(app, unfinished)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
+  inFlight.registerAuthenticated(app)
   const connectionsMax = {
     CONNECTIONS_MAX: limits.connectionsMax,
     CONNECTIONS_PER_ADDRESS_MAX: limits.connectionsPerAddressMax ?? Math.ceil(limits.connectionsMax / 2),

@@ -24,15 +24,17 @@ interface Exchange {
 interface Connection {
   /** Its requests that are not over, in their order. A list: `countRequests` says why no map. */
   open: Exchange[]
-  /** How many of them have no answer that has gone out. */
-  unanswered: number
+  /** Whether one has no answer that has gone out. */
+  isServed: boolean
+  /** Those behind it, which the application has not seen. */
+  waiting: Exchange[]
   /** Whether it was closed for having too many of these. */
   isClosed: boolean
 }
 
 /**
  * Requests of one connection without an answer at once, where a client sends more before it has read the answers (pipelining).
- * Node reads 64 KiB of them in one go, which may be more than a thousand requests that nobody else gets in between.
+ * Node reads 64 KiB of them in one go, which may be more than a thousand.
  */
 export const PIPELINED_REQUESTS_MAX = 16
 
@@ -41,8 +43,8 @@ export type OnBroken = (code: string) => void
 
 /**
  * Answers what never became a request: malformed HTTP, headers too large or too slow, a body that never ends. In the shape
- * of every other error, with an id that stands in the log. What was sent is neither answered nor logged. Closes connections with
- * too many requests that have no answer.
+ * of every other error, with an id that stands in the log. What was sent is neither answered nor logged. Has the requests of one
+ * connection served one after the other, and closes connections with too many that have no answer.
  */
 export class BrokenRequests {
   readonly #connections = new WeakMap<Socket, Connection>()
@@ -55,21 +57,34 @@ export class BrokenRequests {
 
   /**
    * Takes note of the requests of each connection, before the application sees them: what is answered must not be taken for the
-   * answer of another. Those beyond `PIPELINED_REQUESTS_MAX`, and what comes behind them, never reach the application.
+   * answer of another. The application gets the next one when the answer before it has gone out: only requests that are safe may
+   * be worked on side by side (RFC 9112, section 9.3.2), and whoever reads no answers has no more work done. Those beyond
+   * `PIPELINED_REQUESTS_MAX`, what comes behind them, and what comes behind the last answer of a connection never reach it.
    */
   watch(app: FastifyInstance): void {
-    const serve = app.server.listeners('request') as RequestListener[] // what listens to this event takes these
+    const listeners = app.server.listeners('request') as RequestListener[] // what listens to this event takes these
     app.server.removeAllListeners('request')
+    const serve = (connection: Connection, { request, response }: Exchange) => {
+      connection.isServed = true
+      response.once('close', () => {
+        connection.isServed = false
+        const next = request.socket.writable ? connection.waiting.shift() : undefined
+        if (next !== undefined) serve(connection, next)
+      })
+      for (const one of listeners) one.call(app.server, request, response)
+    }
     app.server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       const connection = this.#connectionOf(request.socket)
       if (connection.isClosed) return
-      if (connection.unanswered === PIPELINED_REQUESTS_MAX) {
+      if (connection.waiting.length === PIPELINED_REQUESTS_MAX - 1) {
         connection.isClosed = true
         this.#closePipelined(app, request.socket)
         return
       }
-      noteRequest(connection, { request, response })
-      for (const one of serve) one.call(app.server, request, response)
+      const exchange = { request, response }
+      noteRequest(connection, exchange)
+      if (connection.isServed) connection.waiting.push(exchange)
+      else serve(connection, exchange)
     })
     heedExpectations(app.server)
   }
@@ -112,19 +127,16 @@ export class BrokenRequests {
   #connectionOf(socket: Socket): Connection {
     let connection = this.#connections.get(socket)
     if (connection === undefined) {
-      connection = { open: [], unanswered: 0, isClosed: false }
+      connection = { open: [], isServed: false, waiting: [], isClosed: false }
       this.#connections.set(socket, connection)
     }
     return connection
   }
 }
 
-function noteRequest(connection: Connection, exchange: Exchange): void {
-  const { open } = connection
+function noteRequest({ open }: Connection, exchange: Exchange): void {
   open.push(exchange)
   exchange.request.once('close', () => open.splice(open.indexOf(exchange), 1))
-  connection.unanswered++
-  exchange.response.once('close', () => connection.unanswered--)
 }
 
 function answerFor(code: string | undefined): BrokenAnswer {

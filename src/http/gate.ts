@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify'
+import { UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
 import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { countRequests, type RequestsInFlight } from './requests-in-flight.js'
@@ -15,8 +16,8 @@ export interface ServingState {
  * beyond a number of requests in work at once. Pages that need no database go on.
  *
  * A token may have as many requests in work as places are free: one alone gets half of them, two a third each (Choudhury and
- * Hahne, "Dynamic queue length thresholds", 1998). Many tokens together can still take all: then what has waited for its client's
- * body for long makes room for whoever comes next.
+ * Hahne, "Dynamic queue length thresholds", 1998). All tokens that were never authenticated with have the share of one. Many tokens
+ * together can still take all: then what has waited for its client's body for long makes room for whoever comes next.
  */
 export function registerGate(
   app: FastifyInstance,
@@ -31,17 +32,22 @@ export function registerGate(
     if (found.status === 'unavailable' && found.reason !== 'draining') {
       return done(new Unavailable(found.reason, found.detail, 'not_applied'))
     }
-    if (inFlight.count > concurrentRequestsMax && !unfinished.abandonIdlest()) {
-      const message = `${concurrentRequestsMax} requests of all callers are in work, and no more may. Try again in ${RETRY_AFTER_S} s.`
-      return done(new Unavailable('overloaded', message, 'not_applied'))
+    if (inFlight.count > concurrentRequestsMax && !unfinished.abandonIdlestBody()) {
+      return done(overloaded(`${concurrentRequestsMax} requests of all callers`))
     }
     const ofToken = inFlight.ofTokenOf(request)
     const free = concurrentRequestsMax - inFlight.count
     if (ofToken <= free + 1) return done()
-    const share = Math.max(0, free + unfinished.countSlow() + 1)
+    const share = Math.max(0, free + unfinished.countSlowBodies() + 1)
     if (ofToken <= share) return done()
+    if (request.work?.place === UNKNOWN_PLACE) return done(overloaded(`${share} requests with tokens that this process has not seen before`))
     const unit = 'concurrent-requests'
     done(new RateLimited({ limit: 'token-requests', quota: share, unit, remaining: 0, resetS: RETRY_AFTER_S }))
   })
   return inFlight
+}
+
+function overloaded(most: string): Unavailable {
+  const message = `${most} are in work, and no more may. Try again in ${RETRY_AFTER_S} s.`
+  return new Unavailable('overloaded', message, 'not_applied')
 }

@@ -124,13 +124,16 @@ export const Prefer = Type.Optional(
         '`return=minimal`: an update that succeeds is answered 204, without the record; 200 with it where an older `If-Match` is let ' +
         'through because nothing is left to change.',
     },
-    header => ({
-      value: {
-        strict: prefersStrict(header),
-        merges: prefers(header, 'merge', 'fields'),
-        minimal: prefers(header, 'return', 'minimal'),
-      },
-    }),
+    header => {
+      const preferred = preferencesIn(header)
+      return {
+        value: {
+          strict: preferred.get('handling') === 'strict',
+          merges: preferred.get('merge') === 'fields',
+          minimal: preferred.get('return') === 'minimal',
+        },
+      }
+    },
   ),
 )
 
@@ -157,17 +160,37 @@ function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
 
 /** Whether a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */
 export function prefersStrict(header: string | string[] | undefined): boolean {
-  return prefers(header, 'handling', 'strict')
+  return preferencesIn(String(header ?? '')).get('handling') === 'strict'
 }
 
-/** A preference with its parameters; what stands in quotes belongs to it whole. */
-const ONE_PREFERENCE = /(?:"(?:[^"\\]|\\.)*"|[^,"])+/g
-
-/** Whether a `Prefer` header asks for this; of one preference with two values the first counts. */
-function prefers(header: string | string[] | undefined, name: string, value: string): boolean {
-  for (const preference of String(header ?? '').match(ONE_PREFERENCE) ?? []) {
-    const [, found, given] = /^\s*([\w-]+)\s*=\s*"?([\w-]+)"?\s*(?:;|$)/.exec(preference) ?? []
-    if (found?.toLowerCase() === name) return given?.toLowerCase() === value
+/** The preferences of a header that have a value; of one with two values the first counts. Parameters are left out. */
+function preferencesIn(header: string): Map<string, string> {
+  const preferences = new Map<string, string>()
+  for (const preference of elementsOf(header)) {
+    const [, name, value] = /^\s*([\w-]+)\s*=\s*"?([\w-]+)"?\s*(?:;|$)/.exec(preference) ?? []
+    if (name === undefined || value === undefined || preferences.has(name.toLowerCase())) continue
+    preferences.set(name.toLowerCase(), value.toLowerCase())
   }
-  return false
+  return preferences
+}
+
+/**
+ * The elements of a list; a comma in quotes parts none, and a quote that is never closed reaches to the end. Each character is
+ * looked at once: an expression that looks for the end of a quote, from each quote on, takes the square of the length.
+ */
+function elementsOf(list: string): string[] {
+  const elements: string[] = []
+  let start = 0
+  let isQuoted = false
+  for (let at = 0; at < list.length; at++) {
+    const character = list[at]
+    if (character === '"') isQuoted = !isQuoted
+    else if (character === '\\' && isQuoted) at++
+    else if (character === ',' && !isQuoted) {
+      elements.push(list.slice(start, at))
+      start = at + 1
+    }
+  }
+  elements.push(list.slice(start))
+  return elements
 }

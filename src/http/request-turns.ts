@@ -1,5 +1,5 @@
 import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
-import { type ThreadTurns, TOKEN_PLACES, UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
+import type { ThreadTurns } from '../db/connection/thread-turns.js'
 import { whenOver } from './requests-in-flight.js'
 
 declare module 'fastify' {
@@ -14,7 +14,6 @@ declare module 'fastify' {
 /** The turns of operations. They go on behind the database in turns of its own. */
 export class RequestTurns {
   readonly #turns: ThreadTurns
-  readonly #known = new Uint8Array(TOKEN_PLACES)
 
   constructor(turns: ThreadTurns) {
     this.#turns = turns
@@ -25,9 +24,9 @@ export class RequestTurns {
     app.decorateRequest('turnPlace', undefined)
     app.addHook('onRequest', (request, _reply, done) => {
       const place = request.work?.place
-      if (place === undefined) return done()
-      request.turnPlace = this.#known[place] === 1 ? place : UNKNOWN_PLACE
-      this.#take(request, request.turnPlace, done)
+      request.turnPlace = place
+      if (place === undefined) done()
+      else this.#take(request, place, done)
     })
   }
 
@@ -37,7 +36,6 @@ export class RequestTurns {
     app.addHook('preValidation', (request, _reply, done) => {
       const place = request.work?.place
       if (place === undefined || request.isInBodyTurn) return done()
-      this.#known[place] = 1
       // A short request goes on so from its authentication.
       if (this.#turns.isUnderWay(place)) done()
       else this.#take(request, place, done)

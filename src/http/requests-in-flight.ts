@@ -1,12 +1,14 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { tokenHashOf } from '../auth/hook.js'
-import { placeOfToken, TOKEN_PLACES } from '../db/connection/thread-turns.js'
+import { placeOfToken, TOKEN_PLACES, UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
 
 /** How many requests of operations are in work. Pages and probes do not count: they need no database. */
 export interface RequestsInFlight {
   readonly count: number
-  /** How many of them have the token of this one, itself included. Those without a token of our form count as of one. */
+  /** How many of them have the token of this one, itself included. Those whose token is not known yet count as of one. */
   ofTokenOf(request: FastifyRequest): number
+  /** Counts each request under its own token from where this is registered on. Register behind authentication. */
+  registerAuthenticated(app: FastifyInstance): void
   /** Has something done for each whose client goes away before it is answered; what it asked for may go on. */
   whenAbandoned(then: OnAbandoned): void
 }
@@ -15,36 +17,42 @@ export interface RequestsInFlight {
 type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
 
 /**
- * Counts a request from its headers to its end: answered, or its connection gone and no handler still at it. A client that
- * sends updates and hangs up would otherwise get more work done at once than the bound allows.
+ * Counts a request from its headers until its answer is made, or its connection gone and no handler still at it. A client that
+ * sends updates and hangs up would otherwise get more work done at once than the bound allows; and a client that does not read
+ * its answer keeps no place, for that is no work any more.
  *
  * The count is a number and each request knows its own state. A map of the requests in work would do the same and cost up
  * to a fifth of a request: V8 makes a map's table anew when it empties, the old tables refer to the new ones, and what
  * hangs on that chain is kept until the next full garbage collection. So the counts of tokens are in a table that stays.
  */
 export function countRequests(app: FastifyInstance): RequestsInFlight {
-  const ofTokens = new Uint32Array(TOKEN_PLACES)
+  const ofTokens = new Uint32Array(TOKEN_PLACES + 1)
+  const isKnown = new Uint8Array(TOKEN_PLACES)
   const onAbandoned: OnAbandoned[] = []
-  const inFlight = {
-    count: 0,
-    ofTokenOf: ({ work }: FastifyRequest) => (work && ofTokens[work.place]) ?? 0,
-    whenAbandoned: (then: OnAbandoned) => void onAbandoned.push(then),
-  }
-  const count = ({ place }: Work, by: 1 | -1) => {
-    inFlight.count += by
+  let total = 0
+  const count = (place: number, by: number) => {
     ofTokens[place] = (ofTokens[place] ?? 0) + by
+  }
+  const leave = (work: Work) => {
+    if (!work.isCounted) return
+    work.isCounted = false
+    total--
+    count(work.place, -1)
   }
   const settle = (work: Work) => {
     if (!work.gone || work.handled || work.isOver) return
+    leave(work)
     work.isOver = true
-    count(work, -1)
     for (const then of work.whenOver ?? []) then()
   }
   app.decorateRequest('work', undefined)
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.isOperation) return done()
+    const token = placeOf(request)
+    const place = isKnown[token] === 1 ? token : UNKNOWN_PLACE
     const work: Work = {
-      place: placeOf(request),
+      place,
+      isCounted: true,
       gone: false,
       answered: false,
       handled: false,
@@ -52,21 +60,12 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
       whenOver: undefined,
     }
     request.work = work
-    count(work, 1)
-    const end = () => {
-      if (!work.gone && !work.answered) for (const then of onAbandoned) then(request, reply)
+    total++
+    count(place, 1)
+    reply.raw.once('close', () => {
+      if (!work.answered) for (const then of onAbandoned) then(request, reply)
       work.gone = true
       settle(work)
-    }
-    reply.raw.once('close', end)
-    request.raw.once('close', () => {
-      const { socket } = request.raw
-      if (socket.destroyed) return end()
-      // A request that was read to its end closes too. One whose turn has not come has no answer yet that could close.
-      if (reply.raw.socket !== null || reply.raw.writableFinished) return
-      // Many requests may wait on one connection (pipelining), each with a listener that goes with its answer: no leak to warn of.
-      socket.setMaxListeners(0).once('close', end)
-      reply.raw.once('close', () => socket.off('close', end)) // the connection may live on
     })
     done()
   })
@@ -74,10 +73,13 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     if (work !== undefined) work.handled = true
     done()
   })
-  app.addHook('onSend', ({ work }, _reply, payload, done) => {
+  app.addHook('onSend', (request, _reply, payload, done) => {
+    const { work } = request
     if (work !== undefined) {
       work.handled = false
+      leave(work)
       settle(work)
+      request.body = undefined // nobody asks for it any more, and the answer may be on its way for long
     }
     done(null, payload)
   })
@@ -85,7 +87,25 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     if (work !== undefined) work.answered = true
     done()
   })
-  return inFlight
+  return {
+    get count() {
+      return total
+    },
+    ofTokenOf: ({ work }) => (work && ofTokens[work.place]) ?? 0,
+    registerAuthenticated: behind => {
+      behind.addHook('onRequest', (request, _reply, done) => {
+        const { work } = request
+        if (work?.place !== UNKNOWN_PLACE) return done()
+        const counted = work.isCounted ? 1 : 0 // it may have hung up meanwhile
+        count(work.place, -counted)
+        work.place = placeOf(request)
+        count(work.place, counted)
+        isKnown[work.place] = 1
+        done()
+      })
+    },
+    whenAbandoned: then => void onAbandoned.push(then),
+  }
 }
 
 /** Has something done when a request is over: answered, or its connection gone and no handler still at it. */
@@ -96,12 +116,12 @@ export function whenOver({ work, raw }: FastifyRequest, then: () => void): void 
   else work.whenOver.push(then)
 }
 
-/** Where the requests of this one's token are counted. */
+/** Where the requests of this one's token are counted once it is known. */
 function placeOf(request: FastifyRequest): number {
   try {
     return placeOfToken(tokenHashOf(request))
   } catch {
-    return 0 // it has none: authentication says so
+    return UNKNOWN_PLACE // it has none: authentication says so
   }
 }
 
@@ -109,13 +129,15 @@ function placeOf(request: FastifyRequest): number {
 interface Work {
   /** Where its token is counted. */
   place: number
+  /** It is in the count. */
+  isCounted: boolean
   /** Its answer has gone out, or its connection is gone. */
   gone: boolean
   /** Its answer has gone out. */
   answered: boolean
   /** Its handler is at it. */
   handled: boolean
-  /** It was taken off the count. */
+  /** Nothing of it is left. */
   isOver: boolean
   /** What to do then. */
   whenOver: (() => void)[] | undefined

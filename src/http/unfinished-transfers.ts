@@ -33,8 +33,8 @@ interface Times {
 
 /**
  * The bodies that had not arrived as a whole when the service began to read them, and the long answers that have not gone out. Where all
- * places, or all memory, for requests are taken, those that wait for their client make room: to begin a thousand requests, or to read
- * no answer, costs their sender nothing. The client of a body that waits for the service is not slow.
+ * places for requests are taken, bodies that wait for their client make room, and where all memory is, answers too: to begin a
+ * thousand requests, or to read no answer, costs their sender nothing. The client of a body that waits for the service is not slow.
  */
 export class UnfinishedTransfers {
   readonly #times = new Map<Unfinished, Times>()
@@ -70,20 +70,20 @@ export class UnfinishedTransfers {
     times.active = times.since
   }
 
-  /** How many have waited for their client for so long that they may have to make room. */
-  countSlow(): number {
+  /** How many bodies have waited for their client for so long that they may have to make room. */
+  countSlowBodies(): number {
     const now = performance.now()
     let count = 0
-    for (const times of this.#times.values()) if (idleMs(times, now) >= PATIENCE_MS) count++
+    for (const [{ kind }, times] of this.#times) if (kind === 'body' && idleMs(times, now) >= PATIENCE_MS) count++
     return count
   }
 
-  /** Abandons the one whose client has done nothing for longest, if that is long enough; answers whether there was one. */
-  abandonIdlest(): boolean {
+  /** Abandons the body whose client has sent nothing for longest, if that is long enough; answers whether there was one. */
+  abandonIdlestBody(): boolean {
     const now = performance.now()
-    return this.#abandonMost((_, times) => {
+    return this.#abandonMost(({ kind }, times) => {
       const idle = idleMs(times, now)
-      return idle < PATIENCE_MS ? [] : [idle]
+      return kind !== 'body' || idle < PATIENCE_MS ? [] : [idle]
     })
   }
 

@@ -625,7 +625,6 @@ t.test('who holds most makes room first, not who began first', async t => {
   t.notOk(transfers.abandonOfLargest(30, 35, heldBy), 'not before a second')
   await sleep(1_100)
   transfers.renew(read)
-  t.equal(transfers.countSlow(), 3, 'whose client is read, or has to wait, is not slow')
   t.ok(transfers.abandonOfLargest(0, 5, heldBy))
   t.strictSame(abandoned, ['large'], 'of those who had their time')
   t.notOk(transfers.abandonOfLargest(30, 31, heldBy), 'who holds less than the other would stays')
@@ -639,6 +638,30 @@ t.test('who holds most makes room first, not who began first', async t => {
   t.strictSame(abandoned, ['large', 'larger', 'larger'])
   t.ok(transfers.abandonOfLargest(0, 3, heldBy))
 })
+
+t.test(
+  'for a place a body makes room that is idle; what is read, has to wait, or is an answer keeps nobody out',
+  async t => {
+    const abandoned: string[] = []
+    const transfers = new UnfinishedTransfers()
+    const begin = (kind: Unfinished['kind'], owner: string) => {
+      const transfer: Unfinished = { kind, owner, heldBytes: () => 1, abandon: () => abandoned.push(owner) }
+      transfers.add(transfer)
+      return transfer
+    }
+    begin('answer', 'unread')
+    begin('body', 'idle')
+    const read = begin('body', 'read')
+    transfers.pause(begin('body', 'waiting'))
+    t.notOk(transfers.abandonIdlestBody(), 'not before a second')
+    await sleep(1_100)
+    transfers.renew(read)
+    t.equal(transfers.countSlowBodies(), 1)
+    t.ok(transfers.abandonIdlestBody())
+    t.notOk(transfers.abandonIdlestBody())
+    t.strictSame(abandoned, ['idle'])
+  },
+)
 
 t.test('a slow but steady upload goes on where others who hold more have taken all memory', async t => {
   const service = await running(t, { ...SMALL, TRANSFER_BYTES_MAX: String(16 * MIB) }, { listen: true })

@@ -1,5 +1,7 @@
 import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { mintToken } from '../../src/auth/token.js'
 import { PIPELINED_REQUESTS_MAX } from '../../src/http/broken-requests.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf } from './running.js'
@@ -33,11 +35,33 @@ async function settled(service: Running, wanted: number): Promise<void> {
   }
 }
 
-/** Tokens of so many other people. */
-function others({ database }: Running, count: number): Promise<string[]> {
-  return Promise.all(
-    Array.from({ length: count }, (_, i) => tokenOf(database, { email: `alice+other${i}@example.com`, active: true })),
+/** Tokens of so many other people, each of which the service has seen. */
+async function others(service: Running, count: number): Promise<string[]> {
+  const tokens = await Promise.all(
+    Array.from({ length: count }, (_, i) => {
+      return tokenOf(service.database, { email: `alice+other${i}@example.com`, active: true })
+    }),
   )
+  for (const token of tokens) await seen(service, token)
+  return tokens
+}
+
+/** Has a token authenticate a request. */
+async function seen({ app }: Running, token: string): Promise<void> {
+  await app.inject({ url: '/me', headers: { authorization: `Bearer ${token}` } })
+}
+
+/** A request of an administrator is answered as always. */
+async function servesOthers(service: Running): Promise<void> {
+  const victim = new RawConnection(service.port).write(request(service))
+  await victim.until(/request_id/)
+  t.match(victim.text, /^HTTP\/1\.1 404 /)
+  victim.socket.destroy()
+}
+
+/** Waits until the service has answered nothing for 300 ms on end. */
+async function quiet({ log }: Running): Promise<void> {
+  for (let lines = -1; lines !== log.length; await sleep(300)) lines = log.length
 }
 
 /** Holds every statement that reads a token until `release` is called. */
@@ -161,7 +185,7 @@ t.test('a connection is closed for too many requests without an answer, and none
   await settled(service, 0)
   t.equal(connection.text, '')
   const lines = service.log.map(line => JSON.parse(line))
-  t.equal(lines.filter(({ msg }) => msg === 'the client went away before its answer').length, PIPELINED_REQUESTS_MAX)
+  t.equal(lines.filter(({ msg }) => msg === 'the client went away before its answer').length, 1)
   t.equal(lines.filter(({ msg }) => /^connection closed: more than \d+ requests/.test(msg)).length, 1)
   const pages = new RawConnection(service.port).write('GET /nope HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(2_000))
   await pages.closed
@@ -169,27 +193,25 @@ t.test('a connection is closed for too many requests without an answer, and none
   t.ok(answered.length <= PIPELINED_REQUESTS_MAX, `${answered.length} were answered`)
 })
 
-t.test(
-  'a client that hangs up frees its place: at the look-up, in the middle of a body, pipelined, when refused',
-  async t => {
-    const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '5' }, { listen: true }) // three are a token's share
-    const lock = await lockTokens(service)
-    const atLookUp = new RawConnection(service.port).write(request(service).repeat(3))
-    await settled(service, 3)
-    const refused = new RawConnection(service.port).write(request(service))
-    await refused.until(/429/)
-    atLookUp.socket.destroy()
-    refused.socket.destroy()
-    await settled(service, 0)
-    await lock.release()
-    const inBody = Array.from({ length: 3 }, () =>
-      new RawConnection(service.port).write(request(service, '{}').slice(0, -1)),
-    )
-    await settled(service, 3)
-    for (const connection of inBody) connection.socket.destroy()
-    await settled(service, 0)
-  },
-)
+t.test('a client that hangs up frees its place: at the look-up, in the middle of a body, when refused', async t => {
+  const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '5' }, { listen: true }) // three are a token's share
+  await seen(service, service.token)
+  const lock = await lockTokens(service)
+  const atLookUp = Array.from({ length: 3 }, () => new RawConnection(service.port).write(request(service).repeat(3)))
+  await settled(service, 3)
+  const refused = new RawConnection(service.port).write(request(service))
+  await refused.until(/429/)
+  for (const { socket } of atLookUp) socket.destroy()
+  refused.socket.destroy()
+  await settled(service, 0)
+  await lock.release()
+  const inBody = Array.from({ length: 3 }, () =>
+    new RawConnection(service.port).write(request(service, '{}').slice(0, -1)),
+  )
+  await settled(service, 3)
+  for (const connection of inBody) connection.socket.destroy()
+  await settled(service, 0)
+})
 
 t.test('a connection keeps nothing of the requests that it has answered, alone or pipelined', async t => {
   const service = await running(t, OFF, { listen: true })
@@ -199,7 +221,7 @@ t.test('a connection keeps nothing of the requests that it has answered, alone o
   const answered = async (count: number) => {
     connection.text = ''
     connection.write(request(service).repeat(count))
-    await connection.until(new RegExp(`(?:HTTP/1\\.1 404 [^]*){${count}}"request_id":"[^"]+"\\}$`))
+    await connection.until(new RegExp(`(?:HTTP/1\\.1 404 [\s\S]*){${count}}"request_id":"[^"]+"\\}$`))
   }
   const listeners = () => sockets[0]?.listenerCount('close')
   await answered(1)
@@ -224,6 +246,99 @@ t.test('200 requests cut at random times leave nothing in work', async t => {
   const after = new RawConnection(service.port).write(request(service))
   await after.until(/HTTP\/1\.1 404 /)
   after.socket.destroy()
+})
+
+t.test('requests of one connection are worked on one after the other, in their order', async t => {
+  const service = await running(t, OFF, { listen: true })
+  await seen(service, service.token)
+  const lock = await lockTokens(service)
+  const connection = new RawConnection(service.port).write(request(service).repeat(5))
+  await settled(service, 1)
+  await lock.release()
+  await connection.until(/(?:HTTP\/1\.1 404 [\s\S]*){5}"request_id":"[^"]+"\}$/)
+  connection.socket.destroy()
+})
+
+t.test('nothing behind the last answer of a connection is begun', async t => {
+  const service = await running(t, OFF, { listen: true })
+  service.service.drain()
+  const connection = new RawConnection(service.port).write(request(service).repeat(3))
+  await connection.closed
+  t.match(connection.text, /connection: close/)
+  t.equal(connection.text.split('HTTP/1.1 404 ').length, 2)
+  t.equal(service.log.filter(line => JSON.parse(line).msg === 'request answered').length, 1)
+})
+
+t.test('503 for tokens that nobody has seen, beyond the share of one; a token that was seen finds a place', async t => {
+  const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '9' }, { listen: true })
+  const [first = ''] = await others(service, 1)
+  const lock = await lockTokens(service)
+  const madeUp = Array.from({ length: 20 }, () => {
+    return new RawConnection(service.port).write(request({ token: mintToken('person').token }))
+  })
+  const refused = () => madeUp.filter(({ text }) => /^HTTP\/1\.1 503 [\s\S]*request_id/.test(text))
+  await eventually(() => refused().length === 15, 20_000)
+  await settled(service, 5)
+  const [one = new RawConnection(service.port)] = refused()
+  t.match(one.json(), { reason: 'overloaded', outcome: 'not_applied', detail: /^5 requests with tokens that this process has not seen before are in work/ })
+  const known = new RawConnection(service.port).write(request({ token: first }))
+  await settled(service, 6)
+  await lock.release()
+  await known.until(/HTTP\/1\.1 404 /)
+  await eventually(() => madeUp.filter(({ text }) => /^HTTP\/1\.1 401 /.test(text)).length === 5)
+  await settled(service, 0)
+  for (const { socket } of [known, ...madeUp]) socket.destroy()
+})
+
+/** More than the buffers of the system hold. */
+const PAGES = 'GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(8)
+
+t.test('requests behind pages that nobody reads keep no place', async t => {
+  const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '10' }, { listen: true })
+  await seen(service, service.token)
+  const variants: Record<string, () => string> = {
+    'with made-up tokens': () => request({ token: mintToken('person').token }),
+    'without a token': () => 'GET /persona HTTP/1.1\r\nHost: a\r\n\r\n',
+    'with a real token': () => request(service),
+    'that are 422': () => request(service).replace('dry_run=true', 'dry_run=2'),
+    'with HEAD': () => request(service, '').replace('PATCH', 'HEAD'),
+  }
+  for (const [name, behind] of Object.entries(variants)) {
+    const unread = Array.from({ length: 4 }, () => new RawConnection(service.port))
+    for (const connection of unread) {
+      connection.socket.pause()
+      connection.write(PAGES)
+    }
+    await quiet(service)
+    for (const connection of unread) for (let n = 0; n < 8; n++) connection.write(behind())
+    await quiet(service)
+    t.equal(await inWork(service), 0, name)
+    await servesOthers(service)
+    for (const { socket } of unread) socket.destroy()
+  }
+})
+
+t.test('answers of operations that nobody reads keep no place', async t => {
+  const settings = { ...OFF, CONCURRENT_REQUESTS_MAX: '4', STALL_TIMEOUT_MS: '600000' }
+  const service = await running(t, settings, { listen: true })
+  const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
+  const payload = JSON.stringify({ definition: { ...DEFINITION, 'x-note': 'x'.repeat(1_500_000) } })
+  await service.app.inject({ method: 'PUT', url: '/admin/tool/custom/10', headers, payload })
+  const unread: RawConnection[] = []
+  for (const token of await others(service, 6)) {
+    const connection = new RawConnection(service.port)
+    connection.socket.pause()
+    unread.push(connection)
+    connection.write(`GET /tool/10 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`.repeat(15))
+    await quiet(service)
+  }
+  await settled(service, 0)
+  for (let n = 0; n < 3; n++) await servesOthers(service)
+  t.ok(
+    unread.every(({ socket }) => !socket.destroyed),
+    'none had to go',
+  )
+  for (const { socket } of unread) socket.destroy()
 })
 
 t.test('a flood of readiness probes shares its statements', async t => {
