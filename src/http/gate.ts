@@ -40,7 +40,8 @@ export function registerGate(
     if (ofToken <= free + 1) return done()
     const share = Math.max(0, free + unfinished.countSlowBodies() + 1)
     if (ofToken <= share) return done()
-    if (request.work?.place === UNKNOWN_PLACE) return done(overloaded(`${share} requests with tokens that this process has not seen before`))
+    if (request.work?.place === UNKNOWN_PLACE)
+      return done(overloaded(`${share} requests with tokens that this process has not seen before`))
     const unit = 'concurrent-requests'
     done(new RateLimited({ limit: 'token-requests', quota: share, unit, remaining: 0, resetS: RETRY_AFTER_S }))
   })
