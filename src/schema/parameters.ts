@@ -1,7 +1,7 @@
 import { Kind, type SchemaOptions, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
 import { collectFaults, fault, notDeclared, notOneOf } from './faults.js'
-import { suggestion } from './nearest-name.js'
+import { SUGGESTIONS_MAX, suggestion } from './nearest-name.js'
 import { text as textSchema } from './vocabulary.js'
 
 /*
@@ -106,7 +106,7 @@ export function parseFlag(text: string, loc: Loc): Parsed<boolean> {
 export function parseMask(text: string, body: TObject, loc: Loc): Parsed<string[]> {
   if (text.trim() === '') return { value: [] }
   const unknown = [...namesIn(text)].filter(name => !Object.hasOwn(body.properties, name))
-  if (unknown.length > 0) return { faults: unknown.map(name => notAField(name, body, loc)) }
+  if (unknown.length > 0) return { faults: unknown.map((name, index) => notAField(name, meantOf(body, index), loc)) }
   return { value: fieldsNamedIn(text, body) }
 }
 
@@ -129,7 +129,7 @@ export function parameterReader(schema: TObject, place: 'path' | 'query' | 'head
       const loc = [place, name]
       const read = declared.get(name)
       if (read === undefined) {
-        faults.push(notDeclared(loc, [...declared.keys()]))
+        faults.push(notDeclared(loc, meantOf(schema, faults.length)))
         continue
       }
       if (place === 'query' && typeof text !== 'string') {
@@ -175,9 +175,14 @@ function namesIn(mask: string): Set<string> {
   return new Set(mask.split(',').map(name => name.trim()))
 }
 
-function notAField(name: string, body: TObject, loc: Loc): Fault {
+/** Which field was meant is looked for only of the first names: it takes longer than everything else. */
+function meantOf({ properties }: TObject, index: number): string[] {
+  return index < SUGGESTIONS_MAX ? Object.keys(properties) : []
+}
+
+function notAField(name: string, fields: readonly string[], loc: Loc): Fault {
   const shown = name.length > shownNameLimit ? `${name.slice(0, shownNameLimit)}...` : name
-  const meant = suggestion(name, Object.keys(body.properties))
+  const meant = suggestion(name, fields)
   const msg = `Input should be names of fields, separated by commas; '${shown}' is not a field${meant}`
   return { loc, msg, type: 'enum' }
 }
