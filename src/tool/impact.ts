@@ -1,4 +1,4 @@
-import { parseExact, withBigInts } from '../schema/exact-json.js'
+import { parseWithBigInts, withBigInts } from '../schema/exact-json.js'
 import { compareDefinitionsInSlices, type DefinitionChange } from './definition/index.js'
 
 /** What storing a definition in a tool would change, and for whom. */
@@ -27,7 +27,7 @@ export async function impactOf(
   definition: unknown,
 ): Promise<Impact> {
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
-  const before: unknown = stored === null ? { ...(definition as object), paths: {} } : parseExact(stored)
-  const { changes } = await compareDefinitionsInSlices(withBigInts(before), withBigInts(definition))
+  const before = stored === null ? { ...(definition as object), paths: {} } : parseWithBigInts(stored)
+  const { changes } = await compareDefinitionsInSlices(before, withBigInts(definition))
   return { changes, agents: { ids, others } }
 }

@@ -1,10 +1,14 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { getPriority, setPriority } from 'node:os'
+import { getHeapStatistics, setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { parentPort, workerData } from 'node:worker_threads'
 import { type Fault, InvalidRequest } from '../../errors.js'
 import { BodyCheck } from '../../schema/body-check.js'
 import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
 import { parseJsonBody } from '../../schema/json-body.js'
+import { lookBeforeSlices } from '../definition/index.js'
 import { TASKS, type TaskName } from './tasks.js'
 
 /* The thread beside the one that serves requests: parses, checks and works on large bodies. */
@@ -12,6 +16,8 @@ import { TASKS, type TaskName } from './tasks.js'
 /** What the thread is told when it starts. */
 export interface ThreadSettings {
   jsonDepthMax: number
+  /** What the thread may hold in its heap; who needs more is refused. */
+  heapMibMax: number
 }
 
 /** One body to work on. `strict`: unknown fields are faults. */
@@ -19,6 +25,8 @@ export interface ThreadJob {
   /** Its number, which stands in the answer. */
   job: number
   name: TaskName
+  /** It is small: if memory runs out, another one has it. */
+  isLight: boolean
   /** Bytes as they came, or the text of a body that was checked already. */
   body: { bytes: Uint8Array; hasPlainNumbers: boolean } | { text: string }
   strict: boolean
@@ -36,17 +44,58 @@ const NICE_MAX = 19
 // On Linux a thread has a priority of its own; elsewhere it would be that of the process.
 if (process.platform === 'linux') setPriority(Math.min(NICE_MAX, getPriority() + NICER_BY))
 
-const { jsonDepthMax } = workerData as ThreadSettings // what `body-tasks.ts` starts the thread with
+const { jsonDepthMax, heapMibMax } = workerData as ThreadSettings // what `body-tasks.ts` starts the thread with
 const checks = {
   update_custom_tool: new BodyCheck(TASKS.update_custom_tool.schema, jsonDepthMax),
   validate_tool: new BodyCheck(TASKS.validate_tool.schema, jsonDepthMax),
   compare_numbers: new BodyCheck(TASKS.compare_numbers.schema, jsonDepthMax),
 }
 
+const lightJobs = new AsyncLocalStorage<boolean>()
+lookBeforeSlices(requireMemory)
+
 parentPort?.on('message', (message: ThreadJob) => {
-  const { job } = message
-  void outcomeOf(message).then(outcome => parentPort?.postMessage({ job, ...outcome }, bytesOf(outcome)))
+  const { job, isLight } = message
+  void lightJobs.run(isLight, async () => {
+    const outcome = await outcomeOf(message)
+    parentPort?.postMessage({ job, ...outcome }, bytesOf(outcome))
+    if (!isLight) setImmediate(tidy) // by then nothing holds what it was about
+  })
 })
+
+const MIB = 2 ** 20
+
+/** What a large job leaves behind may be so much; more is collected at once, not when the next one needs the room. */
+const LEFT_MIB_MAX = 48
+
+/**
+ * Refuses the job that is under way where it holds too much. Garbage does not count. V8's own limit is no remedy: it ends the whole
+ * process where a single allocation of more than 16 MiB passes it.
+ */
+function requireMemory(): void {
+  if (lightJobs.getStore() !== false || heapMib() <= heapMibMax) return
+  collectGarbage()
+  if (heapMib() <= heapMibMax) return
+  const msg = `Checking it takes more than ${heapMibMax} MiB of memory: give it fewer values`
+  throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
+}
+
+function tidy(): void {
+  if (heapMib() > LEFT_MIB_MAX) collectGarbage()
+}
+
+function heapMib(): number {
+  return getHeapStatistics().used_heap_size / MIB
+}
+
+let collector: (() => void) | undefined
+
+/** V8 has the function only where it is asked for, and a context that is made afterwards. */
+function collectGarbage(): void {
+  if (collector === undefined) setFlagsFromString('--expose-gc')
+  collector ??= runInNewContext('gc') as () => void // what the flag is for
+  collector()
+}
 
 /** The bytes of a long answer, which go over as they are: they have a buffer of their own. */
 function bytesOf(outcome: Outcome): ArrayBuffer[] {
@@ -61,6 +110,7 @@ async function outcomeOf({ name, body, strict, input }: ThreadJob): Promise<Outc
         ? { value: parseExact(body.text) }
         : checks[name].verdict(parseJsonBody(body.bytes, body.hasPlainNumbers), { mask: undefined, strict })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
+    requireMemory()
     const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<unknown> // the body passed this very task's schema
     return { result: await run(verdict.value, input) }
   } catch (error) {
