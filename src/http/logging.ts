@@ -78,7 +78,7 @@ export function registerRequestLog(app: FastifyInstance): void {
         client: refusal === undefined ? undefined : clientAddressOf(request),
         duration_ms: durationMs(reply),
         waited_ms: waited?.ms,
-        queue: waited?.longestIn ?? request.limit?.queue,
+        queue: request.limit?.queue ?? waited?.longestIn,
       },
       'request answered',
     )
