@@ -95,13 +95,16 @@ export class Findings {
     this.fault(type, SENTENCES[type], place, ...tail)
   }
 
-  /** The same fault at the same place counts once: an object can be reached in its own place and through a reference. */
-  fault(type: string, msg: string, place: Place, ...tail: Loc): void {
+  /**
+   * The same fault at the same place counts once: an object can be reached in its own place and through a reference. A message that
+   * many places ask for may be given as a function, which is not called once faults are only counted.
+   */
+  fault(type: string, msg: string | (() => string), place: Place, ...tail: Loc): void {
     if (!this.takesFaults) {
       this.faultCount++
       return
     }
-    const fault = { loc: locOf(place, tail), msg, type }
+    const fault = { loc: locOf(place, tail), msg: typeof msg === 'string' ? msg : msg(), type }
     const key = JSON.stringify(fault)
     this.faultCharacters += key.length
     if (this.known.has(key)) return
@@ -110,7 +113,7 @@ export class Findings {
     this.faults.push(fault)
   }
 
-  /** A message that many places ask for may be given as a function, which is not called once warnings are only counted. */
+  /** The message may be a function, as that of a fault. */
   warn(type: string, msg: string | (() => string), place: Place, ...tail: Loc): void {
     this.warningCount++
     if (!this.takesWarnings) return

@@ -19,14 +19,19 @@ export function* originsOf(definition: unknown): Generator<void, Set<string>> {
     if (nodes % NODES_A_STEP === 0) yield
     const node = stack.pop()
     if (typeof node !== 'object' || node === null) continue
-    for (const value of Object.values(node)) if (typeof value === 'object' && value !== null) stack.push(value)
+    for (const key of Array.isArray(node) ? node.keys() : Object.keys(node)) {
+      if (++nodes % NODES_A_STEP === 0) yield
+      const value = (node as Record<string | number, unknown>)[key]
+      if (typeof value === 'object' && value !== null) stack.push(value)
+    }
     if (!isObject(node) || !Array.isArray(node.servers)) continue
     for (const server of node.servers) {
-      for (const origin of originsOfServer(server)) origins.add(origin)
+      for (const origin of yield* originsOfServer(server)) origins.add(origin)
       if (hasOpenEnd(server)) open.add(server.url)
       yield
     }
   }
+  yield
   const paths = isObject(definition) && isObject(definition.paths) ? Object.keys(definition.paths) : []
   const [first] = open
   let goingOn = 0

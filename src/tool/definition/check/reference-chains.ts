@@ -1,5 +1,5 @@
 import { type Findings, type Place, quote } from './findings.js'
-import { isDangling, isObject, type Kind, type References, type Target } from './references.js'
+import { isDangling, isObject, type Kind, messageOf, type References, type Target } from './references.js'
 
 /** A value and the place at which it stands, after references were followed. */
 export interface Resolved {
@@ -99,7 +99,7 @@ export class ReferenceChains {
     if (this.reportedRefs.has(value)) return undefined
     this.reportedRefs.add(value)
     if (target === undefined) findings.faultOf('string_type', place, '$ref')
-    else if (isDangling(target)) findings.fault(target.type, target.msg, place, '$ref')
+    else if (isDangling(target)) findings.fault(target.type, () => messageOf(target), place, '$ref')
     else
       findings.fault(
         'ref_target_type',

@@ -18,9 +18,10 @@ export interface Target {
 /** What bounds the references of a document (see `DefinitionLimits`). */
 export type ReferenceLimits = Pick<DefinitionLimits, 'nestingLevels' | 'keyCharacters'>
 
+/** A reference that leads nowhere. A hundred thousand of them may be remembered, so that what is said of it is made when it is said. */
 export interface Dangling {
   readonly type: 'ref_unresolved' | 'ref_external'
-  readonly msg: string
+  readonly ref: string
 }
 
 /** Where a document with a relative `$self` is taken to be. */
@@ -226,14 +227,17 @@ function kindAt(steps: readonly string[]): Kind | undefined {
 }
 
 function unresolved(ref: string): Dangling {
-  return { type: 'ref_unresolved', msg: `the reference ${quote(ref)} points at nothing in this document` }
+  return { type: 'ref_unresolved', ref }
 }
 
 function external(ref: string): Dangling {
+  return { type: 'ref_external', ref }
+}
+
+/** What is wrong with a reference, and the remedy. */
+export function messageOf({ type, ref }: Dangling): string {
+  if (type === 'ref_unresolved') return `the reference ${quote(ref)} points at nothing in this document`
   const bareName = /^[A-Za-z0-9_.-]{1,100}$/.test(ref) && !/\.(json|ya?ml)$/i.test(ref)
   const hint = bareName ? `; if a schema of this document is meant, write ${quote(`#/components/schemas/${ref}`)}` : ''
-  return {
-    type: 'ref_external',
-    msg: `the reference ${quote(ref)} points outside the document; nothing is fetched, so put its content into the document${hint}`,
-  }
+  return `the reference ${quote(ref)} points outside the document; nothing is fetched, so put its content into the document${hint}`
 }

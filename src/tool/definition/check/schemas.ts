@@ -1,6 +1,6 @@
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { KeyLists } from './key-lists.js'
-import { isDangling, isObject, type References, type Target } from './references.js'
+import { isDangling, isObject, messageOf, type References, type Target } from './references.js'
 
 /** What the value of a schema keyword holds. Keywords that are not listed hold no schema: their content is never read. */
 const KEYWORD_SHAPES = new Map<string, 'schema' | 'list' | 'map' | 'schema-or-list'>([
@@ -169,7 +169,7 @@ export class SchemaWalk {
     }
     const target = this.references.find(ref, base)
     if (isDangling(target)) {
-      findings.fault(target.type, target.msg, place, key)
+      findings.fault(target.type, () => messageOf(target), place, key)
     } else if (
       (target.kind !== undefined && target.kind !== 'schema' && target.kind !== 'schemaPart') ||
       (!isObject(target.value) && typeof target.value !== 'boolean')

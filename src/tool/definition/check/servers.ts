@@ -7,6 +7,7 @@ const PLAIN_URL = /^https?:\/\/[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d{1,4}
 /** Only the first is ever used; a list beyond this is not a list of servers that anybody wrote. */
 const SERVERS_JUDGED = 1000
 const SERVERS_A_STEP = 5
+const VALUES_A_STEP = 1000
 const URL_CHARACTERS = 8192
 /** Values of a variable tried in an address, as characters of all addresses that they give together. */
 const VARIANT_CHARACTERS = 64 * 1024
@@ -302,9 +303,9 @@ export function hasOpenEnd(server: unknown): server is { url: string; variables?
 /**
  * Where a server's calls may go: the origin by the defaults of its variables, and by each of their listed values, one variable
  * at a time. A relative address stands for itself. Where the host is not plain to see (a variable, a backslash), the address as
- * it is written, with all values, is one more.
+ * it is written, with all values, is one more. A sequence of short steps.
  */
-export function originsOfServer(server: unknown): string[] {
+export function* originsOfServer(server: unknown): Generator<void, string[]> {
   if (!isObject(server) || typeof server.url !== 'string') return []
   const url = server.url.slice(0, URL_CHARACTERS)
   const { variables } = server
@@ -324,20 +325,30 @@ export function originsOfServer(server: unknown): string[] {
     const parsed = parse(text)
     return parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin
   })
-  return [url, ...texts].every(isPlain) ? origins : [...origins, written(server.url, variables)]
+  return [url, ...texts].every(isPlain) ? origins : [...origins, yield* written(server.url, variables)]
 }
 
 function isPlain(text: string): boolean {
   return PLAIN_HOST.test(text) || PLAIN_RELATIVE.test(text)
 }
 
-function written(url: string, variables: unknown): string {
+/** The address, and each value of the variables that it has or that a value of one leads to. */
+function* written(url: string, variables: unknown): Generator<void, string> {
   if (!url.includes('{') || !isObject(variables)) return url
-  const values = Object.entries(variables).map(([name, each]) => [
-    name,
-    isObject(each) ? [each.default, each.enum] : each,
-  ])
-  return `${url} ${JSON.stringify(values)}`
+  const names = variablesIn(url)
+  const values: string[] = []
+  for (const name of names) {
+    const variable = Object.hasOwn(variables, name) ? variables[name] : undefined
+    const listed = isObject(variable) && Array.isArray(variable.enum) ? variable.enum : []
+    values.push(`${JSON.stringify(name)}:`)
+    for (const value of isObject(variable) ? [variable.default, ...listed] : []) {
+      if (typeof value !== 'string' && typeof value !== 'number') continue
+      values.push(JSON.stringify(value))
+      for (const inner of variablesIn(String(value))) names.add(inner) // and is met here in turn
+      if (values.length % VALUES_A_STEP === 0) yield
+    }
+  }
+  return `${url} ${values.join()}`
 }
 
 /** The host that calls go to by a list of servers, if its first one is an absolute address without open questions. */

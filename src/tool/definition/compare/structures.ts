@@ -124,7 +124,10 @@ export function* areEqual(one: unknown, other: unknown): Generator<void, boolean
       }
     } else if (isObject(left) && isObject(right)) {
       const keys = Object.keys(left)
+      // To list the keys of a large object is one step, and cannot be divided.
+      if (keys.length > STEP_MEMBERS) yield
       if (keys.length !== Object.keys(right).length) return false
+      if (keys.length > STEP_MEMBERS) yield
       for (const key of keys) {
         if (++sinceYield % STEP_MEMBERS === 0) yield
         if (!Object.hasOwn(right, key)) return false

@@ -440,7 +440,7 @@ function* factsOfSchema(schema: unknown, known: KnownFacts): Generator<void, Fac
     if (typeof value !== 'object' || value === null) continue
     if (kind === 'schema' && !Array.isArray(value)) lookAt(value as Record<string, unknown>, level, facts, keyLists)
     for (const key of Array.isArray(value) ? value.keys() : keyLists.of(value as Record<string, unknown>)) {
-      if (known.isTime()) yield
+      if (known.isTime(typeof key === 'string' ? key.length : 0)) yield
       const member = (value as Record<string | number, unknown>)[key]
       // Keywords are known; any other key is a name that somebody chose.
       if (kind !== 'schema' && typeof key === 'string') facts.texts ??= yield* textFaultOf(key)
