@@ -12,8 +12,13 @@ import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } 
 /** With a definition of more characters beside it a small body goes to the other thread as well. */
 const SMALL_CHARACTERS = SMALL_BYTES
 
-/** A job with no more than this, in body and definitions, is worked on beside a larger one: few definitions have more. */
+/**
+ * The most characters, in body and definitions, of jobs that are light, of those that are middling, which few definitions are, and of
+ * large ones. Of each size one is worked on at a time, so that none waits for the end of one that takes much longer.
+ */
 const LIGHT_CHARACTERS = 64 * 1024
+const MIDDLING_CHARACTERS = 512 * 1024
+const ANY_CHARACTERS = Number.POSITIVE_INFINITY
 
 /** So much of a job is about a millisecond's work: more of a plain check, less of a repair with a report. */
 const CHARACTERS_PER_MS = 2_000
@@ -29,7 +34,7 @@ const MIB = 2 ** 20
 const WAIT_MS = 20_000
 const WORK_MS = 20_000
 
-/** Of each kind, light or not, one job is under way. */
+/** For the jobs of one size. */
 const QUEUE: WorkQueueLimits = {
   name: 'checking_thread',
   awaited: 'the thread that checks large definitions',
@@ -58,11 +63,19 @@ export interface StoredText {
   text(): Promise<string | undefined>
 }
 
+/** The jobs of one size. */
+interface Size {
+  charactersMax: number
+  queue: WorkQueue
+}
+
 /** What the thread works on. */
 interface Job {
   message: ThreadJob
-  /** Whether it is begun again when the thread ends while something else is under way. */
-  mayBeginAgain: boolean
+  /** Of its size. */
+  charactersMax: number
+  /** Whether the thread is ended for it. */
+  isBlamed: boolean
   timer: NodeJS.Timeout
   resolve(result: unknown): void
   reject(error: Error): void
@@ -70,13 +83,14 @@ interface Job {
 
 /**
  * Does what takes long with the bodies of tool operations: small ones right here, in slices; large ones in one other thread, so
- * that parsing and checking them never holds up the answers to others. One light job and one other at a time: they are worked on
- * in slices too, so the light one need not wait for the end of the other. Callers who wait have the same time of each.
+ * that parsing and checking them never holds up the answers to others. One job of each size at a time: they are worked on in slices
+ * too, so a small one need not wait for the end of a larger one. Callers who wait have the same time of each size.
  */
 export class BodyTasks {
   readonly #settings: ThreadSettings
-  readonly #light = new WorkQueue(QUEUE)
-  readonly #heavy = new WorkQueue(QUEUE)
+  readonly #light: Size = { charactersMax: LIGHT_CHARACTERS, queue: new WorkQueue(QUEUE) }
+  readonly #middling: Size = { charactersMax: MIDDLING_CHARACTERS, queue: new WorkQueue(QUEUE) }
+  readonly #large: Size = { charactersMax: ANY_CHARACTERS, queue: new WorkQueue(QUEUE) }
   readonly #idleMs: number
   /** What is under way in the thread, by number. */
   readonly #jobs = new Map<number, Job>()
@@ -121,46 +135,55 @@ export class BodyTasks {
 
   /** Ends the thread, and what it is doing with it. */
   async close(): Promise<void> {
-    for (const job of this.#jobs.values()) job.mayBeginAgain = false
+    for (const job of this.#jobs.values()) job.isBlamed = true
     await this.#thread?.terminate()
   }
 
   async #inThread(
     request: TaskRequest,
-    message: Omit<ThreadJob, 'job' | 'input' | 'isLight'> & { input: object },
+    message: Omit<ThreadJob, 'job' | 'input' | 'isLarge'> & { input: object },
     stored: StoredText | undefined,
     characters: number,
   ): Promise<unknown> {
-    const isLight = characters <= LIGHT_CHARACTERS
-    const queue = isLight ? this.#light : this.#heavy
+    const { charactersMax, queue } = this.#sizeOf(characters)
     const token = String(request.caller.token.id)
     const leave = await queue.enter(token, undefined, characters / CHARACTERS_PER_MS, request)
     try {
       if (request.raw.socket.destroyed) throw overloaded('The client is gone.')
-      const whole = { ...message, isLight, input: await withStored(message.input, stored) }
-      return await new Promise((resolve, reject) => this.#begin(whole, { mayBeginAgain: isLight, resolve, reject }))
+      const isLarge = charactersMax === ANY_CHARACTERS
+      const whole = { ...message, isLarge, input: await withStored(message.input, stored) }
+      return await new Promise((resolve, reject) => this.#begin(whole, { charactersMax, resolve, reject }))
     } finally {
       leave()
     }
   }
 
-  #begin(message: Omit<ThreadJob, 'job'>, settled: Pick<Job, 'mayBeginAgain' | 'resolve' | 'reject'>): void {
+  #sizeOf(characters: number): Size {
+    if (characters <= LIGHT_CHARACTERS) return this.#light
+    return characters <= MIDDLING_CHARACTERS ? this.#middling : this.#large
+  }
+
+  #begin(
+    message: Omit<ThreadJob, 'job'>,
+    { charactersMax, resolve, reject }: Pick<Job, 'charactersMax' | 'resolve' | 'reject'>,
+  ): void {
     clearTimeout(this.#idle)
     const number = ++this.#lastJob
     const timer = setTimeout(() => {
-      job.mayBeginAgain = false
+      job.isBlamed = true
       void this.#thread?.terminate()
     }, WORK_MS)
-    const job: Job = { message: { ...message, job: number }, timer, ...settled }
+    const job = { message: { ...message, job: number }, charactersMax, isBlamed: false, timer, resolve, reject }
     this.#jobs.set(number, job)
     this.#post(job)
   }
 
-  #post({ message, mayBeginAgain }: Job): void {
+  #post({ message }: Job): void {
     this.#thread ??= this.#start()
     this.#thread.ref()
-    const { body } = message
-    const isGivenAway = 'bytes' in body && !mayBeginAgain // copied otherwise; a large body has a buffer of its own
+    const { body, isLarge } = message
+    // Copied where it may begin again. A large body has a buffer of its own.
+    const isGivenAway = 'bytes' in body && isLarge
     this.#thread.postMessage(message, isGivenAway ? [body.bytes.buffer as ArrayBuffer] : [])
   }
 
@@ -192,11 +215,12 @@ export class BodyTasks {
     return thread
   }
 
-  /** The thread ended for what it was at. A light job beside a larger one is none the worse for that. */
+  /** The thread ended for the largest of what it was at, or for what took too long. What was beside that begins again. */
   #refuse(cause: Error | undefined): void {
     const jobs = [...this.#jobs]
-    const blamed = jobs.filter(([, { mayBeginAgain }]) => !mayBeginAgain)
-    for (const [number, { reject }] of blamed.length > 0 ? blamed : jobs)
+    const largest = Math.max(...jobs.map(([, { charactersMax }]) => charactersMax))
+    const blamed = jobs.filter(([, { charactersMax, isBlamed }]) => isBlamed || charactersMax === largest)
+    for (const [number, { reject }] of blamed)
       this.#finish(number, () =>
         reject(overloaded(`Checking the definition took more than ${WORK_MS / 1_000} s.`, cause)),
       )

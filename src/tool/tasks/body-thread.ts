@@ -25,8 +25,8 @@ export interface ThreadJob {
   /** Its number, which stands in the answer. */
   job: number
   name: TaskName
-  /** It is small: if memory runs out, another one has it. */
-  isLight: boolean
+  /** Of what is under way no other one may hold much: if memory runs out, it is refused. */
+  isLarge: boolean
   /** Bytes as they came, or the text of a body that was checked already. */
   body: { bytes: Uint8Array; hasPlainNumbers: boolean } | { text: string }
   strict: boolean
@@ -51,15 +51,15 @@ const checks = {
   compare_numbers: new BodyCheck(TASKS.compare_numbers.schema, jsonDepthMax),
 }
 
-const lightJobs = new AsyncLocalStorage<boolean>()
+const largeJobs = new AsyncLocalStorage<boolean>()
 lookBeforeSlices(requireMemory)
 
 parentPort?.on('message', (message: ThreadJob) => {
-  const { job, isLight } = message
-  void lightJobs.run(isLight, async () => {
+  const { job, isLarge } = message
+  void largeJobs.run(isLarge, async () => {
     const outcome = await outcomeOf(message)
     parentPort?.postMessage({ job, ...outcome }, bytesOf(outcome))
-    if (!isLight) setImmediate(tidy) // by then nothing holds what it was about
+    if (isLarge) setImmediate(tidy) // by then nothing holds what it was about
   })
 })
 
@@ -73,7 +73,7 @@ const LEFT_MIB_MAX = 48
  * process where a single allocation of more than 16 MiB passes it.
  */
 function requireMemory(): void {
-  if (lightJobs.getStore() !== false || heapMib() <= heapMibMax) return
+  if (!largeJobs.getStore() || heapMib() <= heapMibMax) return
   collectGarbage()
   if (heapMib() <= heapMibMax) return
   const msg = `Checking it takes more than ${heapMibMax} MiB of memory: give it fewer values`
