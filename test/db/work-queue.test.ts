@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { QueueExhausted } from '../../src/db/connection/database-error.js'
+import type { Waiter } from '../../src/db/connection/waiter.js'
 import { WorkQueue, type WorkQueueLimits } from '../../src/db/connection/work-queue.js'
 import { RateLimited } from '../../src/errors.js'
 
@@ -181,23 +182,6 @@ t.test('one of what excludes each other runs; other work of the same caller pass
   await works.endAll()
 })
 
-t.test('a place rests as long as it was held before its caller has it again; others have theirs meanwhile', async t => {
-  const queue = new WorkQueue({ ...LIMITS, runningMax: 1, runningPerCallerMax: 1, restRatio: 3 })
-  const heldMs = 40
-  const leave = await queue.enter('a')
-  await sleep(heldMs)
-  leave()
-  const since = performance.now()
-  const again = queue.enter('a').then(end => {
-    end()
-    return performance.now() - since
-  })
-  await queue.run('b', async () => undefined)
-  t.ok(performance.now() - since < 3 * heldMs, 'b does not wait for the rest of a')
-  const restMs = await again
-  t.ok(restMs >= 3 * (heldMs - 2), `${restMs} ms`)
-})
-
 t.test('work that fails gives its place to the next', async t => {
   const queue = new WorkQueue(LIMITS)
   const failing = queue.run(
@@ -257,4 +241,22 @@ t.test('too many of one caller, and a turn that does not come in time, are refus
   t.equal(begun, 0)
   await works.endAll()
   t.equal(await queue.run('a', async () => 'done'), 'done')
+})
+
+t.test('the waits of one request in several queues take no longer together than one may', async t => {
+  const limits = { ...LIMITS, runningMax: 1, waitMs: 400, waited: new WeakMap<Waiter, number>() }
+  const first = new WorkQueue(limits)
+  const second = new WorkQueue(limits)
+  const [leaveFirst] = await Promise.all([first.enter('a'), second.enter('a')])
+  const request = { beginWait: () => () => undefined }
+  const start = performance.now()
+  setTimeout(leaveFirst, 200)
+  const leave = await first.enter('b', undefined, 0, request)
+  await t.rejects(second.enter('b', undefined, 0, request), QueueExhausted)
+  const tookMs = performance.now() - start
+  const control = performance.now()
+  await t.rejects(second.enter('c'), QueueExhausted)
+  t.ok(tookMs < 200 + (performance.now() - control), `${tookMs} ms`)
+  leave()
+  await first.run('b', async () => undefined, undefined, request) // what need not wait does not fail
 })

@@ -33,6 +33,7 @@ import { startupSettings, transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
 import { ThreadTurns } from './thread-turns.js'
 import { TYPE_PARSERS } from './type-parsers.js'
+import type { Waiter } from './waiter.js'
 import { WorkQueue } from './work-queue.js'
 
 /** How much went to the database since it was opened. */
@@ -163,7 +164,11 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.db = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.pool) }) })
     this.probe = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.#probePool) }) })
     const quarter = Math.max(1, Math.floor(options.poolSize / 4))
-    const waiting = { waitingPerCallerMax: WAITING_PER_CALLER_MAX, waitMs: options.lockTimeoutMs }
+    const waiting = {
+      waitingPerCallerMax: WAITING_PER_CALLER_MAX,
+      waitMs: options.lockTimeoutMs,
+      waited: new WeakMap<Waiter, number>(),
+    }
     this.rowLockQueue = new WorkQueue({
       runningMax: quarter,
       runningPerCallerMax: quarter,
@@ -181,7 +186,6 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.ownHeavyRequestQueue = new WorkQueue({
       runningMax: Number.POSITIVE_INFINITY,
       runningPerCallerMax: 1,
-      restRatio: HEAVY_REST_RATIO,
       name: 'own_heavy_requests',
       awaited: 'other large requests of its own token',
       ...waiting,
@@ -440,8 +444,6 @@ const WAITING_PER_CALLER_MAX = 100
 
 /** So many at once: the small requests of everybody else need processors too. */
 const HEAVY_REQUESTS_MAX = 2
-/** Whoever makes one heavy request after the other has at most half of the time. */
-const HEAVY_REST_RATIO = 1
 
 const CONFIRMED_FOR_MS = 500
 

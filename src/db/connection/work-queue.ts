@@ -28,11 +28,8 @@ export interface WorkQueueLimits {
   reservedMax?: number
   waitingPerCallerMax: number
   waitMs: number
-  /**
-   * How long a place rests before its caller has it again, as a multiple of the time that the work in it took: of a caller who
-   * asks for more and more, others have at least the rest of the time. Absent: not at all.
-   */
-  restRatio?: number
+  /** For how long each has waited in the queues that have the same: there it waits no longer than `waitMs` in all. */
+  waited?: WeakMap<Waiter, number>
 }
 
 interface Waiting {
@@ -43,7 +40,6 @@ interface Waiting {
 
 /** Somebody whose work runs or waits. */
 interface Caller {
-  /** With what rests. */
   running: number
   /** In the order in which they asked. */
   waiting: Waiting[]
@@ -117,11 +113,26 @@ export class WorkQueue {
         this.#forget(name, caller)
         endWait?.()
         reject(new QueueExhausted(this.#limits.awaited, this.#limits.waitMs))
-      }, this.#limits.waitMs)
+      }, this.#limits.waitMs - this.#waitedBy(waiter))
       caller.waiting.push(waiting)
       this.#startWaiting()
-      if (caller.waiting.includes(waiting)) endWait = waiter?.beginWait(this.#limits.name)
+      if (caller.waiting.includes(waiting)) endWait = this.#beginWait(waiter)
     })
+  }
+
+  #waitedBy(waiter: Waiter | undefined): number {
+    return (waiter && this.#limits.waited?.get(waiter)) ?? 0
+  }
+
+  /** Answers what to call when the wait is over. */
+  #beginWait(waiter: Waiter | undefined): (() => void) | undefined {
+    if (waiter === undefined) return undefined
+    const since = performance.now()
+    const endWait = waiter.beginWait(this.#limits.name)
+    return () => {
+      this.#limits.waited?.set(waiter, this.#waitedBy(waiter) + performance.now() - since)
+      endWait()
+    }
   }
 
   /** Of who comes back, or is new. */
@@ -135,16 +146,9 @@ export class WorkQueue {
     const caller = this.#callers.get(name)
     if (caller === undefined) throw new Error('work ended whose caller is not known')
     this.#running -= 1
+    caller.running -= 1
     caller.usedMs = this.#time.after(caller.usedMs, tookMs)
     if (exclusive !== undefined) this.#exclusive.delete(exclusive)
-    const restMs = tookMs * (this.#limits.restRatio ?? 0)
-    if (restMs < 1) this.#endRest(name, caller)
-    else setTimeout(() => this.#endRest(name, caller), restMs)
-    this.#startWaiting()
-  }
-
-  #endRest(name: string, caller: Caller): void {
-    caller.running -= 1
     this.#forget(name, caller)
     this.#startWaiting()
   }

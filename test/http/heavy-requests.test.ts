@@ -1,0 +1,67 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import fastify from 'fastify'
+import t from 'tap'
+import type { Caller } from '../../src/auth/caller.js'
+import { registerHeavyRequests } from '../../src/http/heavy-requests.js'
+import { Metrics } from '../../src/http/metrics.js'
+import { registerWaits } from '../../src/http/waits.js'
+import { running } from './running.js'
+
+const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
+
+t.test('503 when the waits of a request in several queues took as long together as one may', async t => {
+  const { app, database, token } = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '2000' })
+  const order: string[] = []
+  const send = async (name: string, fields: Record<string, number[]>) => {
+    const answer = await app.inject({
+      method: 'PATCH',
+      url: `/persona/1?update_mask=${Object.keys(fields)}`,
+      headers: { authorization: `Bearer ${token}` },
+      payload: fields,
+    })
+    order.push(name)
+    t.match(
+      [answer.statusCode, answer.json()],
+      [503, { reason: 'overloaded', detail: /other updates of the same/ }],
+      name,
+    )
+  }
+  // What names something that is not there is decided under the row's lock.
+  const light = (name: string) => send(name, { label_ids: [999_999] })
+  const heavy = (name: string) => send(name, { tool_ids: Array.from({ length: 300 }, (_, i) => 900_000 + i) })
+  const leavePlace = await database.heavyRequestQueue.enter('somebody')
+  const leaveRow = await database.rowLockQueue.enter('somebody')
+  const both = [light('light'), heavy('heavy')]
+  await sleep(1_000)
+  const later = light('a second later')
+  await sleep(500)
+  leavePlace()
+  await Promise.all([...both, later])
+  t.equal(order.at(-1), 'a second later', `${order}`)
+  leaveRow()
+})
+
+t.test('a token has no other heavy request in work for as long as its last one was; others have theirs', async t => {
+  const { database } = await running(t, OFF)
+  const app = fastify()
+  registerWaits(app, new Metrics())
+  registerHeavyRequests(app, database)
+  app.get('/:token/:ms', async request => {
+    const { token, ms } = request.params as { token: number; ms: string }
+    request.caller = { token: { id: token } } as Caller // what tells tokens apart
+    await request.takePlace()
+    await sleep(Number(ms))
+    return 'done'
+  })
+  const order: string[] = []
+  const ask = async (url: string) => {
+    const start = performance.now()
+    const { body } = await app.inject({ url })
+    order.push(`${url} ${body}`)
+    return performance.now() - start
+  }
+  await ask('/1/600')
+  const [ownMs] = await Promise.all([ask('/1/0'), ask('/2/0')])
+  t.strictSame(order, ['/1/600 done', '/2/0 done', '/1/0 done'])
+  t.ok(ownMs >= 590, `${ownMs} ms`)
+})
