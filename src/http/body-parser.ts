@@ -8,7 +8,7 @@ import { BodyTurns } from './body-turns.js'
 import { askForBody } from './expectation.js'
 import { heldBytesOf, ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
-import type { Shared, Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
+import type { Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
 
 /** What bodies may be, by the kind of resource that they are about. */
 export interface BodySettings {
@@ -18,8 +18,6 @@ export interface BodySettings {
   onRead: (request: FastifyRequest, bytes: number) => void
   /** Has each body that is still on its way. */
   unfinished: UnfinishedTransfers
-  /** How much there is of what all requests share, in words. */
-  shared: Readonly<Record<Shared, string>>
 }
 
 /**
@@ -71,7 +69,6 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     }
     const bounds = isAboutTool(request) ? settings.tool : settings.persona
     const announced = request.headers['content-length']
-    let endTurn: (() => void) | undefined
     let endLarge: (() => void) | undefined
     let unnotedBytes = 0
     const shares: BodyShares = {
@@ -89,25 +86,19 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
         endLarge = () => large.delete(owner)
         return large.add(owner) === 1
       },
-      takeTurn: (usedMs, turn) => {
+      takeTurn: (usedMs, work, failed) => {
         unfinished.pause(transfer)
-        const endLast = endTurn
-        const goesOn = new Promise<void>(resolve => {
-          endTurn = resolve
-        })
-        const goOn = (error?: Error) => {
+        const inTurn = () => {
           unfinished.resume(transfer)
-          turn(error)
+          work()
         }
-        turns.take(ownerOf(request), goOn, { usedMs, goesOn, waiter: request }).catch(goOn)
-        endLast?.()
+        turns.take(ownerOf(request), inTurn, { usedMs, waiter: request }).catch(failed)
       },
       askForBody: () => askForBody(request.raw),
     }
     const reader = new BodyReader(stream, announced, bounds, shares, (error, body) => {
       unfinished.delete(transfer)
       endLarge?.()
-      if (endTurn !== undefined) setImmediate(endTurn) // when it has asked for the turn in which it is parsed
       if (body === undefined) done(error)
       else if ('beyond' in body) done(null, received(request, refused(body.beyond)))
       else if (isForThread(request, body))
@@ -119,7 +110,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       kind: 'body',
       owner: ownerOf(request),
       heldBytes: () => heldBytesOf(request),
-      abandon: taken => reader.abandon(settings.shared[taken]),
+      abandon: () => reader.abandon(),
     }
     if (!stream.complete) unfinished.add(transfer)
     reader.start()

@@ -20,8 +20,8 @@ export interface BodyShares {
   releaseMemory(): void
   /** Takes note that a large body begins, and answers whether no other of the same sender is on its way. */
   beginLarge(): boolean
-  /** Waits for a turn on this thread: so many milliseconds of it were used before. Calls back once, with an error where none came. */
-  takeTurn(usedMs: number, turn: (error?: Error) => void): void
+  /** Does work in a turn on this thread, of which so many milliseconds are used outside of it. `failed` learns why none came. */
+  takeTurn(usedMs: number, work: () => void, failed: (error: Error) => void): void
   /** Has the client send, where it waits for that. */
   askForBody(): void
 }
@@ -43,10 +43,10 @@ export const FREE_BYTES = 64 * 1024
 export const SMALL_BYTES = 8 * 1024
 
 /**
- * What is read in one turn counts as at least so many milliseconds of this thread: most of what it takes is spent outside of this
- * program, in the socket's reads and, later, in the collection of their buffers.
+ * To read so much takes about a millisecond of this thread beside the work of this program on it: in the socket's reads and, later,
+ * in the collection of their buffers.
  */
-const TURN_MS_MIN = 1.5
+const READ_BYTES_PER_MS = 250_000
 
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
@@ -60,9 +60,10 @@ const MEAN_CHUNK_BYTES_MIN = 64
  * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is read no further, and its stream is
  * paused.
  *
- * Reads a large body in turns, `turnBytes` in each: at once, as fast as it comes, it would keep the thread from everybody else. The
- * first so many bytes need no turn, unless another of its sender is on its way: who sends many at once has nothing read of those that
- * get no turn.
+ * Reads a large body in turns, `turnBytes` in each: at once, as fast as it comes, it would keep the thread from everybody else. A
+ * turn is asked for when the bytes for it are there: who sends slowly keeps nobody from theirs. The first so many bytes need none,
+ * unless another of its sender is on its way: that takes a turn for all of them ahead, so that of many at once nothing is read of those
+ * that get none.
  *
  * Calls `done` once. Errors: `BodyTooLarge`, that of Fastify for a body that is not as long as was said or cut short, `TinyChunks`,
  * `Unavailable` when it is abandoned, and what `reserveMemory` throws.
@@ -76,11 +77,11 @@ export class BodyReader {
   readonly #scan: JsonScan
   #buffer = NOTHING
   #bytes = 0
+  #scannedBytes = 0
   #chunks = 0
   #isDone = false
-  /** What came since the last turn, and how long the work on it took. */
+  /** What came since the last turn. */
   #turnBytes = 0
-  #turnMs = 0
 
   /** `announced` is the text of the Content-Length header, if there is one. */
   constructor(
@@ -98,9 +99,9 @@ export class BodyReader {
     this.#scan = new JsonScan(bounds)
   }
 
-  /** Reads no further: others need the place, or the memory. `taken`: how much there is of it, in words. */
-  abandon(taken: string): void {
-    const message = `The body was still on its way when others needed room: ${taken} of all callers together are taken.`
+  /** Reads no further: others need the place, or the memory. */
+  abandon(): void {
+    const message = 'Its body was still on its way when all places or all memory for requests was taken.'
     this.#finish(new Unavailable('overloaded', `${message} Try again in ${RETRY_AFTER_S} s.`, 'not_applied'))
   }
 
@@ -112,7 +113,7 @@ export class BodyReader {
     this.#stream.pause().on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
     const isSmall = this.#announcedBytes <= this.#bounds.turnBytes
     if (isSmall || this.#shares.beginLarge()) this.#begin()
-    else this.#shares.takeTurn(0, error => (error === undefined ? this.#begin() : this.#finish(error)))
+    else this.#shares.takeTurn(readMs(this.#wholeBytes), () => this.#begin(), this.#fail)
   }
 
   #begin(): void {
@@ -122,40 +123,39 @@ export class BodyReader {
   }
 
   readonly #onData = (piece: Buffer): void => {
-    const start = performance.now()
     this.#shares.onRead(piece.length)
-    this.#read(piece)
-    if (this.#isDone) return
-    this.#turnMs += performance.now() - start
     this.#turnBytes += piece.length
-    if (this.#turnBytes > this.#bounds.turnBytes) this.#waitForTurn()
+    try {
+      this.#admit(piece)
+      this.#keep(piece)
+      if (this.#turnBytes > this.#bounds.turnBytes) this.#waitForTurn()
+      else this.#scanNew()
+    } catch (error) {
+      this.#fail(error as Error) // all of the above throw nothing else
+    }
   }
 
   /** Nothing is read meanwhile. */
   #waitForTurn(): void {
-    const usedMs = Math.max(TURN_MS_MIN, this.#turnMs)
-    this.#turnMs = 0
+    const usedMs = readMs(this.#turnBytes)
     this.#turnBytes = 0
     this.#stream.pause()
-    this.#shares.takeTurn(usedMs, error => {
-      if (error !== undefined) this.#finish(error)
-      else if (!this.#isDone) this.#stream.resume()
-    })
-  }
-
-  #read(piece: Buffer): void {
-    try {
-      this.#countChunk(piece)
-      if (this.#bytes + piece.length > this.#bounds.limitBytes) throw new BodyTooLarge(this.#bounds.limitBytes)
-      const beyond = this.#scan.push(piece)
-      if (beyond === undefined) this.#keep(piece)
-      else this.#finish(null, { beyond })
-    } catch (error) {
-      this.#finish(error as Error) // all of the above throw nothing else
+    const goOn = () => {
+      if (this.#isDone) return // abandoned meanwhile
+      this.#scanNew()
+      if (!this.#isDone) this.#stream.resume()
     }
+    this.#shares.takeTurn(usedMs, goOn, this.#fail)
   }
 
-  #countChunk({ length }: Buffer): void {
+  #scanNew(): void {
+    const beyond = this.#scan.push(this.#buffer.subarray(this.#scannedBytes, this.#bytes))
+    this.#scannedBytes = this.#bytes
+    if (beyond !== undefined) this.#finish(null, { beyond })
+  }
+
+  #admit({ length }: Buffer): void {
+    if (this.#bytes + length > this.#bounds.limitBytes) throw new BodyTooLarge(this.#bounds.limitBytes)
     if (!Number.isNaN(this.#announcedBytes)) return
     this.#chunks++
     if (this.#chunks > FREE_CHUNKS + (this.#bytes + length) / MEAN_CHUNK_BYTES_MIN) throw new TinyChunks()
@@ -174,7 +174,7 @@ export class BodyReader {
 
   /** The connection is gone: nobody reads the answer, but the log has it. */
   readonly #onError = (): void => {
-    this.#finish(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+    this.#fail(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
   }
 
   #keep(piece: Buffer): void {
@@ -190,15 +190,22 @@ export class BodyReader {
     this.#bytes = bytes
   }
 
+  /** What was announced, else what is allowed. */
+  get #wholeBytes(): number {
+    return Number.isNaN(this.#announcedBytes) ? this.#bounds.limitBytes : this.#announcedBytes
+  }
+
   /**
    * Grows fourfold, but takes no more than was announced or is allowed. Each buffer that is left behind brings the next collection of
    * all garbage nearer.
    */
   #sizeFor(bytes: number): number {
-    const whole = Number.isNaN(this.#announcedBytes) ? this.#bounds.limitBytes : this.#announcedBytes
+    const whole = this.#wholeBytes
     if (whole <= FREE_BYTES) return Math.max(bytes, whole)
     return Math.max(bytes, Math.min(whole, Math.max(FREE_BYTES, 4 * this.#buffer.length)))
   }
+
+  readonly #fail = (error: Error): void => this.#finish(error)
 
   #finish(error: Error | null, body?: ReadBody): void {
     if (this.#isDone) return
@@ -214,3 +221,8 @@ export class BodyReader {
 }
 
 const NOTHING = Buffer.alloc(0)
+
+/** About how long it takes to read so much, in ms. */
+function readMs(bytes: number): number {
+  return bytes / READ_BYTES_PER_MS
+}

@@ -1,16 +1,15 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Waiter } from '../db/connection/waiter.js'
 import { WorkQueue } from '../db/connection/work-queue.js'
 
-/** After each turn nobody has one for so many times as long: all turns together take an eighth of the thread. */
-const REST_FACTOR = 7
+/** After each turn its place is kept for so many times as long: the turns of a place take a quarter of the thread. */
+const REST_FACTOR = 3
+
+/** A rest that ends later than it should, for the thread had other work, shortens the next ones by as much, up to so many ms. */
+const LATE_MS_MAX = 20
 
 /** How many bodies of one token may wait for a turn, and for how long. */
 const WAITING_PER_TOKEN_MAX = 100
 const WAIT_MS = 20_000
-
-/** How long a turn waits for the pieces of a body that it reads. */
-const PIECE_MS_MAX = 50
 
 /**
  * The turns in which dear bodies are parsed, checked and refused on the thread that serves requests: one at a time, with a rest
@@ -27,38 +26,39 @@ export class BodyTurns {
     waitingPerCallerMax: WAITING_PER_TOKEN_MAX,
     waitMs: WAIT_MS,
   })
+  /** When the rests of the places that are free should have ended. */
+  readonly #restEnds = [0, 0]
 
   /**
    * Does work when it is the turn of its token, at once where nobody else has one. Throws `RateLimited` when too much of the token
    * waits, `QueueExhausted` when no turn came in time; then the work was not begun.
    */
-  async take(
-    token: string,
-    work: () => void,
-    { usedMs = 0, expectedMs = 0, goesOn, waiter }: Turn = {},
-  ): Promise<void> {
+  async take(token: string, work: () => void, { usedMs = 0, expectedMs = 0, waiter }: Turn = {}): Promise<void> {
     const leave = await this.#queue.enter(token, undefined, (1 + REST_FACTOR) * (usedMs + expectedMs), waiter)
-    const start = performance.now() - usedMs
+    const restEnd = this.#restEnds.pop() ?? 0
+    const start = performance.now()
     try {
       work()
     } finally {
-      const rest = sleep(REST_FACTOR * (performance.now() - start))
-      const pieces = Promise.race([goesOn ?? NOTHING, sleep(PIECE_MS_MAX)])
-      void Promise.all([rest, pieces]).then(() => leave())
+      const heldMs = (1 + REST_FACTOR) * (performance.now() - start + usedMs)
+      const end = Math.max(restEnd, start - LATE_MS_MAX) + heldMs
+      const free = () => {
+        this.#restEnds.push(end)
+        leave(heldMs)
+      }
+      const restMs = end - performance.now()
+      if (restMs > 0) setTimeout(free, restMs)
+      else free()
     }
   }
 }
 
-const NOTHING = Promise.resolve()
-
-/** What is known of a turn. */
+/** What is known of a turn, in ms. */
 interface Turn {
-  /** What was used for it before, and counts. */
+  /** What was used for it outside of `work`, and counts. */
   usedMs?: number
-  /** About what it will take. */
+  /** About what `work` will take. */
   expectedMs?: number
-  /** When what it began is done, and asks for the next turn where it needs one: others have theirs behind the whole body. */
-  goesOn?: Promise<void> | undefined
   /** Learns of the wait for it. */
   waiter?: Waiter
 }

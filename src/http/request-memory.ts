@@ -40,8 +40,7 @@ export function registerRequestMemory(
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     let exhausted = budget.take(owner, bytes)
     while (exhausted === 'total') {
-      const held = heldBy(owner)
-      if (!unfinished.abandonOfLargest(held - heldBytesOf(this), held + bytes, heldBy)) break
+      if (!unfinished.abandonOfLargest(heldBy(owner) + bytes, heldBy)) break
       exhausted = budget.take(owner, bytes)
     }
     if (exhausted === 'token') {

@@ -10,9 +10,6 @@ const PATIENCE_WITH_READERS_MS = 30_000
 /** Who holds most has taken long enough with one transfer when its client had so much time, whatever it does. */
 const AGE_MS = 10_000
 
-/** What all requests share, and of which all is taken. */
-export type Shared = 'places' | 'memory'
-
 /** What is still being read, or still being sent. */
 export interface Unfinished {
   readonly kind: 'body' | 'answer'
@@ -20,8 +17,8 @@ export interface Unfinished {
   readonly owner: string
   /** The bytes of memory that it holds now. */
   heldBytes(): number
-  /** Reads or sends no further, and gives back its memory: all of `taken` is taken. */
-  abandon(taken: Shared): void
+  /** Reads or sends no further, and gives back its memory. */
+  abandon(): void
 }
 
 /** The time that the client of a transfer had for it, in ms. */
@@ -84,33 +81,32 @@ export class UnfinishedTransfers {
   /** Abandons the body whose client has sent nothing for longest, if that is long enough; answers whether there was one. */
   abandonIdlestBody(): boolean {
     const now = performance.now()
-    return this.#abandonMost('places', ({ kind }, times) => {
+    return this.#abandonMost(({ kind }, times) => {
       const idle = idleMs(times, now)
       return kind !== 'body' || idle < PATIENCE_MS ? [] : [idle]
     })
   }
 
   /**
-   * Makes room for a request whose owner holds `otherBytes` with others, and would then hold `thenBytes`: abandons a transfer of
-   * who holds most, of these the one whose client has done nothing for longest. Who reads an answer and holds less than that has
-   * longer. Where no client is slow, a body that waits for the service makes room, if its owner holds more than `otherBytes`.
-   * Answers whether there was one.
+   * Makes room for a request whose owner would then hold `thenBytes`: abandons a transfer of who holds most, of these the one whose
+   * client has done nothing for longest. Who reads an answer and holds less than that has longer. Where no client is slow, a body
+   * makes room whose owner holds more than that. Answers whether there was one.
    */
-  abandonOfLargest(otherBytes: number, thenBytes: number, heldBy: (owner: string) => number): boolean {
+  abandonOfLargest(thenBytes: number, heldBy: (owner: string) => number): boolean {
     const now = performance.now()
-    return this.#abandonMost('memory', (transfer, times) => {
+    return this.#abandonMost((transfer, times) => {
       const [held, idle] = [heldBy(transfer.owner), idleMs(times, now)]
       if (transfer.heldBytes() === 0) return []
       const holdsMuch = held >= thenBytes
-      if (idle < 0) return held > otherBytes ? [0, held] : []
-      const isOld = holdsMuch && times.earlierMs + now - times.since >= AGE_MS
+      const isOld = idle >= 0 && holdsMuch && times.earlierMs + now - times.since >= AGE_MS
       const patienceMs = transfer.kind === 'answer' && !holdsMuch ? PATIENCE_WITH_READERS_MS : PATIENCE_MS
-      return isOld || idle >= patienceMs ? [1, held, idle] : []
+      if (isOld || idle >= patienceMs) return [1, held, idle]
+      return transfer.kind === 'body' && held > thenBytes ? [0, held] : []
     })
   }
 
   /** Abandons the one of the highest rank; those of an empty rank stay. */
-  #abandonMost(taken: Shared, rankOf: (transfer: Unfinished, times: Times) => number[]): boolean {
+  #abandonMost(rankOf: (transfer: Unfinished, times: Times) => number[]): boolean {
     let found: Unfinished | undefined
     let highest: number[] = []
     for (const [transfer, times] of this.#times) {
@@ -121,7 +117,7 @@ export class UnfinishedTransfers {
     }
     if (found === undefined) return false
     this.#times.delete(found)
-    found.abandon(taken)
+    found.abandon()
     return true
   }
 }
