@@ -45,7 +45,8 @@ interface CallerRow {
   permission: 1 | 2 | 3
   managed_groups: number[]
   standing: string
-  state: object | null
+  /** JSON. It is parsed in the turn of its request. */
+  state: string | null
   schema_steps: number
 }
 
@@ -74,7 +75,7 @@ export async function authenticate(
   requireValid(row)
   return {
     caller: callerOf(row, hash),
-    prefetched: row.state && markReceived(row.state),
+    prefetched: row.state === null ? null : markReceived(JSON.parse(row.state) as object), // as its statement builds it
     useIsStale: row.use_is_stale,
     schemaSteps: row.schema_steps,
   }
@@ -133,7 +134,7 @@ export function callerStatement(
 ): CallerStatement {
   return rowStatement<Question, CallerRow>(name, { hash: 'bytea', resource: 'integer' }, param => ({
     query: sql`
-    select input.position, caller.*, ${resource(param('resource'))} as state,
+    select input.position, caller.*, (${resource(param('resource'))})::text as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (${callersWhere(sql`t.hash = ${param('hash')}`)}

@@ -1,5 +1,5 @@
 import { sql } from 'kysely'
-import { statement } from '../db/statements/statement.js'
+import { rowStatement } from '../db/statements/row-statement.js'
 import type { Permission } from '../db/tables.js'
 
 /** What `GET /me` says beside what every request knows of its caller. */
@@ -9,13 +9,14 @@ export interface TokenRecord {
 }
 
 /** Reads a token's scopes, null for all that its user may do, and the names of groups, in the order of their ids. */
-export const readTokenRecord = statement<{ token: number; groups: readonly number[] }, TokenRecord>(
+export const readTokenRecord = rowStatement<{ token: number; groups: readonly number[] }, TokenRecord>(
   'token_record',
-  param => {
-    return sql`
-    select t.scopes, coalesce((
+  { token: 'integer', groups: 'integer[]' },
+  param => ({
+    query: sql`
+    select input.position, t.scopes, coalesce((
       select json_agg(json_build_object('id', g.id, 'name', g.name) order by g.id)
-      from user_group g where g.id = any(${param('groups')}::integer[])), '[]') as managed_groups
-    from token t where t.id = ${param('token')}::integer`
-  },
+      from user_group g where g.id = any(${param('groups')})), '[]') as managed_groups
+    from input join token t on t.id = ${param('token')}`,
+  }),
 )

@@ -56,7 +56,8 @@ export function registerReadMe(app: FastifyInstance, database: ServiceDatabase):
     },
     async (request, reply) => {
       const { userId, email, kind, permission, managedGroupIds, token } = request.caller
-      const [record] = await readTokenRecord.run(database.db, { token: token.id, groups: managedGroupIds })
+      const question = { token: token.id, groups: managedGroupIds }
+      const record = await readTokenRecord.for(question).batched(database, token.place)
       if (record === undefined) throw invalidToken() // deleted since it was looked up
       const answer: typeof CallerRecord.static = {
         user: { id: userId, email, kind },

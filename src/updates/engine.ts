@@ -9,7 +9,7 @@ import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { IdempotencyKeyInUse, InvalidRequest, PreconditionRequired, ResourceNotFound, UnknownMask } from '../errors.js'
-import { memoryFor, runSized, takePlaceFor } from './answer-size.js'
+import { memoryFor, runAlone, runSized, takePlaceFor } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { type AuditEntry, NO_KEY } from './audit.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
@@ -115,7 +115,8 @@ export async function update<T extends ResourceTypes>(
    */
   async function weighedDecision(state: T['State'], decision: T['Decision']): Promise<T['Decision'] | undefined> {
     if (isMinimal(state, decision) || !resource.isWeighedByReferences(decision)) return decision
-    const references = await resource.references(database.db, request, decision, state)
+    const reading = () => resource.references(database.db, request, decision, state)
+    const references = await runAlone(database, request, 0, reading)
     try {
       return resource.decide(state, request, references)
     } catch (error) {
@@ -160,7 +161,7 @@ export async function update<T extends ResourceTypes>(
       const endWait = request.waiter.beginWait('row_locks')
       await lockStatements[kind].run(trx, { id: request.id }).finally(endWait)
       onLock()
-      if ((await firstVersion(trx, key)) !== undefined) throw new KeyTaken()
+      if ((await firstVersion(key, query => query.single(trx))) !== undefined) throw new KeyTaken()
       // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
         const result = await onLocked(trx, { ...request, caller: await request.callerNow(trx) })

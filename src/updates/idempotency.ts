@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
+import { type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import { InvalidRequest } from '../errors.js'
 import { NO_KEY, type RequestKey, sha256 } from './audit.js'
@@ -35,12 +36,15 @@ export interface FirstVersion {
 }
 
 /**
- * The version that the update with this key made; undefined where there is none, or no key. Throws `InvalidRequest` where
+ * The version that the update with this key made, as `run` runs the query; undefined where there is none, or no key. Throws `InvalidRequest` where
  * another request had the key.
  */
-export async function firstVersion(executor: Executor, key: RequestKey): Promise<FirstVersion | undefined> {
+export async function firstVersion(
+  key: RequestKey,
+  run: (query: RowQuery<StoredVersion>) => Promise<StoredVersion | undefined>,
+): Promise<FirstVersion | undefined> {
   if (key.idempotency_key === null) return undefined
-  const [first] = await storedKey.run(executor, { idempotency_key: key.idempotency_key })
+  const first = await run(storedKey.for({ idempotency_key: key.idempotency_key }))
   if (first === undefined || first.request_fingerprint === key.request_fingerprint) return first
   const msg = 'This key was used for another request; a key stands for one request and its repetitions'
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
@@ -73,10 +77,12 @@ interface StoredKey {
   idempotency_key: string
 }
 
-const storedKey = statement<StoredKey, FirstVersion & { request_fingerprint: string }>('stored_key', param => {
-  return sql`select version_after as version, at, encode(request_fingerprint, 'hex') as request_fingerprint
-    from audit where idempotency_key = decode(${param('idempotency_key')}::text, 'hex')`
-})
+type StoredVersion = FirstVersion & { request_fingerprint: string }
+
+const storedKey = rowStatement<StoredKey, StoredVersion>('stored_key', { idempotency_key: 'text' }, param => ({
+  query: sql`select input.position, version_after as version, at, encode(request_fingerprint, 'hex') as request_fingerprint
+    from input join audit on audit.idempotency_key = decode(${param('idempotency_key')}, 'hex')`,
+}))
 
 const tryKey = statement<StoredKey, { taken: boolean }>('try_key', param => {
   return sql`select pg_try_advisory_xact_lock(${lockOf(sql`${param('idempotency_key')}::text`)}) as taken`

@@ -92,7 +92,9 @@ async function answerBefore<T extends ResourceTypes>(
   request: T['Request'],
   state: T['State'],
 ): Promise<Answered<T> | undefined> {
-  const first = await withRetries(() => firstVersion(database.db, request.key)).catch(error => {
+  const first = await withRetries(() => {
+    return firstVersion(request.key, query => query.batched(database, request.caller.token.place))
+  }).catch(error => {
     throw unavailableFor(error) ?? error
   })
   if (first === undefined) return undefined

@@ -81,15 +81,28 @@ t.test('nobody waits for batches that hang', async t => {
   await Promise.all(hung)
 })
 
+/** Turns of which tokens 1 and 2 have used so much, and that are shared out, for token 3 came who had used none. */
+async function sharedTurns(): Promise<ThreadTurns> {
+  const turns = new ThreadTurns()
+  for (const place of [1, 2, 1, 2, 3]) {
+    turns.take(place, () => {
+      for (const end = performance.now() + 30; performance.now() < end; );
+    })
+    await new Promise(setImmediate)
+  }
+  while (turns.usedMs(3) === 0) await new Promise(setImmediate)
+  return turns
+}
+
 /** Answers each question with itself when its batch is released. */
-function held() {
+function held(turns = new ThreadTurns()) {
   const groups: number[][] = []
   const releases: (() => void)[] = []
   const batcher = new Batcher<number, number>(async questions => {
     groups.push([...questions])
     await new Promise<void>(resolve => releases.push(resolve))
     return questions
-  }, new ThreadTurns())
+  }, turns)
   return { groups, batcher, release: (...which: number[]) => which.forEach(index => void releases[index]?.()) }
 }
 
@@ -114,30 +127,36 @@ t.test('questions with the same key go in different groups, in their order', asy
   t.strictSame(groups, [[0, 1, 3], [2, 4], [5]])
 })
 
-t.test('of many questions of one token those of others are in the next batch', async t => {
-  const { groups, release, batcher } = held()
-  const many = Array.from({ length: 100 }, (_, i) => ask(batcher, i, { place: 1 }))
-  await new Promise(setImmediate)
-  t.strictSame(
-    groups.map(({ length }) => length),
-    [32, 32],
-    'two batches are under way at once',
-  )
-  const few = [1_000, 1_001].map(question => ask(batcher, question, { place: 2 }))
-  const one = ask(batcher, 2_000, { place: 3 })
-  release(0)
-  while (groups.length < 3) await new Promise(setImmediate)
-  const [, , next = []] = groups
-  t.equal(next.length, 32)
-  t.strictSame([...next].sort((a, b) => b - a).slice(0, 4), [2_000, 1_001, 1_000, 92], 'each token has its part')
-  while (groups.length < 4) {
-    release(...groups.keys())
+t.test(
+  'while tokens take turns, of many questions of one those of others are in the next batch, with few of it',
+  async t => {
+    const turns = await sharedTurns()
+    const { groups, release, batcher } = held(turns)
+    const many = Array.from({ length: 100 }, (_, i) => ask(batcher, i, { place: 1 }))
     await new Promise(setImmediate)
-  }
-  release(...groups.keys())
-  t.strictSame(await Promise.all([...many, ...few, one]), [...Array(100).keys(), 1_000, 1_001, 2_000])
-  t.equal(groups.flat().length, 103)
-})
+    t.strictSame(
+      groups.map(({ length }) => length),
+      [32, 32],
+      'two batches are under way at once',
+    )
+    const few = [1_000, 1_001].map(question => ask(batcher, question, { place: 2 }))
+    const one = ask(batcher, 2_000, { place: 3 })
+    release(0)
+    while (groups.length < 3) await new Promise(setImmediate)
+    const [, , next = []] = groups
+    t.ok(turns.isShared)
+    t.strictSame(
+      [...next].sort((a, b) => b - a),
+      [2_000, 1_001, 1_000, 71, 70, 69, 68, 67, 66, 65, 64],
+    )
+    while (groups.flat().length < 103) {
+      release(...groups.keys())
+      await new Promise(setImmediate)
+    }
+    release(...groups.keys())
+    t.strictSame(await Promise.all([...many, ...few, one]), [...Array(100).keys(), 1_000, 1_001, 2_000])
+  },
+)
 
 t.test('what sends much shares with few, and the largest go alone', async t => {
   const { groups, batcher } = doubling()

@@ -59,3 +59,50 @@ t.test('bytes that pg stumbles over cost one connection: the process and the oth
     t.same(await isWhole(), [{ one: 1 }], what)
   }
 })
+
+t.test('long texts are as they are stored, and hold the thread no longer for what characters they have', async t => {
+  const { url } = await testDatabase(t)
+  const parsed = parseDatabaseUrl(url)
+  if (!parsed.ok) throw new Error(parsed.faults.join('; '))
+  const database = openDatabase({
+    url: parsed.url,
+    poolSize: 1,
+    connectTimeoutMs: 5_000,
+    statementTimeoutMs: 10_000,
+    lockTimeoutMs: 5_000,
+    idleInTransactionTimeoutMs: 10_000,
+    preparedStatements: true,
+  })
+  t.teardown(() => database.close())
+  const repeated = async (text: string, count: number) => {
+    const { rows } = await sql<{ texts: string }>`select repeat(${text}::text, ${count}::integer) as texts`.execute(
+      database.db,
+    )
+    return rows[0]?.texts
+  }
+  for (const text of ['x', 'é', '\u4e2d', '\u{1f600}', '\u0001', 'a\u00df\u20ac\u{10ffff}']) {
+    for (const count of [10, 20_000, 100_000]) t.ok((await repeated(text, count)) === text.repeat(count), text)
+  }
+  /** The longest time in which nothing else had its turn, the least of some tries. */
+  const heldMs = async (text: string, count: number) => {
+    let least = Number.POSITIVE_INFINITY
+    for (let tries = 0; tries < 10; tries++) {
+      let longest = 0
+      let isOver = false
+      const watching = (async () => {
+        for (let last = performance.now(); !isOver; ) {
+          await new Promise(setImmediate)
+          longest = Math.max(longest, performance.now() - last)
+          last = performance.now()
+        }
+      })()
+      await repeated(text, count)
+      isOver = true
+      await watching
+      least = Math.min(least, longest)
+    }
+    return least
+  }
+  const [plain, wide] = [await heldMs('x', 6_000_000), await heldMs('\u4e2d', 2_000_000)]
+  t.ok(wide < 3 * plain + 5, `${wide} ms, of ASCII ${plain} ms`)
+})

@@ -3,7 +3,7 @@ with input as materialized (
         select position::integer, ($1::text[])[position]::integer as "resource", ($2::text[])[position]::bytea as "hash"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-    select input.position, caller.*, null::json as state,
+    select input.position, caller.*, (null::json)::text as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
@@ -36,7 +36,7 @@ with input as materialized (
         select position::integer, ($1::text[])[position]::integer as "resource", ($2::text[])[position]::bytea as "hash"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-    select input.position, caller.*, (select (select row_to_json(state) from (select
+    select input.position, caller.*, ((select (select row_to_json(state) from (select
     p.id as "id",
     p.version as "version",
     encode(p.audit_head, 'hex') as "audit_head",
@@ -105,7 +105,7 @@ with input as materialized (
       select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
       from (select tool_id from persona_tool where persona_id = p.id order by tool_id limit 101) l
       join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id), '[]') as "tool_sizes") state)
-    from persona p cross join lateral (select coalesce(octet_length(p.system_prompt), 0) + coalesce(octet_length(p.task_prompt), 0) + coalesce(case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end, 0) as bytes offset 0) large where p.id = "input"."resource") as state,
+    from persona p cross join lateral (select coalesce(octet_length(p.system_prompt), 0) + coalesce(octet_length(p.task_prompt), 0) + coalesce(case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end, 0) as bytes offset 0) large where p.id = "input"."resource"))::text as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
@@ -138,7 +138,7 @@ with input as materialized (
         select position::integer, ($1::text[])[position]::integer as "resource", ($2::text[])[position]::bytea as "hash"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-    select input.position, caller.*, (select (select row_to_json(state) from (select
+    select input.position, caller.*, ((select (select row_to_json(state) from (select
     t.id as "id",
     t.version as "version",
     encode(t.audit_head, 'hex') as "audit_head",
@@ -184,7 +184,7 @@ with input as materialized (
       and not exists (select from persona_tool where tool_id = t.id offset 1000)
       and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from caller.user_id))))))) then
-      case when (caller.permission >= 2) then 'all' when t.user_id = caller.user_id then 'owner' else 'group' end end as "managed_as") state) from tool t where t.id = "input"."resource") as state,
+      case when (caller.permission >= 2) then 'all' when t.user_id = caller.user_id then 'owner' else 'group' end end as "managed_as") state) from tool t where t.id = "input"."resource"))::text as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
@@ -213,10 +213,14 @@ with input as materialized (
     ) caller;
 
 -- token_record
-select t.scopes, coalesce((
+with input as materialized (
+        select position::integer, ($1::text[])[position]::integer[] as "groups", ($2::text[])[position]::integer as "token"
+        from unnest($1::text[]) with ordinality listed (value, position)
+        where position = position + 0)
+    select input.position, t.scopes, coalesce((
       select json_agg(json_build_object('id', g.id, 'name', g.name) order by g.id)
-      from user_group g where g.id = any($1::integer[])), '[]') as managed_groups
-    from token t where t.id = $2::integer;
+      from user_group g where g.id = any("input"."groups")), '[]') as managed_groups
+    from input join token t on t.id = "input"."token";
 
 -- persona_lock
 select id from persona where id = $1::integer for no key update;

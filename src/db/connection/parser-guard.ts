@@ -1,3 +1,4 @@
+import { isAscii, isUtf8, transcode } from 'node:buffer'
 import type { Duplex } from 'node:stream'
 import type pg from 'pg'
 
@@ -79,7 +80,7 @@ class MessageEnds {
         at += taken
         this.#bytesLeft -= taken
         this.#tail = [taken > 1 ? bytes[at - 2] : (this.#tail[1] ?? 0), bytes[at - 1]]
-        if (this.#bytesLeft === 0 && this.#long !== undefined) parts.push(this.#long)
+        if (this.#bytesLeft === 0 && this.#long !== undefined) parts.push(withFastTexts(this.#long))
       }
       if (this.#bytesLeft === 0) this.#end()
     }
@@ -97,4 +98,20 @@ class MessageEnds {
       throw new Error('the server sent an error or a notice without its end')
     }
   }
+}
+
+/** A shorter text is decoded as every other. */
+const LONG_TEXT_BYTES = 64 * 1024
+
+/**
+ * Has long texts of this message decoded by `transcode`. pg asks the buffer itself for them, and `toString` takes 7 ms for each MiB
+ * that holds other than ASCII, in one go, this 0.2 ms.
+ */
+function withFastTexts(message: Buffer): Buffer {
+  message.toString = (encoding, start = 0, end = message.length) => {
+    const bytes = message.subarray(start, end)
+    const isFast = encoding === 'utf-8' && bytes.length >= LONG_TEXT_BYTES && !isAscii(bytes) && isUtf8(bytes)
+    return isFast ? transcode(bytes, 'utf8', 'utf16le').toString('utf16le') : bytes.toString(encoding)
+  }
+  return message
 }

@@ -74,6 +74,11 @@ export class ThreadTurns {
     })
   }
 
+  /** Whether somebody asks, or has asked a moment ago, who used less than others. */
+  get isShared(): boolean {
+    return this.#isShared(performance.now())
+  }
+
   /** Whether a step of the token that has this place is under way: what follows from it without waiting needs no turn. */
   isUnderWay(place: number): boolean {
     return this.#running === place

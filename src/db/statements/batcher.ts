@@ -23,6 +23,8 @@ interface Waiting<Row, Result> extends Entry<Row> {
 
 /** Rows of one batch: beyond so many, little is saved. */
 const BATCH_ROWS_MAX = 32
+/** So many of one token, where it shares a batch with others: they wait for all of it. */
+const SHARED_ROWS_MAX = 8
 /** A batch sends no more than this: beyond it, sending costs more than sharing saves. */
 const BATCH_BYTES_MAX = 256 * 1024
 /** So many batches of one statement keep the server busy. What comes while they are under way waits for one of them, */
@@ -36,8 +38,8 @@ const WAIT_MS = 5
  * the more there is to do, the more share one. Every result is as fresh as that of a statement of its own, which would begin
  * no earlier.
  *
- * Where more rows wait than go in one batch, each token has as many in the next one, and those with the result go on in the turns
- * of their tokens: whoever brings many waits for them, and another's single row is in the next batch.
+ * While the thread is shared out (`ThreadTurns`) so are batches: whoever brings many rows waits for them, and another's single row is
+ * in the next batch. With their results they go on in the turns of their tokens.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
@@ -78,8 +80,9 @@ export class Batcher<Row, Result> {
   }
 
   #sendNext(): void {
-    const { batch, rest } = nextBatch(this.#inOrder())
-    this.#waiting = rest
+    const [first, later] = this.#shared()
+    const { batch, rest } = nextBatch(first)
+    this.#waiting = [...rest, ...later]
     this.#batches++
     void this.#send(batch).finally(() => {
       this.#batches--
@@ -87,10 +90,13 @@ export class Batcher<Row, Result> {
     })
   }
 
-  /** All that wait: where they are more than go in one batch, the first of each token before the second of any. */
-  #inOrder(): Waiting<Row, Result>[] {
+  /**
+   * What may go in the next batch, in that order, and what may not. While the thread is shared out, the first of each token goes
+   * before the second of any, and no token has more than a part of a batch with others.
+   */
+  #shared(): [Waiting<Row, Result>[], Waiting<Row, Result>[]] {
     const waiting = this.#waiting
-    if (waiting.length <= BATCH_ROWS_MAX) return waiting
+    if (waiting.length <= SHARED_ROWS_MAX || !this.#turns.isShared) return [waiting, []]
     const counts = new Map<number, number>()
     const ranked = waiting.map(entry => {
       const { place = UNKNOWN_PLACE } = entry
@@ -98,8 +104,11 @@ export class Batcher<Row, Result> {
       counts.set(place, rank + 1)
       return { entry, rank, usedMs: this.#turns.usedMs(place) }
     })
-    if (counts.size === 1) return waiting
-    return ranked.sort((a, b) => a.rank - b.rank || a.usedMs - b.usedMs).map(({ entry }) => entry)
+    if (counts.size === 1) return [waiting, []]
+    const ordered = ranked.sort((a, b) => a.rank - b.rank || a.usedMs - b.usedMs)
+    const beyond = ordered.findIndex(({ rank }) => rank >= SHARED_ROWS_MAX)
+    const entries = ordered.map(({ entry }) => entry)
+    return beyond < 0 ? [entries, []] : [entries.slice(0, beyond), entries.slice(beyond)]
   }
 
   async #send(batch: readonly Waiting<Row, Result>[]): Promise<void> {
