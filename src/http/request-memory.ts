@@ -2,7 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
 import { MemoryBudget, type MemoryBudgetLimits } from './memory-budget.js'
-import { whenOver } from './requests-in-flight.js'
+import { isOver, whenOver } from './requests-in-flight.js'
 import type { UnfinishedTransfers } from './unfinished-transfers.js'
 
 declare module 'fastify' {
@@ -37,6 +37,7 @@ export function registerRequestMemory(
   const heldBy = (owner: string) => budget.heldBy(owner)
   app.decorateRequest('reservedMemory', undefined)
   app.decorateRequest('reserveMemory', function (this: FastifyRequest, bytes: number, use: Use = 'answer') {
+    if (isOver(this)) return // what still works on it makes what nobody reads, and it would never be given back
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     let exhausted = budget.take(owner, bytes)
     while (exhausted === 'total') {
@@ -62,9 +63,8 @@ export function registerRequestMemory(
       this.reservedMemory[use] += bytes
       return
     }
-    const reserved = { owner, body: 0, answer: 0, [use]: bytes }
-    this.reservedMemory = reserved
-    whenOver(this, () => budget.give(owner, reserved.body + reserved.answer))
+    this.reservedMemory = { owner, body: 0, answer: 0, [use]: bytes }
+    whenOver(this, () => this.releaseMemory())
   })
   app.decorateRequest('holdAnswer', function (this: FastifyRequest, bytes: number) {
     const { owner, answer } = this.reservedMemory ?? { owner: '', answer: 0 }

@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { errorCodes, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import { tokenHashOf } from '../auth/hook.js'
 import { placeOfToken, TOKEN_PLACES, UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
 
@@ -70,7 +70,10 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     done()
   })
   app.addHook('preHandler', ({ work }, _reply, done) => {
-    if (work !== undefined) work.handled = true
+    if (work === undefined) return done()
+    // The connection is gone: nobody reads the answer, but the log has it.
+    if (work.gone) return done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+    work.handled = true
     done()
   })
   app.addHook('onSend', (request, _reply, payload, done) => {
@@ -106,6 +109,11 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     },
     whenAbandoned: then => void onAbandoned.push(then),
   }
+}
+
+/** Whether a request is over, as `whenOver` tells it. What its handler began may still be at work. */
+export function isOver({ work }: FastifyRequest): boolean {
+  return work?.isOver === true
 }
 
 /** Has something done when a request is over: answered, or its connection gone and no handler still at it. */

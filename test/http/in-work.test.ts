@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { PIPELINED_REQUESTS_MAX } from '../../src/http/broken-requests.js'
+import { MemoryBudget } from '../../src/http/memory-budget.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf } from './running.js'
 
@@ -343,6 +344,42 @@ t.test('answers of operations that nobody reads keep no place', async t => {
     'none had to go',
   )
   for (const { socket } of unread) socket.destroy()
+})
+
+t.test('who hangs up before their request is begun leaves no memory reserved', async t => {
+  const budgets = new Set<MemoryBudget>()
+  const { take } = MemoryBudget.prototype
+  MemoryBudget.prototype.take = function (...args) {
+    budgets.add(this)
+    return take.apply(this, args)
+  }
+  t.teardown(() => {
+    MemoryBudget.prototype.take = take
+  })
+  const service = await running(t, OFF, { listen: true })
+  const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
+  for (const [noteLength, name] of [
+    [100_000, 'an answer that is read with others'],
+    [300_000, 'a longer one'],
+    [1_500_000, 'a heavy one'],
+  ] as const) {
+    const payload = JSON.stringify({ definition: { ...DEFINITION, 'x-note': '\u6f22'.repeat(noteLength / 3) } })
+    await service.app.inject({ method: 'PUT', url: '/admin/tool/custom/10', headers, payload })
+    t.equal((await service.app.inject({ url: '/tool/10', headers })).statusCode, 200)
+    const lock = await lockTokens(service)
+    const head = `GET /tool/10 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${service.token}\r\n\r\n`
+    const reads = Array.from({ length: 10 }, () => new RawConnection(service.port).write(head))
+    await settled(service, 10)
+    for (const { socket } of reads) socket.destroy()
+    await settled(service, 0)
+    await lock.release()
+    await quiet(service)
+    t.strictSame(
+      [...budgets].map(({ totalBytes }) => totalBytes),
+      [0],
+      name,
+    )
+  }
 })
 
 t.test('a flood of readiness probes shares its statements', async t => {
