@@ -93,8 +93,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.decorateRequest('tokenHash', undefined)
   registerRequestValidation(app, limits.jsonDepthMax)
   const unfinished = new UnfinishedTransfers()
-  registerBodyParser(app, { ...bodySettings(config), unfinished })
   const memory = memoryLimits(config)
+  const shared = {
+    places: `the ${limits.concurrentRequestsMax} places for requests in work`,
+    memory: `the ${memory.totalBytes} bytes of memory for large bodies and answers`,
+  }
+  registerBodyParser(app, { ...bodySettings(config), unfinished, shared })
   tellRaised(app.log, 'TRANSFER_BYTES_MAX', limits.transferBytes, memory.totalBytes)
   tellRaised(app.log, 'TRANSFER_PER_TOKEN_BYTES_MAX', limits.transferPerTokenBytes, memory.perTokenBytes)
   registerRequestMemory(app, memory, unfinished)
@@ -216,7 +220,7 @@ function noValidator(): never {
 }
 
 /** What bodies may be. */
-function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished'> {
+function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished' | 'shared'> {
   const { personaBodyBytes, toolBodyBytes, jsonDepthMax } = limits
   const nodesMax = NODES_PER_LIST_ITEM * Math.max(1_000, limits.listItemsMax)
   return {

@@ -26,6 +26,7 @@ for (const [command, args, fault] of WRONG) {
 for (const [command, name] of [
   ['cluster/run.js', 'test:cluster'],
   ['faults/soak.js', 'test:soak'],
+  ['faults/campaign.js', 'test:campaign'],
 ] as const) {
   t.test(`exit 0: ${command} --help prints how it is used`, async t => {
     const file = fileURLToPath(new URL(command, import.meta.url))

@@ -8,7 +8,7 @@ import { BodyTurns } from './body-turns.js'
 import { askForBody } from './expectation.js'
 import { heldBytesOf, ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
-import type { Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
+import type { Shared, Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
 
 /** What bodies may be, by the kind of resource that they are about. */
 export interface BodySettings {
@@ -18,6 +18,8 @@ export interface BodySettings {
   onRead: (request: FastifyRequest, bytes: number) => void
   /** Has each body that is still on its way. */
   unfinished: UnfinishedTransfers
+  /** How much there is of what all requests share, in words. */
+  shared: Readonly<Record<Shared, string>>
 }
 
 /**
@@ -110,7 +112,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       kind: 'body',
       owner: ownerOf(request),
       heldBytes: () => heldBytesOf(request),
-      abandon: () => reader.abandon(),
+      abandon: taken => reader.abandon(settings.shared[taken]),
     }
     if (!stream.complete) unfinished.add(transfer)
     reader.start()

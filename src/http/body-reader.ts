@@ -99,9 +99,9 @@ export class BodyReader {
     this.#scan = new JsonScan(bounds)
   }
 
-  /** Reads no further: others need the place, or the memory. */
-  abandon(): void {
-    const message = 'Its body was still on its way when all places or all memory for requests was taken.'
+  /** Reads no further: others need the place, or the memory. `taken`: how much there is of it, in words. */
+  abandon(taken: string): void {
+    const message = `The body was still on its way when others needed room: ${taken} of all callers together are taken.`
     this.#finish(new Unavailable('overloaded', `${message} Try again in ${RETRY_AFTER_S} s.`, 'not_applied'))
   }
 

@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream'
-import type { FastifyInstance, FastifyReply } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text.js'
 import { countBytes } from './limits.js'
 import { heldBytesOf, ownerOf } from './request-memory.js'
@@ -52,6 +52,11 @@ function abandon({ request, raw }: FastifyReply): void {
   request.refusal = 'overloaded'
   request.releaseMemory()
   raw.destroy()
+}
+
+/** Whether it was the service that ended the connection of a request in its answer, and not the client. */
+export function isCutOff({ refusal }: FastifyRequest, { statusCode }: FastifyReply): boolean {
+  return refusal !== undefined && statusCode < 400
 }
 
 /** What a handler answers to send a snapshot, of which it has reserved the memory: a short one at once, a long one in pieces. */

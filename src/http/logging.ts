@@ -5,6 +5,7 @@ import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../schema/parameters.js'
+import { isCutOff } from './large-answer.js'
 import { toldWait } from './waits.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
@@ -77,7 +78,7 @@ export function registerRequestLog(app: FastifyInstance): void {
         client: refusal === undefined ? undefined : clientAddressOf(request),
         duration_ms: durationMs(reply),
         waited_ms: waited?.ms,
-        queue: waited?.longestIn ?? request.limit?.queue,
+        queue: request.limit?.queue ?? waited?.longestIn,
       },
       'request answered',
     )
@@ -85,7 +86,7 @@ export function registerRequestLog(app: FastifyInstance): void {
   })
 }
 
-/** The line of a request whose client went away before it was answered. What it asked for may go on, and be stored. */
+/** The line of a request whose connection ended before it was answered. What it asked for may go on, and be stored. */
 export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void {
   const waited = toldWait(request)
   request.log.info(
@@ -93,11 +94,14 @@ export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void
       operation: request.operation,
       resource_id: resourceIdOf(request),
       ...callerOf(request),
+      refusal: request.refusal,
       duration_ms: durationMs(reply),
       waited_ms: waited?.ms,
       queue: waited?.longestIn,
     },
-    'the client went away before its answer',
+    isCutOff(request, reply)
+      ? 'the answer was cut off: others need its memory'
+      : 'the client went away before its answer',
   )
 }
 

@@ -9,7 +9,7 @@ export interface RequestsInFlight {
   ofTokenOf(request: FastifyRequest): number
   /** Counts each request under its own token from where this is registered on. Register behind authentication. */
   registerAuthenticated(app: FastifyInstance): void
-  /** Has something done for each whose client goes away before it is answered; what it asked for may go on. */
+  /** Has something done for each whose connection ends before it is answered; what it asked for may go on. */
   whenAbandoned(then: OnAbandoned): void
 }
 

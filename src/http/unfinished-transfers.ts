@@ -10,6 +10,9 @@ const PATIENCE_WITH_READERS_MS = 30_000
 /** Who holds most has taken long enough with one transfer when its client had so much time, whatever it does. */
 const AGE_MS = 10_000
 
+/** What all requests share, and of which all is taken. */
+export type Shared = 'places' | 'memory'
+
 /** What is still being read, or still being sent. */
 export interface Unfinished {
   readonly kind: 'body' | 'answer'
@@ -17,8 +20,8 @@ export interface Unfinished {
   readonly owner: string
   /** The bytes of memory that it holds now. */
   heldBytes(): number
-  /** Reads or sends no further, and gives back its memory. */
-  abandon(): void
+  /** Reads or sends no further, and gives back its memory: all of `taken` is taken. */
+  abandon(taken: Shared): void
 }
 
 /** The time that the client of a transfer had for it, in ms. */
@@ -81,7 +84,7 @@ export class UnfinishedTransfers {
   /** Abandons the body whose client has sent nothing for longest, if that is long enough; answers whether there was one. */
   abandonIdlestBody(): boolean {
     const now = performance.now()
-    return this.#abandonMost(({ kind }, times) => {
+    return this.#abandonMost('places', ({ kind }, times) => {
       const idle = idleMs(times, now)
       return kind !== 'body' || idle < PATIENCE_MS ? [] : [idle]
     })
@@ -94,7 +97,7 @@ export class UnfinishedTransfers {
    */
   abandonOfLargest(thenBytes: number, heldBy: (owner: string) => number): boolean {
     const now = performance.now()
-    return this.#abandonMost((transfer, times) => {
+    return this.#abandonMost('memory', (transfer, times) => {
       const [held, idle] = [heldBy(transfer.owner), idleMs(times, now)]
       if (transfer.heldBytes() === 0) return []
       const holdsMuch = held >= thenBytes
@@ -106,7 +109,7 @@ export class UnfinishedTransfers {
   }
 
   /** Abandons the one of the highest rank; those of an empty rank stay. */
-  #abandonMost(rankOf: (transfer: Unfinished, times: Times) => number[]): boolean {
+  #abandonMost(taken: Shared, rankOf: (transfer: Unfinished, times: Times) => number[]): boolean {
     let found: Unfinished | undefined
     let highest: number[] = []
     for (const [transfer, times] of this.#times) {
@@ -117,7 +120,7 @@ export class UnfinishedTransfers {
     }
     if (found === undefined) return false
     this.#times.delete(found)
-    found.abandon()
+    found.abandon(taken)
     return true
   }
 }

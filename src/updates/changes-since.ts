@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import type { Database, ResourceKind } from '../db/tables.js'
 import type { FieldChange } from '../errors.js'
 import type { Change } from './audit.js'
@@ -47,42 +47,80 @@ export async function changesSince(
     .where('version_after', '>', since)
     .orderBy('version_after', 'asc')
     .limit(CHANGES_READ_AT_MOST)
-  const rows = await rowsSince
     .select(['version_before', 'version_after', 'fields', 'actor', 'actor_id', 'at'])
-    .execute()
-  const [first] = rows
+    .select(eb => eb('difference', 'is', null).as('is_pruned'))
+  const rows = await rowsSince.execute()
+  const [first, ...later] = rows
   if (first?.version_before !== since || rows.length === CHANGES_READ_AT_MOST) return UNKNOWN
   const last = new Map<string, FieldChange>()
   for (const row of rows) for (const field of row.fields) last.set(field, { field, by: row.actor, at: row.at })
   const changed = [...last.values()]
   if (refused.actorId === null || first.actor_id !== refused.actorId) return { changed, applied: 'none' }
-  const differences = (await rowsSince.select('difference').execute()).map(row => row.difference)
-  if (differences.includes(null)) return { changed, applied: 'unknown' }
-  return { changed, applied: wasStored(differences, refused) ? first.version_after : 'none' }
+  if (rows.some(row => row.is_pruned)) return { changed, applied: 'unknown' }
+  const questions = questionsOf([first, ...later], refused)
+  const wasStored = questions !== undefined && (await areSame(db, kind, id, questions))
+  return { changed, applied: wasStored ? first.version_after : 'none' }
 }
 
 /** Beyond so many changes since a version, what changed is no longer worth listing. */
 const CHANGES_READ_AT_MOST = 1000
 
-type Difference = Record<string, { from: unknown; to: unknown }>
-
-/** Whether the state after the first of these changes, of which all are kept, had every value that the refused update asks for. */
-function wasStored([first, ...later]: (Difference | null)[], { fields, changes }: Refused): boolean {
-  if (!first) return false
-  const changesOf = (field: string) => later.flatMap(difference => difference?.[field] ?? [])
-  return [...new Set([...fields, ...changes.map(({ field }) => field)])].every(field => {
-    const [next] = changesOf(field)
-    const own = first[field]
-    // Nobody touched it: it has the value asked for now, or it never had.
-    if (own === undefined && next === undefined) return !changes.some(change => change.field === field)
-    const then = own === undefined ? next?.from : own.to
-    const now = changesOf(field).at(-1)?.to ?? own?.to
-    const change = changes.find(change => change.field === field)
-    return isSame(then, change === undefined ? now : change.to)
-  })
+/** A row of the audit trail, without its contents: a resource may have 64 MiB of them. */
+interface Row {
+  version_after: number
+  fields: readonly string[]
 }
 
-/** Equality of a value as the audit trail keeps it, and one that it would keep. */
-function isSame(kept: unknown, value: unknown): boolean {
-  return JSON.stringify(kept) === JSON.stringify(value)
+/** Whether a field had a value: what a row says that it was made to, or was before; as JSON, or as a later row says that it was made to. */
+interface Question {
+  field: string
+  version: number
+  side: 'from' | 'to'
+  expected: string | null
+  later: number | null
+}
+
+/**
+ * What to ask to learn whether the state after the first of these rows had every value that the refused update asks for; undefined
+ * where the rows already say that it had not.
+ */
+function questionsOf([first, ...later]: [Row, ...Row[]], { fields, changes }: Refused): Question[] | undefined {
+  const questions: Question[] = []
+  for (const field of new Set([...fields, ...changes.map(each => each.field)])) {
+    const change = changes.find(each => each.field === field)
+    const touching = later.filter(row => row.fields.includes(field))
+    const own = first.fields.includes(field) ? first : undefined
+    const [next] = touching
+    if (own === undefined && next === undefined) {
+      if (change !== undefined) return undefined // nobody touched it: it never had the value that is asked for now
+      continue
+    }
+    // What was asked for without a change is what is stored now.
+    const [version, side] =
+      own === undefined ? ([next?.version_after ?? 0, 'from'] as const) : ([own.version_after, 'to'] as const)
+    const now = touching.at(-1)?.version_after ?? null
+    if (change !== undefined) questions.push({ field, version, side, expected: JSON.stringify(change.to), later: null })
+    else if (now !== null) questions.push({ field, version, side, expected: null, later: now })
+  }
+  return questions
+}
+
+/** Asks where the values are, of which none travels. Differences are stored as `JSON.stringify` wrote them. */
+async function areSame(
+  db: Kysely<Database>,
+  kind: ResourceKind,
+  id: number,
+  questions: readonly Question[],
+): Promise<boolean> {
+  const ofResource = (row: string) =>
+    sql`${sql.ref(`${row}.resource_kind`)} = ${kind} and ${sql.ref(`${row}.resource_id`)} = ${id}`
+  const { rows } = await sql<{ isSame: boolean }>`
+    select not exists (
+      select from json_to_recordset(${JSON.stringify(questions)}::json)
+        as q(field text, version integer, side text, expected text, later integer)
+      where (select (a.difference -> q.field -> q.side)::text from audit a where ${ofResource('a')} and a.version_after = q.version)
+        is distinct from coalesce(q.expected,
+          (select (a.difference -> q.field -> 'to')::text from audit a where ${ofResource('a')} and a.version_after = q.later))
+    ) as "isSame"`.execute(db)
+  return rows[0]?.isSame === true
 }

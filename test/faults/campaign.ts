@@ -8,7 +8,7 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { misused } from '../arguments.js'
+import { misused, readArguments } from '../arguments.js'
 import { type Cluster, canMount } from './cluster.js'
 import { EMBEDDED_FAULTS, type EmbeddedServer, embeddedTrial } from './embedded.js'
 import { FAULTS, type Fault } from './faults.js'
@@ -47,10 +47,10 @@ const NOTHING = {
 }
 
 const NAMES = [...Object.keys(FAULTS), ...Object.keys(EMBEDDED_FAULTS), ...Object.keys(SUITES)]
-const asked = process.argv.slice(2)
+const USAGE = `npm run test:campaign -- [name ...], of ${NAMES.join(', ')}`
+const { positionals: asked } = readArguments(USAGE, { allowPositionals: true })
 const unknown = asked.find(name => !NAMES.includes(name))
-if (unknown !== undefined)
-  misused(`npm run test:campaign -- [name ...], of ${NAMES.join(', ')}`, `Unknown fault or suite '${unknown}'`)
+if (unknown !== undefined) misused(USAGE, `Unknown fault or suite '${unknown}'`)
 const results: Results = existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, 'utf8')) as Results) : {}
 let hasFailed = false
 for (const name of asked.length > 0 ? asked : NAMES) await strikeAll(name)

@@ -86,7 +86,7 @@ t.test('503 for bodies of all tokens beyond their bytes together; small ones are
   for (const refused of answered) {
     t.match(refused.json(), {
       error_code: 'SERVICE_UNAVAILABLE',
-      detail: /^(Too little is left of the 16777216 bytes|Its body was still on its way) .* Try again in 1 s\.$/,
+      detail: /^(Too little is left of the 16777216 bytes|The body was still on its way) .* Try again in 1 s\.$/,
       reason: 'overloaded',
     })
   }
@@ -230,7 +230,11 @@ t.test('bodies whose clients send no further give their memory to others', async
   const connection = new RawConnection(service.port).write(head(service.token, body.length) + body)
   await connection.until(/"detail"/)
   t.match(connection.text, /^HTTP\/1\.1 404 /)
-  t.ok(held.some(({ text }) => /^HTTP\/1\.1 503 [\s\S]*all memory for requests/.test(text)))
+  t.ok(
+    held.some(({ text }) =>
+      /^HTTP\/1\.1 503 [\s\S]*bytes of memory for large bodies and answers of all callers/.test(text),
+    ),
+  )
   for (const { socket } of [connection, ...held]) socket.destroy()
 })
 

@@ -23,6 +23,7 @@ export function validatingApp(t: { teardown(fn: () => Promise<void>): unknown },
     tool: bounds,
     onRead: () => {},
     unfinished: new UnfinishedTransfers(),
+    shared: { places: 'the places', memory: 'the memory' },
   })
   registerRequestValidation(app, jsonDepthMax)
   t.teardown(() => app.close())

@@ -121,6 +121,35 @@ t.test('who leaves while it waits is told likewise', async t => {
   t.ok(left.some(({ msg, waited_ms }) => /went away/.test(String(msg)) && Number(waited_ms) >= TOLD_MS))
 })
 
+t.test('an answer that is cut off because others need its memory has a line that says so', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const long = JSON.stringify({ definition: { ...DEFINITION, 'x-note': 'x'.repeat(4_800_000) } })
+  t.equal((await ask(service, '/admin/tool/custom/10', { method: 'PUT', payload: long })).statusCode, 200)
+  const tokens = await Promise.all(
+    [1, 2, 3].map(n => tokenOf(service.database, { email: `alice+${n}@example.com`, active: true })),
+  )
+  const unread = (token: string) => {
+    const connection = new RawConnection(service.port)
+    connection.socket.pause()
+    return connection.write(`GET /tool/10 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+  }
+  service.log.length = 0
+  const [first = '', second = '', third = ''] = tokens
+  const all = [first, second].flatMap(token => Array.from({ length: 5 }, () => unread(token)))
+  const isCut = (line: Record<string, unknown>) => /^the answer was cut off/.test(String(line.msg))
+  const lines = () => service.log.map(line => JSON.parse(line))
+  // A client counts as slow when it took nothing for a second.
+  for (let asks = 0; asks < 20 && !lines().some(isCut); asks++) {
+    await new Promise(resolve => setTimeout(resolve, 500))
+    all.push(unread(third))
+  }
+  t.match(lines().find(isCut), { operation: 'read_tool', resource_id: 10, refusal: 'overloaded', token: Number })
+  const { body } = await service.metrics.text()
+  t.notMatch(body, /agents_http_refusals_total{reason="overloaded"} 0$/m)
+  t.match(body, /agents_http_requests_abandoned_total{operation="read_tool"} 0$/m)
+  for (const { socket } of all) socket.destroy()
+})
+
 t.test('so are heavy requests, behind their own token and behind others, and single statements', async t => {
   const service = await running(t, { ...OFF, DATABASE_POOL_SIZE: '8' })
   const past = () => ask(service, `/persona/1?at=${new Date().toISOString()}`, { method: 'GET' })
