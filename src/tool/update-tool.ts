@@ -22,6 +22,7 @@ import type { ToolUpdateContent } from './rules.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
+import { storedOrigins } from './stored-origins.js'
 import type { BodyTasks } from './tasks/body-tasks.js'
 import { writtenBack } from './written-back.js'
 import type { RoundedNumber } from './written-numbers.js'
@@ -96,8 +97,9 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         key: requestKey(caller, headers['idempotency-key'], () => askedBy(id, content, options.vault())),
         ...updater,
       }
+      const stored = mayTell ? await storedOrigins(options, prefetched, asked, request) : undefined
       const updated = await withScopeTold(options.database, asked, id, () =>
-        updateOnce(options.database, toolResource, asked, prefetched),
+        updateOnce(options.database, toolResource, { ...asked, storedOrigins: stored }, prefetched),
       )
       const { decision } = updated
       const beyond =

@@ -3,10 +3,10 @@ import type { Waiter } from '../db/connection/waiter.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { readMergeBase } from '../updates/merge.js'
 import { type Precondition, versionsInTags } from '../updates/tag.js'
-import { cachedTexts, cachePlain, isKnownPlain } from './definition-cache.js'
+import { cachePlain, isKnownPlain } from './definition-cache.js'
 import type { CheckedDefinition } from './rules.js'
 import type { ToolState } from './state.js'
-import { readDefinition } from './statements.js'
+import { textOf } from './stored-origins.js'
 import type { BodyTasks, TaskRequest } from './tasks/body-tasks.js'
 import type { RoundedNumber } from './written-numbers.js'
 
@@ -62,12 +62,4 @@ async function baseOf(
   const base = await withRetries(() => readMergeBase(db, 'tool', id, Math.min(...versions)))
   const then = base?.values.definition
   return typeof then === 'string' ? then : present
-}
-
-/** The text of a stored definition; undefined where it is gone by now. */
-async function textOf({ db }: ServiceDatabase, hash: string): Promise<string | undefined> {
-  const cached = cachedTexts([hash]).get(hash)
-  if (cached !== undefined) return cached.toString()
-  const [row] = await withRetries(() => readDefinition.run(db, { hash }))
-  return row?.definition
 }

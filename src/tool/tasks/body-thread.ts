@@ -49,6 +49,7 @@ const checks = {
   update_custom_tool: new BodyCheck(TASKS.update_custom_tool.schema, jsonDepthMax),
   validate_tool: new BodyCheck(TASKS.validate_tool.schema, jsonDepthMax),
   compare_numbers: new BodyCheck(TASKS.compare_numbers.schema, jsonDepthMax),
+  stored_origins: new BodyCheck(TASKS.stored_origins.schema, jsonDepthMax),
 }
 
 const largeJobs = new AsyncLocalStorage<boolean>()

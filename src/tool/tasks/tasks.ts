@@ -1,4 +1,5 @@
 import { Type } from '@sinclair/typebox'
+import { inSlices, originsOf } from '../definition/index.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers } from '../written-numbers.js'
 import { updateContentOf } from './update-content.js'
@@ -8,6 +9,10 @@ import { validationOf } from './validation.js'
 const comparisonOf = async (_: object, { stored, sent }: { stored?: string; sent: string }) =>
   stored === undefined ? undefined : compareNumbers({ stored, sent })
 
+/** The server origins of a stored definition, if it is still there: likewise. */
+const originsIn = async (_: object, { stored }: { stored?: string }) =>
+  stored === undefined ? new Set<string>() : await inSlices(originsOf(JSON.parse(stored)))
+
 /**
  * What is done with the body of a tool operation, by the operation's id: its schema, and what is made of a body that passed it.
  * What goes in and comes out is data without behaviour, as another thread may do the work.
@@ -16,6 +21,7 @@ export const TASKS = {
   update_custom_tool: { schema: CustomToolUpdate, run: updateContentOf },
   validate_tool: { schema: ValidateToolRequest, run: validationOf },
   compare_numbers: { schema: Type.Object({}), run: comparisonOf },
+  stored_origins: { schema: Type.Object({}), run: originsIn },
 } as const
 
 export type TaskName = keyof typeof TASKS

@@ -1,0 +1,45 @@
+import { withRetries } from '../db/connection/retry.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { cachedTexts, cacheOrigins } from './definition-cache.js'
+import { toolResource } from './resource.js'
+import type { StoredOrigins, ToolUpdate } from './rules.js'
+import type { ToolState } from './state.js'
+import { readDefinition } from './statements.js'
+import type { BodyTasks, TaskRequest } from './tasks/body-tasks.js'
+
+/**
+ * The server origins of the stored definition, where the decision on an update asks for them and they are not cached: found in the
+ * other thread if the definition is large, before anything is locked. What is refused is left to the update itself. Throws what
+ * `BodyTasks.run` and the database throw.
+ */
+export async function storedOrigins(
+  { database, tasks }: { database: ServiceDatabase; tasks: BodyTasks },
+  state: ToolState,
+  update: ToolUpdate,
+  request: Pick<TaskRequest, 'raw'>,
+): Promise<StoredOrigins | undefined> {
+  const { definition_hash: hash, definition_bytes: length } = state
+  if (hash === null || !asksForOrigins(state, update)) return undefined
+  const { caller, waiter } = update
+  const job: TaskRequest = { caller, raw: request.raw, body: {}, beginWait: queue => waiter.beginWait(queue) }
+  const text = () => textOf(database, hash)
+  const origins = await tasks.run('stored_origins', job, { strict: false }, { length, text })
+  cacheOrigins(hash, origins)
+  return { hash, origins }
+}
+
+function asksForOrigins(state: ToolState, update: ToolUpdate): boolean {
+  try {
+    return toolResource.decide(state, update, null).needsOrigins
+  } catch {
+    return false
+  }
+}
+
+/** The text of a stored definition; undefined where it is gone by now. */
+export async function textOf({ db }: ServiceDatabase, hash: string): Promise<string | undefined> {
+  const cached = cachedTexts([hash]).get(hash)
+  if (cached !== undefined) return cached.toString()
+  const [row] = await withRetries(() => readDefinition.run(db, { hash }))
+  return row?.definition
+}
