@@ -11,12 +11,15 @@ const AGENT = '/persona/1?update_mask=description'
 /** From so long on the line of a request tells of its waits. */
 const TOLD_MS = 100
 
+/** Each update of `ask` changes something: one that does not waits for no row. */
+let asked = 0
+
 function ask(
   { app, token }: Running,
   url = AGENT,
   options: { method?: 'GET' | 'PATCH' | 'PUT'; payload?: string } = {},
 ) {
-  const { method = 'PATCH', payload = '{"description":"other"}' } = options
+  const { method = 'PATCH', payload = JSON.stringify({ description: `other ${asked++}` }) } = options
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
   return app.inject({ method, url, headers, ...(method !== 'GET' && { payload }) })
 }
@@ -64,8 +67,12 @@ async function quietDatabase({ database: { counters } }: Running, statements: nu
 
 const longEnough = () => new Promise(resolve => setTimeout(resolve, 2 * TOLD_MS))
 
+const service = await running(t, { ...OFF, DATABASE_POOL_SIZE: '8' }, { listen: true })
+t.beforeEach(() => {
+  service.log.length = 0
+})
+
 t.test('the metrics have each queue at 0 from the start; a request that waits for nothing leaves nothing', async t => {
-  const service = await running(t, OFF)
   t.equal((await ask(service)).statusCode, 200)
   for (const queue of QUEUES) t.strictSame(await waitsIn(service, queue), { count: 0, sumS: 0 }, queue)
   const [line = {}] = linesOf(service)
@@ -73,7 +80,6 @@ t.test('the metrics have each queue at 0 from the start; a request that waits fo
 })
 
 t.test('who waits for a row is told with the queue and the time, in the database and in front of the pool', async t => {
-  const service = await running(t, OFF)
   const all: ReturnType<typeof ask>[] = []
   await withLockedRow(service, async () => {
     all.push(ask(service), ask(service))
@@ -88,7 +94,6 @@ t.test('who waits for a row is told with the queue and the time, in the database
 })
 
 t.test('who leaves while it waits is told likewise', async t => {
-  const service = await running(t, OFF, { listen: true })
   const head = (length: number) => [
     `PATCH ${AGENT} HTTP/1.1`,
     'Host: localhost',
@@ -151,7 +156,6 @@ t.test('an answer that is cut off because others need its memory has a line that
 })
 
 t.test('so are heavy requests, behind their own token and behind others, and single statements', async t => {
-  const service = await running(t, { ...OFF, DATABASE_POOL_SIZE: '8' })
   const past = () => ask(service, `/persona/1?at=${new Date().toISOString()}`, { method: 'GET' })
   const page = () => ask(service, '/persona', { method: 'GET' })
   t.equal((await past()).statusCode, 200)
@@ -177,7 +181,6 @@ t.test('so are heavy requests, behind their own token and behind others, and sin
 })
 
 t.test('so are large bodies, of agents for their turn and of definitions for the checking thread', async t => {
-  const service = await running(t, OFF)
   const dear = `{${Array.from({ length: 9_000 }, (_, i) => `"k${i}":1`).join(',')}}`
   await Promise.all(Array.from({ length: 12 }, () => ask(service, AGENT, { payload: dear })))
   const turn = linesOf(service).at(-1)
@@ -200,7 +203,6 @@ t.test('so are large bodies, of agents for their turn and of definitions for the
 })
 
 t.test('so is a burst that waits for the thread', async t => {
-  const service = await running(t, OFF)
   const others = await Promise.all(
     [1, 2, 3].map(n => tokenOf(service.database, { email: `alice+${n}@example.com`, active: true })),
   )
