@@ -1,5 +1,5 @@
 import { parseWithBigInts, withBigInts } from '../schema/exact-json.js'
-import { compareDefinitionsInSlices, type DefinitionChange } from './definition/index.js'
+import { compareDefinitionsInSlices, type DefinitionChange, type WorkBudget } from './definition/index.js'
 
 /** What storing a definition in a tool would change, and for whom. */
 export interface Impact {
@@ -25,9 +25,10 @@ export async function impactOf(
   { ids, others }: Omit<ToolUse, 'isWhole'>,
   stored: string | null,
   definition: unknown,
+  options: { budget?: WorkBudget | undefined } = {},
 ): Promise<Impact> {
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
   const before = stored === null ? { ...(definition as object), paths: {} } : parseWithBigInts(stored)
-  const { changes } = await compareDefinitionsInSlices(before, withBigInts(definition))
+  const { changes } = await compareDefinitionsInSlices(before, withBigInts(definition), options)
   return { changes, agents: { ids, others } }
 }

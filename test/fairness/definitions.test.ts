@@ -62,6 +62,16 @@ function smallOperations(count = 640): object {
   return { ...HEAD, paths: Object.fromEntries(operations) }
 }
 
+/** A definition of 7 kB that gives 500 functions of 40 parameters each: to repair it and to report on it takes a quarter of a second. */
+function smallAndDear(): object {
+  const responses = { 200: { description: 'ok' } }
+  const methods = ['get', 'put', 'post', 'delete', 'patch'].map(method => [method, { summary: 's', responses }])
+  const parameters = Array.from({ length: 40 }, (_, i) => ({ name: `p${i}`, in: 'query', schema: { type: 'string' } }))
+  const paths = Array.from({ length: 100 }, (_, i) => [`/p${i}`, { $ref: '#/components/pathItems/a' }])
+  const components = { pathItems: { a: { parameters, ...Object.fromEntries(methods) } } }
+  return { ...HEAD, paths: Object.fromEntries(paths), components }
+}
+
 /** A name, the status that it is answered with, the definition, and where it is sent. */
 type Hostile = readonly [name: string, status: number, definition: object, method: string, path: string]
 
@@ -87,6 +97,14 @@ t.test('definitions that are dear to check', async t => {
   else await requireFair('each in turn', attacks, slowly)
   const small: Hostile = ['ten at once of 64 kB, validated', 200, smallOperations(), 'POST', 'validate']
   await requireFair(small[0], [small], { atOnce: 10, pauseMs: 0 })
+  const dear: Hostile = [
+    '7 kB, repaired',
+    200,
+    smallAndDear(),
+    'POST',
+    'validate?complete=true&report=full&target=openai',
+  ]
+  await requireFair(dear[0], [dear], { atOnce: 4, pauseMs: 100 })
 
   t.test('a definition of 15 kB is stored beside repairs that take half a second each', async t => {
     const storing = await owner(client, 'alice+storing@example.com', [])

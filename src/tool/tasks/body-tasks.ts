@@ -6,11 +6,15 @@ import { InvalidRequest, RETRY_AFTER_S, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
 import { SMALL_BYTES } from '../../http/body-reader.js'
 import { writerFor } from '../../schema/exact-json.js'
+import { BudgetSpent, WorkBudget } from '../definition/index.js'
 import type { ThreadAnswer, ThreadJob, ThreadSettings } from './body-thread.js'
 import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
 
 /** With a definition of more characters beside it a small body goes to the other thread as well. */
 const SMALL_CHARACTERS = SMALL_BYTES
+
+/** What is small may take so long all the same, as each reference to one part is work: what takes longer begins again in the other thread. */
+const HERE_MS = 5
 
 /**
  * The most characters, in body and definitions, of jobs that are light, of those that are middling, which few definitions are, and of
@@ -82,7 +86,7 @@ interface Job {
 }
 
 /**
- * Does what takes long with the bodies of tool operations: small ones right here, in slices; large ones in one other thread, so
+ * Does what takes long with the bodies of tool operations: small ones right here, in slices; large and dear ones in one other thread, so
  * that parsing and checking them never holds up the answers to others. One job of each size at a time: they are worked on in slices
  * too, so a small one need not wait for the end of a larger one. Callers who wait have the same time of each size.
  */
@@ -121,7 +125,12 @@ export class BodyTasks {
     const definitionLengths = [stored?.length ?? 0, (input as { sent?: string }).sent?.length ?? 0]
     if (!isLarge && definitionLengths.every(length => length <= SMALL_CHARACTERS)) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<TaskResult<Name>> // validated by this task's schema
-      return await run(body as TaskBody<Name>, await withStored(input, stored))
+      const budget = new WorkBudget(HERE_MS)
+      try {
+        return await run(body as TaskBody<Name>, { ...(await withStored(input, stored)), budget })
+      } catch (error) {
+        if (!(error instanceof BudgetSpent)) throw error
+      }
     }
     const message = {
       name,

@@ -11,6 +11,7 @@ import {
   type DefinitionLimits,
   GivenPlaces,
   type Target,
+  type WorkBudget,
 } from '../definition/index.js'
 import { impactOf, type ToolUse } from '../impact.js'
 import { definitionNotes } from '../notes.js'
@@ -35,6 +36,7 @@ export interface ValidationAsked {
   query: ValidationQuery
   use: ToolUse | null
   stored?: string
+  budget?: WorkBudget
 }
 
 /** The answer as JSON text, a long one as the bytes that are sent, and what its `Warning` says. */
@@ -46,9 +48,9 @@ export interface Validation {
 /** Validates the definition of a body that passed its schema. Throws `InvalidRequest` for one that is not accepted. */
 export async function validationOf(
   body: ValidateToolRequest,
-  { limits, query, use, stored }: ValidationAsked,
+  { limits, query, use, stored, budget }: ValidationAsked,
 ): Promise<Validation> {
-  const completion = query.complete ? await completed(body.definition, query, limits) : undefined
+  const completion = query.complete ? await completed(body.definition, query, { limits, budget }) : undefined
   if (completion && !completion.check.ok) {
     const places = new GivenPlaces(body.definition, completion.edits)
     throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, places, query)))
@@ -56,8 +58,11 @@ export async function validationOf(
   const definition = completion?.definition ?? body.definition
   const { check: checked, report: target } =
     query.target === undefined
-      ? { check: completion?.check ?? (await checkDefinitionInSlices(definition, { limits })), report: undefined }
-      : await checkForTargetInSlices(definition, query.target, { limits })
+      ? {
+          check: completion?.check ?? (await checkDefinitionInSlices(definition, { limits, budget })),
+          report: undefined,
+        }
+      : await checkForTargetInSlices(definition, query.target, { limits, budget })
   if (!checked.ok) throw new InvalidRequest(checked.faults)
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
@@ -66,7 +71,7 @@ export async function validationOf(
     ...(full && { warnings: checked.warnings }),
     ...(completion && { completed: shownCompletion(completion) }),
     ...(target && { target }),
-    ...(use && { impact: await impactOf(use, stored ?? null, definition) }),
+    ...(use && { impact: await impactOf(use, stored ?? null, definition, { budget }) }),
   }
   const text = writerFor(body)(answer)
   return {
@@ -75,9 +80,13 @@ export async function validationOf(
   }
 }
 
-async function completed(definition: unknown, { server, drop }: ValidationQuery, limits: Partial<DefinitionLimits>) {
+async function completed(
+  definition: unknown,
+  { server, drop }: ValidationQuery,
+  options: { limits: Partial<DefinitionLimits>; budget: WorkBudget | undefined },
+) {
   return await completeDefinitionInSlices(definition, {
-    limits,
+    ...options,
     ...(server !== undefined && { server }),
     dropsUnsupported: drop !== undefined,
   })

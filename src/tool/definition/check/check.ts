@@ -8,7 +8,7 @@ import { type MethodRecord, type OperationInput, OperationRules } from './operat
 import { isObject, References } from './references.js'
 import { SchemaWalk } from './schemas.js'
 import { checkServers } from './servers.js'
-import { inOneGo, inSlices } from './slices.js'
+import { inOneGo, inSlices, type Slicing } from './slices.js'
 
 export interface CheckOptions {
   /** Defaults: `DEFAULT_DEFINITION_LIMITS`. */
@@ -55,15 +55,15 @@ export function checkDefinition(definition: unknown, options: CheckOptions = {})
 }
 
 /**
- * `checkDefinition` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed,
+ * `checkDefinition` with the same result, giving way to the event loop between slices,
  * so that other requests are answered meanwhile. What cannot be divided is the listing of one object's keys, which costs a third
  * of what parsing that object took.
  */
 export async function checkDefinitionInSlices(
   definition: unknown,
-  options: CheckOptions & { sliceMs?: number } = {},
+  options: CheckOptions & Slicing = {},
 ): Promise<DefinitionCheck> {
-  return (await inSlices(inspection(definition, options, false), options.sliceMs)).check
+  return (await inSlices(inspection(definition, options, false), options)).check
 }
 
 /** The one implementation: a sequence of short steps. */

@@ -18,16 +18,41 @@ export function inOneGo<Result>(steps: Generator<void, Result>): Result {
   }
 }
 
-/** Takes the steps with the same result, letting others in whenever `sliceMs` milliseconds have passed. */
+/** The time that work may take where it is begun: beyond it, it is given up. */
+export class WorkBudget {
+  #leftMs: number
+
+  constructor(ms: number) {
+    this.#leftMs = ms
+  }
+
+  /** Throws `BudgetSpent` where nothing is left. */
+  spend(ms: number): void {
+    this.#leftMs -= ms
+    if (this.#leftMs < 0) throw new BudgetSpent('work takes longer than it may here')
+  }
+}
+
+export class BudgetSpent extends Error {}
+
+/** `sliceMs`: after so many milliseconds the event loop has its turn, 2 by default. */
+export interface Slicing {
+  sliceMs?: number
+  budget?: WorkBudget | undefined
+}
+
+/** Takes the steps with the same result, letting others in between slices of them. Throws `BudgetSpent`. */
 export async function inSlices<Result>(
   steps: Generator<void, Result>,
-  sliceMs: number = DEFAULT_SLICE_MS,
+  { sliceMs = DEFAULT_SLICE_MS, budget }: Slicing = {},
 ): Promise<Result> {
   let started = performance.now()
   for (;;) {
     const step = steps.next()
+    const tookMs = performance.now() - started
+    if (step.done || tookMs >= sliceMs) budget?.spend(tookMs)
     if (step.done) return step.value
-    if (performance.now() - started >= sliceMs) {
+    if (tookMs >= sliceMs) {
       await setImmediate()
       look()
       started = performance.now()

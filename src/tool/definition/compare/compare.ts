@@ -5,7 +5,7 @@ import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
 import type { OperationInput } from '../check/operations.js'
 import { keyOf, type ParameterInput } from '../check/parameters.js'
 import { isObject } from '../check/references.js'
-import { inOneGo, inSlices } from '../check/slices.js'
+import { inOneGo, inSlices, type Slicing } from '../check/slices.js'
 import { InputSchemas } from '../functions/functions.js'
 import type { ConvertedSchema } from '../functions/json-schema.js'
 import { type ChangeClass, type Difference, type Ledger, RefPairs, SchemaComparison } from './schema-comparison.js'
@@ -74,13 +74,13 @@ export function compareDefinitions(before: unknown, after: unknown, options: Che
   return inOneGo(comparison(before, after, options))
 }
 
-/** `compareDefinitions` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed. */
+/** `compareDefinitions` with the same result, giving way to the event loop between slices. */
 export async function compareDefinitionsInSlices(
   before: unknown,
   after: unknown,
-  options: CheckOptions & { sliceMs?: number } = {},
+  options: CheckOptions & Slicing = {},
 ): Promise<DefinitionImpact> {
-  return await inSlices(comparison(before, after, options), options.sliceMs)
+  return await inSlices(comparison(before, after, options), options)
 }
 
 /** The one implementation: a sequence of short steps. */

@@ -1,7 +1,7 @@
 import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, type Inspection, inspection } from '../check/check.js'
 import { boundFaults } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
-import { inOneGo, inSlices } from '../check/slices.js'
+import { inOneGo, inSlices, type Slicing } from '../check/slices.js'
 import type { DroppedOperation } from './bodies.js'
 import type { Edit } from './edits.js'
 import { MOST_EDITS, Repair, type RepairOptions } from './repair.js'
@@ -39,12 +39,12 @@ export function completeDefinition(definition: unknown, options: CompletionOptio
   return inOneGo(completion(definition, options))
 }
 
-/** `completeDefinition` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed. */
+/** `completeDefinition` with the same result, giving way to the event loop between slices. */
 export async function completeDefinitionInSlices(
   definition: unknown,
-  options: CompletionOptions & { sliceMs?: number } = {},
+  options: CompletionOptions & Slicing = {},
 ): Promise<Completion> {
-  return await inSlices(completion(definition, options), options.sliceMs)
+  return await inSlices(completion(definition, options), options)
 }
 
 /**

@@ -4,7 +4,7 @@ import { KeyLists } from '../check/key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
 import type { OperationInput } from '../check/operations.js'
 import { isSupplied } from '../check/parameters.js'
-import { inOneGo, inSlices } from '../check/slices.js'
+import { inOneGo, inSlices, type Slicing } from '../check/slices.js'
 import { type FunctionView, sizedViewsOf } from '../functions/functions.js'
 import {
   FUNCTIONS_STILL_CHOSEN,
@@ -85,13 +85,13 @@ export function checkForTarget(definition: unknown, target: Target, options: Che
   return inOneGo(targetCheck(definition, target, options))
 }
 
-/** `checkForTarget` with the same result, giving way to the event loop whenever `sliceMs` milliseconds (default 2) have passed. */
+/** `checkForTarget` with the same result, giving way to the event loop between slices. */
 export async function checkForTargetInSlices(
   definition: unknown,
   target: Target,
-  options: CheckOptions & { sliceMs?: number } = {},
+  options: CheckOptions & Slicing = {},
 ): Promise<TargetCheck> {
-  return await inSlices(targetCheck(definition, target, options), options.sliceMs)
+  return await inSlices(targetCheck(definition, target, options), options)
 }
 
 /** The one implementation: a sequence of short steps. */
