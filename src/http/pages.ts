@@ -31,10 +31,10 @@ export interface AskedPage {
   after?: number
 }
 
-/** A record of a list: its id, and its JSON text. */
+/** A record of a list: its id, and its JSON text; null where the page ended before. */
 export interface PageRow {
   id: number
-  record: string
+  record: string | null
 }
 
 /** A list of resources of one kind. */
@@ -61,7 +61,7 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
         summary: resource === 'persona' ? 'List Personas' : 'List Tools',
         description:
           `Lists the ${title} that the caller sees, in the order of their ids. \`Link\` with \`rel="next"\` is the next page; without ` +
-          'it this is the last. The `etag` of a record is what an update takes as `If-Match`.',
+          'it this is the last. A page of long descriptions has fewer records than asked for. The `etag` of a record is what an update takes as `If-Match`.',
         querystring: PageQuery,
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: {
@@ -84,11 +84,11 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
       // What a page takes is known when it is read: one at a time of each caller.
       const reading = () => read(database, caller, query, after, limit + 1)
       const rows = await database.singleStatementQueue.run(callerKey, reading, `page ${callerKey}`, request)
-      const shown = rows.slice(0, limit)
+      const shown = rows.slice(0, limit).filter(({ record }) => record !== null)
       const last = shown.at(-1)
-      const link = rows.length > limit && last !== undefined ? nextLink(query, last.id) : ''
+      const link = rows.length > shown.length && last !== undefined ? nextLink(query, last.id) : ''
       if (link !== '') reply.header('link', link)
-      const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record] : [',', record])), ']']
+      const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record ?? ''] : [',', record ?? ''])), ']']
       const text = new AnswerText(texts)
       request.holdAnswer(text.heldBytes)
       const tag = await contentTag(new AnswerText([link, ...texts])) // whether there is a next page is news too

@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
+import { pageRows } from '../db/statements/page-rows.js'
 import { isOnly, statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
@@ -80,13 +81,11 @@ function pageOf(scope: Scope) {
       ...(scope.startsWith('bound') ? [sql`p.id = any(${param('ids')}::integer[])`] : []),
       ...(scope.startsWith('all') || scope === 'seen' ? [] : [seen]),
     ]
-    return sql`${first}
-    select id, record from (
-      select p.id, ${RECORD} as record
-      from ${scope.startsWith('seen') ? BY_ID : sql`persona p`}
-      where ${sql.join(conditions, sql` and `)}
-      order by ${scope.endsWith('name') ? sql`p.name, p.id` : sql`p.id`} limit ${MOST}
-    ) page limit ${param('rows')}::integer`
+    const order = scope.endsWith('name') ? sql`p.name, p.id` : sql`p.id`
+    const found = sql`
+      select p.* from ${scope.startsWith('seen') ? BY_ID : sql`persona p`}
+      where ${sql.join(conditions, sql` and `)} order by ${order} limit ${MOST}`
+    return sql`${first}${pageRows(found, 'p', RECORD, sql`${param('rows')}::integer`)}`
   })
 }
 

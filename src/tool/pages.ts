@@ -1,5 +1,6 @@
 import { sql } from 'kysely'
 import type { Caller } from '../auth/caller.js'
+import { pageRows } from '../db/statements/page-rows.js'
 import { isOnly, statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
@@ -18,6 +19,12 @@ type Scope = (typeof SCOPES)[number]
 
 /** A constant, so that the planner knows that a page is short. */
 const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
+
+const RECORD = sql`json_build_object(
+      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text`
 
 /** The statement of each scope: all tools, or those that a token is bound to. */
 export const toolPages = Object.fromEntries(SCOPES.map(scope => [scope, pageOf(scope)])) as Record<
@@ -42,15 +49,9 @@ function pageOf(scope: Scope) {
   return statement<Parameters, PageRow>(`tool_page(${scope})`, param => {
     const named = scope.endsWith('name') ? sql`and ${isOnly(sql`t.name`, sql`${param('name')}::text`)}` : sql``
     const bound = scope.startsWith('bound') ? sql`and t.id = any(${param('ids')}::integer[])` : sql``
-    return sql`
-    select id, record from (
-      select t.id, json_build_object(
-        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
-      from tool t where t.id > ${param('after')}::integer ${named} ${bound}
-      order by ${scope.endsWith('name') ? sql`t.name, t.id` : sql`t.id`} limit ${MOST}
-    ) page limit ${param('rows')}::integer`
+    const order = scope.endsWith('name') ? sql`t.name, t.id` : sql`t.id`
+    const found = sql`
+      select t.* from tool t where t.id > ${param('after')}::integer ${named} ${bound} order by ${order} limit ${MOST}`
+    return pageRows(found, 't', RECORD, sql`${param('rows')}::integer`)
   })
 }

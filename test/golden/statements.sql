@@ -1475,37 +1475,41 @@ with link as materialized (
       having sum(shown.bytes) > $3::integer) beyond;
 
 -- persona_page(all)
-select id, record from (
-      select p.id, json_build_object(
+select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
       'id', p.id, 'name', p.name, 'description', p.description,
       'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
-      from persona p
-      where p.id > $1::integer and not p.deleted
-      order by p.id limit 101
-    ) page limit $2::integer;
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select p.* from persona p
+      where p.id > $1::integer and not p.deleted order by p.id limit 101) page limit $2::integer
+    ) "p" order by "p".id;
 
 -- persona_page(all of a name)
-select id, record from (
-      select p.id, json_build_object(
+select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
       'id', p.id, 'name', p.name, 'description', p.description,
       'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
-      from persona p
-      where p.id > $1::integer and not p.deleted and p.name between $2::text and $2::text
-      order by p.name, p.id limit 101
-    ) page limit $3::integer;
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select p.* from persona p
+      where p.id > $1::integer and not p.deleted and p.name between $2::text and $2::text order by p.name, p.id limit 101) page limit $3::integer
+    ) "p" order by "p".id;
 
 -- persona_page(bound)
-select id, record from (
-      select p.id, json_build_object(
+select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
       'id', p.id, 'name', p.name, 'description', p.description,
       'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
-      from persona p
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select p.* from persona p
       where p.id > $1::integer and not p.deleted and p.id = any($2::integer[]) and ($3::boolean or (case
     when p.owner_id = $4::uuid then 'owner'
     else coalesce(
@@ -1517,18 +1521,19 @@ select id, record from (
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end) <> 'none')
-      order by p.id limit 101
-    ) page limit $5::integer;
+    end) <> 'none') order by p.id limit 101) page limit $5::integer
+    ) "p" order by "p".id;
 
 -- persona_page(bound of a name)
-select id, record from (
-      select p.id, json_build_object(
+select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
       'id', p.id, 'name', p.name, 'description', p.description,
       'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
-      from persona p
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select p.* from persona p
       where p.id > $1::integer and not p.deleted and p.name between $2::text and $2::text and p.id = any($3::integer[]) and ($4::boolean or (case
     when p.owner_id = $5::uuid then 'owner'
     else coalesce(
@@ -1540,9 +1545,8 @@ select id, record from (
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end) <> 'none')
-      order by p.name, p.id limit 101
-    ) page limit $6::integer;
+    end) <> 'none') order by p.name, p.id limit 101) page limit $6::integer
+    ) "p" order by "p".id;
 
 -- persona_page(seen)
 with candidate as materialized (
@@ -1559,16 +1563,17 @@ with candidate as materialized (
             where s.user_group_id = m.user_group_id and s.persona_id > $2::integer order by s.persona_id limit 101
           ) s where m.user_id = $1::uuid)
       ) one order by id limit 101)
-    select id, record from (
-      select p.id, json_build_object(
+    select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
       'id', p.id, 'name', p.name, 'description', p.description,
       'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
-      from candidate cross join lateral (select * from persona where id = candidate.id offset 0) p
-      where p.id > $2::integer and not p.deleted
-      order by p.id limit 101
-    ) page limit $3::integer;
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select p.* from candidate cross join lateral (select * from persona where id = candidate.id offset 0) p
+      where p.id > $2::integer and not p.deleted order by p.id limit 101) page limit $3::integer
+    ) "p" order by "p".id;
 
 -- persona_page(seen of a name)
 with few as materialized (
@@ -1592,13 +1597,15 @@ with few as materialized (
         where (select count(*) from few) > 1000
         order by own.id limit 101)
     )
-    select id, record from (
-      select p.id, json_build_object(
+    select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
       'id', p.id, 'name', p.name, 'description', p.description,
       'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
       'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text as record
-      from candidate cross join lateral (select * from persona where id = candidate.id offset 0) p
+      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select p.* from candidate cross join lateral (select * from persona where id = candidate.id offset 0) p
       where p.id > $2::integer and not p.deleted and p.name between $1::text and $1::text and ($4::boolean or (case
     when p.owner_id = $3::uuid then 'owner'
     else coalesce(
@@ -1610,50 +1617,53 @@ with few as materialized (
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)
-    end) <> 'none')
-      order by p.name, p.id limit 101
-    ) page limit $5::integer;
+    end) <> 'none') order by p.name, p.id limit 101) page limit $5::integer
+    ) "p" order by "p".id;
 
 -- tool_page(all)
-select id, record from (
-      select t.id, json_build_object(
-        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
-      from tool t where t.id > $1::integer
-      order by t.id limit 101
-    ) page limit $2::integer;
+select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
+      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select t.* from tool t where t.id > $1::integer   order by t.id limit 101) page limit $2::integer
+    ) "t" order by "t".id;
 
 -- tool_page(all of a name)
-select id, record from (
-      select t.id, json_build_object(
-        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
-      from tool t where t.id > $1::integer and t.name between $2::text and $2::text
-      order by t.name, t.id limit 101
-    ) page limit $3::integer;
+select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
+      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select t.* from tool t where t.id > $1::integer and t.name between $2::text and $2::text  order by t.name, t.id limit 101) page limit $3::integer
+    ) "t" order by "t".id;
 
 -- tool_page(bound)
-select id, record from (
-      select t.id, json_build_object(
-        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
-      from tool t where t.id > $1::integer  and t.id = any($2::integer[])
-      order by t.id limit 101
-    ) page limit $3::integer;
+select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
+      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select t.* from tool t where t.id > $1::integer  and t.id = any($2::integer[]) order by t.id limit 101) page limit $3::integer
+    ) "t" order by "t".id;
 
 -- tool_page(bound of a name)
-select id, record from (
-      select t.id, json_build_object(
-        'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-        'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-        'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-        'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text as record
-      from tool t where t.id > $1::integer and t.name between $2::text and $2::text and t.id = any($3::integer[])
-      order by t.name, t.id limit 101
-    ) page limit $4::integer;
+select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
+      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
+      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
+      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
+      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text end as record
+    from (
+      select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
+      from (
+      select t.* from tool t where t.id > $1::integer and t.name between $2::text and $2::text and t.id = any($3::integer[]) order by t.name, t.id limit 101) page limit $4::integer
+    ) "t" order by "t".id;

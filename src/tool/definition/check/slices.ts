@@ -26,10 +26,10 @@ export class WorkBudget {
     this.#leftMs = ms
   }
 
-  /** Throws `BudgetSpent` where nothing is left. */
-  spend(ms: number): void {
+  /** Whether something is left behind so much. */
+  spend(ms: number): boolean {
     this.#leftMs -= ms
-    if (this.#leftMs < 0) throw new BudgetSpent('work takes longer than it may here')
+    return this.#leftMs > 0
   }
 }
 
@@ -50,9 +50,10 @@ export async function inSlices<Result>(
   for (;;) {
     const step = steps.next()
     const tookMs = performance.now() - started
-    if (step.done || tookMs >= sliceMs) budget?.spend(tookMs)
+    const hasTime = step.done || tookMs >= sliceMs ? budget?.spend(tookMs) : true
     if (step.done) return step.value
     if (tookMs >= sliceMs) {
+      if (hasTime === false) throw new BudgetSpent('work takes longer than it may here')
       await setImmediate()
       look()
       started = performance.now()
