@@ -51,5 +51,6 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
 function waitedInVain(error: unknown): string | undefined {
   const awaited = error instanceof QueueExhausted ? error.awaited : 'a connection to the database'
   if (!(error instanceof QueueExhausted || error instanceof PoolExhausted)) return undefined
-  return `This request waited ${error.waitMs / 1_000} s in vain for ${awaited}. Try again in ${RETRY_AFTER_S} s.`
+  const waited = `as long as one may, ${error.waitMs / 1_000} s`
+  return `This request waited ${waited}, and in vain for ${awaited}. Try again in ${RETRY_AFTER_S} s.`
 }

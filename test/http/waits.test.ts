@@ -228,7 +228,8 @@ t.test(
       t.equal(refused.headers['retry-after'], '1')
       t.match(refused.json(), {
         reason: 'overloaded',
-        detail: 'This request waited 0.3 s in vain for one of the places for large requests. Try again in 1 s.',
+        detail:
+          'This request waited as long as one may, 0.3 s, and in vain for one of the places for large requests. Try again in 1 s.',
       })
       t.match(linesOf(service).at(-1), { status: 503, refusal: 'overloaded', queue: 'heavy_requests' })
     })
@@ -244,7 +245,8 @@ t.test(
     for (const client of held) client.release()
     t.match(refused.json(), {
       reason: 'overloaded',
-      detail: 'This request waited 0.4 s in vain for a connection to the database. Try again in 1 s.',
+      detail:
+        'This request waited as long as one may, 0.4 s, and in vain for a connection to the database. Try again in 1 s.',
     })
   },
 )
