@@ -117,8 +117,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerRequestLog(app)
   const settleConnection = registerConnectionEnd(app, () => service.isDraining())
   registerHeaderCheck(app)
-  const inFlight = registerGate(app, service, limits.concurrentRequestsMax, unfinished)
-  inFlight.whenAbandoned(logAbandoned)
+  const gate = registerGate(app, service, limits.concurrentRequestsMax, unfinished)
+  gate.inFlight.whenAbandoned(logAbandoned)
   turns.registerFirst(app)
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: auth.requestsPerMinute,
@@ -138,7 +138,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   registerLargeAnswers(app, unfinished)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
-  inFlight.registerAuthenticated(app)
+  gate.registerAuthenticated(app)
   const connectionsMax = {
     CONNECTIONS_MAX: limits.connectionsMax,
     CONNECTIONS_PER_ADDRESS_MAX: limits.connectionsPerAddressMax ?? Math.ceil(limits.connectionsMax / 2),
@@ -148,7 +148,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     pool: database.pool,
     poolSizeMax: config.database.poolSize,
     connectionsMax,
-    inFlight,
+    inFlight: gate.inFlight,
     readiness,
     version: options.version,
   })

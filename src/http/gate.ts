@@ -1,4 +1,4 @@
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
 import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
@@ -16,36 +16,58 @@ export interface ServingState {
  * beyond a number of requests in work at once. Pages that need no database go on.
  *
  * A token may have as many requests in work as places are free: one alone gets half of them, two a third each (Choudhury and
- * Hahne, "Dynamic queue length thresholds", 1998). All tokens that were never authenticated with have the share of one. Many tokens
- * together can still take all: then what has waited for its client's body for long makes room for whoever comes next.
+ * Hahne, "Dynamic queue length thresholds", 1998). Many tokens together can still take all: then what has waited for its client's
+ * body for long makes room for whoever comes next. Requests with tokens that authenticated nothing since the start, which anybody can
+ * make up, have as many places of their own until they are authenticated, and are judged as all others then.
  */
 export function registerGate(
   app: FastifyInstance,
   state: ServingState,
   concurrentRequestsMax: number,
   unfinished: UnfinishedTransfers,
-): RequestsInFlight {
+): Gate {
   const inFlight = countRequests(app)
+  const judge = (request: FastifyRequest): Error | undefined => {
+    if (request.work?.place === UNKNOWN_PLACE) {
+      const most = `${concurrentRequestsMax} requests with tokens that this process has not seen before`
+      return inFlight.ofUnseenTokens > concurrentRequestsMax ? overloaded(most) : undefined
+    }
+    const count = inFlight.count - inFlight.ofUnseenTokens
+    if (count > concurrentRequestsMax && !unfinished.abandonIdlestBody()) {
+      return overloaded(`${concurrentRequestsMax} requests of all callers`)
+    }
+    const ofToken = inFlight.ofTokenOf(request)
+    const free = concurrentRequestsMax - count
+    if (ofToken <= free + 1) return undefined
+    const share = Math.max(0, free + unfinished.countSlowBodies() + 1)
+    if (ofToken <= share) return undefined
+    const unit = 'concurrent-requests'
+    return new RateLimited({ limit: 'token-requests', quota: share, unit, remaining: 0, resetS: RETRY_AFTER_S })
+  }
   app.addHook('onRequest', (request, _reply, done) => {
     if (!request.isOperation) return done()
     const found = state.current()
     if (found.status === 'unavailable' && found.reason !== 'draining') {
       return done(new Unavailable(found.reason, found.detail, 'not_applied'))
     }
-    if (inFlight.count > concurrentRequestsMax && !unfinished.abandonIdlestBody()) {
-      return done(overloaded(`${concurrentRequestsMax} requests of all callers`))
-    }
-    const ofToken = inFlight.ofTokenOf(request)
-    const free = concurrentRequestsMax - inFlight.count
-    if (ofToken <= free + 1) return done()
-    const share = Math.max(0, free + unfinished.countSlowBodies() + 1)
-    if (ofToken <= share) return done()
-    if (request.work?.place === UNKNOWN_PLACE)
-      return done(overloaded(`${share} requests with tokens that this process has not seen before`))
-    const unit = 'concurrent-requests'
-    done(new RateLimited({ limit: 'token-requests', quota: share, unit, remaining: 0, resetS: RETRY_AFTER_S }))
+    done(judge(request))
   })
-  return inFlight
+  return {
+    inFlight,
+    registerAuthenticated: behind => {
+      behind.addHook('onRequest', (request, _reply, done) => {
+        if (inFlight.noteAuthenticated(request)) done(judge(request))
+        else done()
+      })
+    },
+  }
+}
+
+/** The gate of an application. */
+export interface Gate {
+  inFlight: RequestsInFlight
+  /** Counts and judges each request as of its own token from where this is registered on. Register behind authentication. */
+  registerAuthenticated(app: FastifyInstance): void
 }
 
 function overloaded(most: string): Unavailable {

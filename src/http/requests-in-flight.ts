@@ -5,11 +5,13 @@ import { placeOfToken, TOKEN_PLACES, UNKNOWN_PLACE } from '../db/connection/thre
 /** How many requests of operations are in work. Pages and probes do not count: they need no database. */
 export interface RequestsInFlight {
   readonly count: number
-  /** How many of them have the token of this one, itself included. Those whose token is not known yet count as of one. */
+  /** How many of them have a token that authenticated no request since the start. */
+  readonly ofUnseenTokens: number
+  /** How many of them have the token of this one, itself included. */
   ofTokenOf(request: FastifyRequest): number
-  /** Counts each request under its own token from where this is registered on. Register behind authentication. */
-  registerAuthenticated(app: FastifyInstance): void
-  /** Has something done for each whose connection ends before it is answered; what it asked for may go on. */
+  /** It was authenticated: from now on it counts as of its own token. Answers whether it did not before. */
+  noteAuthenticated(request: FastifyRequest): boolean
+  /** Has something done for each whose client goes away before it is answered; what it asked for may go on. */
   whenAbandoned(then: OnAbandoned): void
 }
 
@@ -94,18 +96,19 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     get count() {
       return total
     },
+    get ofUnseenTokens() {
+      return ofTokens[UNKNOWN_PLACE] ?? 0
+    },
     ofTokenOf: ({ work }) => (work && ofTokens[work.place]) ?? 0,
-    registerAuthenticated: behind => {
-      behind.addHook('onRequest', (request, _reply, done) => {
-        const { work } = request
-        if (work?.place !== UNKNOWN_PLACE) return done()
-        const counted = work.isCounted ? 1 : 0 // it may have hung up meanwhile
-        count(work.place, -counted)
-        work.place = placeOf(request)
-        count(work.place, counted)
-        isKnown[work.place] = 1
-        done()
-      })
+    noteAuthenticated: request => {
+      const { work } = request
+      if (work?.place !== UNKNOWN_PLACE) return false
+      const counted = work.isCounted ? 1 : 0 // it may have hung up meanwhile
+      count(work.place, -counted)
+      work.place = placeOf(request)
+      count(work.place, counted)
+      isKnown[work.place] = 1
+      return true
     },
     whenAbandoned: then => void onAbandoned.push(then),
   }

@@ -96,6 +96,7 @@ async function lockTokens({ database }: Running): Promise<{ release: () => Promi
 t.test('503 overloaded beyond CONCURRENT_REQUESTS_MAX; probes and pages go on; room comes back', async t => {
   const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '3' }, { listen: true })
   const tokens = await others(service, 3)
+  await seen(service, service.token)
   const lock = await lockTokens(service)
   const held = tokens.map(token => new RawConnection(service.port).write(request({ token })))
   await settled(service, 3)
@@ -270,7 +271,7 @@ t.test('nothing behind the last answer of a connection is begun', async t => {
   t.equal(service.log.filter(line => JSON.parse(line).msg === 'request answered').length, 1)
 })
 
-t.test('503 for tokens that nobody has seen, beyond the share of one; a token that was seen finds a place', async t => {
+t.test('503 for tokens that nobody has seen, beyond as many again; a token that was seen finds a place', async t => {
   const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '9' }, { listen: true })
   const [first = ''] = await others(service, 1)
   const lock = await lockTokens(service)
@@ -278,25 +279,38 @@ t.test('503 for tokens that nobody has seen, beyond the share of one; a token th
     return new RawConnection(service.port).write(request({ token: mintToken('person').token }))
   })
   const refused = () => madeUp.filter(({ text }) => /^HTTP\/1\.1 503 [\s\S]*request_id/.test(text))
-  await eventually(() => refused().length === 15, 20_000)
-  await settled(service, 5)
+  await eventually(() => refused().length === 11, 20_000)
+  await settled(service, 9)
   const [one = new RawConnection(service.port)] = refused()
   t.match(one.json(), {
     reason: 'overloaded',
     outcome: 'not_applied',
-    detail: /^\d requests with tokens that this process has not seen before are in work/,
+    detail: /^9 requests with tokens that this process has not seen before are in work/,
   })
   const known = new RawConnection(service.port).write(request({ token: first }))
-  await settled(service, 6)
+  await settled(service, 10)
   await lock.release()
   await known.until(/HTTP\/1\.1 404 /)
-  await eventually(() => madeUp.filter(({ text }) => /^HTTP\/1\.1 401 /.test(text)).length === 5)
+  await eventually(() => madeUp.filter(({ text }) => /^HTTP\/1\.1 401 /.test(text)).length === 9)
   await settled(service, 0)
   for (const { socket } of [known, ...madeUp]) socket.destroy()
 })
 
 /** More than the buffers of the system hold. */
 const PAGES = 'GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(8)
+
+t.test('a new token is judged by its share once it is authenticated: it has no more places than another', async t => {
+  const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '6' }, { listen: true })
+  const token = await tokenOf(service.database, { email: 'alice+new@example.com', active: true })
+  const begun = Array.from({ length: 6 }, () => {
+    return new RawConnection(service.port).write(request({ token }, '{}').slice(0, -1))
+  })
+  const refused = () => begun.filter(({ text }) => /^HTTP\/1\.1 429 /.test(text))
+  await eventually(() => refused().length === 3, 20_000)
+  await settled(service, 3)
+  await servesOthers(service)
+  for (const { socket } of begun) socket.destroy()
+})
 
 t.test('requests behind pages that nobody reads keep no place', async t => {
   const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '10' }, { listen: true })
