@@ -31,8 +31,9 @@ const MOST_CHECKS_OF_COMPLETION = 4
 /** The function view and the comparison are bounded by what they make and compare, whatever the size of the document. */
 const MOST_OTHER_MS = 3000
 /**
- * Beyond this one step is no longer short. Two things cannot be divided, to list the keys of one object and, for a repair, to copy an
- * object or a list; so each step may take as long again as that of the largest one beside it.
+ * Beyond this one step is no longer short. Three things cannot be divided: to list the keys of one object, to make room in a map that
+ * has hundreds of thousands of entries, and for a repair to copy an object or a list; so each step may take as long again as that of
+ * the largest one beside it.
  */
 const MOST_STEP_MS = 15
 const MOST_CONTROLS = 1.5
@@ -51,7 +52,7 @@ class Document {
   readonly definition: Json
   #other: Json | undefined
   #smaller: Json | undefined
-  #controls: { reading: number; listing: number; copying: number } | undefined
+  #controls: Controls | undefined
 
   constructor(
     readonly family: Family,
@@ -72,10 +73,22 @@ class Document {
     return this.#smaller
   }
 
-  get controls(): { reading: number; listing: number; copying: number } {
+  get controls(): Controls {
     this.#controls ??= controlsMs(this)
     return this.#controls
   }
+}
+
+/** What is done with a document beside a view, in ms. */
+interface Controls {
+  /** By a plain reader. */
+  readonly reading: number
+  /** To list the keys of the largest object. */
+  readonly listing: number
+  /** To make room in a map of all its values where that takes longest. */
+  readonly growing: number
+  /** To copy the largest object and list its keys again, or to copy the largest list. */
+  readonly copying: number
 }
 
 /** Something that is made of a definition in steps. */
@@ -244,7 +257,8 @@ function mostMs({ checks }: View, bytes: number): number {
 }
 
 function mostStepMs({ copies }: View, { controls }: Document): number {
-  return MOST_STEP_MS + MOST_CONTROLS * (copies === true ? controls.copying : controls.listing)
+  const { copying, listing, growing } = controls
+  return MOST_STEP_MS + MOST_CONTROLS * Math.max(copies === true ? copying : listing, growing)
 }
 
 function longestOf({ steps = [] }: Point): number {
@@ -282,11 +296,7 @@ function largestIn(value: unknown): { object: Json; list: unknown[] } {
   return { object, list }
 }
 
-/**
- * What a plain reader of the document takes; what to list the keys of its largest object does; and what to copy that and list them
- * again, or to copy the largest list.
- */
-function controlsMs({ text, definition }: Document): { reading: number; listing: number; copying: number } {
+function controlsMs({ text, definition }: Document): Controls {
   const { object, list } = largestIn(definition)
   const listObject = () => void Object.keys(object)
   const copyObject = () => {
@@ -303,8 +313,25 @@ function controlsMs({ text, definition }: Document): { reading: number; listing:
   return {
     reading: best(() => readPlainly(text)),
     listing: best(listObject),
+    growing: growingMs(readPlainly(text)),
     copying: Math.max(best(copyObject), best(copyList)),
   }
+}
+
+/** What it takes at most to add one entry to a map, until it has so many; as it is in the best of a few attempts. */
+function growingMs(entries: number): number {
+  let best = Infinity
+  for (let round = 0; round < ROUNDS; round++) {
+    const map = new Map<number, number>()
+    let most = 0
+    for (let i = 0; i < entries; i++) {
+      const started = performance.now()
+      map.set(i, i)
+      most = Math.max(most, performance.now() - started)
+    }
+    best = Math.min(best, most)
+  }
+  return best
 }
 
 /** Parses a document and remembers each object and text once, which is linear work if anything is. */

@@ -6,10 +6,10 @@ import type { OperationInput } from '../check/operations.js'
 import { keyOf, type ParameterInput } from '../check/parameters.js'
 import { isObject } from '../check/references.js'
 import { inOneGo, inSlices, type Slicing } from '../check/slices.js'
+import { areEqual, Structures } from '../check/structures.js'
 import { InputSchemas } from '../functions/functions.js'
 import type { ConvertedSchema } from '../functions/json-schema.js'
 import { type ChangeClass, type Difference, type Ledger, RefPairs, SchemaComparison } from './schema-comparison.js'
-import { areEqual, Structures } from './structures.js'
 
 export type ChangeKind =
   | 'definition_unreadable'

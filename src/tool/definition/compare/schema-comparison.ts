@@ -1,8 +1,8 @@
 import { textWithBigInts } from '../../../schema/exact-json.js'
 import { quote } from '../check/findings.js'
 import { isObject } from '../check/references.js'
+import type { Structures } from '../check/structures.js'
 import type { JsonSchema, SchemaConverter } from '../functions/json-schema.js'
-import type { Structures } from './structures.js'
 
 /**
  * What a change means for those who call the tool as it was: `breaking` if a call that was right can now be wrong or impossible,
@@ -187,25 +187,28 @@ export class SchemaComparison {
     }
     const lost = yield* this.firstMissing(before, now)
     const gained = yield* this.firstMissing(now, before)
-    if (lost !== undefined) this.add('breaking', at, `the value ${quote(lost)} is not accepted any more`)
-    else if (gained !== undefined) this.add('safe', at, `the value ${quote(gained)} is accepted too`)
+    if (lost !== undefined) this.add('breaking', at, `the value ${shownValue(lost.value)} is not accepted any more`)
+    else if (gained !== undefined) this.add('safe', at, `the value ${shownValue(gained.value)} is accepted too`)
   }
 
-  /** The values that a schema lists, as JSON. */
-  private *valuesOf(schema: Record<string, unknown>): Generator<void, Set<string> | undefined> {
+  /** The values that a schema lists, by what tells one from another. */
+  private *valuesOf(schema: Record<string, unknown>): Generator<void, Map<string, unknown> | undefined> {
     const values = 'const' in schema ? [schema.const] : schema.enum
     if (!Array.isArray(values)) return undefined
-    const texts = new Set<string>()
+    const byKey = new Map<string, unknown>()
     for (const value of values) {
-      texts.add(textWithBigInts(value))
+      byKey.set(yield* this.ledger.structures.keyOf(value), value)
       if (this.pays(1)) yield
     }
-    return texts
+    return byKey
   }
 
-  private *firstMissing(values: ReadonlySet<string>, from: ReadonlySet<string>): Generator<void, string | undefined> {
-    for (const value of values) {
-      if (!from.has(value)) return value
+  private *firstMissing(
+    values: ReadonlyMap<string, unknown>,
+    from: ReadonlyMap<string, unknown>,
+  ): Generator<void, { value: unknown } | undefined> {
+    for (const [key, value] of values) {
+      if (!from.has(key)) return { value }
       if (this.pays(1)) yield
     }
     return undefined
@@ -383,6 +386,10 @@ function shown(value: unknown): string {
   return value === undefined
     ? 'absent'
     : quote(typeof value === 'string' ? value : beginningOf(value, SHOWN_VALUE_CHARACTERS))
+}
+
+function shownValue(value: unknown): string {
+  return quote(beginningOf(value, SHOWN_VALUE_CHARACTERS))
 }
 
 /** The beginning of a value as JSON, made without writing what nobody will read. */

@@ -32,17 +32,18 @@ export class BodyRepairs {
   /** A body of any type is JSON too. Otherwise the operations that send it are left out when that was asked for. */
   *mend(path: Loc, content: unknown): Generator<void> {
     const { document } = this
-    if (content === undefined || (isObject(content) && Object.keys(content).length === 0)) {
+    const types = isObject(content) ? Object.keys(content) : []
+    if (content === undefined || (isObject(content) && types.length === 0)) {
       document.set(path, { 'application/json': {} }, 'body_type_added', 'the body named no media type')
       return
     }
     if (!isObject(content)) return
-    const any = Object.keys(content).find(name => ANY_JSON.test(name))
+    const any = types.find(name => ANY_JSON.test(name))
     if (any !== undefined) {
       const msg = `${any} takes JSON too`
       document.set([...path, 'application/json'], yield* deepCopy(content[any]), 'body_type_added', msg)
     } else if (this.dropsUnsupported) {
-      yield* this.dropOperationsOf(path.slice(0, -1), cut(Object.keys(content).slice(0, 3).join(', ')))
+      yield* this.dropOperationsOf(path.slice(0, -1), cut(types.slice(0, 3).join(', ')))
     }
   }
 

@@ -53,6 +53,7 @@ export class OperationIdRepairs {
     for (const user of users.paths) {
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
       yield* this.mendSharedItem(['paths', user], msg)
+      yield
     }
   }
 

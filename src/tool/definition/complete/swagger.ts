@@ -33,6 +33,9 @@ const MAP_KEYS = new Set([
 /** What is data, in which no reference and no schema stands. */
 const SHARED_KEYS = new Set(['example', 'examples', 'default', 'enum'])
 const STEP_MEMBERS = 1000
+/** References followed between two looks at the clock; so many characters more of one take as long as another. */
+const STEP_REFERENCES = 200
+const CHARACTERS_OF_REFERENCE = 30
 /** What a field of a form, or a media type, is at least in the result: a name and an object. */
 const MEMBER_CHARACTERS = 16
 /**
@@ -312,6 +315,7 @@ class SwaggerConversion {
     }
     const root = copy(document, false)
     let values = 0
+    let followed = 0
     this.made = 0
     for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
       const { from, to, isMap } = next
@@ -325,6 +329,11 @@ class SwaggerConversion {
           ;(to as Json)[key] = copy(value, false)
         } else if (key === '$ref' && typeof value === 'string') {
           ;(to as Json).$ref = this.references.moved(value)
+          followed += 1 + value.length / CHARACTERS_OF_REFERENCE
+          if (followed > STEP_REFERENCES) {
+            followed = 0
+            yield
+          }
         } else if (key === 'x-nullable' && typeof value === 'boolean') {
           ;(to as Json).nullable = value
         } else if (SHARED_KEYS.has(String(key)) || String(key).startsWith('x-')) {

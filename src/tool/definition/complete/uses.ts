@@ -27,9 +27,9 @@ export class ItemUsers {
     let rests = this.quoted.get(method.length)
     if (rests === undefined) {
       rests = new Set()
-      for (const path of this.paths) {
+      for (const [i, path] of this.paths.entries()) {
         rests.add(quote(`${method} ${path}`).slice(start.length))
-        if (rests.size % MEMBERS_A_STEP === 0) yield
+        if (i % MEMBERS_A_STEP === MEMBERS_A_STEP - 1) yield
       }
       this.quoted.set(method.length, rests)
     }

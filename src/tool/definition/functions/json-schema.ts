@@ -1,6 +1,6 @@
-import { textWithBigInts } from '../../../schema/exact-json.js'
 import type { Place } from '../check/findings.js'
 import { isDangling, isObject, type References, type Target } from '../check/references.js'
+import { Structures } from '../check/structures.js'
 
 /** A JSON Schema of draft 2020-12. */
 export type JsonSchema = Record<string, unknown> | boolean
@@ -438,10 +438,11 @@ function* namesOfEach(map: Record<string, unknown>): Generator<void, Record<stri
 function* withoutRepeats<T>(values: readonly T[]): Generator<void, T[]> {
   const seen = new Set<string>()
   const result: T[] = []
+  const structures = new Structures()
   let count = 0
   for (const value of values) {
     if (++count % STEP_MEMBERS === 0) yield
-    const text = typeof value === 'string' ? `"${value}` : textWithBigInts(value)
+    const text = typeof value === 'string' ? `"${value}` : yield* structures.keyOf(value)
     if (seen.has(text)) continue
     seen.add(text)
     result.push(value)

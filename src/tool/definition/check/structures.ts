@@ -1,5 +1,5 @@
 import { textWithBigInts } from '../../../schema/exact-json.js'
-import { isObject } from '../check/references.js'
+import { isObject } from './references.js'
 
 /** Members looked at between two looks at the clock. */
 const STEP_MEMBERS = 500
@@ -54,12 +54,19 @@ export class Structures {
     return result as number // the outermost value was numbered last
   }
 
+  /** A text that tells a value from every other: of a large object or list it is its number. */
+  *keyOf(value: unknown): Generator<void, string> {
+    return typeof value === 'object' && value !== null ? `#${yield* this.numberOf(value)}` : textWithBigInts(value)
+  }
+
   /** The number of a plain value or of an object that has one; undefined if a frame was put on the stack for it. */
   private begin(value: unknown, stack: Frame[]): number | undefined {
     if (typeof value !== 'object' || value === null) return this.numbered(`=${textWithBigInts(value)}`)
     const known = this.byObject.get(value)
     if (known !== undefined) return known
     const keys = Array.isArray(value) ? undefined : Object.keys(value)
+    // Of empty ones there may be a million.
+    if ((keys ?? (value as unknown[])).length === 0) return this.numbered(keys === undefined ? '[]' : '{}')
     const isSorted = keys === undefined || keys.length <= STEP_MEMBERS
     stack.push({
       value,
