@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { inOneGo } from './steps.js'
 
 /*
  * JSON whose numbers keep their text. JavaScript has doubles: it reads 12345678901234567 as another integer, and writes 1.0 as 1.
@@ -24,14 +25,19 @@ const holders = new WeakSet<object>()
  * `isPlain` says that somebody has seen that there is none. Throws a `SyntaxError` as `JSON.parse` does.
  */
 export function parseExact(text: string, isPlain = false): unknown {
-  const counted = isPlain ? undefined : withIndices(text)
-  return counted === undefined ? JSON.parse(text) : remembered(withNumbers(counted, restoreRemembered))
+  return inOneGo(exactSteps(text, isPlain))
 }
 
-/** `withBigInts` of `parseExact`, for what is not written again: it takes half the memory. Throws likewise. */
-export function parseWithBigInts(text: string): unknown {
-  const counted = withIndices(text)
-  return counted === undefined ? JSON.parse(text) : withNumbers(counted, restoreCompared)
+/** `parseExact` in steps, of which `JSON.parse` is one. */
+export function* exactSteps(text: string, isPlain = false): Generator<void, unknown> {
+  const counted = isPlain ? undefined : yield* withIndices(text)
+  return counted === undefined ? JSON.parse(text) : remembered(yield* withNumbers(counted, restoreRemembered))
+}
+
+/** Reads JSON that is compared and not written again: `withBigInts` of it, in half the memory. In steps; throws likewise. */
+export function* bigIntSteps(text: string): Generator<void, unknown> {
+  const counted = yield* withIndices(text)
+  return counted === undefined ? JSON.parse(text) : yield* withNumbers(counted, restoreCompared)
 }
 
 /** How to write what was made from something that was read: exactly if that held a number to remember, else plainly. */
@@ -75,9 +81,11 @@ export function removeItems(list: unknown[], indices: ReadonlySet<number>): void
   if (texts !== undefined) textsOf.set(list, kept)
 }
 
-/** For who compares numbers: puts a BigInt in the place of every integer that no double holds, and answers the value. */
-export function withBigInts(value: unknown): unknown {
+/** For who compares numbers: puts a BigInt in the place of every integer that no double holds, and answers the value. In steps. */
+export function* withBigInts(value: unknown): Generator<void, unknown> {
+  let count = 0
   for (const holder of holdersIn(value)) {
+    if (++count % STEP === 0) yield
     if (!textsOf.has(holder)) continue
     const keys = Array.isArray(holder) ? holder.keys() : Object.keys(holder)
     for (const key of keys) {
@@ -165,6 +173,8 @@ const INDEX_MAX = 1e-290
 const SHARED_TEXTS_MAX = 1000
 /** Texts of one object that are found by going through them all. */
 const LISTED_TEXTS_MAX = 8
+/** Numbers, or objects and lists, that are looked at in one step. */
+const STEP = 1000
 /** JavaScript keeps what is put together in pieces until somebody wants a character: then it is one text. */
 const PIECES_MAX = 1000
 
@@ -188,7 +198,7 @@ interface Counted {
 }
 
 /** Undefined where there is no number to be remembered. */
-function withIndices(text: string): Counted | undefined {
+function* withIndices(text: string): Generator<void, Counted | undefined> {
   const numbers: string[] = []
   const shared = new Map<string, string>()
   const pieces = new Pieces()
@@ -205,6 +215,7 @@ function withIndices(text: string): Counted | undefined {
           numbers.push(sharedText(shared, number))
           pieces.add(`${text.slice(copied, at)}${numbers.length}${INDEX_EXPONENT}`)
           copied = end
+          if (numbers.length % STEP === 0) yield
         }
       }
       at = end - 1
@@ -269,11 +280,18 @@ function endOfString(text: string, start: number): number {
 type TextOf = (index: number) => string
 
 /** What the text says, with the numbers in the places of their indices. */
-function withNumbers(counted: Counted, restore: (holder: Holder | unknown[], textOf: TextOf) => void): unknown {
+function* withNumbers(
+  counted: Counted,
+  restore: (holder: Holder | unknown[], textOf: TextOf) => void,
+): Generator<void, unknown> {
   const { numbers } = counted
   const textOf = (index: number) => numbers[Math.round(index / INDEX_UNIT) - 1] as string // whoever is an index was counted
   const outermost = [JSON.parse(counted.text)]
-  for (const holder of holdersIn(outermost)) restore(holder, textOf)
+  let count = 0
+  for (const holder of holdersIn(outermost)) {
+    if (++count % STEP === 0) yield
+    restore(holder, textOf)
+  }
   return outermost[0]
 }
 

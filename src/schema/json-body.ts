@@ -1,7 +1,8 @@
 import type { Fault, Loc } from '../errors.js'
-import { parseExact } from './exact-json.js'
+import { exactSteps } from './exact-json.js'
 import { fault } from './faults.js'
 import { offsetOfSyntaxError } from './json-syntax.js'
+import { inOneGo } from './steps.js'
 
 /** What the bytes of a request body hold. */
 export type ParsedBody =
@@ -19,10 +20,15 @@ const utf8 = new TextDecoder('utf-8', { fatal: true })
  * were written is remembered, unless somebody has seen that all are plain. Never throws, whatever the bytes are.
  */
 export function parseJsonBody(bytes: Uint8Array, hasPlainNumbers = false): ParsedBody {
+  return inOneGo(jsonBodySteps(bytes, hasPlainNumbers))
+}
+
+/** `parseJsonBody` in steps. */
+export function* jsonBodySteps(bytes: Uint8Array, hasPlainNumbers: boolean): Generator<void, ParsedBody> {
   if (bytes.length === 0) return absent()
   const text = decode(bytes)
   if (text === undefined) return invalidAt(offsetOfInvalidUtf8(bytes))
-  const value = parse(text, hasPlainNumbers)
+  const value = yield* parse(text, hasPlainNumbers)
   if (value === undefined) return invalidAt(offsetOfSyntaxError(text))
   if (value === null) return absent()
   return { kind: 'value', value, forbidden: mayNameForbiddenKey.test(text) ? forbiddenKeys(value) : [] }
@@ -65,9 +71,9 @@ function decode(bytes: Uint8Array): string | undefined {
 }
 
 /** `undefined` is not a JSON value, so it can say that the text is none. */
-function parse(text: string, hasPlainNumbers: boolean): unknown {
+function* parse(text: string, hasPlainNumbers: boolean): Generator<void, unknown> {
   try {
-    return parseExact(text, hasPlainNumbers)
+    return yield* exactSteps(text, hasPlainNumbers)
   } catch {
     return undefined
   }

@@ -1,5 +1,5 @@
-import { parseWithBigInts, withBigInts } from '../schema/exact-json.js'
-import { compareDefinitionsInSlices, type DefinitionChange, type WorkBudget } from './definition/index.js'
+import { bigIntSteps, withBigInts } from '../schema/exact-json.js'
+import { compareDefinitionsInSlices, type DefinitionChange, inSlices, type WorkBudget } from './definition/index.js'
 
 /** What storing a definition in a tool would change, and for whom. */
 export interface Impact {
@@ -28,7 +28,12 @@ export async function impactOf(
   options: { budget?: WorkBudget | undefined } = {},
 ): Promise<Impact> {
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
-  const before = stored === null ? { ...(definition as object), paths: {} } : parseWithBigInts(stored)
-  const { changes } = await compareDefinitionsInSlices(before, withBigInts(definition), options)
+  const before =
+    stored === null ? { ...(definition as object), paths: {} } : await inSlices(bigIntSteps(stored), options)
+  const { changes } = await compareDefinitionsInSlices(
+    before,
+    await inSlices(withBigInts(definition), options),
+    options,
+  )
   return { changes, agents: { ids, others } }
 }

@@ -1,4 +1,4 @@
-import { parseExact, writerFor, writtenNumber } from '../schema/exact-json.js'
+import { exactSteps, writerFor, writtenNumber } from '../schema/exact-json.js'
 
 /*
  * A client that reads a definition with JavaScript and sends it back writes 1 for a stored 1.0, and 12345678901234568 for a stored
@@ -23,46 +23,71 @@ export interface NumberComparison {
 /** More rounded numbers are not listed. */
 const ROUNDED_MAX = 100
 
-/** Compares a definition that was sent with the stored one, both as JSON texts. */
-export function compareNumbers({ stored, sent }: { stored: string; sent: string }): NumberComparison {
-  const before = parseExact(stored)
-  const isStoredPlain = typeof before !== 'object' || before === null || writerFor(before) === JSON.stringify
+/** Compares a definition that was sent with the stored one, both as JSON texts; in steps. */
+export function* compareNumbers({ stored, sent }: { stored: string; sent: string }): Generator<void, NumberComparison> {
+  const before = yield* exactSteps(stored)
+  const isStoredPlain = !isHolder(before) || writerFor(before) === JSON.stringify
+  const comparison = new Comparison()
   if (isStoredPlain) return { isStoredPlain, isSame: false, rounded: [] }
-  const found: NumberComparison = { isStoredPlain, isSame: true, rounded: [] }
-  compareMembers({ definition: before }, { definition: parseExact(sent) }, 'definition', [], found)
-  return found
+  const after = yield* exactSteps(sent)
+  if (isHolder(after)) yield* comparison.compareHolders(before, after)
+  return { isStoredPlain, isSame: comparison.isSame && isHolder(after), rounded: comparison.rounded }
 }
 
 type Holder = Readonly<Record<string | number, unknown>>
 
-/** `path` is that of the holders, and is so again afterwards. It recurses no deeper than a definition may nest. */
-function compareMembers(
-  before: Holder,
-  after: Holder,
-  key: string | number,
-  path: (string | number)[],
-  found: NumberComparison,
-): void {
-  const [from, to] = [before[key], after[key]]
-  if (typeof from === 'number' && typeof to === 'number') {
+/** Members that are compared in one step. */
+const STEP_MEMBERS = 1000
+
+class Comparison {
+  isSame = true
+  readonly rounded: RoundedNumber[] = []
+  #members = 0
+  /** Where the holders stand that are being compared. */
+  readonly #path: (string | number)[] = [];
+
+  /** It recurses no deeper than a definition may nest. */
+  *compareHolders(before: Holder, after: Holder): Generator<void> {
+    if (Array.isArray(before) !== Array.isArray(after)) {
+      this.isSame = false
+    } else if (Array.isArray(before) && Array.isArray(after)) {
+      if (before.length !== after.length) this.isSame = false
+      const length = Math.min(before.length, after.length)
+      for (let index = 0; index < length; index++) yield* this.#compareMember(before, after, index)
+    } else {
+      const [keys, others] = [Object.keys(before), Object.keys(after)]
+      if (keys.length !== others.length || keys.some((name, index) => name !== others[index])) this.isSame = false
+      for (const name of keys) if (Object.hasOwn(after, name)) yield* this.#compareMember(before, after, name)
+    }
+  }
+
+  /** What needs no further steps is done at once: a sequence of steps for each of a million numbers would be dear. */
+  #compareMember(before: Holder, after: Holder, key: string | number): Iterable<void> {
+    const [from, to] = [before[key], after[key]]
+    if (isHolder(from) && isHolder(to)) return this.#compareInner(from, to, key)
+    if (typeof from === 'number' && typeof to === 'number') this.#compareNumber(before, after, key, from, to)
+    else if (from !== to) this.isSame = false
+    return ++this.#members % STEP_MEMBERS === 0 ? ONE_STEP : NO_STEP
+  }
+
+  *#compareInner(from: Holder, to: Holder, key: string | number): Generator<void> {
+    if (++this.#members % STEP_MEMBERS === 0) yield
+    this.#path.push(key)
+    yield* this.compareHolders(from, to)
+    this.#path.pop()
+  }
+
+  #compareNumber(before: Holder, after: Holder, key: string | number, from: number, to: number): void {
     const [stored, sent] = [writtenNumber(before, key, from), writtenNumber(after, key, to)]
     if (isSameNumber(stored, sent)) return
-    found.isSame = false
-    if (String(from) === sent && found.rounded.length < ROUNDED_MAX)
-      found.rounded.push({ path: [...path.slice(1), key], stored, sent }) // the first leads to the definition
-  } else if (isHolder(from) && isHolder(to) && Array.isArray(from) === Array.isArray(to)) {
-    path.push(key)
-    if (Array.isArray(from) && Array.isArray(to)) {
-      if (from.length !== to.length) found.isSame = false
-      for (let at = 0; at < Math.min(from.length, to.length); at++) compareMembers(from, to, at, path, found)
-    } else {
-      const [keys, others] = [Object.keys(from), Object.keys(to)]
-      if (keys.length !== others.length || keys.some((name, index) => name !== others[index])) found.isSame = false
-      for (const name of keys) if (Object.hasOwn(to, name)) compareMembers(from, to, name, path, found)
-    }
-    path.pop()
-  } else if (from !== to) found.isSame = false
+    this.isSame = false
+    if (String(from) === sent && this.rounded.length < ROUNDED_MAX)
+      this.rounded.push({ path: [...this.#path, key], stored, sent })
+  }
 }
+
+const NO_STEP: readonly undefined[] = []
+const ONE_STEP: readonly undefined[] = [undefined]
 
 function isHolder(value: unknown): value is Holder {
   return typeof value === 'object' && value !== null

@@ -125,6 +125,27 @@ t.test('bodies of 30 and of 300 kB do not wait for the end of a larger one', asy
   t.strictSame(order.slice(0, 2).sort(), [2, 3])
 })
 
+t.test('a body of 30 kB does not wait for the end of a comparison of numbers', async t => {
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  t.teardown(() => tasks.close())
+  const numbersOf = (number: string) => `[${Array(200_000).fill(`[${number}]`).join(',')}]`
+  const light = JSON.stringify({ definition: { ...DEFINITION, 'x-text': 'x'.repeat(30_000) } })
+  await tasks.run('validate_tool', request(2, light), input) // the thread has started
+  const [stored, sent] = [numbersOf('1.0'), numbersOf('1.00')]
+  const text = { length: stored.length, text: async () => stored }
+  const order: string[] = []
+  const comparing = tasks.run('compare_numbers', { ...request(1, ''), body: {} }, { strict: false, sent }, text)
+  const compared = comparing.then(result => {
+    order.push('compared')
+    return result
+  })
+  await sleep(0) // the comparison is under way
+  await tasks.run('validate_tool', request(2, light), input)
+  order.push('validated')
+  t.match(await compared, { isStoredPlain: false, isSame: true, rounded: [] })
+  t.strictSame(order, ['validated', 'compared'])
+})
+
 t.test('the thread of large bodies gives way to the one that serves requests', { skip: !IS_LINUX }, async t => {
   const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
   t.teardown(() => tasks.close())

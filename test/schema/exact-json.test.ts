@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { parseExact, removeItems, stringifyExact, withBigInts } from '../../src/schema/exact-json.js'
+import { bigIntSteps, parseExact, removeItems, stringifyExact, withBigInts } from '../../src/schema/exact-json.js'
 import { JsonScan } from '../../src/schema/json-scan.js'
+import { inOneGo } from '../../src/schema/steps.js'
 
 const NUMBERS = [
   '0',
@@ -122,7 +123,8 @@ t.test('what moves in a list keeps its writing', t => {
 t.test('texts that look like numbers stay texts; a BigInt stands for integers that no double holds', t => {
   const text = '{"a":"12345678901234567","b":12345678901234567,"c":1.0,"d":1e20}'
   t.equal(stringifyExact(parseExact(text)), text)
-  t.strictSame(withBigInts(parseExact(text)), { a: '12345678901234567', b: 12345678901234567n, c: 1, d: 1e20 })
+  t.strictSame(inOneGo(withBigInts(parseExact(text))), { a: '12345678901234567', b: 12345678901234567n, c: 1, d: 1e20 })
+  t.strictSame(inOneGo(bigIntSteps(text)), { a: '12345678901234567', b: 12345678901234567n, c: 1, d: 1e20 })
   t.end()
 })
 

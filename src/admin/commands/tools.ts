@@ -1,4 +1,5 @@
-import { parseWithBigInts } from '../../schema/exact-json.js'
+import { bigIntSteps } from '../../schema/exact-json.js'
+import { inOneGo } from '../../schema/steps.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import { functionsFor, toFunctions } from '../../tool/definition/index.js'
 import { counted, countedAll } from '../counts.js'
@@ -120,7 +121,7 @@ async function showCommand(call: Call): Promise<undefined> {
   if (!call.flag('as-functions')) return showRecord(call, await showTool(database, id, asOf))
   const { definition, header_names } = await definitionUse(database.db, id)
   if (definition === null) throw new Refusal('this tool has no definition')
-  const functions = toFunctions(parseWithBigInts(definition), { headerNames: header_names })
+  const functions = toFunctions(inOneGo(bigIntSteps(definition)), { headerNames: header_names })
   const target = targetOf(call)
   call.printJson(target === undefined ? functions : functionsFor(functions, target))
 }

@@ -7,8 +7,8 @@ import { type Fault, InvalidRequest } from '../../errors.js'
 import { BodyCheck } from '../../schema/body-check.js'
 import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
-import { parseJsonBody } from '../../schema/json-body.js'
-import { lookBeforeSlices } from '../definition/index.js'
+import { jsonBodySteps } from '../../schema/json-body.js'
+import { inSlices, lookBeforeSlices } from '../definition/index.js'
 import { TASKS, type TaskName } from './tasks.js'
 
 /* The thread beside the one that serves requests: parses, checks and works on large bodies. */
@@ -109,7 +109,10 @@ async function outcomeOf({ name, body, strict, input }: ThreadJob): Promise<Outc
     const verdict =
       'text' in body
         ? { value: parseExact(body.text) }
-        : checks[name].verdict(parseJsonBody(body.bytes, body.hasPlainNumbers), { mask: undefined, strict })
+        : checks[name].verdict(await inSlices(jsonBodySteps(body.bytes, body.hasPlainNumbers)), {
+            mask: undefined,
+            strict,
+          })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     requireMemory()
     const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<unknown> // the body passed this very task's schema

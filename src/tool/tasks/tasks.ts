@@ -7,7 +7,7 @@ import { validationOf } from './validation.js'
 
 /** Compares the numbers of a stored definition, if it is still there, and one that was sent: a task without a body of its own. */
 const comparisonOf = async (_: object, { stored, sent }: { stored?: string; sent: string }) =>
-  stored === undefined ? undefined : compareNumbers({ stored, sent })
+  stored === undefined ? undefined : await inSlices(compareNumbers({ stored, sent }))
 
 /** The server origins of a stored definition, if it is still there: likewise. */
 const originsIn = async (_: object, { stored }: { stored?: string }) =>

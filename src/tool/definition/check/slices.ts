@@ -1,5 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 
+export { inOneGo } from '../../../schema/steps.js'
+
 /** How long work may hold the event loop before it gives way, in milliseconds. */
 const DEFAULT_SLICE_MS = 2
 
@@ -8,14 +10,6 @@ let look: () => void = () => undefined
 /** Has work in slices look before each slice whether it may go on: what `next` throws ends it. A thread has one such look. */
 export function lookBeforeSlices(next: () => void): void {
   look = next
-}
-
-/** Takes every step of a piece of work at once. */
-export function inOneGo<Result>(steps: Generator<void, Result>): Result {
-  for (;;) {
-    const step = steps.next()
-    if (step.done) return step.value
-  }
 }
 
 /** The time that work may take where it is begun: beyond it, it is given up. */
