@@ -306,6 +306,7 @@ export async function listenForMetrics(
     )
   })
   server.maxConnections = 100
+  server.maxRequestsPerSocket = 1 // Node reads a thousand pipelined requests in one go, and each answer is made anew
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen({ host, port }, resolve)

@@ -3,6 +3,7 @@ import { networkInterfaces } from 'node:os'
 import t from 'tap'
 import { ServiceProcess } from '../faults/service.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
+import { RawConnection } from './running.js'
 
 const SECRET = 'a-metrics-token-of-some-length'
 const { url } = await worldDatabase(t)
@@ -48,6 +49,14 @@ t.test(
     t.equal(await service.stop('SIGTERM'), 0, 'a connection to the metrics that is kept open holds nothing up')
   },
 )
+
+t.test('a connection to METRICS_PORT has one answer, however many requests it sends at once', async t => {
+  const { port } = await started()
+  const connection = new RawConnection(port).write('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(1_000))
+  await connection.closed
+  t.equal(connection.text.split('HTTP/1.1 200 OK').length, 2)
+  t.match(connection.text, /^agents_ready 1$/m)
+})
 
 t.test('403 on METRICS_PORT without METRICS_TOKEN where one is set; 404 on PORT with it', async t => {
   const { service, port } = await started({ METRICS_TOKEN: SECRET, HOST: '0.0.0.0' })
