@@ -41,7 +41,8 @@ export function registerRequestMemory(
     const { owner } = this.reservedMemory ?? { owner: ownerOf(this) }
     let exhausted = budget.take(owner, bytes)
     while (exhausted === 'total') {
-      if (!unfinished.abandonOfLargest(heldBy(owner) + bytes, heldBy)) break
+      const held = heldBy(owner)
+      if (!unfinished.abandonOfLargest(held, held + bytes, heldBy)) break
       exhausted = budget.take(owner, bytes)
     }
     if (exhausted === 'token') {

@@ -91,11 +91,11 @@ export class UnfinishedTransfers {
   }
 
   /**
-   * Makes room for a request whose owner would then hold `thenBytes`: abandons a transfer of who holds most, of these the one whose
-   * client has done nothing for longest. Who reads an answer and holds less than that has longer. Where no client is slow, a body
-   * makes room whose owner holds more than that. Answers whether there was one.
+   * Makes room for a request whose owner holds `heldBytes`, and would then hold `thenBytes`: abandons a transfer of who holds most, of
+   * these the one whose client has done nothing for longest. Who reads an answer and holds less than that has longer. Where no client
+   * is slow, the body of who holds most makes room, if that is more than `heldBytes`. Answers whether there was one.
    */
-  abandonOfLargest(thenBytes: number, heldBy: (owner: string) => number): boolean {
+  abandonOfLargest(heldBytes: number, thenBytes: number, heldBy: (owner: string) => number): boolean {
     const now = performance.now()
     return this.#abandonMost('memory', (transfer, times) => {
       const [held, idle] = [heldBy(transfer.owner), idleMs(times, now)]
@@ -104,7 +104,7 @@ export class UnfinishedTransfers {
       const isOld = idle >= 0 && holdsMuch && times.earlierMs + now - times.since >= AGE_MS
       const patienceMs = transfer.kind === 'answer' && !holdsMuch ? PATIENCE_WITH_READERS_MS : PATIENCE_MS
       if (isOld || idle >= patienceMs) return [1, held, idle]
-      return transfer.kind === 'body' && held > thenBytes ? [0, held] : []
+      return transfer.kind === 'body' && held > heldBytes ? [0, held] : []
     })
   }
 
