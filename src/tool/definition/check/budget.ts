@@ -149,7 +149,7 @@ export class BudgetWalk {
     const isName = key === '$id' || key === '$anchor' || key === '$dynamicAnchor'
     if (!isName && !(key === '$self' && this.top === 0)) return
     if (value.length > this.limits.identifierCharacters) this.reportLength(key, this.limits.identifierCharacters, index)
-    else if (isName) this.named.add(node, () => this.placeOfLevel(this.top))
+    else if (isName) this.named.add(key, value, node, this.placeOfLevel(this.top))
   }
 
   private reportLength(what: string, limit: number, index: number): void {

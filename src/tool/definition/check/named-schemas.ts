@@ -17,17 +17,18 @@ export class NamedSchemas {
 
   constructor(private readonly identifierCharacters: number) {}
 
-  /** Notes what an object calls itself; once for each, however many names it has. */
-  add(node: Record<string, unknown>, placeOf: () => Place): void {
-    if (this.byNode.has(node)) return
-    const schema: NamedSchema = { node, place: placeOf() }
-    this.byNode.set(node, schema)
-    const { $id, $anchor, $dynamicAnchor } = node
-    if (this.isIdentifier($id)) addFirst(this.ids, withoutHash($id), schema)
-    if (this.isIdentifier($anchor)) addFirst(this.anchors, $anchor, schema)
-    if (this.isIdentifier($dynamicAnchor)) addFirst(this.anchors, $dynamicAnchor, schema)
+  /** Notes one name of an object, short enough to be one. */
+  add(key: '$id' | '$anchor' | '$dynamicAnchor', name: string, node: Record<string, unknown>, place: Place): void {
+    const schema: NamedSchema = { node, place }
+    if (key !== '$id') {
+      addFirst(this.anchors, name, schema)
+    } else if (!this.byNode.has(node)) {
+      this.byNode.set(node, schema)
+      addFirst(this.ids, withoutHash(name), schema)
+    }
   }
 
+  /** The schema with an `$id` that this object is. */
   of(node: object): NamedSchema | undefined {
     return this.byNode.get(node)
   }
