@@ -81,6 +81,37 @@ t.test('nobody waits for batches that hang', async t => {
   await Promise.all(hung)
 })
 
+t.test('while tokens take turns, who has rows under way waits longer for another batch than who has none', async t => {
+  const turns = await sharedTurns()
+  const { groups, release, batcher } = held(turns)
+  const asked: Promise<number>[] = []
+  const askFor = async (place: number, from: number) => {
+    for (let n = 0; n < 10; n++) asked.push(ask(batcher, from + n, { place }))
+    await new Promise(setImmediate)
+  }
+  await askFor(1, 0)
+  await askFor(1, 10)
+  await askFor(1, 20)
+  t.equal(groups.length, 2)
+  await askFor(2, 30)
+  while (groups.length < 4) await new Promise(setImmediate)
+  const [, , third = [], fourth = []] = groups
+  t.ok(
+    third.every(question => question >= 30),
+    third.join(' '),
+  )
+  t.ok(
+    fourth.some(question => question < 30),
+    `${fourth.join(' ')}: batches may hang`,
+  )
+  while (groups.flat().length < asked.length) {
+    release(...groups.keys())
+    await new Promise(setImmediate)
+  }
+  release(...groups.keys())
+  t.strictSame(await Promise.all(asked), [...Array(40).keys()])
+})
+
 /** Turns of which tokens 1 and 2 have used so much, and that are shared out, for token 3 came who had used none. */
 async function sharedTurns(): Promise<ThreadTurns> {
   const turns = new ThreadTurns()

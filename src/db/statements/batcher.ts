@@ -31,6 +31,8 @@ const BATCH_BYTES_MAX = 256 * 1024
 const BATCHES_MAX = 2
 /** but no longer than this, then one more goes: they may hang. */
 const WAIT_MS = 5
+/** While the thread is shared out, so long after the last for rows of tokens that have others under way. */
+const SHARED_WAIT_MS = 50
 
 /**
  * Runs a statement once for the rows that are added in the same turn of the event loop, or while earlier batches are under
@@ -46,6 +48,9 @@ export class Batcher<Row, Result> {
   readonly #turns: ThreadTurns
   #waiting: Waiting<Row, Result>[] = []
   #batches = 0
+  /** Of each token, how many rows are under way. */
+  readonly #sent = new Map<number, number>()
+  #sentAtMs = 0
   #turn: NodeJS.Immediate | undefined
   #waitLimit: NodeJS.Timeout | undefined
 
@@ -73,21 +78,36 @@ export class Batcher<Row, Result> {
     } else {
       this.#waitLimit ??= setTimeout(() => {
         this.#waitLimit = undefined
-        this.#sendNext()
+        this.#sendNext(this.#turns.isShared && performance.now() < this.#sentAtMs + SHARED_WAIT_MS)
         this.#offer()
       }, WAIT_MS)
     }
   }
 
-  #sendNext(): void {
+  /** Sends the next batch, if there is one; where it is for new tokens alone, without rows of those that have others under way. */
+  #sendNext(isForNew = false): void {
     const [first, later] = this.#shared()
-    const { batch, rest } = nextBatch(first)
-    this.#waiting = [...rest, ...later]
+    const isNew = ({ place = UNKNOWN_PLACE }: Entry<Row>) => !this.#sent.has(place)
+    const { batch, rest } = nextBatch(isForNew ? first.filter(isNew) : first)
+    if (batch.length === 0) return
+    const kept = isForNew ? first.filter(entry => !isNew(entry)) : []
+    this.#waiting = [...kept, ...rest, ...later]
+    if (!isForNew) this.#sentAtMs = performance.now()
     this.#batches++
+    this.#count(batch, 1)
     void this.#send(batch).finally(() => {
       this.#batches--
+      this.#count(batch, -1)
       this.#offer()
     })
+  }
+
+  #count(batch: readonly Entry<Row>[], by: 1 | -1): void {
+    for (const { place = UNKNOWN_PLACE } of batch) {
+      const count = (this.#sent.get(place) ?? 0) + by
+      if (count === 0) this.#sent.delete(place)
+      else this.#sent.set(place, count)
+    }
   }
 
   /**
