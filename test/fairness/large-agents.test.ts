@@ -161,7 +161,10 @@ t.test('updates and reads of agents with thousands of ids', async t => {
     t.equal(begun.status, 503)
     t.match(JSON.parse(begun.body), { reason: 'overloaded', outcome: 'not_applied', detail: /another transaction/ })
     t.equal(ofOwn.status, 429)
-    t.match(JSON.parse(ofOwn.body), { error_code: 'RATE_LIMITED', detail: /^One large request of a token .*return=minimal/ })
+    t.match(JSON.parse(ofOwn.body), {
+      error_code: 'RATE_LIMITED',
+      detail: /^One large request of a token .*return=minimal/,
+    })
     t.match(ofOwn.headers, {
       'retry-after': /^[2-4]$/,
       'ratelimit-policy': '"token-requests";q=1;qu="concurrent-requests"',
