@@ -57,11 +57,12 @@ lookBeforeSlices(requireMemory)
 
 parentPort?.on('message', (message: ThreadJob) => {
   const { job, isLarge } = message
-  void largeJobs.run(isLarge, async () => {
+  const work = async () => {
     const outcome = await outcomeOf(message)
     parentPort?.postMessage({ job, ...outcome }, bytesOf(outcome))
     if (isLarge) setImmediate(tidy) // by then nothing holds what it was about
-  })
+  }
+  void (isLarge ? largeJobs.run(true, work) : work()) // to know it in every step has its price
 })
 
 const MIB = 2 ** 20

@@ -7,6 +7,9 @@ export interface Placeholder {
   readonly accepted: readonly string[]
 }
 
+/** Of so many placeholders the names are looked through one by one: most paths have one or two, and a set costs more than that. */
+const FEW = 4
+
 /** A path's placeholders, in order, each name once. */
 export class PathTemplate {
   readonly placeholders: readonly Placeholder[]
@@ -18,13 +21,17 @@ export class PathTemplate {
 
   /** True if a path parameter of this name, as it is compared, has a placeholder. */
   accepts(compared: string): boolean {
-    return this.allNames().has(compared)
+    if (this.placeholders.length > FEW) return this.allNames().has(compared)
+    for (const { accepted } of this.placeholders) if (accepted.includes(compared)) return true
+    return false
   }
 
   /** How many names that a placeholder may be declared under are as `isDeclared` says. */
   countOf(isDeclared: (compared: string) => boolean): number {
     let count = 0
-    for (const name of this.allNames()) if (isDeclared(name)) count++
+    const [only] = this.placeholders
+    const names = this.placeholders.length === 1 && only ? only.accepted : this.allNames()
+    for (const name of names) if (isDeclared(name)) count++
     return count
   }
 
@@ -62,6 +69,7 @@ export function readTemplate(path: string, limit: number): PathTemplate | 'inval
  * `{+name}`, `{name*}`, `{name+}`.
  */
 function declaredNames(placeholder: string): string[] {
+  if (!/^\+|[*+]$/.test(placeholder)) return [placeholder]
   const bare = placeholder.replace(/^\+/, '').replace(/[*+]$/, '')
   return bare === placeholder ? [placeholder] : [placeholder, bare]
 }
