@@ -187,12 +187,12 @@ export class BodyTasks {
     this.#post(job)
   }
 
-  #post({ message }: Job): void {
+  #post({ message, charactersMax }: Job): void {
     this.#thread ??= this.#start()
     this.#thread.ref()
-    const { body, isLarge } = message
-    // Copied where it may begin again. A large body has a buffer of its own.
-    const isGivenAway = 'bytes' in body && isLarge
+    const { body } = message
+    // Copied where it may begin again. Of what is not light, which has a buffer of its own, copies cost half as much as the work.
+    const isGivenAway = 'bytes' in body && !mayBeginAgain(charactersMax)
     this.#thread.postMessage(message, isGivenAway ? [body.bytes.buffer as ArrayBuffer] : [])
   }
 
@@ -224,15 +224,20 @@ export class BodyTasks {
     return thread
   }
 
-  /** The thread ended for the largest of what it was at, or for what took too long. What was beside that begins again. */
+  /** The thread ended for the largest of what it was at, or for what took too long. Of what was beside that, what is light begins again. */
   #refuse(cause: Error | undefined): void {
     const jobs = [...this.#jobs]
     const largest = Math.max(...jobs.map(([, { charactersMax }]) => charactersMax))
-    const blamed = jobs.filter(([, { charactersMax, isBlamed }]) => isBlamed || charactersMax === largest)
-    for (const [number, { reject }] of blamed)
-      this.#finish(number, () =>
-        reject(overloaded(`Checking the definition took more than ${WORK_MS / 1_000} s.`, cause)),
-      )
+    for (const [number, { charactersMax, isBlamed, reject }] of jobs) {
+      if (isBlamed || charactersMax === largest) {
+        const message = `Checking the definition took more than ${WORK_MS / 1_000} s.`
+        this.#finish(number, () => reject(overloaded(message, cause)))
+      } else if (!mayBeginAgain(charactersMax)) {
+        this.#finish(number, () =>
+          reject(overloaded('The check was broken off for that of a larger definition.', cause)),
+        )
+      }
+    }
     for (const job of this.#jobs.values()) this.#post(job)
   }
 
@@ -245,6 +250,11 @@ export class BodyTasks {
     }
     settle()
   }
+}
+
+/** Whether a job of this size is kept until it is done. */
+function mayBeginAgain(charactersMax: number): boolean {
+  return charactersMax <= LIGHT_CHARACTERS
 }
 
 function settle(job: Job, answer: ThreadAnswer): void {
