@@ -32,7 +32,7 @@ t.test('small definitions are validated against a tool that', async t => {
   const definition = { openapi: '3.1.0', info: { title: 'x' }, servers: [{ url: 'https://h.example.com' }], paths }
   const body = JSON.stringify({ definition })
   const tools = { 'many agents use': world.popularTool, 'has a definition of 4.9 MB': world.largeTools[0] }
-  for (const [what, tool] of Object.entries(tools)) {
+  for (const [what, tool] of Object.entries(tools).slice(0, FULL ? 2 : 1)) {
     await t.test(what, async t => {
       let answered = 0
       await requireFairness(t, world, service, (over, callers) =>
