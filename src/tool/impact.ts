@@ -20,7 +20,10 @@ export interface ToolUse {
   isWhole: boolean
 }
 
-/** What a definition that passed the check would change in a tool that is used like this; `stored` is its definition as JSON text, if it has one. */
+/**
+ * What a definition that passed the check would change in a tool that is used like this. `stored` is the tool's definition as JSON text,
+ * null where it has none. Throws `BudgetSpent`.
+ */
 export async function impactOf(
   { ids, others }: Omit<ToolUse, 'isWhole'>,
   stored: string | null,

@@ -1,10 +1,7 @@
-import { RateLimited } from '../../errors.js'
+import { RateLimited, RETRY_AFTER_S } from '../../errors.js'
 import { QueueExhausted } from './database-error.js'
 import { FairTime } from './fair-time.js'
 import type { QueueName, Waiter } from './waiter.js'
-
-/** What of a caller waits before the next is over soon. In seconds. */
-const RETRY_AFTER_S = 1
 
 /**
  * How much less, and more, than others a caller can have used. Of many who come at once each has the sum of both before somebody

@@ -7,8 +7,8 @@ import { type RawBuilder, sql } from 'kysely'
 const PAGE_BYTES = 256 * 1024
 
 /**
- * SQL: the rows of a page, in the order of their ids. `found` are whole rows of a table; of these
- * `rows` are answered, with `record` of the row `row`.
+ * SQL: the rows of a page, in the order of their ids: the first so many of `found`, which are whole rows of a table. `record` is made
+ * of each, which it calls `row`, and null behind the end of the page.
  */
 export function pageRows(
   found: RawBuilder<unknown>,

@@ -44,13 +44,12 @@ export async function inSlices<Result>(
   for (;;) {
     const step = steps.next()
     const tookMs = performance.now() - started
-    const hasTime = step.done || tookMs >= sliceMs ? budget?.spend(tookMs) : true
+    if (!step.done && tookMs < sliceMs) continue
+    const hasTime = budget?.spend(tookMs) ?? true
     if (step.done) return step.value
-    if (tookMs >= sliceMs) {
-      if (hasTime === false) throw new BudgetSpent('work takes longer than it may here')
-      await setImmediate()
-      look()
-      started = performance.now()
-    }
+    if (!hasTime) throw new BudgetSpent('work takes longer than it may here')
+    await setImmediate()
+    look()
+    started = performance.now()
   }
 }
