@@ -36,6 +36,8 @@ const EXIT_CONFIGURATION = 78
 /** sysexits.h: what is needed is not there now; whoever supervises the process starts it again. */
 const EXIT_UNAVAILABLE = 69
 
+/** The first requests of a process run code that is not compiled yet: they have the thread for themselves. */
+const FIRST_PRUNE_MS = 2_000
 const PRUNE_INTERVAL_MS = 3_600_000
 const PRUNE_GROWING_INTERVAL_MS = 60_000
 
@@ -103,7 +105,7 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
   }
   const prune = logged(() => pruneHistory(database.db, config.history))
   const pruneLately = logged(async () => ({ differences: await pruneGrowing(database.db, config.history) }))
-  void prune() // whoever runs for less than an hour at a time has a history as well
+  setTimeout(prune, FIRST_PRUNE_MS).unref() // whoever runs for less than an hour at a time has a history as well
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // holds up no shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
 }
