@@ -168,6 +168,21 @@ t.test('who used much while nobody else asked does not wait for it when others c
   await Promise.all(busy)
 })
 
+t.test('what somebody used while nobody waited puts them behind nobody who is new', async t => {
+  const queue = new WorkQueue({ ...LIMITS, runningMax: 1 })
+  for (let work = 0; work < 3; work++) (await queue.enter('a'))(60)
+  const leave = await queue.enter('b')
+  const order: string[] = []
+  const works = Object.entries({ c: 30, d: 30, a: 10, e: 30 }).map(async ([caller, workMs]) => {
+    const leave = await queue.enter(caller, undefined, workMs)
+    order.push(caller)
+    leave(workMs)
+  })
+  leave(0)
+  await Promise.all(works)
+  t.strictSame(order, ['a', 'c', 'd', 'e'], 'the shortest first')
+})
+
 t.test('one of what excludes each other runs; other work of the same caller passes', async t => {
   const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 9 }))
   works.start('a1 a2', 'row 1')

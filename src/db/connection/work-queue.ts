@@ -60,6 +60,8 @@ export class WorkQueue {
   readonly #exclusive = new Set<string>()
   readonly #time = new FairTime(CREDIT_MS, DEBT_MS)
   #running = 0
+  /** How many did not start at once, ever. */
+  #waits = 0
 
   constructor(limits: WorkQueueLimits) {
     this.#limits = limits
@@ -81,13 +83,15 @@ export class WorkQueue {
   }
 
   /**
-   * Waits for a place, and answers how to give it back, once, after how much work: by default all the time that it was held.
-   * `expectedMs` is how long that will be, as far as it is known. Throws as `run` does.
+   * Waits for a place, and answers how to give it back, once, after how much work: by default all the time that it was held. That
+   * counts as used where somebody waited meanwhile: what nobody else asked for does not put its caller behind who comes later.
+   * `expectedMs` is how long it will be, as far as it is known. Throws as `run` does.
    */
   async enter(caller: string, exclusive?: string, expectedMs = 0, waiter?: Waiter): Promise<(workMs?: number) => void> {
     await this.#place(caller, exclusive, expectedMs, waiter)
     const sinceMs = performance.now()
-    return (workMs = performance.now() - sinceMs) => this.#leave(caller, exclusive, workMs)
+    const waits = this.#isWaitedFor() ? -1 : this.#waits
+    return (workMs = performance.now() - sinceMs) => this.#leave(caller, exclusive, waits === this.#waits ? 0 : workMs)
   }
 
   #place(name: string, exclusive: string | undefined, expectedMs: number, waiter: Waiter | undefined): Promise<void> {
@@ -113,7 +117,9 @@ export class WorkQueue {
       }, this.#limits.waitMs - this.#waitedBy(waiter))
       caller.waiting.push(waiting)
       this.#startWaiting()
-      if (caller.waiting.includes(waiting)) endWait = this.#beginWait(waiter)
+      if (!caller.waiting.includes(waiting)) return
+      this.#waits += 1
+      endWait = this.#beginWait(waiter)
     })
   }
 
@@ -130,6 +136,11 @@ export class WorkQueue {
       this.#limits.waited?.set(waiter, this.#waitedBy(waiter) + performance.now() - since)
       endWait()
     }
+  }
+
+  #isWaitedFor(): boolean {
+    for (const { waiting } of this.#callers.values()) if (waiting.length > 0) return true
+    return false
   }
 
   /** Of who comes back, or is new. */
