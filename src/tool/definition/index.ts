@@ -9,7 +9,7 @@ export {
 export type { MethodRecord } from './check/operations.js'
 export { originsOf } from './check/origins.js'
 export { unusableServer } from './check/servers.js'
-export { BudgetSpent, inSlices, lookBeforeSlices, WorkBudget } from './check/slices.js'
+export { BudgetSpent, inSlices, TimeBudget, type WorkBudget } from './check/slices.js'
 export {
   compareDefinitions,
   compareDefinitionsInSlices,

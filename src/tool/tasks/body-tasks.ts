@@ -6,7 +6,7 @@ import { InvalidRequest, RETRY_AFTER_S, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
 import { SMALL_BYTES } from '../../http/body-reader.js'
 import { writerFor } from '../../schema/exact-json.js'
-import { BudgetSpent, WorkBudget } from '../definition/index.js'
+import { BudgetSpent, TimeBudget } from '../definition/index.js'
 import type { ThreadAnswer, ThreadJob, ThreadSettings } from './body-thread.js'
 import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
 
@@ -125,7 +125,7 @@ export class BodyTasks {
     const definitionLengths = [stored?.length ?? 0, (input as { sent?: string }).sent?.length ?? 0]
     if (!isLarge && definitionLengths.every(length => length <= SMALL_CHARACTERS)) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<TaskResult<Name>> // validated by this task's schema
-      const budget = new WorkBudget(HERE_MS)
+      const budget = new TimeBudget(HERE_MS)
       try {
         return await run(body as TaskBody<Name>, { ...(await withStored(input, stored)), budget })
       } catch (error) {

@@ -1,4 +1,3 @@
-import { AsyncLocalStorage } from 'node:async_hooks'
 import { getPriority, setPriority } from 'node:os'
 import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
@@ -8,7 +7,7 @@ import { BodyCheck } from '../../schema/body-check.js'
 import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
 import { jsonBodySteps } from '../../schema/json-body.js'
-import { inSlices, lookBeforeSlices } from '../definition/index.js'
+import { inSlices, type WorkBudget } from '../definition/index.js'
 import { TASKS, type TaskName } from './tasks.js'
 
 /* The thread beside the one that serves requests: parses, checks and works on large bodies. */
@@ -30,7 +29,7 @@ export interface ThreadJob {
   /** Bytes as they came, or the text of a body that was checked already. */
   body: { bytes: Uint8Array; hasPlainNumbers: boolean } | { text: string }
   strict: boolean
-  input: unknown
+  input: object
 }
 
 /** `failure` is an error of the program, as text. */
@@ -52,17 +51,12 @@ const checks = {
   stored_origins: new BodyCheck(TASKS.stored_origins.schema, jsonDepthMax),
 }
 
-const largeJobs = new AsyncLocalStorage<boolean>()
-lookBeforeSlices(requireMemory)
-
 parentPort?.on('message', (message: ThreadJob) => {
   const { job, isLarge } = message
-  const work = async () => {
-    const outcome = await outcomeOf(message)
+  void outcomeOf(message).then(outcome => {
     parentPort?.postMessage({ job, ...outcome }, bytesOf(outcome))
     if (isLarge) setImmediate(tidy) // by then nothing holds what it was about
-  }
-  void (isLarge ? largeJobs.run(true, work) : work()) // to know it in every step has its price
+  })
 })
 
 const MIB = 2 ** 20
@@ -74,12 +68,14 @@ const LEFT_MIB_MAX = 48
  * Refuses the job that is under way where it holds too much. Garbage does not count. V8's own limit is no remedy: it ends the whole
  * process where a single allocation of more than 16 MiB passes it.
  */
-function requireMemory(): void {
-  if (!largeJobs.getStore() || heapMib() <= heapMibMax) return
-  collectGarbage()
-  if (heapMib() <= heapMibMax) return
-  const msg = `Checking it takes more than ${heapMibMax} MiB of memory: give it fewer values`
-  throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
+const MEMORY: WorkBudget = {
+  spend: () => {
+    if (heapMib() <= heapMibMax) return true
+    collectGarbage()
+    if (heapMib() <= heapMibMax) return true
+    const msg = `Checking it takes more than ${heapMibMax} MiB of memory: give it fewer values`
+    throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
+  },
 }
 
 function tidy(): void {
@@ -105,19 +101,19 @@ function bytesOf(outcome: Outcome): ArrayBuffer[] {
   return sent instanceof Uint8Array ? [sent.buffer as ArrayBuffer] : []
 }
 
-async function outcomeOf({ name, body, strict, input }: ThreadJob): Promise<Outcome> {
+async function outcomeOf({ name, body, strict, input, isLarge }: ThreadJob): Promise<Outcome> {
+  const bounded = isLarge ? { budget: MEMORY } : {}
   try {
     const verdict =
       'text' in body
         ? { value: parseExact(body.text) }
-        : checks[name].verdict(await inSlices(jsonBodySteps(body.bytes, body.hasPlainNumbers)), {
+        : checks[name].verdict(await inSlices(jsonBodySteps(body.bytes, body.hasPlainNumbers), bounded), {
             mask: undefined,
             strict,
           })
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
-    requireMemory()
     const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<unknown> // the body passed this very task's schema
-    return { result: await run(verdict.value, input) }
+    return { result: await run(verdict.value, { ...input, ...bounded }) }
   } catch (error) {
     if (error instanceof InvalidRequest) return { faults: error.faults }
     return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }

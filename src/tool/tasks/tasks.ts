@@ -1,17 +1,21 @@
 import { Type } from '@sinclair/typebox'
-import { inSlices, originsOf } from '../definition/index.js'
+import { inSlices, originsOf, type WorkBudget } from '../definition/index.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers } from '../written-numbers.js'
 import { updateContentOf } from './update-content.js'
 import { validationOf } from './validation.js'
 
+interface Budgeted {
+  budget?: WorkBudget
+}
+
 /** Compares the numbers of a stored definition, if it is still there, and one that was sent: a task without a body of its own. */
-const comparisonOf = async (_: object, { stored, sent }: { stored?: string; sent: string }) =>
-  stored === undefined ? undefined : await inSlices(compareNumbers({ stored, sent }))
+const comparisonOf = async (_: object, { stored, sent, budget }: Budgeted & { stored?: string; sent: string }) =>
+  stored === undefined ? undefined : await inSlices(compareNumbers({ stored, sent }), { budget })
 
 /** The server origins of a stored definition, if it is still there: likewise. */
-const originsIn = async (_: object, { stored }: { stored?: string }) =>
-  stored === undefined ? new Set<string>() : await inSlices(originsOf(JSON.parse(stored)))
+const originsIn = async (_: object, { stored, budget }: Budgeted & { stored?: string }) =>
+  stored === undefined ? new Set<string>() : await inSlices(originsOf(JSON.parse(stored)), { budget })
 
 /**
  * What is done with the body of a tool operation, by the operation's id: its schema, and what is made of a body that passed it.

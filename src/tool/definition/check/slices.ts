@@ -5,22 +5,20 @@ export { inOneGo } from '../../../schema/steps.js'
 /** How long work may hold the event loop before it gives way, in milliseconds. */
 const DEFAULT_SLICE_MS = 2
 
-let look: () => void = () => undefined
-
-/** Has work in slices look before each slice whether it may go on: what `next` throws ends it. A thread has one such look. */
-export function lookBeforeSlices(next: () => void): void {
-  look = next
+/** What bounds work in slices. */
+export interface WorkBudget {
+  /** Told how many milliseconds a slice took, answers whether there is something left. What it throws ends the work. */
+  spend(ms: number): boolean
 }
 
 /** The time that work may take where it is begun: beyond it, it is given up. */
-export class WorkBudget {
+export class TimeBudget implements WorkBudget {
   #leftMs: number
 
   constructor(ms: number) {
     this.#leftMs = ms
   }
 
-  /** Whether something is left behind so much. */
   spend(ms: number): boolean {
     this.#leftMs -= ms
     return this.#leftMs > 0
@@ -35,7 +33,7 @@ export interface Slicing {
   budget?: WorkBudget | undefined
 }
 
-/** Takes the steps with the same result, letting others in between slices of them. Throws `BudgetSpent`. */
+/** Takes the steps with the same result, letting others in between slices of them. Throws `BudgetSpent`, and what the budget throws. */
 export async function inSlices<Result>(
   steps: Generator<void, Result>,
   { sliceMs = DEFAULT_SLICE_MS, budget }: Slicing = {},
@@ -49,7 +47,6 @@ export async function inSlices<Result>(
     if (step.done) return step.value
     if (!hasTime) throw new BudgetSpent('work takes longer than it may here')
     await setImmediate()
-    look()
     started = performance.now()
   }
 }
