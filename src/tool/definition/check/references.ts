@@ -70,6 +70,8 @@ export class References {
   find(ref: string, base?: Record<string, unknown>): Target | Dangling {
     if (ref.length > this.limits.keyCharacters) return ref.startsWith('#') ? unresolved(ref) : external(ref)
     if (base !== undefined) return this.findFromBase(ref, base)
+    // A name is looked up as fast as what is remembered of it.
+    if (isAnchor(ref)) return this.inAnchored(ref.slice(1)) ?? unresolved(ref)
     let found = this.memo.get(ref)
     if (found === undefined) {
       found = this.findFromRoot(ref)
@@ -170,6 +172,11 @@ export class References {
     }
     return { value, place, kind: fromRoot ? kindAt(steps) : undefined, base }
   }
+}
+
+/** True for `#name`; a pointer may begin with a percent sign too. */
+function isAnchor(ref: string): boolean {
+  return ref.length > 1 && ref[0] === '#' && ref[1] !== '/' && ref[1] !== '%'
 }
 
 export function isDangling(found: Target | Dangling): found is Dangling {

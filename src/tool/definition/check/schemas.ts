@@ -92,12 +92,10 @@ export class SchemaWalk {
       // The loop's condition says that there is one.
       const frame = stack.at(-1) as Frame
       const { node, keys, base, place } = frame
-      if (frame.next >= (keys ?? (node as unknown[])).length) {
-        stack.pop()
-        continue
-      }
       const key = keys === undefined ? frame.next : (keys[frame.next] as string)
       frame.next++
+      // Nobody comes back to it: references that each lead on by their last member are no deep stack.
+      if (frame.next >= (keys ?? (node as unknown[])).length) stack.pop()
       const value = (node as Record<string | number, unknown>)[key]
       if (frame.isSchema) this.visitKeyword(key as string, value, place, findings, base)
       else this.enter(value, place, key, findings, base)
@@ -138,22 +136,25 @@ export class SchemaWalk {
   ): void {
     const shape = KEYWORD_SHAPES.get(keyword)
     if (Array.isArray(value) && (shape === 'list' || shape === 'schema-or-list')) {
-      this.stack.push({
-        node: value,
-        keys: undefined,
-        isSchema: false,
-        place: placeUnder(place, keyword),
-        base,
-        next: 0,
-      })
+      this.push(value, undefined, placeUnder(place, keyword), base)
     } else if (shape === 'schema' || shape === 'schema-or-list') {
       this.enter(value, place, keyword, findings, base)
     } else if (shape === 'map' && isObject(value)) {
       const keys = this.keyLists.of(value)
-      this.stack.push({ node: value, keys, isSchema: false, place: placeUnder(place, keyword), base, next: 0 })
+      this.push(value, keys, placeUnder(place, keyword), base)
     } else {
       this.reportIgnored(place, keyword, findings)
     }
+  }
+
+  /** A list or map of schemas, if it has any. */
+  private push(
+    node: Frame['node'],
+    keys: string[] | undefined,
+    place: Place,
+    base: Record<string, unknown> | undefined,
+  ): void {
+    if ((keys ?? (node as unknown[])).length > 0) this.stack.push({ node, keys, isSchema: false, place, base, next: 0 })
   }
 
   private followRef(

@@ -28,20 +28,25 @@ export interface Ledger {
 
 /** Pairs of references, by the texts as the converter made them: of names of thousands of letters no new text is made. */
 export class RefPairs {
-  private readonly nextOf = new Map<string, Set<string>>()
+  private readonly first = new Map<string, string>()
+  /** Beyond the first, which is the only one of most. */
+  private readonly others = new Map<string, Set<string>>()
 
   has(old: string, next: string): boolean {
-    return this.nextOf.get(old)?.has(next) === true
+    return this.first.get(old) === next || this.others.get(old)?.has(next) === true
   }
 
   add(old: string, next: string): void {
-    const known = this.nextOf.get(old)
-    if (known === undefined) this.nextOf.set(old, new Set([next]))
-    else known.add(next)
+    const first = this.first.get(old)
+    const others = this.others.get(old)
+    if (first === undefined) this.first.set(old, next)
+    else if (others !== undefined) others.add(next)
+    else if (first !== next) this.others.set(old, new Set([next]))
   }
 
   *all(): Generator<[old: string, next: string]> {
-    for (const [old, nexts] of this.nextOf) for (const next of nexts) yield [old, next]
+    yield* this.first
+    for (const [old, nexts] of this.others) for (const next of nexts) yield [old, next]
   }
 }
 

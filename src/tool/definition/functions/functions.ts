@@ -6,7 +6,14 @@ import type { OperationInput } from '../check/operations.js'
 import { isSupplied, type ParameterInput } from '../check/parameters.js'
 import { isDangling, isObject, type References } from '../check/references.js'
 import { inOneGo } from '../check/slices.js'
-import { type ConvertedSchema, type JsonSchema, measure, SchemaConverter, type Size } from './json-schema.js'
+import {
+  type ConvertedSchema,
+  type Definition,
+  type JsonSchema,
+  measure,
+  SchemaConverter,
+  type Size,
+} from './json-schema.js'
 import { functionNames } from './names.js'
 
 /** What a language model is given of one method. */
@@ -131,7 +138,7 @@ export class InputSchemas {
     const { body } = operation
     const properties: Record<string, unknown> = {}
     const required: string[] = []
-    const uses = new Set<string>()
+    const uses = new Set<Definition>()
     const add = (name: string, place: string, schema: ConvertedSchema, isRequired: boolean) => {
       let key = Object.hasOwn(properties, name) ? `${place}_${name}` : name
       while (Object.hasOwn(properties, key)) key = `${key}_`
@@ -154,14 +161,13 @@ export class InputSchemas {
     if (body !== undefined) add(BODY_PROPERTY, 'body', yield* this.bodySchema(body), body.value.required === true)
     const $defs: Record<string, JsonSchema> = {}
     let sinceYield = 0
-    for (const name of uses) {
-      const definition = this.converter.definitionNamed(name)
-      if (definition === undefined) continue
+    for (const { name, converted } of uses) {
+      if (converted === undefined) continue
       if (isTooLarge()) return undefined
-      $defs[name] = definition.schema
+      $defs[name] = converted.schema
       addName(size, name, '"":,')
-      addSize(size, definition.size)
-      for (const use of definition.uses) uses.add(use)
+      addSize(size, converted.size)
+      for (const use of converted.uses) uses.add(use)
       if (++sinceYield % DEFINITIONS_A_STEP === 0) yield
     }
     if (isTooLarge()) return undefined

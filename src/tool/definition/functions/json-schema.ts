@@ -5,11 +5,25 @@ import { Structures } from '../check/structures.js'
 /** A JSON Schema of draft 2020-12. */
 export type JsonSchema = Record<string, unknown> | boolean
 
-/** A converted schema and the names of the definitions that it refers to. */
+/** A converted schema and the definitions that it refers to. */
 export interface ConvertedSchema {
   readonly schema: JsonSchema
-  readonly uses: ReadonlySet<string>
+  readonly uses: ReadonlySet<Definition>
   readonly size: Size
+}
+
+/** A schema that others refer to. */
+export interface Definition {
+  readonly name: string
+  /** What refers to it: one text, however many schemas hold it, for a name may have thousands of letters. */
+  readonly ref: string
+  /** Undefined until its turn has come. */
+  readonly converted: ConvertedSchema | undefined
+}
+
+interface PendingDefinition extends Definition {
+  readonly target: Target
+  converted: ConvertedSchema | undefined
 }
 
 /** How large a JSON value is. */
@@ -33,7 +47,7 @@ interface Task {
 interface Run {
   /** The next task stands last, so that schemas are visited in document order. */
   readonly tasks: Task[]
-  readonly uses: Set<string>
+  readonly uses: Set<Definition>
   readonly size: Size
 }
 
@@ -97,14 +111,11 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
  * Every schema of the document is converted once and shared by all that use it. The work is a sequence of short steps.
  */
 export class SchemaConverter {
-  private readonly names = new Map<object, string>()
-  /** Each reference is one text, however many schemas hold it: a name may have thousands of letters. */
-  private readonly refs = new Map<string, string>()
-  private readonly namesByRef = new Map<string, string>()
+  private readonly definitions = new Map<object, Definition>()
+  private readonly definitionsByRef = new Map<string, Definition>()
   private readonly circles = new Map<object, boolean>()
   private readonly taken = new Map<string, number>()
-  private readonly definitions = new Map<string, ConvertedSchema>()
-  private readonly pending: { name: string; target: Target }[] = []
+  private readonly pending: PendingDefinition[] = []
   private readonly converted = new Map<object, ConvertedSchema>()
   /** Members converted since the last look at the clock: a hundred thousand definitions may have one each. */
   private sinceYield = 0
@@ -121,20 +132,14 @@ export class SchemaConverter {
     const converted = yield* this.convertTree(schema, undefined)
     if (isObject(schema)) this.converted.set(schema, converted)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop()) {
-      this.definitions.set(next.name, yield* this.convertTree(next.target.value, next.target.base))
+      next.converted = yield* this.convertTree(next.target.value, next.target.base)
     }
     return converted
   }
 
-  /** The definition that is called `name`. */
-  definitionNamed(name: string): ConvertedSchema | undefined {
-    return this.definitions.get(name)
-  }
-
   /** The definition that `ref` (as this class writes it) names. */
   definition(ref: string): JsonSchema | undefined {
-    const name = this.namesByRef.get(ref)
-    return name === undefined ? undefined : this.definitions.get(name)?.schema
+    return this.definitionsByRef.get(ref)?.converted?.schema
   }
 
   private *convertTree(schema: unknown, base: Record<string, unknown> | undefined): Generator<void, ConvertedSchema> {
@@ -156,10 +161,10 @@ export class SchemaConverter {
     const ref = schema.$ref ?? schema.$dynamicRef
     const result: Record<string, unknown> = {}
     if (typeof ref === 'string') {
-      const name = this.nameOf(ref, base)
-      if (name !== undefined) {
-        run.uses.add(name)
-        result.$ref = this.refTo(name)
+      const definition = this.definitionOf(ref, base)
+      if (definition !== undefined) {
+        run.uses.add(definition)
+        result.$ref = definition.ref
       }
     }
     const children: Task[] = []
@@ -178,7 +183,7 @@ export class SchemaConverter {
     }
     finishTuple(schema, result)
     finishBounds(schema, result)
-    yield* finishRequired(schema, result)
+    if (isObject(schema.properties)) yield* finishRequired(schema.properties, result)
     if (isText(schema.pattern) && typeof ref !== 'string' && !isPattern(schema.pattern))
       describePattern(schema.pattern, result)
     Object.assign(target, schema.nullable === true ? nullable(result) : result)
@@ -255,27 +260,20 @@ export class SchemaConverter {
     return !isDangling(target) && isObject(target.value) && target.value.readOnly === true
   }
 
-  /** The name under which the schema that `ref` means is defined; undefined if it means none. */
-  private nameOf(ref: string, base: Record<string, unknown> | undefined): string | undefined {
+  /** The definition of the schema that `ref` means; undefined if it means none. */
+  private definitionOf(ref: string, base: Record<string, unknown> | undefined): Definition | undefined {
     const target = this.references.find(ref, base)
     if (isDangling(target) || this.isCircle(target)) return undefined
     const { value } = target
     if (!isObject(value) && typeof value !== 'boolean') return undefined
-    const known = isObject(value) ? this.names.get(value) : undefined
+    const known = isObject(value) ? this.definitions.get(value) : undefined
     if (known !== undefined) return known
     const name = this.newName(target.place)
-    if (isObject(value)) this.names.set(value, name)
-    this.pending.push({ name, target })
-    return name
-  }
-
-  private refTo(name: string): string {
-    const known = this.refs.get(name)
-    if (known !== undefined) return known
-    const ref = `#/$defs/${name}`
-    this.refs.set(name, ref)
-    this.namesByRef.set(ref, name)
-    return ref
+    const definition: PendingDefinition = { name, ref: `#/$defs/${name}`, target, converted: undefined }
+    if (isObject(value)) this.definitions.set(value, definition)
+    this.definitionsByRef.set(definition.ref, definition)
+    this.pending.push(definition)
+    return definition
   }
 
   private newName(place: Place): string {
@@ -295,6 +293,7 @@ export class SchemaConverter {
 
   /** True if the target is a reference that leads only to references. Every step of a chain is judged once. */
   private isCircle(first: Target): boolean {
+    if (!isObject(first.value) || typeof first.value.$ref !== 'string') return false
     const passed = new Set<object>()
     let at: Target = first
     let answer: boolean | undefined
@@ -355,9 +354,8 @@ function finishBounds(schema: Record<string, unknown>, result: Record<string, un
 }
 
 /** Adds properties that are flagged as required, takes away those that were left out. */
-function* finishRequired(schema: Record<string, unknown>, result: Record<string, unknown>): Generator<void> {
-  if (!isObject(schema.properties) || !isObject(result.properties)) return
-  const given = schema.properties
+function* finishRequired(given: Record<string, unknown>, result: Record<string, unknown>): Generator<void> {
+  if (!isObject(result.properties)) return
   const kept = result.properties
   const names = new Set<string>()
   let isChanged = false
