@@ -28,6 +28,8 @@ interface Connection {
   isServed: boolean
   /** Those behind it, which the application has not seen. */
   waiting: Exchange[]
+  /** What these hold, in header fields. */
+  waitingFields: number
   /** Whether it was closed for having too many of these. */
   isClosed: boolean
 }
@@ -37,6 +39,14 @@ interface Connection {
  * Node reads 64 KiB of them in one go, which may be more than a thousand.
  */
 export const PIPELINED_REQUESTS_MAX = 16
+
+/** A request with more fields is refused: 16 KiB hold 1,800 short ones, and each takes more than a hundred bytes of memory. */
+export const HEADER_FIELDS_MAX = 100
+
+/** What requests may hold that wait behind an answer, which nobody has reserved memory for: in header fields, of one connection and of all. */
+const WAITING_FIELDS_MAX = { connection: 1_000, all: 100_000 }
+/** A request without any holds about as much. */
+const FIELDS_OF_A_REQUEST = 30
 
 /** Learns of each broken request, by its error code. */
 export type OnBroken = (code: string) => void
@@ -50,6 +60,7 @@ export class BrokenRequests {
   readonly #connections = new WeakMap<Socket, Connection>()
   readonly #answered = new WeakSet<Socket>()
   readonly #onBroken: OnBroken
+  #waitingFields = 0
 
   constructor(onBroken: OnBroken) {
     this.#onBroken = onBroken
@@ -59,16 +70,18 @@ export class BrokenRequests {
    * Takes note of the requests of each connection, before the application sees them: what is answered must not be taken for the
    * answer of another. The application gets the next one when the answer before it has gone out: only requests that are safe may
    * be worked on side by side (RFC 9112, section 9.3.2), and whoever reads no answers has no more work done. Those beyond
-   * `PIPELINED_REQUESTS_MAX`, what comes behind them, and what comes behind the last answer of a connection never reach it.
+   * `PIPELINED_REQUESTS_MAX` or `WAITING_FIELDS_MAX`, what comes behind them, and what comes behind the last answer of a connection never
+   * reach it.
    */
   watch(app: FastifyInstance): void {
     const listeners = app.server.listeners('request') as RequestListener[] // what listens to this event takes these
     app.server.removeAllListeners('request')
+    app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops those beyond
     const serve = (connection: Connection, { request, response }: Exchange) => {
       connection.isServed = true
       response.once('close', () => {
         connection.isServed = false
-        const next = request.socket.writable ? connection.waiting.shift() : undefined
+        const next = request.socket.writable ? this.#endWait(connection) : undefined
         if (next !== undefined) serve(connection, next)
       })
       for (const one of listeners) one.call(app.server, request, response)
@@ -76,15 +89,17 @@ export class BrokenRequests {
     app.server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       const connection = this.#connectionOf(request.socket)
       if (connection.isClosed) return
-      if (connection.waiting.length === PIPELINED_REQUESTS_MAX - 1) {
+      const exchange = { request, response }
+      if (!connection.isServed) {
+        noteRequest(connection, exchange)
+        serve(connection, exchange)
+      } else if (this.#hasRoom(connection, fieldsOf(exchange))) {
+        noteRequest(connection, exchange)
+        this.#wait(connection, exchange)
+      } else {
         connection.isClosed = true
         this.#closePipelined(app, request.socket)
-        return
       }
-      const exchange = { request, response }
-      noteRequest(connection, exchange)
-      if (connection.isServed) connection.waiting.push(exchange)
-      else serve(connection, exchange)
     })
     heedExpectations(app.server)
   }
@@ -113,13 +128,31 @@ export class BrokenRequests {
     return open.length > 1 || open.some(({ request, response }) => request.complete || response.headersSent)
   }
 
+  #hasRoom({ waiting, waitingFields }: Connection, fields: number): boolean {
+    const { connection, all } = WAITING_FIELDS_MAX
+    const hasOwn = waiting.length < PIPELINED_REQUESTS_MAX - 1 && waitingFields + fields <= connection
+    return hasOwn && this.#waitingFields + fields <= all
+  }
+
+  #wait(connection: Connection, exchange: Exchange): void {
+    const fields = fieldsOf(exchange)
+    connection.waiting.push(exchange)
+    connection.waitingFields += fields
+    this.#waitingFields += fields
+  }
+
+  #endWait(connection: Connection): Exchange | undefined {
+    const next = connection.waiting.shift()
+    const fields = next ? fieldsOf(next) : 0
+    connection.waitingFields -= fields
+    this.#waitingFields -= fields
+    return next
+  }
+
   #closePipelined(app: FastifyInstance, socket: Socket): void {
     const refusal = 'RATE_LIMITED' satisfies ErrorCode
     const client = plainAddress(socket.remoteAddress ?? '')
-    app.log.info(
-      { refusal, client },
-      `connection closed: more than ${PIPELINED_REQUESTS_MAX} requests without an answer`,
-    )
+    app.log.info({ refusal, client }, 'connection closed: too many requests without an answer, or too large ones')
     this.#onBroken(refusal)
     socket.destroy()
   }
@@ -127,11 +160,20 @@ export class BrokenRequests {
   #connectionOf(socket: Socket): Connection {
     let connection = this.#connections.get(socket)
     if (connection === undefined) {
-      connection = { open: [], isServed: false, waiting: [], isClosed: false }
-      this.#connections.set(socket, connection)
+      const made: Connection = { open: [], isServed: false, waiting: [], waitingFields: 0, isClosed: false }
+      socket.once('close', () => {
+        while (made.waiting.length > 0) this.#endWait(made)
+      })
+      this.#connections.set(socket, made)
+      connection = made
     }
     return connection
   }
+}
+
+/** What a request holds, in header fields: every second text is the name of one. */
+function fieldsOf({ request }: Exchange): number {
+  return FIELDS_OF_A_REQUEST + request.rawHeaders.length / 2
 }
 
 function noteRequest({ open }: Connection, exchange: Exchange): void {
@@ -167,11 +209,15 @@ function httpText({ status, code, detail }: BrokenAnswer, requestId: string): st
 }
 
 /**
- * HTTP/1.1 demands a Host (RFC 9112, section 3.2). Node would refuse its absence with an empty answer. Of a second Host or
+ * More header fields than are read are refused rather than dropped. HTTP/1.1 demands a Host (RFC 9112, section 3.2). Node would refuse its absence with an empty answer. Of a second Host or
  * Authorization Node drops all but the first; who handed the request on may have gone by another one: 400.
  */
 export function registerHeaderCheck(app: FastifyInstance): void {
   app.addHook('onRequest', (request, reply, done) => {
+    if (request.raw.rawHeaders.length / 2 > HEADER_FIELDS_MAX) {
+      const detail = `The request has more than ${HEADER_FIELDS_MAX} header fields.`
+      return sendError(request, reply, { status: 431, code: 'HEADERS_TOO_LARGE', detail })
+    }
     const detail = headerFault(request.raw)
     if (detail === undefined) return done()
     sendError(request, reply, { status: 400, code: 'BAD_REQUEST', detail })

@@ -8,6 +8,7 @@ import { fairnessWorld, type Owner, owner } from './world.js'
 const TOKENS = 10
 const READS = 60
 const PEAK_BYTES_MAX = 300 * 2 ** 20
+const WAITING_PEAK_BYTES_MAX = 200 * 2 ** 20
 
 /** One character needs two bytes in V8, so each has them: of an answer just below what is weighed before it is made. */
 const WIDE_TEXT = `update persona set system_prompt = '\u6f22' || repeat(chr(1), 43000) where id = any($1)`
@@ -25,6 +26,22 @@ t.test('answers that nobody reads', async t => {
   const service = await fairService(t, world)
   const callers = new Callers(service.port)
   t.teardown(() => callers.close())
+
+  t.test('hold as little where requests of many header fields wait behind them', async t => {
+    const begin = 'GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'
+    for (const fields of [400, 60]) {
+      const behind = `GET / HTTP/1.1\r\nHost: a\r\n${'abc:def\r\n'.repeat(fields)}\r\n`.repeat(14)
+      const sockets = Array.from({ length: 250 }, () => {
+        const socket = connect(service.port, '127.0.0.1').on('error', () => undefined)
+        socket.write(begin + behind)
+        return socket
+      })
+      await Promise.all(sockets.map(hasBegun))
+      const peak = peakResidentBytes(service.pid)
+      t.ok(peak < WAITING_PEAK_BYTES_MAX, `${fields} fields: ${Math.round(peak / 2 ** 20)} MiB resident at most`)
+      for (const socket of sockets) socket.destroy()
+    }
+  })
 
   t.test('hold no more memory than is shared out, however many there are', async t => {
     await world.client.query(WIDE_TEXT, [ids])

@@ -188,11 +188,31 @@ t.test('a connection is closed for too many requests without an answer, and none
   t.equal(connection.text, '')
   const lines = service.log.map(line => JSON.parse(line))
   t.equal(lines.filter(({ msg }) => msg === 'the client went away before its answer').length, 1)
-  t.equal(lines.filter(({ msg }) => /^connection closed: more than \d+ requests/.test(msg)).length, 1)
+  t.equal(lines.filter(({ msg }) => /^connection closed: too many requests/.test(msg)).length, 1)
   const pages = new RawConnection(service.port).write('GET /nope HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(2_000))
   await pages.closed
   const answered = service.log.filter(line => JSON.parse(line).status === 404)
   t.ok(answered.length <= PIPELINED_REQUESTS_MAX, `${answered.length} were answered`)
+})
+
+t.test('requests that wait behind an answer hold so many header fields, of one connection and of all', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const page = (fields: number) => `GET /nope HTTP/1.1\r\nHost: a\r\n${'a:b\r\n'.repeat(fields)}\r\n`
+  const lock = await lockTokens(service)
+  const held = Array.from({ length: 130 }, () => new RawConnection(service.port).write(request(service)))
+  await settled(service, held.length)
+  for (const connection of held) connection.write(page(90).repeat(7)) // 121 fields each, with what a request holds itself
+  const refused = () => service.log.filter(line => /connection closed: too many/.test(line)).length
+  await eventually(() => refused() === 130 - 118, 20_000) // 118 times seven are 100,000
+  const [one = new RawConnection(service.port)] = held.filter(({ socket }) => !socket.destroyed)
+  one.write(page(90).repeat(2)) // nine of them would be 1,000
+  await one.closed
+  await eventually(() => refused() === 13, 20_000)
+  await lock.release()
+  for (const { socket } of held) socket.destroy()
+  const again = new RawConnection(service.port).write(page(90).repeat(8))
+  await again.until(/(?:HTTP\/1\.1 404 [\s\S]*){8}/)
+  again.socket.destroy()
 })
 
 t.test('a client that hangs up frees its place: at the look-up, in the middle of a body, when refused', async t => {

@@ -196,6 +196,23 @@ t.test('431 for headers that are too large; the answer arrives although more is 
   }
 })
 
+t.test('431 for more than 100 header fields, also where those that count come last', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const answered = async (fields: number) => {
+    const lines = ['GET /me HTTP/1.1', ...Array.from({ length: fields - 3 }, (_, i) => `x${i}: y`)]
+    lines.push('Connection: close', 'Host: a', `Authorization: Bearer ${service.token}`)
+    const connection = new RawConnection(service.port).write(`${lines.join('\r\n')}\r\n\r\n`)
+    await connection.closed
+    return connection
+  }
+  t.match((await answered(100)).text, /^HTTP\/1\.1 200 /)
+  for (const fields of [101, 150, 1_500]) {
+    const connection = await answered(fields)
+    t.match(connection.text, /^HTTP\/1\.1 431 /)
+    t.match(connection.json(), { error_code: 'HEADERS_TOO_LARGE', detail: /100 header fields/ })
+  }
+})
+
 t.test('413 for a body over the limit, with a length and in chunks, and the connection goes on', async t => {
   const service = await running(t, { ...QUICK, PERSONA_BODY_LIMIT_BYTES: '10000' }, { listen: true })
   const declared = new RawConnection(service.port)
