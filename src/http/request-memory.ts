@@ -15,7 +15,7 @@ declare module 'fastify' {
      * Throws `RateLimited` when the token has its share, `Unavailable` when all tokens together have theirs.
      */
     reserveMemory(bytes: number, use?: Use): void
-    /** The answer is made and takes so many bytes: they are reserved in place of what was reserved for it. Throws likewise. */
+    /** The answer is made and takes so many bytes: they are reserved in place of what was reserved for it, and for the body. Throws likewise. */
     holdAnswer(bytes: number): void
     /** Gives all of it back before: what it was for is dropped. */
     releaseMemory(): void
@@ -68,7 +68,11 @@ export function registerRequestMemory(
     whenOver(this, () => this.releaseMemory())
   })
   app.decorateRequest('holdAnswer', function (this: FastifyRequest, bytes: number) {
-    const { owner, answer } = this.reservedMemory ?? { owner: '', answer: 0 }
+    const { owner, body, answer } = this.reservedMemory ?? { owner: '', body: 0, answer: 0 }
+    if (this.reservedMemory !== undefined) {
+      budget.give(owner, body) // nobody needs it any more
+      this.reservedMemory.body = 0
+    }
     if (bytes > answer) this.reserveMemory(bytes - answer)
     if (bytes >= answer || this.reservedMemory === undefined) return
     budget.give(owner, answer - bytes)

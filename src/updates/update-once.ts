@@ -64,8 +64,8 @@ function holdMade({ holdAnswer, dryRun }: UpdateRequest, { snapshot, decision }:
     holdAnswer(snapshot?.heldBytes ?? 0)
   } catch (error) {
     if (dryRun || decision.changes.length === 0) throw error
-    const message =
-      'The update was applied, and there is no memory left for its answer. Read the resource, or prefer return=minimal.'
+    const why = error instanceof Error ? error.message : ''
+    const message = `The update was applied, and there is no memory for its answer. ${why} Read the resource, or prefer return=minimal.`
     throw new Unavailable('overloaded', message, 'applied', { cause: error })
   }
 }

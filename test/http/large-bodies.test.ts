@@ -1,5 +1,7 @@
+import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
 import t from 'tap'
 import type { Caller } from '../../src/auth/caller.js'
 import { readConfig } from '../../src/config.js'
@@ -155,6 +157,25 @@ t.test('the thread of large bodies gives way to the one that serves requests', {
   const added = [...nicenesses()].filter(([thread]) => !before.has(thread)).map(([, niceness]) => niceness)
   t.ok(added.includes(Math.min(19, own + 5)), `${own}; ${added}`)
   t.equal(nicenesses().get(String(process.pid)), own)
+})
+
+t.test('the thread of large bodies works where a filter of system calls forbids it to give way', async t => {
+  // As seccomp has the call answer.
+  const forbidden = `import os from 'node:os'
+    import { syncBuiltinESMExports } from 'node:module'
+    os.setPriority = () => { throw Object.assign(new Error('uv_os_setpriority returned EPERM'), { code: 'ERR_SYSTEM_ERROR' }) }
+    syncBuiltinESMExports()`
+  const thread = new Worker(new URL('../../src/tool/tasks/body-thread.js', import.meta.url), {
+    workerData: { jsonDepthMax: 64, heapMibMax: 64 },
+    execArgv: ['--import', `data:text/javascript,${encodeURIComponent(forbidden)}`],
+  })
+  t.teardown(() => thread.terminate())
+  const answered = once(thread, 'message')
+  const { strict, ...asked } = input
+  const body = { text: JSON.stringify({ definition: DEFINITION }) }
+  thread.postMessage({ job: 1, name: 'validate_tool', isLarge: false, body, strict, input: asked })
+  const [answer] = await answered
+  t.match(answer, { job: 1, result: { answer: /"methods"/ } })
 })
 
 /** How nice each thread of this process is: proc(5), the nineteenth field of its `stat`. */

@@ -230,8 +230,7 @@ export class BodyTasks {
     const largest = Math.max(...jobs.map(([, { charactersMax }]) => charactersMax))
     for (const [number, { charactersMax, isBlamed, reject }] of jobs) {
       if (isBlamed || charactersMax === largest) {
-        const message = `Checking the definition took more than ${WORK_MS / 1_000} s.`
-        this.#finish(number, () => reject(overloaded(message, cause)))
+        this.#finish(number, () => reject(overloaded(endOf(cause), cause)))
       } else if (!mayBeginAgain(charactersMax)) {
         this.#finish(number, () =>
           reject(overloaded('The check was broken off for that of a larger definition.', cause)),
@@ -255,6 +254,14 @@ export class BodyTasks {
 /** Whether a job of this size is kept until it is done. */
 function mayBeginAgain(charactersMax: number): boolean {
   return charactersMax <= LIGHT_CHARACTERS
+}
+
+/** Why a job has no result, in words. It was ended by us where there is no cause. */
+function endOf(cause: Error | undefined): string {
+  if (cause === undefined) return `Checking the definition took more than ${WORK_MS / 1_000} s.`
+  if ((cause as NodeJS.ErrnoException).code === 'ERR_WORKER_OUT_OF_MEMORY')
+    return 'Checking the definition took more memory than there is.'
+  return 'The definition was not checked: the thread that checks ended, and the log says why.'
 }
 
 function settle(job: Job, answer: ThreadAnswer): void {

@@ -41,7 +41,7 @@ const NICER_BY = 5
 const NICE_MAX = 19
 
 // On Linux a thread has a priority of its own; elsewhere it would be that of the process.
-if (process.platform === 'linux') setPriority(Math.min(NICE_MAX, getPriority() + NICER_BY))
+if (process.platform === 'linux') giveWay()
 
 const { jsonDepthMax, heapMibMax } = workerData as ThreadSettings // what `body-tasks.ts` starts the thread with
 const checks = {
@@ -58,6 +58,14 @@ parentPort?.on('message', (message: ThreadJob) => {
     if (isLarge) setImmediate(tidy) // by then nothing holds what it was about
   })
 })
+
+function giveWay(): void {
+  try {
+    setPriority(Math.min(NICE_MAX, getPriority() + NICER_BY))
+  } catch {
+    // A filter of system calls may forbid it: then it is worth as much as the other.
+  }
+}
 
 const MIB = 2 ** 20
 
