@@ -1263,8 +1263,21 @@ export const families: readonly Family[] = [
   { name: 'blanks', bytes: 1, make: n => withText(`[${' \n\t'.repeat(n / 3)}]`) },
 ]
 
-/** The text of a family's document that has about `bytes` bytes. */
+/** How far from the size that was asked for a document may be; the parts of a few kinds are larger the more they are. */
+const NEARLY = 1.08
+const SIZING_ROUNDS = 4
+
+/** The text of a family's document that has `bytes` bytes, nearly, or as many as the least that it is made of. */
 export function textOf({ bytes: bytesOfPart, make }: Family, bytes: number): string {
-  const made = make(Math.max(1, Math.round((bytes - 200) / bytesOfPart)))
-  return typeof made === 'string' ? made : JSON.stringify(made)
+  let parts = (bytes - 200) / bytesOfPart
+  let text = ''
+  for (let round = 0; round < SIZING_ROUNDS; round++) {
+    const made = make(Math.max(1, Math.round(parts)))
+    text = typeof made === 'string' ? made : JSON.stringify(made)
+    const size = Buffer.byteLength(text)
+    if (size < bytes * NEARLY && (size * NEARLY > bytes || parts < 10)) break
+    if (parts <= 1) break
+    parts *= bytes / size
+  }
+  return text
 }

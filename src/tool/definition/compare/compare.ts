@@ -150,11 +150,22 @@ class Comparison {
   }
 
   *run(): Generator<void> {
-    const byId = new Map(this.next.operations.map(each => [each.record.name, each]))
-    const oldIds = new Set(this.old.operations.map(each => each.record.name))
-    const newcomers = new Map(
-      this.next.operations.filter(each => !oldIds.has(each.record.name)).map(each => [targetOf(each), each]),
-    )
+    const byId = new Map<string, OperationInput>()
+    const oldIds = new Set<string>()
+    const newcomers = new Map<string, OperationInput>()
+    // Of ids of thousands of letters each one takes its time.
+    for (const each of this.next.operations) {
+      byId.set(each.record.name, each)
+      yield
+    }
+    for (const { record } of this.old.operations) {
+      oldIds.add(record.name)
+      yield
+    }
+    for (const each of this.next.operations) {
+      if (!oldIds.has(each.record.name)) newcomers.set(targetOf(each), each)
+      yield
+    }
     for (const operation of this.old.operations) {
       yield
       const same = byId.get(operation.record.name)
@@ -165,6 +176,7 @@ class Comparison {
     }
     for (const operation of newcomers.values()) {
       this.add('safe', 'operation_added', operation, operation.place, 'the operation is new')
+      yield
     }
   }
 
