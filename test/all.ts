@@ -16,6 +16,9 @@ import { testDatabase } from './postgres.js'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: number; timeout: number } // the file is ours
 
+/** They take long and would begin late: none of them runs alone at the end. */
+const FIRST = ['start', 'oldest-postgresql', 'supervised'].map(pathOf)
+
 /** How many lines of a failure are shown. */
 const FAILURE_LINES = 40
 
@@ -36,10 +39,15 @@ for (const file of files) {
 
 function allFiles(): string[] {
   const names = readdirSync(join(ROOT, 'build', 'test'), { recursive: true, encoding: 'utf8' })
-  return names
+  const paths = names
     .filter(name => name.endsWith('.test.js'))
     .sort()
     .map(name => join('build', 'test', name))
+  return [...new Set([...FIRST, ...paths])]
+}
+
+function pathOf(name: string): string {
+  return join('build', 'test', `${name}.test.js`)
 }
 
 function showSummary(): void {

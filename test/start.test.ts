@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { MIGRATIONS } from '../src/db/migrate.js'
+import { agentctl as runAgentctl } from './admin/agentctl.js'
 import { Cluster } from './faults/cluster.js'
 import { MessageProxy } from './faults/message-proxy.js'
 import { ServiceProcess } from './faults/service.js'
@@ -17,8 +18,8 @@ import { serverExit } from './server-exit.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 /*
- * What an operator reads when a start goes wrong: what is wrong, which setting it concerns, what helps. The processes are
- * the real ones, and so is their exit status.
+ * What an operator reads when a start goes wrong: what is wrong, which setting it concerns, what helps. The services are real
+ * processes, and so is their exit status; `agentctl` is one where it is spawned, and runs in this process elsewhere.
  */
 t.setTimeout(900_000)
 
@@ -46,8 +47,14 @@ function guardedUrl(password?: string): string {
   return url.href
 }
 
+/** `agentctl` in this process. */
+async function agentctl(args: string[], changed: Record<string, string> = {}) {
+  const { status, stderr } = await runAgentctl({ url: cluster.url(), args, env: changed })
+  return { status, stderr }
+}
+
 /** `agentctl` as a process; one that hangs ends by a signal, without an exit status. */
-function agentctl(args: string[], changed: Record<string, string> = {}) {
+function spawnedAgentctl(args: string[], changed: Record<string, string> = {}) {
   const { PATH = '' } = process.env
   const options = { env: { PATH, ...env, ...changed }, encoding: 'utf8', timeout: 30_000 } as const
   const { status, stderr } = spawnSync(process.execPath, [CLI, ...args], options)
@@ -106,7 +113,7 @@ t.test('exit 78: a key file that is missing or unreadable, by its setting; where
       'It holds one id:base64 a line; a new one is made by: npx agentctl keys generate --file FILE\n',
   }
   t.strictSame(await serverExit({ ...keyless, SECRET_KEYS_FILE: file }), missing)
-  t.match(agentctl(['status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: file }), {
+  t.match(spawnedAgentctl(['status'], { SECRET_KEYS: '', SECRET_KEYS_FILE: file }), {
     status: 78,
     stderr: `agentctl status: ${missing.output}`,
   })
@@ -127,7 +134,7 @@ t.test(
     const { DATABASE_URL, ...rest } = env
     const file = join(folder, 'database-url')
     writeFileSync(file, `${DATABASE_URL}\n`)
-    const told = agentctl(['status', '--json'], { DATABASE_URL: '', DATABASE_URL_FILE: file })
+    const told = await agentctl(['status', '--json'], { DATABASE_URL: '', DATABASE_URL_FILE: file })
     t.match({ status: told.status, stderr: told.stderr }, { status: 0, stderr: '' })
     const faults = async (names: Record<string, string>) =>
       (await serverExit({ ...rest, LOG_LEVEL: 'silent', ...names })).output.split('\n').slice(1, -1)
@@ -195,7 +202,7 @@ t.test('a stop while the database is awaited: stopped, without a word of the clo
 })
 
 t.test('agentctl, 69: TLS is demanded of a server that has none', async t => {
-  const { status, stderr } = agentctl(['status'], { DATABASE_URL: `${cluster.url()}?sslmode=require` })
+  const { status, stderr } = spawnedAgentctl(['status'], { DATABASE_URL: `${cluster.url()}?sslmode=require` })
   t.equal(status, 69)
   t.match(stderr, /does not support SSL connections; .*sslmode=disable in DATABASE_URL\n$/)
 })
@@ -203,13 +210,16 @@ t.test('agentctl, 69: TLS is demanded of a server that has none', async t => {
 t.test('exit 78: a certificate that DATABASE_URL names and nobody finds', async t => {
   const DATABASE_URL = `${cluster.url()}?sslmode=verify-full&sslrootcert=${join(folder, 'none.pem')}`
   t.match(await serverExit({ ...env, DATABASE_URL }), { code: 78, output: /DATABASE_URL: a certificate.*none\.pem/ })
-  t.match(agentctl(['status'], { DATABASE_URL }), { status: 78, stderr: /DATABASE_URL: a certificate.*none\.pem/ })
+  t.match(await agentctl(['status'], { DATABASE_URL }), {
+    status: 78,
+    stderr: /DATABASE_URL: a certificate.*none\.pem/,
+  })
 })
 
 t.test(
   'agentctl, 69: a host that is not there, a password that is wrong or missing, a database that is not',
   async t => {
-    const nowhere = agentctl(['status'], { DATABASE_URL: 'postgres://app@nowhere.invalid/app' })
+    const nowhere = await agentctl(['status'], { DATABASE_URL: 'postgres://app@nowhere.invalid/app' })
     t.equal(nowhere.status, 69)
     t.match(nowhere.stderr, /cannot be reached: getaddrinfo E\w+ nowhere\.invalid; check .* DATABASE_URL/)
     for (const [url, reason] of [
@@ -217,7 +227,7 @@ t.test(
       [guardedUrl(), 'password must be a string'],
       [cluster.url('nothing'), 'database "nothing" does not exist'],
     ] as const) {
-      const { status, stderr } = agentctl(['status'], { DATABASE_URL: url })
+      const { status, stderr } = await agentctl(['status'], { DATABASE_URL: url })
       t.equal(status, 69, reason)
       t.match(stderr, reason)
       t.match(stderr, /; check .*DATABASE_URL/)
@@ -228,7 +238,7 @@ t.test(
 
 t.test('agentctl, 1: a role without the rights', async t => {
   await cluster.query('create role stranger login')
-  const { status, stderr } = agentctl(['user', 'list'], { DATABASE_URL: cluster.url('world', 'stranger') })
+  const { status, stderr } = await agentctl(['user', 'list'], { DATABASE_URL: cluster.url('world', 'stranger') })
   t.equal(status, 1)
   t.match(stderr, /^agentctl user list: the role of DATABASE_URL lacks a right: permission denied for \S+ \S+\n$/)
   const service = launched(t, { ...env, DATABASE_URL: cluster.url('world', 'stranger') })
@@ -261,7 +271,7 @@ t.test('a schema that is ahead: the log and agentctl say which version is needed
   const service = launched(t, env)
   await logged(service, 'schema_ahead')
   t.match(lines(service, 'schema_ahead'), [{ level: 40, detail: /version 99\.0\.0 of this program: update it/ }])
-  const { status, stderr } = agentctl(['status'])
+  const { status, stderr } = await agentctl(['status'])
   t.equal(status, 78)
   t.match(stderr, /version 99\.0\.0 of this program: update it/)
   await cluster.query(`delete from schema_requirement where migration = '9999_later'`)
@@ -274,8 +284,8 @@ t.test('a schema that is behind: the log and agentctl name the command that the 
   const service = launched(t, { ...env, ...bare })
   await logged(service, 'schema_behind')
   t.match(lines(service, 'schema_behind'), [{ level: 40, detail: 'The database is empty. Run: agentctl init EMAIL' }])
-  t.match(agentctl(['status'], bare), { status: 78, stderr: /run (npx )?agentctl init EMAIL/ })
-  t.equal(agentctl(['migrate'], bare).status, 0)
+  t.match(await agentctl(['status'], bare), { status: 78, stderr: /run (npx )?agentctl init EMAIL/ })
+  t.equal((await agentctl(['migrate'], bare)).status, 0)
   await logged(service, '"state":"ready"')
 })
 
@@ -290,9 +300,9 @@ t.test('a schema whose name needs quotes is made and served', async t => {
   await cluster.query('create database quoted')
   const options = encodeURIComponent('-c search_path="Agents"')
   const settings = { ...env, DATABASE_URL: `${cluster.url('quoted')}?options=${options}` }
-  t.match(agentctl(['init', 'alice@example.com'], settings), { status: 1 }, 'nobody has made it yet')
+  t.match(await agentctl(['init', 'alice@example.com'], settings), { status: 1 }, 'nobody has made it yet')
   await inDatabase('quoted', 'create schema "Agents"')
-  t.match(agentctl(['init', 'alice@example.com'], settings), { status: 0 })
+  t.match(await agentctl(['init', 'alice@example.com'], settings), { status: 0 })
   await logged(launched(t, settings), 'Another token')
 })
 

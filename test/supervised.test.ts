@@ -18,8 +18,10 @@ const folder = mkdtempSync(join(tmpdir(), 'supervised-'))
 chmodSync(folder, 0o711) // the server of a root start runs as another user, who must get through
 t.teardown(() => rmSync(folder, { recursive: true, force: true }))
 
+/** Services that start one after the other and need no new database share this one. */
+const dataDir = join(folder, 'data')
+
 t.test('npm start: SIGTERM to npm alone ends node and the embedded server, and frees the port', async t => {
-  const dataDir = join(folder, 'npm')
   const port = await freePort()
   // Without the build that goes before: other tests run what it would write anew.
   const npm = spawn('npm', ['start', '--silent', '--ignore-scripts'], {
@@ -47,7 +49,7 @@ t.test('npm start: SIGTERM to npm alone ends node and the embedded server, and f
 })
 
 t.test('two signals of one stop count as one: the service drains; a later one forces the end', async t => {
-  const settings = { DATA_DIR: join(folder, 'group'), PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '2500' }
+  const settings = { DATA_DIR: dataDir, PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '2500' }
   const stop = async (pauseMs: number) => {
     const service = new ServiceProcess(0, settings)
     t.teardown(() => service.stop('SIGKILL'))
@@ -71,7 +73,6 @@ t.test('a closed terminal ends the service in order, and its server with it', as
     t.comment('no program script here: a closed terminal was not seen')
     return
   }
-  const dataDir = join(folder, 'terminal')
   const env = { PATH, DATA_DIR: dataDir, PG_BIN_DIR, PORT: '0', DEMO: 'off', DRAIN_DELAY_MS: '0' }
   const terminal = spawn('script', ['-qc', `echo "pid:$$;"; exec '${process.execPath}' '${SERVER}'`, '/dev/null'], {
     env,

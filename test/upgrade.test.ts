@@ -18,9 +18,9 @@ import { testDatabase } from './postgres.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
 const { TEST_CAMPAIGN } = process.env
-const AGENTS = TEST_CAMPAIGN === 'full' ? 1_000_000 : 50_000
+const AGENTS = TEST_CAMPAIGN === 'full' ? 1_000_000 : 20_000
 const WRITERS = 4
-const BASELINE_MS = 2_000
+const BASELINE_MS = 500
 const WAIT_LIMIT_MS = 250
 /** How long somebody reads a table in a transaction while the step wants it for itself. */
 const READING_MS = 1_500

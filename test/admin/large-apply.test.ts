@@ -44,6 +44,7 @@ t.test(
         .transaction()
         .execute(transaction => sql`select from persona where id = ${id} for update`.execute(transaction))
       longestMs = Math.max(longestMs, performance.now() - from)
+      await sleep(5)
     }
     const tookMs = await applied
     t.ok(longestMs < tookMs / 4, `the longest wait was ${longestMs} ms of ${tookMs}`)
@@ -79,15 +80,15 @@ t.test('what the database refuses in the middle of a large one is said with how 
   t.same((await verifyAudit(db)).findings, [])
 })
 
-t.test('a list is as long as it is: 14,000 users with their groups are made', async t => {
-  const users = Array.from({ length: 14_000 }, (_, index) => ({ email: `crowd-${index}@example.com` }))
-  const groups = [{ name: 'Crowd', members: users.map(({ email }) => email) }]
-  t.equal(countOutcomes(await applyOrganisation(database, { version: 1, users, groups }, options)).created, 14_001)
-})
-
 t.test('a large one that would leave no administrator stores nothing', async t => {
   const { rows } = await sql<{ email: string }>`select email from user_account`.execute(db)
   const users = rows.map(({ email }) => ({ email, active: false }))
   await t.rejects(applyOrganisation(database, round('nobody', { users }), options), /leave no active administrator/)
   t.equal(await stored('nobody'), 0)
+})
+
+t.test('a list is as long as it is: 14,000 users with their groups are made', async t => {
+  const users = Array.from({ length: 14_000 }, (_, index) => ({ email: `crowd-${index}@example.com` }))
+  const groups = [{ name: 'Crowd', members: users.map(({ email }) => email) }]
+  t.equal(countOutcomes(await applyOrganisation(database, { version: 1, users, groups }, options)).created, 14_001)
 })

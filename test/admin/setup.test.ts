@@ -139,24 +139,32 @@ t.test('version and help stand as words too', async t => {
 
 t.test('a shell completes the words of every command, its options and files', async t => {
   const { stdout } = await agentctl({ url: '', args: ['completion', 'bash'] })
-  const completed = async (...words: string[]) => {
-    const line = `COMP_WORDS=(${words.map(word => `'${word}'`).join(' ')}); COMP_CWORD=${words.length - 1}; _agentctl`
-    return execFileSync('bash', ['-c', `${stdout}\n${line}\necho "\${COMPREPLY[@]}"`], { encoding: 'utf8' }).trim()
+  /** What one shell makes of each of these lines, as it stands behind `agentctl`. */
+  const completed = (lines: readonly string[]) => {
+    const asked = lines.map(line => {
+      const words = ['agentctl', ...line.split(' ')]
+      const given = `COMP_WORDS=(${words.map(word => `'${word}'`).join(' ')}); COMP_CWORD=${words.length - 1}`
+      return `COMPREPLY=(); ${given}; _agentctl\necho "\${COMPREPLY[@]}"`
+    })
+    const answer = execFileSync('bash', ['-c', `${stdout}\n${asked.join('\n')}`], { encoding: 'utf8' })
+    return answer.split('\n').map(words => words.trim())
   }
-  t.equal(await completed('agentctl', 'to'), 'token tool')
-  t.equal(await completed('agentctl', 'token', ''), 'create list revoke rotate')
-  t.equal(await completed('agentctl', 'he'), 'help')
-  t.equal(await completed('agentctl', 'help', 'to'), 'token tool')
-  t.equal(await completed('agentctl', 'help', 'token', ''), 'create list revoke rotate')
-  t.equal(await completed('agentctl', 'persona', 'sh'), 'share show')
-  t.equal(await completed('agentctl', 'user', 'list', '--output', ''), 'csv json table')
-  t.equal(await completed('agentctl', 'user', 'create', 'alice@example.com', '--permission', 'a'), 'admin')
-  t.equal(await completed('agentctl', 'group', 'member', 'a'), 'add')
-  t.equal(await completed('agentctl', 'token', 'create', '--for', 'alice@example.com', '--ex'), '--expires')
-  for (const { name } of COMMANDS) {
-    const words = name.split(' ')
-    t.match(await completed('agentctl', ...words), words.at(-1) ?? '')
+  const expected = {
+    to: 'token tool',
+    'token ': 'create list revoke rotate',
+    he: 'help',
+    'help to': 'token tool',
+    'help token ': 'create list revoke rotate',
+    'persona sh': 'share show',
+    'user list --output ': 'csv json table',
+    'user create alice@example.com --permission a': 'admin',
+    'group member a': 'add',
+    'token create --for alice@example.com --ex': '--expires',
   }
+  t.strictSame(completed(Object.keys(expected)), [...Object.values(expected), ''])
+  const names = COMMANDS.map(({ name }) => name)
+  const all = completed(names)
+  for (const [place, name] of names.entries()) t.match(all[place], name.split(' ').at(-1) ?? '')
 })
 
 t.test('fish completes the same words', async t => {

@@ -11,7 +11,7 @@ import type { FairnessWorld } from './world.js'
 /** In full the slots are longer, and every row of the table has its real size. */
 export const FULL = process.env.TEST_CAMPAIGN === 'full'
 
-const SLOT_MS = FULL ? 10_000 : 2_500
+const SLOT_MS = FULL ? 10_000 : 1_500
 const ROUNDS = FULL ? 3 : 1
 /** A busy machine can spoil one comparison, but not each of these unless the attack itself does. */
 const ATTEMPTS = 4

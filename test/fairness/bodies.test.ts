@@ -9,8 +9,9 @@ import { fairnessWorld, owner } from './world.js'
 
 const LIMIT_BYTES = 4 * 2 ** 20
 
+const world = await fairnessWorld(t)
+
 t.test('bodies that are dear to read', async t => {
-  const world = await fairnessWorld(t)
   const service = await fairService(t, world)
   const { attacker } = world
   const path = `/persona/${attacker.agentId}`
@@ -70,7 +71,6 @@ t.test('bodies that are dear to read', async t => {
 })
 
 t.test('row 6: 200 bodies that never end', async t => {
-  const world = await fairnessWorld(t)
   const service = await fairService(t, world)
   const { attacker } = world
   const head = [
@@ -100,7 +100,6 @@ t.test('row 6: 200 bodies that never end', async t => {
 })
 
 t.test('bodies that are refused', async t => {
-  const world = await fairnessWorld(t)
   const service = await fairService(t, world)
   const { attacker } = world
   const blanks = Buffer.from(`{${' '.repeat(LIMIT_BYTES - 20)}}`)

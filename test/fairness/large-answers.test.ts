@@ -35,13 +35,12 @@ t.test('one caller asks for agents with large tools', async t => {
   })
 
   t.test('answers that nobody reads', async t => {
-    const world = await fairnessWorld(t)
+    const asker = await owner(world.client, 'alice+unread@example.com', mediumTools)
     const service = await fairService(t, world, { RATE_LIMIT_BYTES_PER_MINUTE: '0' })
-    await attach(world, world.attacker, world.mediumTools)
     const head = [
-      `PATCH /persona/${world.attacker.agentId}?update_mask=&dry_run=true HTTP/1.1`,
+      `PATCH /persona/${asker.agentId}?update_mask=&dry_run=true HTTP/1.1`,
       'Host: localhost',
-      `Authorization: Bearer ${world.attacker.token}`,
+      `Authorization: Bearer ${asker.token}`,
       'Content-Type: application/json',
       'Content-Length: 2',
     ]
@@ -99,19 +98,17 @@ t.test('one caller asks for agents with large tools', async t => {
   }
 
   t.test('row 2: 409 for an agent with eight tools of 4.9 MB, and the update that mends it is served', async t => {
-    const world = await fairnessWorld(t) // the bytes that the attacker may use in a minute are used up in the other
-    const service = await fairService(t, world)
-    const { attacker, largeTools } = world
-    await attach(world, attacker, largeTools.slice(0, 8))
+    // With a minute of its own.
+    const laden = await owner(world.client, 'alice+laden@example.com', largeTools.slice(0, 8))
     const callers = new Callers(service.port)
-    const refused = await callers.update(attacker, { description: 'too large' })
+    const refused = await callers.update(laden, { description: 'too large' })
     t.equal(refused.status, 409)
     t.match(JSON.parse(refused.body), { error_code: 'SNAPSHOT_TOO_LARGE', request_id: /./ })
     let n = 0
     await requireFairness(t, world, service, (over, hostile) =>
-      repeatedly(over, 4, 100, () => hostile.update(attacker, { description: `${n++}` })),
+      repeatedly(over, 4, 100, () => hostile.update(laden, { description: `${n++}` })),
     )
-    const mended = await callers.update(attacker, { tool_ids: largeTools.slice(0, 1) })
+    const mended = await callers.update(laden, { tool_ids: largeTools.slice(0, 1) })
     t.equal(mended.status, 200)
     callers.close()
   })

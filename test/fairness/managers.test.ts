@@ -4,8 +4,9 @@ import { fairnessWorld } from './world.js'
 
 const POPULARITY = FULL ? 150_000 : 100_000
 
+const world = await fairnessWorld(t, { popularity: POPULARITY })
+
 t.test('row 3: a group manager updates an agent whose tool many agents use', async t => {
-  const world = await fairnessWorld(t, { popularity: POPULARITY })
   const service = await fairService(t, world)
   let n = 0
   await requireFairness(t, world, service, (over, callers) =>
@@ -14,7 +15,6 @@ t.test('row 3: a group manager updates an agent whose tool many agents use', asy
 })
 
 t.test("the statement timeout of a slow row is nobody else's: the same with 300 ms", async t => {
-  const world = await fairnessWorld(t, { popularity: POPULARITY })
   const service = await fairService(t, world, { STATEMENT_TIMEOUT_MS: '300' })
   let n = 0
   await requireFairness(t, world, service, (over, callers) =>
@@ -23,7 +23,6 @@ t.test("the statement timeout of a slow row is nobody else's: the same with 300 
 })
 
 t.test('small definitions are validated against a tool that', async t => {
-  const world = await fairnessWorld(t, { popularity: POPULARITY })
   await world.client.query(
     `update user_account set permissions = '{basic,manage:actions}' where email = 'alice+attacker@example.com'`,
   )

@@ -1,12 +1,13 @@
 import { existsSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 import { canMount } from './cluster.js'
-import { EMBEDDED_FAULTS, EmbeddedServer, embeddedTrial } from './embedded.js'
+import { EMBEDDED_FAULTS, type EmbeddedFault, EmbeddedServer, embeddedTrial } from './embedded.js'
 import { ServiceProcess } from './service.js'
+import type { Trial } from './trial.js'
 
 t.setTimeout(900_000)
 
@@ -14,19 +15,27 @@ t.setTimeout(900_000)
  * The embedded server is looked after: whatever ends it, the service starts it again, and nothing that was acknowledged is
  * lost. Each fault once; `npm run test:campaign -- embedded` strikes twenty times with each.
  */
-for (const [name, fault] of Object.entries(EMBEDDED_FAULTS)) {
-  const skip = fault.ownDisk === true && !canMount() && 'file systems cannot be mounted here'
-  t.test(name, { skip }, async t => {
-    const trial = await embeddedTrial(fault)
-    t.teardown(() => trial.close())
-    const { faults, ...seen } = await trial.strike(fault, 0)
-    t.strictSame(faults, [])
-    t.ok(seen.acknowledged > 0)
-    t.ok(await trial.isReady(), 'the readiness probe succeeds')
-    if (fault.mayLose !== true)
-      t.match(trial.serviceLog, /the embedded PostgreSQL [^;]*; starting it again.*runs again after/s)
-    t.comment(`${name}: ${JSON.stringify(seen)}`)
-  })
+t.test('an embedded server that is struck again and again', async t => {
+  const strikes = Object.entries(EMBEDDED_FAULTS)
+  for (const ownDisk of [false, true]) {
+    const skip = ownDisk && !canMount() && 'file systems cannot be mounted here'
+    const faults = strikes.filter(([, fault]) => (fault.ownDisk ?? false) === ownDisk)
+    t.test(ownDisk ? 'on a disk of its own' : 'beside others', { skip }, async t => {
+      const trial = await embeddedTrial({ ownDisk })
+      t.teardown(() => trial.close())
+      for (const [name, fault] of faults) await requireRecovery(t, trial, name, fault)
+    })
+  }
+})
+
+async function requireRecovery(t: Test, trial: Trial<EmbeddedServer>, name: string, fault: EmbeddedFault) {
+  const { faults, ...seen } = await trial.strike(fault, 0)
+  t.strictSame(faults, [], name)
+  t.ok(seen.acknowledged > 0)
+  t.ok(await trial.isReady(), 'the readiness probe succeeds')
+  if (fault.mayLose !== true)
+    t.match(trial.serviceLog, /the embedded PostgreSQL [^;]*; starting it again.*runs again after/s, name)
+  t.comment(`${name}: ${JSON.stringify(seen)}`)
 }
 
 t.test(
@@ -80,39 +89,33 @@ t.test(
   },
 )
 
-t.test('503 while it cannot be started again: probe and log speak of the embedded database, and say why', async t => {
+t.test('503 while it cannot be started again', async t => {
   const { PG_BIN_DIR = '' } = process.env
   const server = new EmbeddedServer()
   t.teardown(() => server.remove())
   const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
   t.teardown(() => service.stop('SIGKILL'))
-  const control = join(server.folder, 'postgresql', 'data', 'global', 'pg_control')
-  renameSync(control, `${control}.away`)
-  process.kill(server.pids().postmaster, 'SIGKILL')
-  while (!service.log.includes('does not start again yet')) await sleep(20)
-  t.match(await service.readiness(), {
-    status: 503,
-    detail: /it is the embedded PostgreSQL.*the file log beside its data/,
-  })
-  renameSync(`${control}.away`, control)
-  await service.ready()
-  t.match(
-    service.log,
-    /has ended; starting it again; its log is .*does not start again yet: .*could not find the database system.*runs again after/s,
-  )
-  t.notMatch(service.log, 'DATABASE_URL')
-  t.equal(await service.stop(), 0)
-})
+  const data = join(server.folder, 'postgresql', 'data')
 
-t.test(
-  '503 while its data are gone: no empty database in their place, and it runs again when they are back',
-  async t => {
-    const { PG_BIN_DIR = '' } = process.env
-    const server = new EmbeddedServer()
-    t.teardown(() => server.remove())
-    const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
-    t.teardown(() => service.stop('SIGKILL'))
-    const data = join(server.folder, 'postgresql', 'data')
+  t.test('probe and log speak of the embedded database, and say why', async t => {
+    const control = join(data, 'global', 'pg_control')
+    renameSync(control, `${control}.away`)
+    process.kill(server.pids().postmaster, 'SIGKILL')
+    while (!service.log.includes('does not start again yet')) await sleep(20)
+    t.match(await service.readiness(), {
+      status: 503,
+      detail: /it is the embedded PostgreSQL.*the file log beside its data/,
+    })
+    renameSync(`${control}.away`, control)
+    await service.ready()
+    t.match(
+      service.log,
+      /has ended; starting it again; its log is .*does not start again yet: .*could not find the database system.*runs again after/s,
+    )
+    t.notMatch(service.log, 'DATABASE_URL')
+  })
+
+  t.test('its data are gone: no empty database in their place, and it runs again when they are back', async t => {
     const { postmaster } = server.pids()
     renameSync(data, `${data}.away`)
     process.kill(postmaster, 'SIGKILL')
@@ -122,5 +125,5 @@ t.test(
     renameSync(`${data}.away`, data)
     await service.ready()
     t.equal(await service.stop(), 0)
-  },
-)
+  })
+})

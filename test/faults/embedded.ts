@@ -66,8 +66,9 @@ export class EmbeddedServer {
    */
   async exhaustWal(): Promise<void> {
     const { postmaster } = this.pids()
-    for (let mib = 0; mib < 2 * DISK_MIB && existsSync(`/proc/${postmaster}`); mib++)
-      await this.query(`select pg_logical_emit_message(false, 'ballast', repeat('x', 1048576))`).catch(() => {})
+    const messages = `select pg_logical_emit_message(false, 'ballast', repeat('x', 1048576)) from generate_series(1, 16)`
+    for (let mib = 0; mib < 2 * DISK_MIB && existsSync(`/proc/${postmaster}`); mib += 16)
+      await this.query(messages).catch(() => {})
   }
 
   async remove(): Promise<void> {
@@ -77,8 +78,8 @@ export class EmbeddedServer {
 }
 
 /** A service that starts the embedded server, with agents and tools in it, for faults to strike. */
-export async function embeddedTrial(fault: EmbeddedFault): Promise<Trial<EmbeddedServer>> {
-  const server = new EmbeddedServer(fault)
+export async function embeddedTrial(disk: Pick<EmbeddedFault, 'ownDisk'>): Promise<Trial<EmbeddedServer>> {
+  const server = new EmbeddedServer(disk)
   try {
     const { PG_BIN_DIR = '' } = process.env
     const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR })

@@ -13,7 +13,7 @@ export interface Readiness {
 
 const READY_LIMIT_MS = 60_000
 
-/** Characters of the log's end that are kept, to show what happened. */
+/** Characters of the log's end that are kept at least, to show what happened. It is cut at twice as many: each cut copies it. */
 const LOG_KEPT = 1_000_000
 
 const OWN_SETTINGS = {
@@ -51,6 +51,10 @@ export class ServiceProcess {
     return this.#log
   }
 
+  clearLog(): void {
+    this.#log = ''
+  }
+
   get pid(): number {
     return this.#child?.pid ?? 0
   }
@@ -76,7 +80,8 @@ export class ServiceProcess {
   }
 
   #keep(text: string): void {
-    this.#log = (this.#log + text).slice(-LOG_KEPT)
+    this.#log += text
+    if (this.#log.length > 2 * LOG_KEPT) this.#log = this.#log.slice(-LOG_KEPT)
     const lines = (this.#line + text).split('\n')
     this.#line = lines.pop() ?? ''
     this.refusalsLogged += lines.filter(line => line.includes('"error_code":"SERVICE_UNAVAILABLE"')).length

@@ -42,8 +42,6 @@ const RECOVERY_REQUESTS = 100
 /** How much longer than that a recovery is waited for, to see how long it took. */
 const LATE_MS = 3_000
 const CALM_MS = 500
-/** Once a fault is mended its clients rest between two requests, so that other tests have a part of the machine; not in the campaign. */
-const PAUSE_WHEN_MENDED_MS = process.env.TEST_CAMPAIGN === 'full' ? 0 : 20
 
 /** A database server that a trial asks, and removes at its end. */
 interface Server extends Queried {
@@ -80,6 +78,7 @@ export class Trial<S extends Server = Cluster> {
     return (await this.#service.readiness()).status === 200
   }
 
+  /** Since the last strike began. */
   get serviceLog(): string {
     return this.#service.log
   }
@@ -90,6 +89,7 @@ export class Trial<S extends Server = Cluster> {
    */
   async strike(fault: Fault<S>, count: number): Promise<Run> {
     const mayLose = fault.mayLose ?? false
+    this.#service.clearLog()
     const load = new Load(() => this.#service.port, this.#token)
     const loggedBefore = this.#service.refusalsLogged
     load.start()
@@ -100,7 +100,6 @@ export class Trial<S extends Server = Cluster> {
       await sleep(fault.holdMs(count))
       await mend()
       const mendedAt = performance.now()
-      load.pauseMs = PAUSE_WHEN_MENDED_MS
       const limitMs = Math.max(fault.recoveryLimitMs ?? RECOVERY_LIMIT_MS, RECOVERY_REQUESTS * usualMs)
       await calm(load.sent, mendedAt, limitMs + LATE_MS)
       await load.stop()
