@@ -167,7 +167,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     upsertRequest,
     requireIfMatch: auth.requireIfMatch,
   })
-  const tasks = new BodyTasks({ bodyLimitBytes: limits.toolBodyBytes, jsonDepthMax: limits.jsonDepthMax })
+  const { toolBodyBytes: bodyLimitBytes, jsonDepthMax } = limits
+  const tasks = new BodyTasks({ bodyLimitBytes, jsonDepthMax, turns: database.turns })
   app.addHook('onClose', () => tasks.close())
   const toolBounds = {
     bodyLimitBytes: limits.toolBodyBytes,

@@ -5,6 +5,7 @@ import { Worker } from 'node:worker_threads'
 import t from 'tap'
 import type { Caller } from '../../src/auth/caller.js'
 import { readConfig } from '../../src/config.js'
+import { ThreadTurns } from '../../src/db/connection/thread-turns.js'
 import { UnparsedBody } from '../../src/http/body-parser.js'
 import { definitionLimitsOf } from '../../src/tool/definition/index.js'
 import { BodyTasks } from '../../src/tool/tasks/body-tasks.js'
@@ -106,7 +107,7 @@ async function orderOf(tasks: BodyTasks, ids: readonly number[], textOf: (id: nu
 }
 
 t.test('callers have the same time: who sent one body does not wait for all those of another', async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
   const dear = JSON.stringify({ definition: dearDefinition() })
   t.strictSame(await orderOf(tasks, [1, 1, 1, 1, 2, 3], () => dear), [1, 2, 3, 1, 1, 1])
@@ -116,7 +117,7 @@ t.test('callers have the same time: who sent one body does not wait for all thos
 })
 
 t.test('bodies of 30 and of 300 kB do not wait for the end of a larger one', async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
   const dear = JSON.stringify({ definition: dearDefinition(1_500) })
   const [light, middling] = [30_000, 300_000].map(length =>
@@ -128,7 +129,7 @@ t.test('bodies of 30 and of 300 kB do not wait for the end of a larger one', asy
 })
 
 t.test('a body of 30 kB does not wait for the end of a comparison of numbers', async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
   const numbersOf = (number: string) => `[${Array(200_000).fill(`[${number}]`).join(',')}]`
   const light = JSON.stringify({ definition: { ...DEFINITION, 'x-text': 'x'.repeat(30_000) } })
@@ -149,7 +150,7 @@ t.test('a body of 30 kB does not wait for the end of a comparison of numbers', a
 })
 
 t.test('the thread of large bodies gives way to the one that serves requests', { skip: !IS_LINUX }, async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
   const before = nicenesses()
   await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
@@ -157,6 +158,18 @@ t.test('the thread of large bodies gives way to the one that serves requests', {
   const added = [...nicenesses()].filter(([thread]) => !before.has(thread)).map(([, niceness]) => niceness)
   t.ok(added.includes(Math.min(19, own + 5)), `${own}; ${added}`)
   t.equal(nicenesses().get(String(process.pid)), own)
+})
+
+t.test('what takes long of a small body is done in turns of its token, until it goes to the other thread', async t => {
+  const turns = new ThreadTurns()
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns })
+  t.teardown(() => tasks.close())
+  const caller = { token: { id: 1, place: 1 } } as unknown as Caller // what tells callers apart
+  const body = { definition: dearDefinition(40) }
+  const query = { complete: true, report: 'full', target: 'openai' } as const
+  const { answer } = await tasks.run('validate_tool', { ...request(1, ''), caller, body }, { ...input, query })
+  t.match(JSON.parse(Buffer.from(answer).toString()), { methods: [{}] })
+  t.ok(turns.usedMs(1) > 1, `${turns.usedMs(1)} ms`)
 })
 
 t.test('the thread of large bodies works where a filter of system calls forbids it to give way', async t => {
@@ -190,7 +203,7 @@ function nicenesses(): Map<string, number> {
 }
 
 t.test('what nobody waits for any more is not worked on', async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64 })
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
   const text = ' '.repeat(LARGE_BYTES) + JSON.stringify({ definition: DEFINITION })
   const first = tasks.run('validate_tool', request(1, text), input)
@@ -201,7 +214,7 @@ t.test('what nobody waits for any more is not worked on', async t => {
 })
 
 t.test('a thread without work ends, and the next large body gets another', { skip: !IS_LINUX }, async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, idleMs: 50 })
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns(), idleMs: 50 })
   t.teardown(() => tasks.close())
   const validated = async () => {
     const { answer } = await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
@@ -220,7 +233,7 @@ t.test('a thread without work ends, and the next large body gets another', { ski
 t.test(
   '422 for a definition that takes too much memory; the next one is served, and a light one beside it',
   async t => {
-    const tasks = new BodyTasks({ bodyLimitBytes: 1, jsonDepthMax: 64 }) // 64 MiB for the thread
+    const tasks = new BodyTasks({ bodyLimitBytes: 1, jsonDepthMax: 64, turns: new ThreadTurns() }) // 64 MiB for the thread
     t.teardown(() => tasks.close())
     const huge = `{"definition":{"x":[${'{"a":{}},'.repeat(700_000)}{}]}}`
     const light = JSON.stringify({ definition: DEFINITION })
@@ -243,7 +256,7 @@ t.test(
 )
 
 t.test('what checks leave behind does not count against the next one', async t => {
-  const tasks = new BodyTasks({ bodyLimitBytes: 1, jsonDepthMax: 64 })
+  const tasks = new BodyTasks({ bodyLimitBytes: 1, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
   const half = JSON.stringify({ definition: { ...DEFINITION, 'x-lists': Array.from({ length: 300_000 }, () => [1]) } })
   for (let i = 0; i < 6; i++) {

@@ -1,5 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import type { Caller } from '../../auth/caller.js'
+import type { ThreadTurns } from '../../db/connection/thread-turns.js'
 import type { Waiter } from '../../db/connection/waiter.js'
 import { WorkQueue, type WorkQueueLimits } from '../../db/connection/work-queue.js'
 import { InvalidRequest, RETRY_AFTER_S, Unavailable } from '../../errors.js'
@@ -86,12 +87,13 @@ interface Job {
 }
 
 /**
- * Does what takes long with the bodies of tool operations: small ones right here, in slices; large and dear ones in one other thread, so
+ * Does what takes long with the bodies of tool operations: small ones right here, in slices that have turns; large and dear ones in one other thread, so
  * that parsing and checking them never holds up the answers to others. One job of each size at a time: they are worked on in slices
  * too, so a small one need not wait for the end of a larger one. Callers who wait have the same time of each size.
  */
 export class BodyTasks {
   readonly #settings: ThreadSettings
+  readonly #turns: ThreadTurns
   readonly #light: Size = { charactersMax: LIGHT_CHARACTERS, queue: new WorkQueue(QUEUE) }
   readonly #middling: Size = { charactersMax: MIDDLING_CHARACTERS, queue: new WorkQueue(QUEUE) }
   readonly #large: Size = { charactersMax: ANY_CHARACTERS, queue: new WorkQueue(QUEUE) }
@@ -102,8 +104,10 @@ export class BodyTasks {
   #thread: Worker | undefined
   #idle: NodeJS.Timeout | undefined
 
-  constructor(options: { jsonDepthMax: number; bodyLimitBytes: number; idleMs?: number }) {
-    const { bodyLimitBytes, idleMs = IDLE_MS, jsonDepthMax } = options
+  /** `turns`: those of the thread that serves requests. */
+  constructor(options: { jsonDepthMax: number; bodyLimitBytes: number; turns: ThreadTurns; idleMs?: number }) {
+    const { bodyLimitBytes, idleMs = IDLE_MS, jsonDepthMax, turns } = options
+    this.#turns = turns
     const heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / MIB))
     this.#settings = { jsonDepthMax, heapMibMax }
     this.#idleMs = idleMs
@@ -125,7 +129,8 @@ export class BodyTasks {
     const definitionLengths = [stored?.length ?? 0, (input as { sent?: string }).sent?.length ?? 0]
     if (!isLarge && definitionLengths.every(length => length <= SMALL_CHARACTERS)) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => Promise<TaskResult<Name>> // validated by this task's schema
-      const budget = new TimeBudget(HERE_MS)
+      const { place } = request.caller.token
+      const budget = new TimeBudget(HERE_MS, () => this.#turns.turn(place, request))
       try {
         return await run(body as TaskBody<Name>, { ...(await withStored(input, stored)), budget })
       } catch (error) {

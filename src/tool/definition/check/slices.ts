@@ -9,13 +9,18 @@ const DEFAULT_SLICE_MS = 2
 export interface WorkBudget {
   /** Told how many milliseconds a slice took, answers whether there is something left. What it throws ends the work. */
   spend(ms: number): boolean
+  /** Resolves when the next slice may begin; without it that is at once in the next turn of the event loop. */
+  nextSlice?(): Promise<void>
 }
 
 /** The time that work may take where it is begun: beyond it, it is given up. */
 export class TimeBudget implements WorkBudget {
   #leftMs: number
 
-  constructor(ms: number) {
+  constructor(
+    ms: number,
+    readonly nextSlice: () => Promise<void>,
+  ) {
     this.#leftMs = ms
   }
 
@@ -47,6 +52,7 @@ export async function inSlices<Result>(
     if (step.done) return step.value
     if (!hasTime) throw new BudgetSpent('work takes longer than it may here')
     await setImmediate()
+    await budget?.nextSlice?.()
     started = performance.now()
   }
 }
