@@ -85,19 +85,53 @@ class Document {
   }
 
   get controls(): Controls {
-    this.#controls ??= controlsMs(this)
+    this.#controls ??= new Controls(this)
     return this.#controls
   }
 }
 
-/** What is done with a document beside a view, in ms. */
-interface Controls {
+/** What is done with a document beside a view, in ms; each is measured when it is first asked for. */
+class Controls {
+  readonly #text: string
+  readonly #largest: { object: Json; list: unknown[] }
+  #listing: number | undefined
+  #growing: number | undefined
+  #copying: number | undefined
+
+  constructor({ text, definition }: Document) {
+    this.#text = text
+    this.#largest = largestIn(definition)
+  }
+
   /** To list the keys of the largest object. */
-  readonly listing: number
+  get listing(): number {
+    const { object } = this.#largest
+    this.#listing ??= bestMs(ROUNDS, () => void Object.keys(object))
+    return this.#listing
+  }
+
   /** To make room in a map of all its values where that takes longest. */
-  readonly growing: number
+  get growing(): number {
+    this.#growing ??= growingMs(readPlainly(this.#text))
+    return this.#growing
+  }
+
   /** To copy the largest object and list its keys again, or to copy the largest list. */
-  readonly copying: number
+  get copying(): number {
+    const { object, list } = this.#largest
+    const copyObject = () => {
+      const copy: Json = {}
+      for (const key of Object.keys(object)) copy[key] = object[key]
+      Object.keys(copy)
+    }
+    const copyList = () => {
+      const copy = [...list]
+      rememberNumbers(list, copy)
+      removeItems(copy, new Set([0]))
+    }
+    this.#copying ??= Math.max(bestMs(ROUNDS, copyObject), bestMs(ROUNDS, copyList))
+    return this.#copying
+  }
 }
 
 /** Something that is made of a definition in steps. */
@@ -277,8 +311,8 @@ function mostMs({ checks }: View, bytes: number): number {
 }
 
 function mostStepMs({ copies }: View, { controls }: Document): number {
-  const { copying, listing, growing } = controls
-  return MOST_STEP_MS + MOST_CONTROLS * Math.max(copies === true ? copying : listing, growing)
+  const whole = copies === true ? controls.copying : controls.listing
+  return MOST_STEP_MS + MOST_CONTROLS * Math.max(whole, controls.growing)
 }
 
 function longestOf({ steps = [] }: Point): number {
@@ -314,26 +348,6 @@ function largestIn(value: unknown): { object: Json; list: unknown[] } {
     }
   }
   return { object, list }
-}
-
-function controlsMs({ text, definition }: Document): Controls {
-  const { object, list } = largestIn(definition)
-  const listObject = () => void Object.keys(object)
-  const copyObject = () => {
-    const copy: Json = {}
-    for (const key of Object.keys(object)) copy[key] = object[key]
-    Object.keys(copy)
-  }
-  const copyList = () => {
-    const copy = [...list]
-    rememberNumbers(list, copy)
-    removeItems(copy, new Set([0]))
-  }
-  return {
-    listing: bestMs(ROUNDS, listObject),
-    growing: growingMs(readPlainly(text)),
-    copying: Math.max(bestMs(ROUNDS, copyObject), bestMs(ROUNDS, copyList)),
-  }
 }
 
 function bestMs(rounds: number, work: () => void): number {

@@ -273,7 +273,7 @@ export class SchemaComparison {
       if (this.pays(1)) yield
       if (COMPARED_KEYWORDS.has(key) || KEYWORDS_WITHOUT_EFFECT.has(key)) continue
       const [before, now] = [old[key], next[key]]
-      const isEqual = yield* this.areAlike(before, now)
+      const isEqual = arePaired(key, before, now) || (yield* this.areAlike(before, now))
       if ((yield* this.queueParts(key, before, now, isEqual, at)) || isEqual) continue
       const weight = ALTERNATIVES.has(key) ? yield* this.classOfAlternatives(before, now) : classOf(key, before, now)
       this.add(weight, at, `${key} is ${shown(now)} instead of ${shown(before)}`)
@@ -282,6 +282,7 @@ export class SchemaComparison {
 
   private *areAlike(before: unknown, now: unknown): Generator<void, boolean> {
     if (typeof before !== 'object' || typeof now !== 'object') return before === now
+    if (Array.isArray(before) && Array.isArray(now) && before.length !== now.length) return false
     const { structures } = this.ledger
     return (yield* structures.numberOf(before)) === (yield* structures.numberOf(now))
   }
@@ -295,7 +296,7 @@ export class SchemaComparison {
     at: string,
   ): Generator<void, boolean> {
     if (Array.isArray(before) && Array.isArray(now)) {
-      if (before.length !== now.length || !(isEqual || PAIRED_LISTS.has(key))) return false
+      if (!isEqual) return false
       for (const [i, part] of before.entries()) {
         this.queue(part, now[i], `${under(at, key)}[${i}]`)
         if (this.pays(1)) yield
@@ -342,6 +343,11 @@ export class SchemaComparison {
     const place = at.length > SHOWN_PLACE_CHARACTERS ? `...${at.slice(-SHOWN_PLACE_CHARACTERS)}` : at
     this.differences.push({ class: weight, isType, msg: at === '' ? msg : `${place}: ${msg}` })
   }
+}
+
+/** True for lists whose parts are compared each with its like, whether they are equal or not. */
+function arePaired(key: string, before: unknown, now: unknown): boolean {
+  return PAIRED_LISTS.has(key) && Array.isArray(before) && Array.isArray(now) && before.length === now.length
 }
 
 /** A place inside a schema, one step deeper. */
