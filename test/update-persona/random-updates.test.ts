@@ -58,7 +58,7 @@ t.test('200, 403 or 422 as the model says, and the model’s state, for random p
     return expected.state
   }
 
-  const runs = repetitions({ few: 60, full: 1_000 })
+  const runs = repetitions({ few: 40, full: 1_000 })
   await fc.assert(
     fc.asyncProperty(pair, async ([firstBy, first, secondBy, second]) => {
       const before = (await storedAgent(database.db, AGENT)) as ModelState
