@@ -17,8 +17,8 @@ declare module 'fastify' {
 
 /**
  * Sends long answers in pieces, each when the one before has left, with turns for others between them. At once the encoding of
- * one with several MiB would hold up every other request for tens of milliseconds. Register behind every hook that looks at
- * the text of an answer.
+ * one with several MiB would hold up every other request for tens of milliseconds. Until they have gone out they hold memory. Register
+ * behind every hook that looks at the text of an answer.
  */
 export function registerLargeAnswers(app: FastifyInstance, unfinished: UnfinishedTransfers): void {
   app.decorateReply('unfinishedAnswer', undefined)
@@ -36,14 +36,14 @@ export function registerLargeAnswers(app: FastifyInstance, unfinished: Unfinishe
     whenOver(request, () => unfinished.delete(answer))
   })
   app.addHook('onSend', (request, reply, payload, done) => {
-    if (typeof payload !== 'string' || payload.length <= PIECE_LENGTH) return done(null, payload)
-    const text = new AnswerText([payload])
+    const isMade = typeof payload === 'string' || (Buffer.isBuffer(payload) && request.isOperation) // pages share their bytes
+    if (!isMade || payload.length <= PIECE_LENGTH) return done(null, payload)
     try {
-      request.holdAnswer(text.heldBytes)
+      request.holdAnswer(typeof payload === 'string' ? new AnswerText([payload]).heldBytes : payload.length)
     } catch (error) {
       return done(error as Error) // it throws nothing else
     }
-    done(null, inPieces(reply, text))
+    done(null, inPieces(reply, { pieces: [payload] }))
   })
 }
 
@@ -69,7 +69,7 @@ export function answerText(reply: FastifyReply, snapshot: AnswerText): Buffer | 
   return inPieces(reply, snapshot)
 }
 
-function inPieces(reply: FastifyReply, { pieces }: AnswerText): Readable {
+function inPieces(reply: FastifyReply, { pieces }: Pick<AnswerText, 'pieces'>): Readable {
   reply.header(
     'content-length',
     pieces.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0),

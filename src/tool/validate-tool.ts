@@ -96,7 +96,8 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       addWarnings(reply, [...validation.warnings, ...useNotes(use)])
       notePreferences(reply, strict ? ['handling=strict'] : [])
       reply.type(JSON_TYPE)
-      return validation.answer
+      const { answer } = validation
+      return typeof answer === 'string' ? answer : Buffer.from(answer.buffer, answer.byteOffset, answer.byteLength)
     },
   )
 }
