@@ -181,10 +181,13 @@ function noteRequest({ open }: Connection, exchange: Exchange): void {
   exchange.request.once('close', () => open.splice(open.indexOf(exchange), 1))
 }
 
+const TOO_SLOW =
+  'The request did not arrive in time: its headers have HEADERS_TIMEOUT_MS, all of it has REQUEST_TIMEOUT_MS, which the operator sets.'
+
 function answerFor(code: string | undefined): BrokenAnswer {
   switch (code) {
     case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return { status: 408, code: 'REQUEST_TIMEOUT', detail: 'The request did not arrive in time.' }
+      return { status: 408, code: 'REQUEST_TIMEOUT', detail: TOO_SLOW }
     case 'HPE_HEADER_OVERFLOW':
       return { status: 431, code: 'HEADERS_TOO_LARGE', detail: 'The headers are larger than 16 KiB.' }
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
