@@ -34,6 +34,7 @@ import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
 import { registerTracing } from './http/tracing.js'
 import { UnfinishedTransfers } from './http/unfinished-transfers.js'
+import { registerUnreadAnswers } from './http/unread-answers.js'
 import { registerRequestValidation } from './http/validation.js'
 import { registerWaits } from './http/waits.js'
 import type { Lifecycle } from './lifecycle.js'
@@ -85,7 +86,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     clientErrorHandler: (error, socket) => broken.answer(app, error, socket),
     frameworkErrors: (error, request, reply) => {
       setCommonHeaders(request, reply)
-      settleConnection(request, reply) // no hook runs for these
+      settleConnection(request, reply) // no hook runs for these, nor the next
+      watchAnswer(request, reply, undefined)
       handleError(error, request, reply)
     },
   })
@@ -137,6 +139,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     else failureLimit(error, request, reply).then(answer, answer)
   })
   registerLargeAnswers(app, unfinished)
+  const watchAnswer = registerUnreadAnswers(app)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
   gate.registerAuthenticated(app)
   const connectionsMax = {

@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream'
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply } from 'fastify'
 import { AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text.js'
 import { countBytes } from './limits.js'
 import { heldBytesOf, ownerOf } from './request-memory.js'
@@ -12,6 +12,8 @@ declare module 'fastify' {
     noteProgress(): void
     /** What `noteProgress` noted. */
     unfinishedAnswer: Unfinished | undefined
+    /** Whether the service ended the connection in this answer, and not the client. */
+    isCutOff: boolean
   }
 }
 
@@ -22,6 +24,7 @@ declare module 'fastify' {
  */
 export function registerLargeAnswers(app: FastifyInstance, unfinished: UnfinishedTransfers): void {
   app.decorateReply('unfinishedAnswer', undefined)
+  app.decorateReply('isCutOff', false)
   app.decorateReply('noteProgress', function (this: FastifyReply) {
     if (this.unfinishedAnswer !== undefined) return unfinished.renew(this.unfinishedAnswer)
     const { request } = this
@@ -29,7 +32,7 @@ export function registerLargeAnswers(app: FastifyInstance, unfinished: Unfinishe
       kind: 'answer',
       owner: ownerOf(request),
       heldBytes: () => heldBytesOf(request),
-      abandon: () => abandon(this),
+      abandon: () => abandonAnswer(this),
     }
     this.unfinishedAnswer = answer
     unfinished.add(answer)
@@ -48,16 +51,17 @@ export function registerLargeAnswers(app: FastifyInstance, unfinished: Unfinishe
 }
 
 /** Others need the memory: the connection ends, as nothing else can be said any more. */
-function abandon({ request, raw }: FastifyReply): void {
+export function abandonAnswer(reply: FastifyReply): void {
+  const { request, raw } = reply
   request.refusal = 'overloaded'
+  reply.isCutOff = true
   request.releaseMemory()
   raw.destroy()
+  if (!request.isOperation) request.log.info({ operation: request.operation, refusal: request.refusal }, CUT_OFF)
 }
 
-/** Whether it was the service that ended the connection of a request in its answer, and not the client. */
-export function isCutOff({ refusal }: FastifyRequest, { statusCode }: FastifyReply): boolean {
-  return refusal !== undefined && statusCode < 400
-}
+/** What the log says of it. */
+export const CUT_OFF = 'the answer was cut off: others need its memory'
 
 /** What a handler answers to send a snapshot, of which it has reserved the memory: a short one at once, a long one in pieces. */
 export function answerText(reply: FastifyReply, snapshot: AnswerText): Buffer | Readable {

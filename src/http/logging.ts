@@ -5,7 +5,7 @@ import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../schema/parameters.js'
-import { isCutOff } from './large-answer.js'
+import { CUT_OFF } from './large-answer.js'
 import { toldWait } from './waits.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
@@ -99,9 +99,7 @@ export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void
       waited_ms: waited?.ms,
       queue: waited?.longestIn,
     },
-    isCutOff(request, reply)
-      ? 'the answer was cut off: others need its memory'
-      : 'the client went away before its answer',
+    reply.isCutOff ? CUT_OFF : 'the client went away before its answer',
   )
 }
 

@@ -10,7 +10,6 @@ import type { Readiness } from '../readiness.js'
 import { endUnread, unreadBytes } from './connection-end.js'
 import { CONNECTION_LIMITS, type ConnectionLimitName } from './connection-limit.js'
 import { REFUSALS } from './error-codes.js'
-import { isCutOff } from './large-answer.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
 
 /** Upper bounds of the time buckets, in seconds. */
@@ -169,7 +168,7 @@ export class Metrics {
     })
     sources.inFlight.whenAbandoned((request, reply) => {
       const { operation, refusal } = request
-      if (refusal !== undefined && isCutOff(request, reply)) this.#refused.inc({ reason: refusal })
+      if (refusal !== undefined && reply.isCutOff) this.#refused.inc({ reason: refusal })
       else this.#abandoned.inc({ operation })
     })
     this.#watchConnections(app.server, sources)

@@ -1,4 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { Caller } from '../auth/caller.js'
 import { clientAddressOf } from '../auth/client-address.js'
 import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
 import { MemoryBudget, type MemoryBudgetLimits } from './memory-budget.js'
@@ -91,7 +92,8 @@ export function heldBytesOf({ reservedMemory }: FastifyRequest): number {
   return reservedMemory === undefined ? 0 : reservedMemory.body + reservedMemory.answer
 }
 
-/** In whose name a request has what is shared out: its token's, or that of its address where it needs none. */
+/** In whose name a request has what is shared out: its token's, or that of its address where it needs none, or none that is known. */
 export function ownerOf(request: FastifyRequest): string {
-  return request.isOperation ? `token ${request.caller.token.id}` : clientAddressOf(request)
+  const caller = request.caller as Caller | null // null until it is authenticated
+  return caller === null ? clientAddressOf(request) : `token ${caller.token.id}`
 }

@@ -36,7 +36,7 @@ export class AnswerText {
 
   /**
    * The bytes of memory that it takes until it has gone out. V8 gives each character of a text two bytes where one of them needs it;
-   * of texts that are sent in pieces one is on its way, and the next one is made. A short answer counts as nothing.
+   * of texts that are sent in pieces one is on its way, and the next one is made. For a short answer nothing is reserved.
    */
   get heldBytes(): number {
     const { pieces, length } = this

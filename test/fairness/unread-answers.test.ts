@@ -1,4 +1,7 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { DEFINITION } from '../matrix-organisation.js'
@@ -12,7 +15,12 @@ const READS = 60
 const CURATORS = 13
 const PEAK_BYTES_MAX = 300 * 2 ** 20
 const WAITING_PEAK_BYTES_MAX = 200 * 2 ** 20
+const SMALL_PEAK_BYTES_MAX = 195 * 2 ** 20
+/** Connections with a small answer each; of one address no more than half of all may be open. */
+const SMALL_READS = FULL ? 4_900 : 1_200
 
+/** An answer of 98 kB, with as many characters as nothing is reserved for. */
+const SMALL_TEXT = `update persona set system_prompt = repeat('\u6f22', 32000) where id = any($1)`
 /** One character needs two bytes in V8, so each has them: of an answer just below what is weighed before it is made. */
 const WIDE_TEXT = `update persona set system_prompt = '\u6f22' || repeat(chr(1), 43000) where id = any($1)`
 /** An answer of 6 MB. */
@@ -44,6 +52,23 @@ t.test('answers that nobody reads', async t => {
       t.ok(peak < WAITING_PEAK_BYTES_MAX, `${fields} fields: ${Math.round(peak / 2 ** 20)} MiB resident at most`)
       for (const socket of sockets) socket.destroy()
     }
+  })
+
+  t.test('hold little where they are small, one for each connection; who has one only is not cut off', async t => {
+    const { attacker: slow } = world
+    const fresh = await fairService(t, world) // memory that others gave back would be taken first
+    const own = new Callers(fresh.port)
+    t.teardown(() => own.close())
+    await world.client.query(SMALL_TEXT, [[...ids, slow.agentId]])
+    const plain = await own.send('GET', `/persona/${slow.agentId}`, slow.token, '')
+    t.equal(plain.status, 200)
+    const readers = Array.from({ length: SMALL_READS }, (_, i) => hostile[i % TOKENS] as Owner)
+    const { begun, bytes } = await readNarrowly(fresh.port, [slow, ...readers])
+    t.equal(begun, 1 + SMALL_READS, 'each is answered')
+    t.ok(bytes > 3 * 32_000, `the first is read to its end at last: ${bytes} bytes`)
+    const peak = peakResidentBytes(fresh.pid)
+    t.ok(peak < SMALL_PEAK_BYTES_MAX, `${Math.round(peak / 2 ** 20)} MiB resident at most`)
+    t.equal((await fresh.readiness()).status, 200)
   })
 
   t.test('hold no more memory than is shared out, however many there are', async t => {
@@ -119,6 +144,44 @@ function unread(port: number, { token, agentId }: Owner): Socket {
   socket.write(`GET /persona/${agentId} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`)
   return socket
 }
+
+/**
+ * Connects one behind the other, asks for an agent each, and reads nothing but the first answer, at the end. The window of these
+ * connections is so small that the system takes 40 kB of an answer, and not some MiB; Node sets no such option, so this is Perl.
+ * Answers how many were answered 200, and the bytes of the answer that was read.
+ */
+async function readNarrowly(port: number, owners: readonly Owner[]): Promise<{ begun: number; bytes: number }> {
+  const client = spawn('perl', ['-e', NARROW_READERS, String(port)], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const told = text(client.stdout)
+  client.stdin.end(owners.map(({ token, agentId }) => `${token} ${agentId}\n`).join(''))
+  const [code] = await once(client, 'close')
+  if (code !== 0) throw new Error(`perl ended with ${code}`)
+  return JSON.parse(await told)
+}
+
+/** At most 50 requests are in work at once, and each address has 2,400 connections at most. */
+const NARROW_READERS = `
+use strict; use warnings; use Socket;
+$SIG{PIPE} = 'IGNORE';
+my ($port) = @ARGV; my @sockets; my ($begun, $bytes) = (0, 0);
+my $peek = sub { my $seen = ''; recv($_[0], $seen, 12, MSG_PEEK); $begun++ if $seen eq 'HTTP/1.1 200' };
+while (my $line = <STDIN>) {
+  my ($token, $id) = split ' ', $line;
+  socket(my $socket, PF_INET, SOCK_STREAM, 0) or die "socket: $!";
+  setsockopt($socket, SOL_SOCKET, SO_RCVBUF, pack('l', 2048)) or die "window: $!";
+  setsockopt($socket, 6, 2, pack('l', 536)) or die "segment: $!";
+  setsockopt($socket, SOL_SOCKET, SO_RCVTIMEO, pack('l!l!', 30, 0)) or die "time: $!";
+  bind($socket, sockaddr_in(0, inet_aton('127.0.2.' . (1 + int(@sockets / 2400))))) or die "bind: $!";
+  connect($socket, sockaddr_in($port, INADDR_LOOPBACK)) or die "connect: $!";
+  syswrite($socket, "GET /persona/$id HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\nAuthorization: Bearer $token\\r\\n\\r\\n");
+  push @sockets, $socket;
+  $peek->($sockets[-50]) if @sockets >= 50;
+}
+$peek->($_) for @sockets > 49 ? @sockets[-49 .. -1] : @sockets;
+setsockopt($sockets[0], SOL_SOCKET, SO_RCVBUF, pack('l', 262144)) or die "window: $!";
+while (my $count = sysread($sockets[0], my $part, 65536)) { $bytes += $count }
+print qq({"begun":$begun,"bytes":$bytes});
+`
 
 /** Whether an answer begins to come; then nothing of it is read any more. */
 async function hasBegun(socket: Socket): Promise<boolean> {
