@@ -123,6 +123,9 @@ async function captureCaller(database: ServiceDatabase, world: World) {
 
 const UNCONDITIONAL = {
   precondition: { kind: 'none' },
+  authenticateAgain: (): never => {
+    throw new Error('a captured update is not repeated')
+  },
   callerNow: (): never => {
     throw new Error('a captured update is not decided under the lock')
   },

@@ -81,9 +81,9 @@ export async function authenticate(
   }
 }
 
-/** The caller of a request that has begun before, as they are now. Throws `NotAuthenticated`. */
-export async function authenticateAgain(executor: Executor, hash: Buffer): Promise<Caller> {
-  const row = await callerOnly.for({ hash, resource: null }).single(executor)
+/** The caller of a request that has begun before, as they are now, in a transaction. Throws `NotAuthenticated`. */
+export async function authenticateWithin(trx: Executor, hash: Buffer): Promise<Caller> {
+  const row = await callerOnly.for({ hash, resource: null }).single(trx)
   requireValid(row)
   return callerOf(row, hash)
 }

@@ -5,7 +5,13 @@ import type { Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, type RateLimitState } from '../errors.js'
 import { parseId } from '../schema/parameters.js'
-import { authenticate, authenticateAgain, type CallerStatement, type Lookup } from './authenticate.js'
+import {
+  type Authenticated,
+  authenticate,
+  authenticateWithin,
+  type CallerStatement,
+  type Lookup,
+} from './authenticate.js'
 import { type Caller, includesPermission, mayUseToolOperations } from './caller.js'
 import { recordLastUse } from './last-use.js'
 import { bearerTokenHash } from './token.js'
@@ -22,6 +28,9 @@ export interface RoutePolicy {
   lookup?: { parameter: string; statement: CallerStatement }
 }
 
+/** Who calls by now, and the state of the resource that was asked for with them; null when there is none. */
+export type CallerNow = Pick<Authenticated, 'caller' | 'prefetched'>
+
 declare module 'fastify' {
   interface FastifyContextConfig {
     policy?: RoutePolicy
@@ -31,8 +40,13 @@ declare module 'fastify' {
     caller: Caller
     /** The state of the resource that the path names, as the route's `lookup` found it; null when there is none. */
     prefetched: object | null
-    /** The caller as they are by now, by the same rules: a body may take long. Throws `NotAuthenticated`, `Forbidden`. */
-    callerNow(executor: Executor): Promise<Caller>
+    /**
+     * The caller as they are by now, by the same rules, for a body may take long; and the state of the resource that the path names,
+     * or another `lookup`. In a batch with what others ask. Throws `NotAuthenticated`, `Forbidden`.
+     */
+    authenticateAgain(lookup?: Lookup): Promise<CallerNow>
+    /** The caller as they are by now, likewise, as a transaction sees them. */
+    callerNow(trx: Executor): Promise<Caller>
     /** The SHA-256 of the bearer token, once it was asked for. */
     tokenHash: Buffer | undefined
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
@@ -57,8 +71,13 @@ export function registerAuthentication(
   app.decorateRequest('prefetched', null)
   app.decorateRequest('refusal', undefined)
   app.decorateRequest('limit', undefined)
-  app.decorateRequest('callerNow', function (this: FastifyRequest, executor: Executor) {
-    return callerNow(this, executor)
+  app.decorateRequest('authenticateAgain', function (this: FastifyRequest, lookup?: Lookup) {
+    return authenticateAgain(this, database, lookup)
+  })
+  app.decorateRequest('callerNow', async function (this: FastifyRequest, trx: Executor) {
+    const caller = await authenticateWithin(trx, tokenHashOf(this))
+    requireAdmitted(this, caller)
+    return caller
   })
   requireDeclaredPolicies(app)
   app.addHook('onRequest', (request, reply, done) => {
@@ -111,13 +130,27 @@ async function admit(
   requireBinding(caller, policy, lookup)
 }
 
-async function callerNow(request: FastifyRequest, executor: Executor): Promise<Caller> {
-  const caller = await authenticateAgain(executor, tokenHashOf(request))
-  const { policy } = request
-  if (policy === undefined) throw new Error('a request without a policy has no caller')
+async function authenticateAgain(
+  request: FastifyRequest,
+  database: ServiceDatabase,
+  lookup = lookupFor(request, policyOf(request)),
+): Promise<CallerNow> {
+  const hash = tokenHashOf(request)
+  const found = await withRetries(() => authenticate(database, hash, lookup, request.turnPlace))
+  requireAdmitted(request, found.caller)
+  return found
+}
+
+/** Throws where the caller may not do what the request asks, as far as the token and the path tell. */
+function requireAdmitted(request: FastifyRequest, caller: Caller): void {
+  const policy = policyOf(request)
   requirePermission(caller, policy)
   requireBinding(caller, policy, lookupFor(request, policy))
-  return caller
+}
+
+function policyOf({ policy }: FastifyRequest): RoutePolicy {
+  if (policy === undefined) throw new Error('a request without a policy has no caller')
+  return policy
 }
 
 function lookupFor(request: FastifyRequest, { lookup }: RoutePolicy): Lookup | undefined {

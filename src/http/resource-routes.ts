@@ -47,7 +47,8 @@ export function updaterOf(
 ) {
   const { strict, merges, minimal } = headers.prefer ?? NO_PREFERENCE
   return {
-    callerNow: (executor: Executor) => request.callerNow(executor),
+    authenticateAgain: () => request.authenticateAgain(),
+    callerNow: (trx: Executor) => request.callerNow(trx),
     actor: actorOf(request),
     precondition: headers['if-match'] ?? NO_PRECONDITION,
     preconditionRequired: options.requireIfMatch,

@@ -8,8 +8,11 @@ import { answerColumns, type ToolRow } from './statements.js'
 
 /* Tools as they were, by themselves or in the answer of an agent. */
 
+/** A tool, and what the fields that changed since were then. */
+type PastTool = Pick<Past, 'id' | 'values'>
+
 /** What was different then, as JSON text: of each tool by its id the columns of its row, and its headers as they are shown. */
-export function pastRecords(pasts: readonly Past[]): string {
+export function pastRecords(pasts: readonly PastTool[]): string {
   return JSON.stringify(Object.fromEntries(pasts.map(({ id, values }) => [id, pastRecord(values)])))
 }
 
@@ -19,7 +22,7 @@ function pastRecord({ definition, ...columns }: Past['values']): object {
 }
 
 /** About how many bytes the tools took then, the hashes of their definitions in hex, and the tools of which it is no longer kept. */
-export async function pastToolSizes(executor: Executor, pasts: readonly Past[]): Promise<PastSizes> {
+export async function pastToolSizes(executor: Executor, pasts: readonly PastTool[]): Promise<PastSizes> {
   const ids = pasts.map(({ id }) => id)
   const [row] = await readPastSizes.run(executor, { ids, past: pastRecords(pasts) })
   if (row === undefined) throw new Error('the statement of sizes answered no row')

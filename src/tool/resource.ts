@@ -192,7 +192,7 @@ function foundOrigins(
 
 /** Of a definition that was stored since the request looked: of all others the origins are found before (`stored-origins.ts`). */
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
-  const [row] = hash === null ? [] : await readDefinition.run(executor, { hash })
+  const row = hash === null ? undefined : await readDefinition.for({ hash }).single(executor)
   const stored = row === undefined ? new Set<string>() : await inSlices(originsOf(JSON.parse(row.definition)))
   if (hash !== null) cacheOrigins(hash, stored)
   return stored

@@ -36,7 +36,7 @@ export function withCached<Row, Shown>(
 async function cacheLong(executor: Executor, definitions: readonly ShownDefinition[]): Promise<void> {
   for (const { definition: hash, bytes } of definitions) {
     if (hash === null || bytes <= PIECE_LENGTH || cachedTexts([hash]).size > 0) continue
-    const [row] = await readDefinition.run(executor, { hash })
+    const row = await readDefinition.for({ hash }).single(executor)
     if (row !== undefined) await cacheText(hash, row.definition)
   }
 }

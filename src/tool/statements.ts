@@ -71,9 +71,15 @@ function isLinkable({ managesAll, user }: Viewer): RawBuilder<boolean> {
 }
 
 /** A stored definition as JSON text, by its hash in hex. */
-export const readDefinition = statement<{ hash: string }, { definition: string }>('tool_definition', param => {
-  return sql`select content::text as definition from tool_definition where hash = decode(${param('hash')}::text, 'hex')`
-})
+export const readDefinition = rowStatement<{ hash: string }, { definition: string }>(
+  'tool_definition',
+  { hash: 'text' },
+  param => ({
+    query: sql`
+    select input.position, d.content::text as definition
+    from input join tool_definition d on d.hash = decode(${param('hash')}, 'hex')`,
+  }),
+)
 
 type WriteParameters = ViewerParameters &
   CachedDefinitions &

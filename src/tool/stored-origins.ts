@@ -1,5 +1,6 @@
 import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
+import { BATCHED_BYTES_MAX } from '../updates/answer-size.js'
 import { cachedTexts, cacheOrigins } from './definition-cache.js'
 import { toolResource } from './resource.js'
 import type { StoredOrigins, ToolUpdate } from './rules.js'
@@ -22,7 +23,7 @@ export async function storedOrigins(
   if (hash === null || !asksForOrigins(state, update)) return undefined
   const { caller, waiter } = update
   const job: TaskRequest = { caller, raw: request.raw, body: {}, beginWait: queue => waiter.beginWait(queue) }
-  const text = () => textOf(database, hash)
+  const text = () => textOf(database, { hash, bytes: length }, caller.token.place)
   const origins = await tasks.run('stored_origins', job, { strict: false }, { length, text })
   cacheOrigins(hash, origins)
   return { hash, origins }
@@ -36,10 +37,25 @@ function asksForOrigins(state: ToolState, update: ToolUpdate): boolean {
   }
 }
 
-/** The text of a stored definition; undefined where it is gone by now. */
-export async function textOf({ db }: ServiceDatabase, hash: string): Promise<string | undefined> {
+/** A stored definition by its hash in hex, and about its size. */
+export interface StoredDefinition {
+  hash: string
+  bytes: number
+}
+
+/**
+ * The text of a stored definition for `BodyTasks`; undefined where it is gone by now. A large one is read by itself: only jobs that
+ * have their turn in the other thread ask for such. `place` is where the time of the request counts.
+ */
+export async function textOf(
+  database: ServiceDatabase,
+  { hash, bytes }: StoredDefinition,
+  place: number,
+): Promise<string | undefined> {
   const cached = cachedTexts([hash]).get(hash)
   if (cached !== undefined) return cached.toString()
-  const [row] = await withRetries(() => readDefinition.run(db, { hash }))
+  const query = readDefinition.for({ hash })
+  const isBatchable = bytes <= BATCHED_BYTES_MAX
+  const row = await withRetries(() => (isBatchable ? query.batched(database, place) : query.single(database.db)))
   return row?.definition
 }

@@ -1,14 +1,15 @@
+import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
-import { viewerParameters } from '../auth/viewer.js'
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound } from '../errors.js'
 import type { ToolUse } from './impact.js'
-import { toolResource } from './resource.js'
 import { requireManageable } from './rules.js'
-import { type Asker, withScopeTold } from './scope.js'
+import { withScopeTold } from './scope.js'
+import { callerAndTool, type ToolState } from './state.js'
+import { textOf } from './stored-origins.js'
 import type { StoredText } from './tasks/body-tasks.js'
 
 const AGENTS_LISTED_MAX = 1_000
@@ -24,26 +25,31 @@ interface UsedTool {
 
 /**
  * Reads what the caller may know of a tool's use, under the permission of its update: `ResourceNotFound`, `Forbidden`,
- * `BuiltinReadOnly`. An undefined id is one that no tool can have.
+ * `BuiltinReadOnly`. `request` establishes who calls along with the tool. An undefined id is one that no tool can have.
  */
-export async function readToolUse(database: ServiceDatabase, asker: Asker, id: number | undefined): Promise<UsedTool> {
-  const { caller, waiter } = asker
+export async function readToolUse(
+  database: ServiceDatabase,
+  request: Pick<FastifyRequest, 'authenticateAgain' | 'beginWait'>,
+  id: number | undefined,
+): Promise<UsedTool> {
+  const { caller, prefetched } = await request.authenticateAgain({ statement: callerAndTool, id })
   requireBinding(caller, id)
-  if (id === undefined) throw new ResourceNotFound('tool')
-  return await withScopeTold(database, asker, id, async () => {
-    const state = await toolResource.read(database.db, id, viewerParameters(caller))
-    if (state === undefined) throw new ResourceNotFound('tool')
+  if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
+  const state = prefetched as ToolState // of this lookup
+  return await withScopeTold(database, { caller, waiter: request }, id, async () => {
     requireManageable(state)
     const callerKey = String(caller.token.id)
     const ask = () => readUse.run(database.db, { id, user: caller.userId, sees_all: isAdmin(caller) })
-    const [use] = await database.singleStatementQueue.run(callerKey, ask, `use ${callerKey}`, waiter)
+    const [use] = await database.singleStatementQueue.run(callerKey, ask, `use ${callerKey}`, request)
     if (use === undefined) throw new ResourceNotFound('tool')
+    const { definition_hash: hash, definition_bytes: bytes } = state
+    if (hash === null) return { use, stored: undefined }
     const text = async () => {
-      const [row] = await readStored.run(database.db, { id })
-      if (row === undefined) throw new ResourceNotFound('tool')
-      return row.definition
+      const stored = await textOf(database, { hash, bytes }, caller.token.place)
+      if (stored === undefined) throw new ResourceNotFound('tool')
+      return stored
     }
-    return { use, stored: state.definition_hash === null ? undefined : { length: state.definition_bytes, text } }
+    return { use, stored: { length: bytes, text } }
   })
 }
 
@@ -78,12 +84,5 @@ const readUse = statement<{ id: number; user: string | null; sees_all: boolean }
       ((select count(*) from used) - (select count(*) from listed))::integer as others,
       not exists (select from persona_tool where tool_id = t.id offset ${sql.lit(AGENTS_MAX)}) as "isWhole"
     from tool t
-    where t.id = ${param('id')}::integer`
-})
-
-const readStored = statement<{ id: number }, { definition: string }>('tool_use_definition', param => {
-  return sql`
-    select d.content::text as definition
-    from tool t join tool_definition d on d.hash = t.definition_hash
     where t.id = ${param('id')}::integer`
 })

@@ -87,9 +87,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       const { query } = request
       requireCompletion(query)
       const strict = request.headers.prefer?.strict ?? false
-      const used = Object.hasOwn(query, 'tool_id')
-        ? await readToolUse(database, { caller: await request.callerNow(database.db), waiter: request }, query.tool_id)
-        : null
+      const used = Object.hasOwn(query, 'tool_id') ? await readToolUse(database, request, query.tool_id) : null
       const { use, stored } = used ?? { use: null, stored: undefined }
       if (stored) countBytes(request, stored.length) // it is read and compared
       const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use }, stored)

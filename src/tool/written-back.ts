@@ -4,9 +4,10 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { readMergeBase } from '../updates/merge.js'
 import { type Precondition, versionsInTags } from '../updates/tag.js'
 import { cachePlain, isKnownPlain } from './definition-cache.js'
+import { pastToolSizes } from './past.js'
 import type { CheckedDefinition } from './rules.js'
 import type { ToolState } from './state.js'
-import { textOf } from './stored-origins.js'
+import { type StoredDefinition, textOf } from './stored-origins.js'
 import type { BodyTasks, TaskRequest } from './tasks/body-tasks.js'
 import type { RoundedNumber } from './written-numbers.js'
 
@@ -36,30 +37,35 @@ export async function writtenBack(
 ): Promise<WrittenBack> {
   const base = await baseOf(database, state, asked)
   const asSent = { definition, rounded: [] }
-  if (base === null || base === definition.hash || isKnownPlain(base)) return asSent
+  if (base === null || base.hash === definition.hash || isKnownPlain(base.hash)) return asSent
   const { caller, raw, waiter } = asked
   let text: string | undefined
   const read = async () => {
-    text = await textOf(database, base)
+    text = await textOf(database, base, caller.token.place)
     return text
   }
   const job: TaskRequest = { caller, raw, body: {}, beginWait: queue => waiter.beginWait(queue) }
   const texts = { strict: false, sent: definition.text }
-  const compared = await tasks.run('compare_numbers', job, texts, { length: state.definition_bytes, text: read })
+  const compared = await tasks.run('compare_numbers', job, texts, { length: base.bytes, text: read })
   if (compared === undefined || text === undefined) return asSent
-  if (compared.isStoredPlain) cachePlain(base)
-  return { definition: compared.isSame ? { hash: base, text } : definition, rounded: compared.rounded }
+  if (compared.isStoredPlain) cachePlain(base.hash)
+  return { definition: compared.isSame ? { hash: base.hash, text } : definition, rounded: compared.rounded }
 }
 
-/** The hash of the definition that a request was made from. */
+/** The definition that a request was made from. That of an earlier version is looked up in a queue, one of each caller at a time. */
 async function baseOf(
-  { db }: ServiceDatabase,
-  { id, version, definition_hash: present }: ToolState,
-  { merges, precondition }: Asked,
-): Promise<string | null> {
+  { db, singleStatementQueue }: ServiceDatabase,
+  { id, version, definition_hash: hash, definition_bytes: bytes }: ToolState,
+  { merges, precondition, caller, waiter }: Asked,
+): Promise<StoredDefinition | null> {
+  const present = hash === null ? null : { hash, bytes }
   const versions = merges ? versionsInTags(precondition, 'tool', id, version) : []
   if (versions.length === 0) return present
-  const base = await withRetries(() => readMergeBase(db, 'tool', id, Math.min(...versions)))
-  const then = base?.values.definition
-  return typeof then === 'string' ? then : present
+  const reading = async () => {
+    const values = (await readMergeBase(db, 'tool', id, Math.min(...versions)))?.values
+    if (typeof values?.definition !== 'string') return present
+    return { hash: values.definition, bytes: (await pastToolSizes(db, [{ id, values }])).bytes }
+  }
+  const callerKey = String(caller.token.id)
+  return await singleStatementQueue.run(callerKey, () => withRetries(reading), `base ${callerKey}`, waiter)
 }

@@ -149,7 +149,7 @@ export async function update<T extends ResourceTypes>(
 
   async function underLock(): Promise<Updated<T>> {
     reserve(stateBytes(resource, prefetched)) // it is read again
-    if (await isKeyInUse(database.db, key)) throw new IdempotencyKeyInUse()
+    if (await isKeyInUse(database, key, request.caller.token.place)) throw new IdempotencyKeyInUse()
     const goOn = request.leavePlace() // there are few, and this may wait long for its row
     const work = () => inLockingTransaction(goOn)
     return await database.rowLockQueue.run(callerKey, work, `${kind} ${request.id}`, request.waiter)
@@ -284,11 +284,10 @@ export async function update<T extends ResourceTypes>(
 
   /** The answer of the caller's own version: by now others may have made later ones, which they have not seen. */
   async function asStored({ entry, decision, state }: LastWrite<T>): Promise<Updated<T> | undefined> {
-    const caller = await request.callerNow(database.db)
+    const { caller, prefetched: now } = await request.authenticateAgain()
     const { version_after: version, at } = entry
     if (request.minimal) {
-      const now = await resource.read(database.db, request.id, viewerParameters(caller))
-      const isVisible = now !== undefined && resource.isVisible(now, caller)
+      const isVisible = now !== null && resource.isVisible(now as T['State'], caller) // the lookup of its route
       return isVisible ? updatedTo({ version, made_at: at }, null, state, decision) : undefined
     }
     const past = await readPast(database, resource, request.id, { version }, { ...request, caller })

@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
-import { type RowQuery, rowStatement } from '../db/statements/row-statement.js'
+import { type BatchRunner, type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import { InvalidRequest } from '../errors.js'
 import { NO_KEY, type RequestKey, sha256 } from './audit.js'
@@ -50,10 +50,10 @@ export async function firstVersion(
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
 
-/** Whether an update with this key is under way. */
-export async function isKeyInUse(executor: Executor, key: RequestKey): Promise<boolean> {
+/** Whether an update with this key is under way. `place` is where the time of the request counts. */
+export async function isKeyInUse(database: BatchRunner, key: RequestKey, place: number): Promise<boolean> {
   if (key.idempotency_key === null) return false
-  const [row] = await tryKeyShared.run(executor, { idempotency_key: key.idempotency_key })
+  const row = await tryKeyShared.for({ idempotency_key: key.idempotency_key }).batched(database, place)
   return row?.taken !== true
 }
 
@@ -79,7 +79,9 @@ interface StoredKey {
 
 type StoredVersion = FirstVersion & { request_fingerprint: string }
 
-const storedKey = rowStatement<StoredKey, StoredVersion>('stored_key', { idempotency_key: 'text' }, param => ({
+const KEY_TYPES = { idempotency_key: 'text' }
+
+const storedKey = rowStatement<StoredKey, StoredVersion>('stored_key', KEY_TYPES, param => ({
   query: sql`select input.position, version_after as version, at, encode(request_fingerprint, 'hex') as request_fingerprint
     from input join audit on audit.idempotency_key = decode(${param('idempotency_key')}, 'hex')`,
 }))
@@ -88,6 +90,6 @@ const tryKey = statement<StoredKey, { taken: boolean }>('try_key', param => {
   return sql`select pg_try_advisory_xact_lock(${lockOf(sql`${param('idempotency_key')}::text`)}) as taken`
 })
 
-const tryKeyShared = statement<StoredKey, { taken: boolean }>('try_key_shared', param => {
-  return sql`select pg_try_advisory_xact_lock_shared(${lockOf(sql`${param('idempotency_key')}::text`)}) as taken`
-})
+const tryKeyShared = rowStatement<StoredKey, { taken: boolean }>('try_key_shared', KEY_TYPES, param => ({
+  query: sql`select input.position, pg_try_advisory_xact_lock_shared(${lockOf(param('idempotency_key'))}) as taken from input`,
+}))

@@ -1,4 +1,5 @@
 import type { Caller } from '../auth/caller.js'
+import type { CallerNow } from '../auth/hook.js'
 import type { ViewerParameters } from '../auth/viewer.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
@@ -41,8 +42,10 @@ export interface Decision {
 /** One authenticated request to update a resource. Each kind adds what its decision needs. */
 export interface UpdateRequest extends HeavyRequest {
   id: number
-  /** The caller as they are by now. Throws what refuses them. */
-  callerNow(executor: Executor): Promise<Caller>
+  /** The caller as they are by now, and the state of the resource as the route's lookup finds it, in a batch. Throws what refuses them. */
+  authenticateAgain(): Promise<CallerNow>
+  /** The caller as a transaction sees them by now. Throws likewise. */
+  callerNow(trx: Executor): Promise<Caller>
   actor: Actor
   /** The fields that the request names, in the form in which they are stored. One that names none is a read. */
   fields: object

@@ -1,14 +1,12 @@
-import { viewerParameters } from '../auth/viewer.js'
 import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
-import { runAlone } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { update } from './engine.js'
 import { type FirstVersion, firstVersion, isKeyTaken } from './idempotency.js'
 import { inOrder, readPast, readResource, wholeState } from './read.js'
-import { type ResourceTypes, stateBytes, type Updated, type UpdateRequest, type VersionedResource } from './resource.js'
+import type { ResourceTypes, Updated, UpdateRequest, VersionedResource } from './resource.js'
 
 /** What an update is answered with. */
 export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
@@ -32,7 +30,7 @@ export async function updateOnce<T extends ResourceTypes>(
   const isKeyed = key.idempotency_key !== null && !dryRun
   if (isKeyed) {
     resource.requireRights(state, caller)
-    const before = await answerBefore(database, resource, request, state)
+    const before = await answerBefore(database, resource, request)
     if (before !== undefined) return before
   }
   const watch = database.writesUnderWay.watch()
@@ -50,7 +48,7 @@ export async function updateOnce<T extends ResourceTypes>(
     if (error instanceof Unavailable) error.isKeyLookedUp = true
     if (!isKeyTaken(error)) throw error
     // Whoever took the key has stored its audit row.
-    const meanwhile = await answerBefore(database, resource, request, state).catch(asApplied)
+    const meanwhile = await answerBefore(database, resource, request).catch(asApplied)
     if (meanwhile === undefined) throw error
     return meanwhile
   } finally {
@@ -84,13 +82,11 @@ function asApplied(error: unknown): never {
 
 /**
  * The answer that the request with this key had, made anew from the version that it stored; undefined where there is none.
- * `state` is as the request found it.
  */
 async function answerBefore<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   request: T['Request'],
-  state: T['State'],
 ): Promise<Answered<T> | undefined> {
   const first = await withRetries(() => {
     return firstVersion(request.key, query => query.batched(database, request.caller.token.place))
@@ -99,11 +95,9 @@ async function answerBefore<T extends ResourceTypes>(
   })
   if (first === undefined) return undefined
   try {
-    const caller = await request.callerNow(database.db)
-    const stored = await runAlone(database, request, stateBytes(resource, state), () => {
-      return resource.read(database.db, request.id, viewerParameters(caller))
-    })
-    if (stored === undefined) throw new ResourceNotFound(resource.kind)
+    const { caller, prefetched } = await request.authenticateAgain()
+    if (prefetched === null) throw new ResourceNotFound(resource.kind)
+    const stored = prefetched as T['State'] // the lookup of its route; without large texts, as for a read
     resource.requireRights(stored, caller)
     const shown = await contentOf(database, resource, { ...request, caller }, first, stored)
     return { ...shown, version: first.version, decision: null, overwritten: [], merged: false }
