@@ -1,7 +1,9 @@
-import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import { personaAccess } from '../auth/access.js'
+import type { Lookup } from '../auth/authenticate.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
+import type { CallerNow } from '../auth/hook.js'
+import type { Waiter } from '../db/connection/waiter.js'
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound } from '../errors.js'
@@ -23,13 +25,18 @@ interface UsedTool {
   stored: StoredText | undefined
 }
 
+/** A request that asks for a tool's use. */
+interface Asking extends Waiter {
+  authenticateAgain(lookup: Lookup): Promise<CallerNow>
+}
+
 /**
  * Reads what the caller may know of a tool's use, under the permission of its update: `ResourceNotFound`, `Forbidden`,
  * `BuiltinReadOnly`. `request` establishes who calls along with the tool. An undefined id is one that no tool can have.
  */
 export async function readToolUse(
   database: ServiceDatabase,
-  request: Pick<FastifyRequest, 'authenticateAgain' | 'beginWait'>,
+  request: Asking,
   id: number | undefined,
 ): Promise<UsedTool> {
   const { caller, prefetched } = await request.authenticateAgain({ statement: callerAndTool, id })
