@@ -121,8 +121,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const { hash, text } = definition
     const sent = Object.assign(parameters, { cached_definitions: [] })
     return rowQuery(
-      executor => statement('single').for(sent).single(executor),
-      (database, place, executor) => statement('shared').for(sent).batched(database, place, executor),
+      (executor, hooks) => statement('single').for(sent).single(executor, hooks),
+      (database, place, executor, hooks) => statement('shared').for(sent).batched(database, place, executor, hooks),
     ).map(async row => ({ ...row, definition: { hash, text: await cacheText(hash, text) } }))
   },
   snapshot: snapshotText,

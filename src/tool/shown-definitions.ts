@@ -25,11 +25,11 @@ export function withCached<Row, Shown>(
     return query(leavingOut(cached)).map(row => show(row, cached))
   }
   return rowQuery(
-    async executor => {
+    async (executor, hooks) => {
       await cacheLong(executor, definitions)
-      return await now().single(executor)
+      return await now().single(executor, hooks)
     },
-    (database, place, executor) => now().batched(database, place, executor),
+    (database, place, executor, hooks) => now().batched(database, place, executor, hooks),
   )
 }
 

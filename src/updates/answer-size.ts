@@ -1,6 +1,6 @@
 import type { Caller } from '../auth/caller.js'
 import type { Waiter } from '../db/connection/waiter.js'
-import type { RowQuery } from '../db/statements/row-statement.js'
+import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 
@@ -69,14 +69,20 @@ export async function runSized<Row>(
   database: ServiceDatabase,
   query: RowQuery<Row>,
   request: HeavyRequest,
-  asked: { answerBytes: number; isBatchable: boolean; executor: Executor; reserve?(bytes: number): void },
+  asked: {
+    answerBytes: number
+    isBatchable: boolean
+    executor: Executor
+    hooks?: SendHooks | undefined
+    reserve?(bytes: number): void
+  },
 ): Promise<Row | undefined> {
-  const { answerBytes, isBatchable, executor } = asked
+  const { answerBytes, isBatchable, executor, hooks } = asked
   if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) {
-    return await query.batched(database, request.caller.token.place, executor)
+    return await query.batched(database, request.caller.token.place, executor, hooks)
   }
   return await runAlone(database, request, answerBytes, async () => {
     asked.reserve?.(answerBytes)
-    return await query.single(executor)
+    return await query.single(executor, hooks)
   })
 }

@@ -80,14 +80,12 @@ export function auditEntry(
 ): AuditEntry {
   const difference = JSON.stringify(Object.fromEntries(changes.map(({ field, from, to }) => [field, { from, to }])))
   const salt = randomUUID()
-  // Later than the version before also where the database's clock was set back: by its time a version is found again.
-  const atUs = Math.max(Math.floor(atMs * 1_000), end.made_at ? instantUs(end.made_at) + 1 : 0)
   const entry = {
     resource_kind: end.kind,
     resource_id: end.id,
     version_before: end.version,
     version_after: end.version + 1,
-    at: instantText(atUs),
+    at: auditTime(atMs, end.made_at ?? null),
     actor_id: actor.id,
     actor: actor.name,
     token_id: actor.tokenId,
@@ -105,6 +103,14 @@ export function auditEntry(
     previous_hash: end.audit_head,
   }
   return Object.assign(entry, { hash: auditHash(entry) })
+}
+
+/**
+ * The time of an audit row: this one, in milliseconds since 1970, and later than `after` also where the database's clock was set
+ * back: by its time a version is found again.
+ */
+export function auditTime(atMs: number, after: string | null): string {
+  return instantText(Math.max(Math.floor(atMs * 1_000), after ? instantUs(after) + 1 : 0))
 }
 
 /** What the hash of an audit row is made of. Rows of versions before 1.2 have no `identity_hash`, and hash the clear text. */

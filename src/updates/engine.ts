@@ -4,10 +4,11 @@ import { databaseTimeMs, laterInstant } from '../db/clock.js'
 import { CommitUnknown, ConnectionLost } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
-import type { RowQuery } from '../db/statements/row-statement.js'
+import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
+import type { Watch } from '../db/writes-under-way.js'
 import { IdempotencyKeyInUse, InvalidRequest, PreconditionRequired, ResourceNotFound, UnknownMask } from '../errors.js'
 import { memoryFor, runAlone, runSized, takePlaceFor } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
@@ -18,7 +19,7 @@ import { lost, outcomeOf } from './outcome.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf } from './precondition.js'
 import { readPast } from './read.js'
 import { type ResourceTypes, stateBytes, type Updated, type VersionedResource } from './resource.js'
-import { auditedContent, auditOf, lockStatements, writeKey } from './write.js'
+import { auditedContent, auditOf, lockStatements, setTimeOfNow, writeKey } from './write.js'
 
 /*
  * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
@@ -49,8 +50,15 @@ interface LastWrite<T extends ResourceTypes> {
   state: T['State']
 }
 
+/** A statement that answers the update, and what is to be done when it is sent and answered. */
+interface Answering<T extends ResourceTypes> {
+  query: RowQuery<T['Row']>
+  hooks: Required<SendHooks>
+}
+
 /**
- * Updates a resource as a request asks. `prefetched` is the state that came with the authentication.
+ * Updates a resource as a request asks. `prefetched` is the state that came with the authentication; `watch` begins anew with the
+ * statement that answers.
  *
  * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `reserveMemory` throw,
  * for a key `IdempotencyKeyInUse` and `KeyTaken` (an update with it is stored, maybe this one), and `Unavailable`,
@@ -61,28 +69,33 @@ export async function update<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   request: T['Request'],
   prefetched: T['State'],
+  watch: Watch,
 ): Promise<Updated<T>> {
   const { kind } = resource
   let last: LastWrite<T> | undefined
   const reserve = memoryFor(request)
   const callerKey = String(request.caller.token.id)
   const key = request.dryRun ? NO_KEY : request.key
-  const endings: (() => void)[] = []
+  let endWrite: (isStored: boolean) => void = () => undefined
   let hasLostConnection = false
   try {
     const result = await withRetries(async () => {
-      const updated = await onPrefetched(prefetched).finally(endWrites)
-      return updated ?? (await underLock().finally(endWrites).catch(asOwnAttempt))
+      const updated = await onPrefetched(prefetched).catch(asEnded)
+      return updated ?? (await underLock().catch(asEnded).catch(asOwnAttempt))
     })
     if (!request.dryRun) resource.noteStored(result.decision)
     return result
   } catch (error) {
     if (error instanceof CommitUnknown) return await settled(error)
     throw unavailableFor(error) ?? error
+  } finally {
+    endWrite(true)
   }
 
-  function endWrites(): void {
-    for (const end of endings.splice(0)) end()
+  /** Nothing was stored, unless that is still to be found out. */
+  function asEnded(error: unknown): never {
+    if (!(error instanceof CommitUnknown)) endWrite(false)
+    throw error
   }
 
   /** The key of an attempt that lost its connection is held until the server has noticed: nobody else uses it. */
@@ -105,8 +118,8 @@ export async function update<T extends ResourceTypes>(
     if (weighed === undefined) return undefined
     const answerBytes = answerBytesOf(state, weighed)
     await takePlaceFor(request, answerBytes) // before the update has its time: it is not to wait with it
-    const query = await statementFor(state, weighed, viewerParameters(request.caller), answerBytes)
-    return updated(state, weighed, await run(query, weighed, answerBytes))
+    const answering = await statementFor(state, weighed, viewerParameters(request.caller), answerBytes)
+    return updated(state, weighed, await run(answering, weighed, answerBytes))
   }
 
   /**
@@ -136,7 +149,7 @@ export async function update<T extends ResourceTypes>(
   }
 
   async function run(
-    query: RowQuery<T['Row']>,
+    { query, hooks }: Answering<T>,
     decision: T['Decision'],
     answerBytes: number,
   ): Promise<T['Row'] | undefined> {
@@ -144,6 +157,7 @@ export async function update<T extends ResourceTypes>(
       answerBytes,
       isBatchable: resource.isBatchable(decision, request),
       executor: request.dryRun && decision.changes.length > 0 ? database.rollingBack : database.db,
+      hooks,
     })
   }
 
@@ -184,8 +198,9 @@ export async function update<T extends ResourceTypes>(
     const isMet = conflicts.length === 0 && (base !== undefined || found === 'holds')
     if (decision === undefined || !isMet)
       throw await preconditionFailed(trx, resource, asOfNow, state, base && conflicts)
-    const query = await statementFor(state, decision, viewer)
-    const result = updated(state, decision, await query.single(trx))
+    const { query, hooks } = await statementFor(state, decision, viewer)
+    const { onSend } = hooks // what is answered in a transaction is stored only when that ends
+    const result = updated(state, decision, await query.single(trx, { onSend }))
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: [mergeNote(base)] }
   }
 
@@ -209,20 +224,30 @@ export async function update<T extends ResourceTypes>(
     decision: T['Decision'],
     viewer: ViewerParameters,
     answerBytes = answerBytesOf(state, decision),
-  ): Promise<RowQuery<T['Row']>> {
+  ): Promise<Answering<T>> {
     reserve(answerBytes)
     if (decision.changes.length === 0) {
       if (!isMinimal(state, decision)) resource.requireAnswerable(state, request.snapshotBytesMax)
-      return resource.reading(state, viewer, isMinimal(state, decision))
+      const query = resource.reading(state, viewer, isMinimal(state, decision))
+      return { query, hooks: { onSend: watch.restart, onAnswer: () => undefined } }
     }
     const content = await auditedContent(resource, state, decision)
-    // From here to its end in one go: who reads meanwhile must find the write under the time that it bears.
+    const entry = auditOf(resource, state, decision, request.actor, content)
+    const write = { entry, decision, state }
+    const query = resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)
+    return { query, hooks: { onSend: () => beginWrite(write), onAnswer: row => endWrite(row !== undefined) } }
+  }
+
+  /** Only what is sent has its time, in one go: others' answers wait for what has an earlier one than they. */
+  function beginWrite(write: LastWrite<T>): void {
+    endWrite(false) // of what was sent before, and refused
+    watch.restart()
+    last = write
+    if (request.dryRun) return
+    const { entry, state } = write
     const { writesUnderWay } = database
-    const shown = request.dryRun ? null : writesUnderWay.shownBefore(databaseTimeMs(state))
-    const entry = auditOf(resource, state, decision, request.actor, content, shown)
-    if (!request.dryRun) endings.push(writesUnderWay.begin(writeKey(kind, state.id), entry.at))
-    last = { entry, decision, state }
-    return resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)
+    setTimeOfNow(entry, state, writesUnderWay.shownBefore(databaseTimeMs(state)))
+    endWrite = writesUnderWay.begin(writeKey(kind, state.id), entry.at)
   }
 
   function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
@@ -230,8 +255,8 @@ export async function update<T extends ResourceTypes>(
     const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row)
     const own = row.version === state.version ? state.made_at : (last?.entry.at ?? null)
     const { version } = request.dryRun ? state : row
-    const shown = { version, made_at: laterInstant(own, row.tools_at ?? null) }
-    return updatedTo(shown, snapshot, state, decision)
+    const { tools_at: toolsAt = null } = row
+    return updatedTo({ version, made_at: laterInstant(own, toolsAt) }, snapshot, state, decision, toolsAt)
   }
 
   function updatedTo(
@@ -239,10 +264,11 @@ export async function update<T extends ResourceTypes>(
     snapshot: AnswerText | null,
     state: T['State'],
     decision: T['Decision'],
+    toolsAt: string | null = null,
   ): Updated<T> {
     const at = request.dryRun ? null : made_at
     const overwritten = overwrittenBy(request, state, decision.changes)
-    return { snapshot, version, at, decision, overwritten, merged: false, notes: [] }
+    return { snapshot, version, at, toolsAt, decision, overwritten, merged: false, notes: [] }
   }
 
   /**

@@ -69,10 +69,12 @@ export interface Read {
   version: number
   /** When the newest of what it shows was made: asked for with this time, it is answered again. Null where nothing tells. */
   at: string | null
+  /** When the newest of the tools that it shows was made; null where it shows none, or nothing tells. */
+  toolsAt: string | null
 }
 
 /** The same of the past, with what the caller should know of it. */
-export interface PastRead extends Read {
+export interface PastRead extends Omit<Read, 'toolsAt'> {
   notes: string[]
 }
 
@@ -106,6 +108,7 @@ export async function readResource<T extends ResourceTypes>(
         answerBytes,
         isBatchable: resource.isReadBatchable(weighed, caller),
         executor: database.db,
+        hooks: { onSend: watch.restart },
         reserve,
       })
       const { tools, ...read } = row === undefined ? await readAgain(answerBytes) : answered(row, weighed)
@@ -138,19 +141,21 @@ export async function readResource<T extends ResourceTypes>(
   }
 
   function answered(row: T['Row'], state: T['State']): Read & { tools: readonly number[] } {
-    const at = laterInstant(state.made_at, row.tools_at ?? null)
+    const { tools_at: toolsAt = null } = row
+    const at = laterInstant(state.made_at, toolsAt)
     const snapshot = textOf(row)
     request.holdAnswer(snapshot.heldBytes)
-    return { snapshot, version: row.version, at, tools: resource.shownTools(state, null) }
+    return { snapshot, version: row.version, at, toolsAt, tools: resource.shownTools(state, null) }
   }
 }
 
-/** How long an answer waits for writes that began before what it shows. */
-const EARLIER_WRITES_MS_MAX = 500
+/** So long an answer waits for writes that were sent before what it shows, and until it is read again: most need no longer. */
+const ORDER_MS_MAX = 50
 
 /**
  * An answer that is found again by its time. An update of the agent or of one of these tools may bear an earlier time than what the
- * answer shows, and be stored only after it: then it is awaited, and the answer is that of its time.
+ * answer shows, and be stored only after it: then it is awaited, and the answer is that of its time. Where it takes longer, the
+ * answer is of no time: whoever keeps writing holds nobody up.
  */
 export async function inOrder<
   T extends ResourceTypes,
@@ -164,17 +169,28 @@ export async function inOrder<
   request: ReadRequest,
   watch: Watch,
 ): Promise<Answer> {
-  const { at, snapshot } = answer
+  const { at, toolsAt, snapshot } = answer
   if (at === null) return answer
   database.writesUnderWay.noteShown(at)
   if (snapshot === null || tools.length === 0) return answer
   const keys = new Set([writeKey(resource.kind, id), ...tools.map(tool => writeKey('tool', tool))])
-  const earlier = watch.earlier(keys, at)
+  const earlier = watch.earlier(keys, at, toolsAt)
   if (earlier.length === 0) return answer
-  await Promise.race([Promise.all(earlier), sleep(EARLIER_WRITES_MS_MAX, undefined, { ref: false })])
+  let isLate = false
+  const late = sleep(ORDER_MS_MAX, undefined, { ref: false }).then(() => {
+    isLate = true
+  })
+  const ended = (await Promise.race([Promise.all(earlier), late])) ?? [true]
+  if (!ended.includes(true)) return answer
   // Little changed since: it is no more work than the answer itself, unlike most of the past.
-  const reading = () => pastAt(database, resource, id, { at }, request)
-  const past = await runAlone(database, request, snapshot.length, reading).catch(() => undefined)
+  let begun: Promise<PastRead> | undefined
+  const reading = async () => {
+    if (!isLate) begun = pastAt(database, resource, id, { at }, request)
+    return await begun
+  }
+  const again = isLate ? undefined : runAlone(database, request, snapshot.length, reading).catch(() => undefined)
+  await Promise.race([again, late])
+  const past = begun && (await again)
   const isWhole = past !== undefined && past.notes.length === 0
   // Where it cannot be read, the answer is true of what was stored when it was made, but of no time.
   return isWhole ? { ...answer, snapshot: past.snapshot, version: past.version } : { ...answer, at: null }

@@ -183,6 +183,8 @@ export interface Updated<T extends ResourceTypes> {
    * nothing tells.
    */
   at: string | null
+  /** When the newest of the tools that it shows was made; null where it shows none, or nothing tells. */
+  toolsAt: string | null
   decision: T['Decision']
   overwritten: RecentChange[]
   /** Whether it was merged into what others made since the version that the precondition names. */

@@ -9,7 +9,7 @@ import { inOrder, readPast, readResource, wholeState } from './read.js'
 import type { ResourceTypes, Updated, UpdateRequest, VersionedResource } from './resource.js'
 
 /** What an update is answered with. */
-export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
+export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision' | 'toolsAt'> {
   /** Null where the same request was answered before: then the answer is that of the version which it made. */
   decision: T['Decision'] | null
 }
@@ -35,7 +35,7 @@ export async function updateOnce<T extends ResourceTypes>(
   }
   const watch = database.writesUnderWay.watch()
   try {
-    const made = await update(database, resource, request, state)
+    const made = await update(database, resource, request, state, watch)
     holdMade(request, made)
     const tools = resource.shownTools(state, made.decision)
     const ordered = await inOrder(database, resource, state.id, made, tools, request, watch)

@@ -4,8 +4,8 @@ import { databaseTimeMs, laterInstant } from '../db/clock.js'
 import { statement } from '../db/statements/statement.js'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { digestOf } from './answer-text.js'
-import { type Actor, type AuditEntry, type AuditedContent, auditEntry, NO_KEY } from './audit.js'
-import type { ResourceTypes, VersionedResource } from './resource.js'
+import { type Actor, type AuditEntry, type AuditedContent, auditEntry, auditHash, auditTime, NO_KEY } from './audit.js'
+import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
 /* What every write of an agent or a tool has, whoever makes it: the lock of its row, and its audit row. */
 
@@ -49,18 +49,22 @@ export async function auditedContent<T extends ResourceTypes>(
   return { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
 }
 
-/** The audit row; its time is later than that of the version before, and than `shown`. */
+/** The audit row; its time is later than that of the version before. */
 export function auditOf<T extends ResourceTypes>(
   { kind }: VersionedResource<T>,
   state: T['State'],
   { changes }: T['Decision'],
   actor: Actor,
   content: AuditedContent,
-  shown: string | null = null,
 ): AuditEntry {
   const { id, version, audit_head, made_at } = state
-  const end = { kind, id, version, audit_head, made_at: laterInstant(made_at, shown) }
-  return auditEntry(end, changes, actor, databaseTimeMs(state), content)
+  return auditEntry({ kind, id, version, audit_head, made_at }, changes, actor, databaseTimeMs(state), content)
+}
+
+/** Gives an audit row that is sent only now the time of now, which is later than that of the version before, and than `shown`. */
+export function setTimeOfNow(entry: AuditEntry, state: VersionedState, shown: string | null): void {
+  entry.at = auditTime(databaseTimeMs(state), laterInstant(state.made_at, shown))
+  entry.hash = auditHash(entry)
 }
 
 /** What `WritesUnderWay` knows an agent or tool by. */

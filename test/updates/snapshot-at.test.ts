@@ -1,8 +1,9 @@
 import { sql } from 'kysely'
+import pg from 'pg'
 import t from 'tap'
 import { worldApp } from '../app.js'
 
-const { call, database, token } = await worldApp(t)
+const { call, database, token, url } = await worldApp(t)
 const admin = await token('admin@example.com')
 
 const ANSWERS = process.env.TEST_CAMPAIGN === 'full' ? 10_000 : 300
@@ -99,3 +100,81 @@ t.test(
     t.same(different.slice(0, 3), [])
   },
 )
+
+/** So many connections one token has for its single statements, of the 20 of the test's pool, and one that waits for them. */
+const STUCK = 5 + 1
+/** An answer waited for 500 ms where a write of its tool did not end: so many would be longer than this, whatever the machine. */
+const WAITS = 10
+const WAITED_MS = WAITS * 500
+
+t.test('an answer is not held up by writes of its tool that wait, and its Snapshot-At stays true', async t => {
+  const { rows } = await sql<{ id: number }>`insert into tool (name, definition_hash)
+    select 'stuck', definition_hash from tool, generate_series(1, ${STUCK}) where tool.id = 10 returning id`.execute(
+    database.db,
+  )
+  const tools = rows.map(({ id }) => id)
+  for (const id of tools) await ask('PUT', `/admin/tool/custom/${id}`, { description: 'with a time' })
+  const [first, last] = [tools.at(0) ?? 0, tools.at(-1) ?? 0]
+  const definition = (await ask('GET', '/tool/10')).json().definition
+  const edited = { ...definition, info: { ...definition.info, title: 'edited' } }
+  const curator = await token('admin@example.com')
+  const holder = new pg.Client({ connectionString: url })
+  await holder.connect()
+  t.teardown(() => holder.end())
+
+  /** Runs while nobody can store a definition: then that is stored for all of these. */
+  async function whileStuck(work: () => Promise<void>): Promise<void> {
+    await holder.query('begin; lock table tool_definition in share mode')
+    const puts: ReturnType<typeof call>[] = []
+    try {
+      for (const [place, id] of tools.entries()) {
+        const body = { definition: { ...edited, info: { ...edited.info, version: `${performance.now()}` } } }
+        puts.push(call('PUT', `/admin/tool/custom/${id}`, { token: curator, body }))
+        await untilWaiting(Math.min(place + 1, STUCK - 1))
+      }
+      await work()
+    } finally {
+      await holder.query('rollback')
+    }
+    for (const put of puts) t.equal((await put).statusCode, 200)
+  }
+
+  async function untilWaiting(count: number): Promise<void> {
+    for (let waiting = -1; waiting !== count; ) {
+      const { rows } = await sql<{ waiting: number }>`select count(*)::integer as waiting from pg_locks
+        where relation = 'tool_definition'::regclass and not granted`.execute(database.db)
+      waiting = rows[0]?.waiting ?? -1
+    }
+  }
+
+  const rename = async (name: string) => seenIn(AGENT, await ask('PATCH', `${AGENT}?update_mask=name`, { name }))
+
+  t.test('in the queue of this process: the answer has its time', async t => {
+    await ask('PATCH', `${AGENT}?update_mask=tool_ids`, { tool_ids: [last] })
+    const seen: Seen[] = []
+    let tookMs = 0
+    await whileStuck(async () => {
+      const sinceMs = performance.now()
+      for (let n = 0; n < WAITS; n++) seen.push(await rename(`queue ${n}`))
+      tookMs = performance.now() - sinceMs
+    })
+    t.ok(tookMs < WAITED_MS, `${WAITS} answers in ${Math.round(tookMs)} ms`)
+    for (const answer of seen) t.strictSame(seenIn(AGENT, await ask('GET', `${AGENT}?at=${answer.at}`)), answer)
+  })
+
+  t.test('in the database: the answer has none', async t => {
+    await ask('PATCH', `${AGENT}?update_mask=tool_ids`, { tool_ids: [first] })
+    const seen: Seen[] = []
+    let tookMs = 0
+    await whileStuck(async () => {
+      const sinceMs = performance.now()
+      for (let n = 0; n < WAITS; n++) seen.push(await rename(`lock ${n}`))
+      tookMs = performance.now() - sinceMs
+    })
+    t.ok(tookMs < WAITED_MS, `${WAITS} answers in ${Math.round(tookMs)} ms`)
+    t.strictSame(seen.filter(hasTime), [])
+    const after = await rename('after')
+    t.ok(hasTime(after))
+    t.strictSame(seenIn(AGENT, await ask('GET', `${AGENT}?at=${after.at}`)), after)
+  })
+})

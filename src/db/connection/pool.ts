@@ -6,6 +6,7 @@ import {
   byPosition,
   type Positioned,
   type RowStatement,
+  type SendHooks,
   weightOf,
 } from '../statements/row-statement.js'
 import type { Executor } from '../statements/statement.js'
@@ -88,6 +89,7 @@ export interface OpenDatabase<DB> extends BatchRunner {
     row: P,
     place?: number,
     executor?: Executor,
+    hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined>
   /**
    * Finds out what became of a transaction whose commit was not confirmed. `trace` answers a row if, and only if, the
@@ -218,10 +220,11 @@ class Connections<DB> implements OpenDatabase<DB> {
     row: P,
     place?: number,
     executor: Executor = this.db,
+    hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined> {
-    if (statement.isSingle) return statement.for(row).single(executor)
+    if (statement.isSingle) return statement.for(row).single(executor, hooks)
     const key = statement.distinct && row[statement.distinct]
-    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row), place })
+    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row), place, hooks })
   }
 
   #batcherOf<P extends object, R>(

@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { classifyDatabaseError, isAboutConnecting } from '../connection/sqlstate.js'
 import { type ThreadTurns, UNKNOWN_PLACE } from '../connection/thread-turns.js'
+import type { SendHooks } from './row-statement.js'
 
 /** Runs one statement for several rows: one result for each, in their order. */
 export type RunBatch<Row, Result> = (rows: readonly Row[]) => Promise<readonly Result[]>
@@ -14,6 +15,7 @@ export interface Entry<Row> {
   sizeBytes: number
   /** Whose it is: where the time of their token counts. Nobody's takes no turn. */
   place?: number | undefined
+  hooks?: SendHooks | undefined
 }
 
 interface Waiting<Row, Result> extends Entry<Row> {
@@ -60,9 +62,9 @@ export class Batcher<Row, Result> {
   }
 
   /** Answers the result for a row, or rejects with the error of the statement that should have given it. */
-  add({ row, key, sizeBytes, place }: Entry<Row>): Promise<Result> {
+  add({ row, key, sizeBytes, place, hooks }: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ row, key, sizeBytes, place, resolve, reject })
+      this.#waiting.push({ row, key, sizeBytes, place, hooks, resolve, reject })
       this.#turn ??= setImmediate(() => {
         this.#turn = undefined
         this.#offer()
@@ -133,7 +135,11 @@ export class Batcher<Row, Result> {
 
   async #send(batch: readonly Waiting<Row, Result>[]): Promise<void> {
     try {
+      for (const { hooks } of batch) hooks?.onSend()
       const results = await this.#run(batch.map(({ row }) => row))
+      batch.forEach(({ hooks }, i) => {
+        hooks?.onAnswer?.(results[i] as Result & object)
+      })
       batch.forEach(({ place, resolve }, i) => {
         const goOn = () => resolve(results[i] as Result) // one for each: the contract of `RunBatch`
         if (place === undefined) goOn()

@@ -34,11 +34,19 @@ export interface RowStatement<P, R> {
 /** A statement with the one row that somebody asks it for. Each way answers undefined where the statement answers nothing. */
 export interface RowQuery<Answer> {
   /** Runs it by itself, in a transaction for instance. */
-  single(executor: Executor): Promise<Answer | undefined>
+  single(executor: Executor, hooks?: SendHooks): Promise<Answer | undefined>
   /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.batched`. */
-  batched(database: BatchRunner, place?: number, executor?: Executor): Promise<Answer | undefined>
+  batched(database: BatchRunner, place?: number, executor?: Executor, hooks?: SendHooks): Promise<Answer | undefined>
   /** The same with what `then` makes of its answer. */
   map<Next>(then: (answer: Answer) => Next | Promise<Next>): RowQuery<Next>
+}
+
+/** Called while a row's statement is on its way. Must not throw. */
+export interface SendHooks {
+  /** When it waits for nothing more in this process but a connection: the last moment to put values onto its row. Again where it is sent again. */
+  onSend(): void
+  /** When the server has answered, with undefined where it answered nothing for this row; whoever asked may go on later. */
+  onAnswer?(answer: object | undefined): void
 }
 
 /** What of a database runs rows in batches. */
@@ -48,6 +56,7 @@ export interface BatchRunner {
     row: P,
     place?: number,
     executor?: Executor,
+    hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined>
 }
 
@@ -108,8 +117,13 @@ export function rowStatement<P extends object, R>(
     bind,
     for: row =>
       rowQuery(
-        async executor => (await executor.executeQuery(own.bind([row]))).rows[0],
-        (database, place, executor) => database.batched(own, row, place, executor),
+        async (executor, hooks) => {
+          hooks?.onSend()
+          const [answer] = (await executor.executeQuery(own.bind([row]))).rows
+          hooks?.onAnswer?.(answer)
+          return answer
+        },
+        (database, place, executor, hooks) => database.batched(own, row, place, executor, hooks),
       ),
   }
   return own
@@ -129,8 +143,8 @@ export function rowQuery<Answer>(
         return found === undefined ? undefined : then(found)
       }
       return rowQuery(
-        executor => mapped(single(executor)),
-        (database, place, executor) => mapped(batched(database, place, executor)),
+        (executor, hooks) => mapped(single(executor, hooks)),
+        (database, place, executor, hooks) => mapped(batched(database, place, executor, hooks)),
       )
     },
   }
