@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { Agent } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { definition, exchange } from '../faults/load.js'
 
 export interface Header {
@@ -29,6 +30,8 @@ export interface LoadOptions {
 type Kind = 'masks' | 'secrets' | 'no headers' | 'agent' | 'dry run' | 'validation'
 
 const CONNECTIONS = 8
+/** Outside of the campaign each client rests between two requests: other tests have a part of the machine. */
+const PAUSE_MS = process.env.TEST_CAMPAIGN === 'full' ? 0 : 10
 const NEXT_IDS = 2 * CONNECTIONS
 const MASK = /^\*{4}#[0-9a-f]{12}$/
 
@@ -111,6 +114,7 @@ export class SecretLoad {
       else if (choice < 0.9) await this.#tryHeaders(oneOf(own))
       else if (choice < 0.95) await this.#sendAgent('dry run', '&dry_run=true')
       else await this.#send('validation', 'POST', '/admin/tool/custom/validate', { definition: definition('load') })
+      if (PAUSE_MS > 0) await sleep(PAUSE_MS)
     }
   }
 

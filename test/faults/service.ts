@@ -92,7 +92,7 @@ export class ServiceProcess {
     const deadline = Date.now() + limitMs
     while ((await this.readiness()).status !== 200) {
       if (Date.now() > deadline) throw new Error(`the service does not get ready: ${this.#log.slice(-3_000)}`)
-      await sleep(20)
+      await sleep(50)
     }
   }
 
