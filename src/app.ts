@@ -26,6 +26,7 @@ import { registerMatchedRoute } from './http/matched-route.js'
 import type { MemoryBudgetLimits } from './http/memory-budget.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
+import { PackedMessage } from './http/packed-message.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { requestIdOf } from './http/request-id.js'
 import { registerRequestMemory } from './http/request-memory.js'
@@ -268,6 +269,7 @@ function serverLimits({ server, limits }: Config) {
     requestTimeout: server.requestTimeoutMs,
     keepAliveTimeout: server.keepAliveTimeoutMs,
     http: {
+      IncomingMessage: PackedMessage,
       headersTimeout: server.headersTimeoutMs,
       // How often the two timeouts are looked at: they act at most this much too late.
       connectionsCheckingInterval: Math.min(1_000, server.headersTimeoutMs),

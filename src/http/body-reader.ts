@@ -2,6 +2,7 @@ import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
 import { BodyTooLarge, type Fault, RETRY_AFTER_S, TinyChunks, Unavailable } from '../errors.js'
 import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
+import { PackedMessage } from './packed-message.js'
 
 /** What the body of a request may be. */
 export interface BodyBounds extends JsonBounds {
@@ -48,9 +49,12 @@ export const SMALL_BYTES = 8 * 1024
  */
 const READ_BYTES_PER_MS = 250_000
 
+/** What the parser did for small chunks was in no turn: all that one read of the socket brings is parsed in one go. So it counts threefold. */
+const CHUNKS_COUNT_TIMES = 3
+
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
- * What a chunk costs does not depend on its size: four megabytes in chunks of one byte would take seconds.
+ * Four megabytes in chunks of one byte would take seconds.
  */
 const FREE_CHUNKS = 4_000
 const MEAN_CHUNK_BYTES_MIN = 64
@@ -80,7 +84,8 @@ export class BodyReader {
   #scannedBytes = 0
   #chunks = 0
   #isDone = false
-  /** What came since the last turn. */
+  #chunksMs = 0
+  /** What came since the last turn; chunks count as what could have been read meanwhile. */
   #turnBytes = 0
 
   /** `announced` is the text of the Content-Length header, if there is one. */
@@ -124,7 +129,7 @@ export class BodyReader {
 
   readonly #onData = (piece: Buffer): void => {
     this.#shares.onRead(piece.length)
-    this.#turnBytes += piece.length
+    this.#turnBytes += piece.length + CHUNKS_COUNT_TIMES * this.#newChunksMs() * READ_BYTES_PER_MS
     try {
       this.#admit(piece)
       this.#keep(piece)
@@ -148,7 +153,20 @@ export class BodyReader {
     this.#shares.takeTurn(usedMs, goOn, this.#fail)
   }
 
+  /** How long its chunks took since this was last called: those that are read, and those that wait to be. */
+  #newChunksMs(): number {
+    if (!(this.#stream instanceof PackedMessage)) return 0
+    const beforeMs = this.#chunksMs
+    this.#chunksMs = this.#stream.piecesMs
+    if (Number.isNaN(this.#announcedBytes)) this.#chunks = this.#stream.pieces
+    return this.#chunksMs - beforeMs
+  }
+
   #scanNew(): void {
+    if (this.#chunks > FREE_CHUNKS + this.#bytes / MEAN_CHUNK_BYTES_MIN) {
+      this.#finish(new TinyChunks())
+      return
+    }
     const beyond = this.#scan.push(this.#buffer.subarray(this.#scannedBytes, this.#bytes))
     this.#scannedBytes = this.#bytes
     if (beyond !== undefined) this.#finish(null, { beyond })
@@ -156,9 +174,6 @@ export class BodyReader {
 
   #admit({ length }: Buffer): void {
     if (this.#bytes + length > this.#bounds.limitBytes) throw new BodyTooLarge(this.#bounds.limitBytes)
-    if (!Number.isNaN(this.#announcedBytes)) return
-    this.#chunks++
-    if (this.#chunks > FREE_CHUNKS + (this.#bytes + length) / MEAN_CHUNK_BYTES_MIN) throw new TinyChunks()
   }
 
   readonly #onEnd = (): void => {

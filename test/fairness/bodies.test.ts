@@ -4,10 +4,11 @@ import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { eventually } from '../http/running.js'
-import { FULL, fairService, repeatedly, requireFairness, residentBytes } from './beside.js'
+import { FULL, fairService, peakResidentBytes, repeatedly, requireFairness, residentBytes } from './beside.js'
 import { fairnessWorld, owner } from './world.js'
 
 const LIMIT_BYTES = 4 * 2 ** 20
+const CHUNKS_PEAK_BYTES_MAX = 200 * 2 ** 20
 
 const world = await fairnessWorld(t)
 
@@ -73,6 +74,26 @@ t.test('bodies that are dear to read', async t => {
 t.test('row 6: 200 bodies that never end', async t => {
   const service = await fairService(t, world)
   const { attacker } = world
+  t.test('in chunks of a byte they hold little more than their bytes', async t => {
+    const { token, agentId } = await owner(world.client, `alice+${randomUUID()}@example.com`, [])
+    const lines = [
+      `PATCH /persona/${agentId} HTTP/1.1`,
+      'Host: localhost',
+      `Authorization: Bearer ${token}`,
+      'Content-Type: application/json',
+      'Transfer-Encoding: chunked',
+    ]
+    const text = `${lines.join('\r\n')}\r\n\r\n${'1\r\n \r\n'.repeat(30_000)}`
+    const sockets = Array.from({ length: 60 }, () => {
+      const socket = connect(service.port, '127.0.0.1').on('error', () => undefined) // it is cut where it is refused
+      socket.write(text)
+      return socket
+    })
+    await sleep(3_000) // most of what the buffers take is read by then
+    const peak = peakResidentBytes(service.pid)
+    t.ok(peak < CHUNKS_PEAK_BYTES_MAX, `${Math.round(peak / 2 ** 20)} MiB resident at most`)
+    for (const socket of sockets) socket.destroy()
+  })
   const head = [
     `PATCH /persona/${attacker.agentId} HTTP/1.1`,
     'Host: localhost',

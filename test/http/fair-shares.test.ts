@@ -285,6 +285,30 @@ t.test('400 for a body in chunks of a byte; the rest of it is not read, and larg
   for (const { socket } of [control, few]) socket.destroy()
 })
 
+t.test('what small chunks cost counts as time: such bodies wait for turns, others of as many bytes do not', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const tokens = await Promise.all(
+    Array.from({ length: 10 }, (_, n) =>
+      tokenOf(service.database, { email: `alice+chunks${n}@example.com`, active: true }),
+    ),
+  )
+  const body = `{}${' '.repeat(3_898)}`
+  const waitsBehind = async (chunkBytes: number) => {
+    const chunks = body.match(new RegExp(`.{1,${chunkBytes}}`, 'g')) ?? []
+    const text = chunks.map(chunk => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join('')
+    const lines = (token: string) => head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
+    const all = tokens.map(token => new RawConnection(service.port).write(`${lines(token)}${text}0\r\n\r\n`))
+    await Promise.all(all.map(connection => connection.until(/^HTTP\/1\.1 404 /)))
+    for (const { socket } of all) socket.destroy()
+    const found = /^agents_queue_wait_seconds_count\{queue="body_turns"\} (\d+)$/m.exec(
+      (await service.metrics.text()).body,
+    )
+    return Number(found?.[1] ?? 0)
+  }
+  t.equal(await waitsBehind(80), 0)
+  t.ok((await waitsBehind(1)) > 0)
+})
+
 t.test(
   'a refusal before the end of a body in chunks says that its connection ends; behind a whole one it goes on',
   async t => {
