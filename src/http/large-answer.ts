@@ -55,7 +55,7 @@ export function abandonAnswer(reply: FastifyReply): void {
   const { request, raw } = reply
   request.refusal = 'overloaded'
   reply.isCutOff = true
-  request.releaseMemory()
+  if (request.reservedMemory !== undefined) request.releaseMemory() // where no hook ran, it has neither
   raw.destroy()
   if (!request.isOperation) request.log.info({ operation: request.operation, refusal: request.refusal }, CUT_OFF)
 }

@@ -94,6 +94,6 @@ export function heldBytesOf({ reservedMemory }: FastifyRequest): number {
 
 /** In whose name a request has what is shared out: its token's, or that of its address where it needs none, or none that is known. */
 export function ownerOf(request: FastifyRequest): string {
-  const caller = request.caller as Caller | null // null until it is authenticated
-  return caller === null ? clientAddressOf(request) : `token ${caller.token.id}`
+  const caller = request.caller as Caller | null | undefined // null until it is authenticated, undefined where no hook ran
+  return caller ? `token ${caller.token.id}` : clientAddressOf(request)
 }

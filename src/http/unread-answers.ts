@@ -22,7 +22,8 @@ export function registerUnreadAnswers(app: FastifyInstance): WatchAnswer {
     const contentBytes = contentBytesOf(request, payload)
     // Node emits this when the end of the answer has been handed to the socket.
     reply.raw.on('prefinish', () => {
-      if ((reply.raw.socket?.writableLength ?? 0) === 0) return
+      const { socket, destroyed } = reply.raw
+      if (destroyed || socket === null || socket.writableLength === 0) return
       const bytes = EXCHANGE_BYTES + headerBytesOf(request) + contentBytes - heldBytesOf(request)
       if (bytes > 0) unread.add(ownerOf(request), reply, bytes)
     })
@@ -58,6 +59,7 @@ class UnreadAnswers {
 
   add(owner: string, reply: FastifyReply, bytes: number): void {
     const owned = this.#ofOwners.get(owner) ?? { bytes: 0, answers: new Map() }
+    if (owned.answers.has(reply)) return // the hook may see an answer twice: that of an error in another hook
     this.#ofOwners.set(owner, owned)
     owned.answers.set(reply, bytes)
     owned.bytes += bytes

@@ -69,6 +69,8 @@ t.test('answers that nobody reads', async t => {
     const peak = peakResidentBytes(fresh.pid)
     t.ok(peak < SMALL_PEAK_BYTES_MAX, `${Math.round(peak / 2 ** 20)} MiB resident at most`)
     t.equal((await fresh.readiness()).status, 200)
+    await readNoRefusals(fresh.port)
+    t.equal((await fresh.readiness()).status, 200, 'behind refusals that no hook sees, none of them read')
   })
 
   t.test('hold no more memory than is shared out, however many there are', async t => {
@@ -181,6 +183,32 @@ $peek->($_) for @sockets > 49 ? @sockets[-49 .. -1] : @sockets;
 setsockopt($sockets[0], SOL_SOCKET, SO_RCVBUF, pack('l', 262144)) or die "window: $!";
 while (my $count = sysread($sockets[0], my $part, 65536)) { $bytes += $count }
 print qq({"begun":$begun,"bytes":$bytes});
+`
+
+/** From some narrow connections asks for an address that cannot be read, until the answers fill what the system takes, and reads nothing. */
+async function readNoRefusals(port: number): Promise<void> {
+  const client = spawn('perl', ['-e', NARROW_REFUSALS, String(port)], { stdio: 'inherit' })
+  const [code] = await once(client, 'close')
+  if (code !== 0) throw new Error(`perl ended with ${code}`)
+}
+
+/** 10 requests of each connection in one go: fewer than may wait on one. */
+const NARROW_REFUSALS = `
+use strict; use warnings; use Socket; use IO::Handle;
+$SIG{PIPE} = 'IGNORE';
+my @sockets;
+for (1 .. 20) {
+  socket(my $socket, PF_INET, SOCK_STREAM, 0) or die "socket: $!";
+  setsockopt($socket, SOL_SOCKET, SO_RCVBUF, pack('l', 2048)) or die "window: $!";
+  setsockopt($socket, 6, 2, pack('l', 536)) or die "segment: $!";
+  connect($socket, sockaddr_in($ARGV[0], INADDR_LOOPBACK)) or die "connect: $!";
+  $socket->blocking(0);
+  push @sockets, $socket;
+}
+for (1 .. 25) {
+  syswrite($_, "GET /%zz HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n" x 10) for @sockets;
+  select(undef, undef, undef, 0.1);
+}
 `
 
 /** Whether an answer begins to come; then nothing of it is read any more. */
