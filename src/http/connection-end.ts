@@ -9,7 +9,10 @@ import { waitsToBeAsked } from './expectation.js'
  */
 export const LINGER_MS = 1_000
 
-/** The rest of a body that has no more bytes in all is read and dropped. It is on its way, mostly in the packet of the headers. */
+/**
+ * The rest of a body is read and dropped while the bodies that were dropped on its connection have no more bytes in all. It is on its
+ * way, mostly in the packet of the headers.
+ */
 export const DROPPED_BYTES_MAX = 64 * 1024
 
 /** Has an answer end its connection where it must; for answers that no hook sees. */
@@ -20,17 +23,20 @@ export type SettleConnection = (request: FastifyRequest, reply: FastifyReply) =>
  * next request just as they are closed. An idle connection would also hold the close for its whole timeout.
  *
  * One rule for each body that is answered before its end, whatever it is refused for: one that is announced as small is dropped
- * and the connection goes on; of every other nothing more is read, for nobody pays for that. Then the answer says that the
+ * and the connection goes on, until these are no longer small together; of every other nothing more is read, for nobody pays for that. Then the answer says that the
  * connection ends, or a proxy would send another client's request behind it.
  */
 export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): SettleConnection {
   let isClosing = false
+  const droppedBytes = new WeakMap<Socket, number>()
   app.addHook('preClose', async () => {
     isClosing = true
   })
   const settle: SettleConnection = ({ raw }, reply) => {
     const unread = unreadBytes(raw)
-    const ends = isClosing || isDraining() || unread > DROPPED_BYTES_MAX
+    const dropped = unread + (unread > 0 ? (droppedBytes.get(raw.socket) ?? 0) : 0)
+    if (unread > 0) droppedBytes.set(raw.socket, dropped)
+    const ends = isClosing || isDraining() || dropped > DROPPED_BYTES_MAX
     if (ends) reply.header('connection', 'close')
     else if (reply.hasHeader('connection')) reply.removeHeader('connection') // Fastify's, of a body that it refuses
     if (unread === 0) return

@@ -122,6 +122,32 @@ t.test('a connection goes on behind a refused body that is small, also where its
   }
 })
 
+t.test('a connection ends behind small bodies that nobody read when they are no longer small together', async t => {
+  const bytes = DROPPED_BYTES_MAX / 4
+  const body = ' '.repeat(bytes)
+  const targets = {
+    200: ['GET /healthz'],
+    401: [PATCH, bearer('pat_nope'), JSON_TYPE],
+    404: ['POST /nothing', JSON_TYPE],
+  }
+  for (const [status, [target = '', ...headers]] of Object.entries(targets)) {
+    const connection = new RawConnection(port)
+    const one = head(target, ...headers, `Content-Length: ${bytes}`) + body
+    const answer = new RegExp(`^HTTP/1\\.1 ${status} [\\s\\S]*\\}$`)
+    for (let i = 0; i < 4; i++) {
+      connection.text = ''
+      await connection.write(one).until(answer)
+      t.notMatch(connection.text, /connection: close/i)
+      connection.text = ''
+      await connection.write(whole(token)).until(/^HTTP\/1\.1 404 [\s\S]*\}$/) // what is read counts for nothing
+    }
+    connection.text = ''
+    await connection.write(one).until(answer)
+    t.match(connection.text, /\r\nconnection: close\r\n/i)
+    await connection.closed
+  }
+})
+
 t.test('a client that wants the connection closed reads the answer to a body that it still sends', async t => {
   const start = head(PATCH, bearer('pat_nope'), JSON_TYPE, 'Connection: close', `Content-Length: ${DROPPED_BYTES_MAX}`)
   const connection = new RawConnection(port).write(start)
