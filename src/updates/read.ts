@@ -112,7 +112,7 @@ export async function readResource<T extends ResourceTypes>(
         reserve,
       })
       const { tools, ...read } = row === undefined ? await readAgain(answerBytes) : answered(row, weighed)
-      return await inOrder(database, resource, weighed.id, read, tools, request, watch)
+      return await inOrder(database, resource, weighed, read, tools, request, watch, textOf)
     } finally {
       watch.end()
     }
@@ -154,8 +154,8 @@ const ORDER_MS_MAX = 50
 
 /**
  * An answer that is found again by its time. An update of the agent or of one of these tools may bear an earlier time than what the
- * answer shows, and be stored only after it: then it is awaited, and the answer is that of its time. Where it takes longer, the
- * answer is of no time: whoever keeps writing holds nobody up.
+ * answer shows, and be stored only after it: then it is awaited, and the answer is read again. Where it takes longer, the
+ * answer is of no time: whoever keeps writing holds nobody up. `state` is that of the answer, or the one that it was made of.
  */
 export async function inOrder<
   T extends ResourceTypes,
@@ -163,17 +163,18 @@ export async function inOrder<
 >(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
-  id: number,
+  state: T['State'],
   answer: Answer,
   tools: readonly number[],
   request: ReadRequest,
   watch: Watch,
+  textOf: (row: T['Row']) => AnswerText = row => resource.snapshot(row),
 ): Promise<Answer> {
-  const { at, toolsAt, snapshot } = answer
+  const { at, toolsAt, version, snapshot } = answer
   if (at === null) return answer
   database.writesUnderWay.noteShown(at)
   if (snapshot === null || tools.length === 0) return answer
-  const keys = new Set([writeKey(resource.kind, id), ...tools.map(tool => writeKey('tool', tool))])
+  const keys = new Set([writeKey(resource.kind, state.id), ...tools.map(tool => writeKey('tool', tool))])
   const earlier = watch.earlier(keys, at, toolsAt)
   if (earlier.length === 0) return answer
   let isLate = false
@@ -182,18 +183,43 @@ export async function inOrder<
   })
   const ended = (await Promise.race([Promise.all(earlier), late])) ?? [true]
   if (!ended.includes(true)) return answer
-  // Little changed since: it is no more work than the answer itself, unlike most of the past.
-  let begun: Promise<PastRead> | undefined
-  const reading = async () => {
-    if (!isLate) begun = pastAt(database, resource, id, { at }, request)
-    return await begun
+  if (isLate) return { ...answer, at: null }
+  // Where it cannot be read again, the answer is true of what was stored when it was made, but of no time.
+  const again = (await ofNow(snapshot.length, at).catch(() => undefined)) ?? (await ofThen(snapshot.length, at))
+  return { ...answer, at: null, ...again }
+
+  /** The same version with the tools of now, which is one small statement. Undefined where it is another version by now. */
+  async function ofNow(length: number, at: string): Promise<Partial<Answer> | undefined> {
+    const { caller } = request
+    const row = await runSized(database, resource.reading({ ...state, version }, viewerParameters(caller)), request, {
+      answerBytes: length,
+      isBatchable: resource.isReadBatchable(state, caller) && tools.length <= resource.shownTools(state, null).length,
+      executor: database.db,
+      hooks: { onSend: watch.restart },
+    })
+    const nowAt = row?.tools_at ?? null
+    if (row === undefined || (toolsAt !== null && (nowAt === null || nowAt < toolsAt))) return undefined
+    const latest = laterInstant(at, nowAt) ?? at
+    database.writesUnderWay.noteShown(latest)
+    if (watch.earlier(keys, latest, nowAt).length > 0) return undefined
+    const text = textOf(row)
+    request.holdAnswer(text.heldBytes)
+    return { snapshot: text, at: latest, toolsAt: nowAt } as Partial<Answer> // whose fields these are
   }
-  const again = isLate ? undefined : runAlone(database, request, snapshot.length, reading).catch(() => undefined)
-  await Promise.race([again, late])
-  const past = begun && (await again)
-  const isWhole = past !== undefined && past.notes.length === 0
-  // Where it cannot be read, the answer is true of what was stored when it was made, but of no time.
-  return isWhole ? { ...answer, snapshot: past.snapshot, version: past.version } : { ...answer, at: null }
+
+  /** What was stored at this time. Little changed since: it is no more work than a few statements, unlike most of the past. */
+  async function ofThen(length: number, at: string): Promise<Partial<Answer> | undefined> {
+    let begun: Promise<PastRead> | undefined
+    const reading = async () => {
+      if (!isLate) begun = pastAt(database, resource, state.id, { at }, request)
+      return await begun
+    }
+    const again = runAlone(database, request, length, reading).catch(() => undefined)
+    await Promise.race([again, late])
+    const past = begun && (await again)
+    if (past === undefined || past.notes.length > 0) return undefined
+    return { snapshot: past.snapshot, version: past.version, at } as Partial<Answer> // likewise
+  }
 }
 
 /**

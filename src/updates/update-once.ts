@@ -38,7 +38,7 @@ export async function updateOnce<T extends ResourceTypes>(
     const made = await update(database, resource, request, state, watch)
     holdMade(request, made)
     const tools = resource.shownTools(state, made.decision)
-    const ordered = await inOrder(database, resource, state.id, made, tools, request, watch)
+    const ordered = await inOrder(database, resource, state, made, tools, request, watch)
     // It answers its own version; where that was shown with a later tool, no time finds it again.
     const updated = ordered.version === made.version ? ordered : { ...made, at: null }
     const isTagged = request.precondition.kind === 'tags' && !request.merges // else its tag refuses the repetition
