@@ -23,8 +23,8 @@ export type SettleConnection = (request: FastifyRequest, reply: FastifyReply) =>
  * next request just as they are closed. An idle connection would also hold the close for its whole timeout.
  *
  * One rule for each body that is answered before its end, whatever it is refused for: one that is announced as small is dropped
- * and the connection goes on, until these are no longer small together; of every other nothing more is read, for nobody pays for that. Then the answer says that the
- * connection ends, or a proxy would send another client's request behind it.
+ * and the connection goes on, until these are no longer small together; of every other nothing more is read, for nobody pays for that.
+ * Then the answer says that the connection ends, or a proxy would send another client's request behind it.
  */
 export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): SettleConnection {
   let isClosing = false
@@ -34,8 +34,9 @@ export function registerConnectionEnd(app: FastifyInstance, isDraining: () => bo
   })
   const settle: SettleConnection = ({ raw }, reply) => {
     const unread = unreadBytes(raw)
-    const dropped = unread + (unread > 0 ? (droppedBytes.get(raw.socket) ?? 0) : 0)
-    if (unread > 0) droppedBytes.set(raw.socket, dropped)
+    const added = raw.complete === true ? raw.readableLength : unread // a body that has come as a whole may wait unread
+    const dropped = added + (added > 0 ? (droppedBytes.get(raw.socket) ?? 0) : 0)
+    if (added > 0) droppedBytes.set(raw.socket, dropped)
     const ends = isClosing || isDraining() || dropped > DROPPED_BYTES_MAX
     if (ends) reply.header('connection', 'close')
     else if (reply.hasHeader('connection')) reply.removeHeader('connection') // Fastify's, of a body that it refuses
