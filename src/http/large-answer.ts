@@ -57,7 +57,7 @@ export function abandonAnswer(reply: FastifyReply): void {
   reply.isCutOff = true
   if (request.reservedMemory !== undefined) request.releaseMemory() // where no hook ran, it has neither
   raw.destroy()
-  if (!request.isOperation) request.log.info({ operation: request.operation, refusal: request.refusal }, CUT_OFF)
+  if (request.operation === undefined) request.log.info({ refusal: request.refusal }, CUT_OFF) // no hook tells of it
 }
 
 /** What the log says of it. */

@@ -80,7 +80,7 @@ export function registerRequestLog(app: FastifyInstance): void {
         waited_ms: waited?.ms,
         queue: request.limit?.queue ?? waited?.longestIn,
       },
-      'request answered',
+      reply.isCutOff ? CUT_OFF : 'request answered',
     )
     done()
   })
