@@ -15,9 +15,9 @@ const READS = 60
 const CURATORS = 13
 const PEAK_BYTES_MAX = 300 * 2 ** 20
 const WAITING_PEAK_BYTES_MAX = 200 * 2 ** 20
-const SMALL_PEAK_BYTES_MAX = 195 * 2 ** 20
+const SMALL_PEAK_BYTES_MAX = 240 * 2 ** 20
 /** Connections with a small answer each; of one address no more than half of all may be open. */
-const SMALL_READS = FULL ? 4_900 : 1_200
+const SMALL_READS = FULL ? 4_900 : 1_600
 
 /** An answer of 98 kB, with as many characters as nothing is reserved for. */
 const SMALL_TEXT = `update persona set system_prompt = repeat('\u6f22', 32000) where id = any($1)`
