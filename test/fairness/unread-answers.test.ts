@@ -14,7 +14,7 @@ const READS = 60
 /** Together their answers of 4.9 MB leave less memory than an agent of 4.6 MB takes. */
 const CURATORS = 13
 const PEAK_BYTES_MAX = 300 * 2 ** 20
-const WAITING_PEAK_BYTES_MAX = 200 * 2 ** 20
+const WAITING_PEAK_BYTES_MAX = 260 * 2 ** 20
 const SMALL_PEAK_BYTES_MAX = 240 * 2 ** 20
 /** Connections with a small answer each; of one address no more than half of all may be open. */
 const SMALL_READS = FULL ? 4_900 : 1_600
