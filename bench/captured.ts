@@ -154,10 +154,10 @@ const UNUSED_KEYS = parseKeyRing(generateKey())
 
 async function capture(database: ServiceDatabase, work: (recording: ServiceDatabase) => Promise<void>) {
   const asked: Asked[] = []
-  const batched: BatchRunner['batched'] = async (statement, row) => {
+  const batched: BatchRunner['batched'] = async (statement, row, _place, _executor, hooks) => {
     // What belongs together is put together by `RowStatement`; here any row goes with its own statement.
     asked.push({ statement: statement as unknown as Asked['statement'], row })
-    return await statement.for(row).single(database.db)
+    return await statement.for(row).single(database.db, hooks)
   }
   await work(Object.assign(Object.create(database) as ServiceDatabase, { batched }))
   return asked
