@@ -212,8 +212,9 @@ function httpText({ status, code, detail }: BrokenAnswer, requestId: string): st
 }
 
 /**
- * More header fields than are read are refused rather than dropped. HTTP/1.1 demands a Host (RFC 9112, section 3.2). Node would refuse its absence with an empty answer. Of a second Host or
- * Authorization Node drops all but the first; who handed the request on may have gone by another one: 400.
+ * More header fields than are read are refused rather than dropped. HTTP/1.1 demands a Host (RFC 9112, section 3.2): Node would
+ * refuse its absence with an empty answer. Of a second Host or Authorization Node drops all but the first; who handed the request on
+ * may have gone by another one: 400.
  */
 export function registerHeaderCheck(app: FastifyInstance): void {
   app.addHook('onRequest', (request, reply, done) => {

@@ -16,7 +16,7 @@ export const LINGER_MS = 1_000
 export const DROPPED_BYTES_MAX = 64 * 1024
 
 /** A body of no more bytes counts for nothing: its headers may have as many. */
-const FREE_BYTES = 4 * 1024
+const FREE_DROPPED_BYTES = 4 * 1024
 
 /** Has an answer end its connection where it must; for answers that no hook sees. */
 export type SettleConnection = (request: FastifyRequest, reply: FastifyReply) => void
@@ -38,7 +38,7 @@ export function registerConnectionEnd(app: FastifyInstance, isDraining: () => bo
   const settle: SettleConnection = ({ raw }, reply) => {
     const unread = unreadBytes(raw)
     const added = raw.complete === true ? raw.readableLength : unread // a body that has come as a whole may wait unread
-    const dropped = added > FREE_BYTES ? added + (droppedBytes.get(raw.socket) ?? 0) : 0
+    const dropped = added > FREE_DROPPED_BYTES ? added + (droppedBytes.get(raw.socket) ?? 0) : 0
     if (dropped > 0) droppedBytes.set(raw.socket, dropped)
     const ends = isClosing || isDraining() || dropped > DROPPED_BYTES_MAX
     if (ends) reply.header('connection', 'close')
