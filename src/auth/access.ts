@@ -1,4 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
+import { isOnly } from '../db/statements/statement.js'
 
 /*
  * Who may do what with one agent or tool, as SQL (DECISIONS section 6). Each rule is written once: the first look at a
@@ -42,22 +43,55 @@ export const MANAGED_TOOL_AGENTS_MAX = 1_000
  * somebody else attached it to at least one agent shared with a group they manage and it is on none outside their groups.
  * Built-in tools and tools of an MCP server are not custom tools: nobody manages them here.
  *
- * The three questions about its agents are asked in this order, each stops at the first agent that answers it, and none
- * reads more than `MANAGED_TOOL_AGENTS_MAX` of them: is one outside, are there more, was it attached to one by somebody else.
+ * `ids` are those of all the tools that the statement asks about, for one viewer: the same thousand agents may have each of them, and
+ * are looked at once.
  */
-export function managesTool(viewer: Viewer): RawBuilder<boolean> {
-  const most = sql.lit(MANAGED_TOOL_AGENTS_MAX)
-  const used = usedBy(MANAGED_TOOL_AGENTS_MAX)
+export function managesTool(viewer: Viewer, ids: RawBuilder<unknown> = sql`array[t.id]`): RawBuilder<boolean> {
   return sql`(t.in_code_tool_id is null and t.mcp_server_id is null and (${viewer.managesAll} or (
-    cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or (
-      not exists (select from ${used} where not ${isInside(viewer)})
-      and not exists (select from persona_tool where tool_id = t.id offset ${most})
-      and exists (select from ${used} where not ${isAttachedBy(viewer)}))))))`
+    cardinality(${viewer.managedGroups}) > 0 and (t.user_id = ${viewer.user} or t.id = any(${toolsInScope(viewer, ids)})))))`
+}
+
+/** A tool that is on agents outside is on one among its first so many, mostly: then no others are looked at. */
+const FIRST_AGENTS = 20
+
+/**
+ * SQL: which of these tools the viewer may manage for the agents that have them. Of none are more than `MANAGED_TOOL_AGENTS_MAX` read.
+ * What is true of an agent is looked up once and found again in hash tables, which the planner makes of `in` whatever it expects.
+ */
+function toolsInScope(viewer: Viewer, ids: RawBuilder<unknown>): RawBuilder<unknown> {
+  const links = linksOf(sql`t.id`)
+  return sql`array(
+      with asked as materialized (
+        select t.id from unnest(${ids}) t (id)
+        where case when exists (select from ${usedBy(FIRST_AGENTS)} where not ${isInside(viewer)}) then false
+          else not exists (select from persona_tool where tool_id = t.id offset ${sql.lit(MANAGED_TOOL_AGENTS_MAX)}) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from ${links} offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or ${isInside(viewer)}
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from ${viewer.user}
+      )
+      select t.id from asked t
+      where not exists (select from ${links} and persona_id not in (select id from inside))
+        and exists (
+          select from ${links} and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> ${viewer.user} and persona_id in (select id from inside where lives) end))`
+}
+
+/**
+ * SQL: the links of a tool. Its id is asked for twice: of a tool that is on some hundred agents, as most may be, the planner would read
+ * all links that there are.
+ */
+export function linksOf(tool: RawBuilder<unknown>): RawBuilder<unknown> {
+  return sql`persona_tool where tool_id = ${tool} and ${isOnly(sql`tool_id`, tool)}`
 }
 
 /** SQL: the agents `a` that have the tool `t`, at most so many, with the link `used`. */
 export function usedBy(most: number): RawBuilder<unknown> {
-  return sql`(select persona_id, attached_by from persona_tool where tool_id = t.id limit ${sql.lit(most)}) used
+  return sql`(select persona_id, attached_by from ${linksOf(sql`t.id`)} limit ${sql.lit(most)}) used
       join persona a on a.id = used.persona_id and not a.deleted`
 }
 

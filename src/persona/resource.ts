@@ -74,6 +74,8 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   isBatchable: ({ changes, content }, { caller, minimal }) =>
     !changes.some(({ field }) => isRelation(field)) && (minimal || isReadBatchable(content, caller)),
   isReadBatchable,
+  isShownSlowly: (state, decision, caller) =>
+    (decision?.content ?? state).tool_ids.length > QUICK_TOOLS_MAX && isAskedAbout(caller),
   isHeavy: ({ fields }) => weightOfFields(fields) > HEAVY_WEIGHT,
   answerBytes: (state, decision) => measured.weigh(state.id, estimatedBytes(state, decision)),
   isWeighedByReferences: ({ attached }) => attached.tool_ids !== undefined,
@@ -165,9 +167,17 @@ function weightOfFields(fields: PersonaUpdate['fields']): number {
 /** An agent with more tools goes by itself: each takes some fifteen microseconds of those who share the statement. */
 const BATCHED_TOOLS_MAX = 32
 
-/** Whether the snapshot is soon read: of each tool is asked whether a group manager manages it. */
+/** One with more tools is shown to a group manager in the place of a heavy request: each tool may take a millisecond, at a thousand agents. */
+const QUICK_TOOLS_MAX = 8
+
+/** Whether the snapshot is soon read. */
 function isReadBatchable({ tool_ids }: Pick<PersonaContent, 'tool_ids'>, caller: Caller): boolean {
-  return tool_ids.length <= (managesActions(caller) || caller.managedGroupIds.length === 0 ? BATCHED_TOOLS_MAX : 0)
+  return tool_ids.length <= (isAskedAbout(caller) ? 0 : BATCHED_TOOLS_MAX)
+}
+
+/** Whether of each tool that the caller is shown is asked which agents have it: they may manage it as group manager. */
+function isAskedAbout(caller: Caller): boolean {
+  return !managesActions(caller) && caller.managedGroupIds.length > 0
 }
 
 function allIds(content: PersonaContent) {

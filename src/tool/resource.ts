@@ -91,6 +91,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   isBatchable: ({ linksOauthConfig, definition }) =>
     !linksOauthConfig && (definition === null || isKnownStored(definition.hash)),
   isReadBatchable: () => true,
+  isShownSlowly: () => false,
   reading: ({ id, version, managed_as, definition_hash, definition_bytes }, viewer, minimal = false) => {
     const shown = minimal ? [] : [{ definition: definition_hash, bytes: definition_bytes }]
     const statement = readStatement(managed_as !== null, minimal)

@@ -49,7 +49,7 @@ export function toolSnapshots(
   viewer: Viewer,
   cached: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
-  const headers = sql`case when ${managesTool(viewer)} then ${maskedHeaders} end`
+  const headers = sql`case when ${managesTool(viewer, ids)} then ${maskedHeaders} end`
   return sql`'[' || coalesce((
     select string_agg(${markedSnapshot(headers, cached)}, ', ' order by t.id)
     from tool t
@@ -73,7 +73,7 @@ export function pastToolSnapshots(
 /** SQL: the tools `t` with these ids as they were. Who may see masks is a question of now. */
 export function pastTools(ids: RawBuilder<unknown>, past: RawBuilder<unknown>, viewer: Viewer): RawBuilder<unknown> {
   return sql`(
-      select t as stored_row, ${managesTool(viewer)} as manageable, ${past} -> t.id::text as past
+      select t as stored_row, ${managesTool(viewer, ids)} as manageable, ${past} -> t.id::text as past
       from tool t where t.id = any(${ids})) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t`
 }

@@ -1,5 +1,5 @@
 import { sql } from 'kysely'
-import { personaAccess } from '../auth/access.js'
+import { linksOf, personaAccess } from '../auth/access.js'
 import type { Lookup } from '../auth/authenticate.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
@@ -78,7 +78,7 @@ const readUse = statement<{ id: number; user: string | null; sees_all: boolean }
   const access = personaAccess(sql`${param('user')}::uuid`)
   return sql`
     with link as materialized (
-      select persona_id from persona_tool where tool_id = ${param('id')}::integer limit ${sql.lit(AGENTS_MAX)}
+      select persona_id from ${linksOf(sql`${param('id')}::integer`)} limit ${sql.lit(AGENTS_MAX)}
     ), used as materialized (
       select p.id from link join persona p on p.id = link.persona_id and not p.deleted
     ), listed as materialized (

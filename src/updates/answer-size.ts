@@ -59,9 +59,13 @@ export async function runAlone<T>(
   return result
 }
 
-/** Takes the request's place if its answer is so large that it needs one. */
-export async function takePlaceFor({ takePlace }: Pick<HeavyRequest, 'takePlace'>, answerBytes: number): Promise<void> {
-  if (answerBytes > LARGE_BYTES) await takePlace()
+/** Takes the request's place if its answer is so large that it needs one, or much work however little it takes. */
+export async function takePlaceFor(
+  { takePlace }: Pick<HeavyRequest, 'takePlace'>,
+  answerBytes: number,
+  isMuchWork: boolean,
+): Promise<void> {
+  if (isMuchWork || answerBytes > LARGE_BYTES) await takePlace()
 }
 
 /** Runs a statement in a batch where its answer is small and it may, else by itself: then `reserve` is called when its turn has come. */

@@ -117,7 +117,8 @@ export async function update<T extends ResourceTypes>(
     const weighed = await weighedDecision(state, decision)
     if (weighed === undefined) return undefined
     const answerBytes = answerBytesOf(state, weighed)
-    await takePlaceFor(request, answerBytes) // before the update has its time: it is not to wait with it
+    const isShownSlowly = !isMinimal(state, weighed) && resource.isShownSlowly(state, weighed, request.caller)
+    await takePlaceFor(request, answerBytes, isShownSlowly) // before the update has its time: it is not to wait with it
     const answering = await statementFor(state, weighed, viewerParameters(request.caller), answerBytes)
     return updated(state, weighed, await run(answering, weighed, answerBytes))
   }

@@ -101,7 +101,7 @@ export async function readResource<T extends ResourceTypes>(
       ? prefetched
       : await wholeState(database, resource, prefetched, request)
     const answerBytes = admit(weighed)
-    await takePlaceFor(request, answerBytes) // before its memory: what waits holds none, and one behind the other needs little
+    await takePlaceFor(request, answerBytes, resource.isShownSlowly(weighed, null, caller)) // before its memory: what waits holds none, and one behind the other needs little
     const watch = database.writesUnderWay.watch()
     try {
       const row = await runSized(database, resource.reading(weighed, viewer), request, {

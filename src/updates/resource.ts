@@ -110,6 +110,8 @@ export interface VersionedResource<T extends ResourceTypes> {
   isBatchable(decision: T['Decision'], request: T['Request']): boolean
   /** The same of the statement that answers the stored state. */
   isReadBatchable(state: T['State'], caller: Caller): boolean
+  /** Whether to show it is much work, however little the answer takes: after the decision or, where it is null, as stored. */
+  isShownSlowly(state: T['State'], decision: T['Decision'] | null, caller: Caller): boolean
   /** Whether to decide what the request asks for, and to store it, is much work, whatever is stored. */
   isHeavy(request: T['Request']): boolean
   /**

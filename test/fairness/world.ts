@@ -97,6 +97,31 @@ async function makeManager(client: pg.Client, email: string, agentId: number): P
   )
 }
 
+/**
+ * Makes managers of one group, each with an agent of their own, and tools that all their agents have, and so many other agents that are
+ * shared with the group.
+ */
+export async function managersOfSharedTools(
+  { client }: FairnessWorld,
+  counts: { managers: number; tools: number; agents: number },
+): Promise<Owner[]> {
+  const toolIds = await tools(client, counts.tools, await definition(client, 1_100))
+  const managers: Owner[] = []
+  for (let i = 0; i < counts.managers; i++) managers.push(await owner(client, `alice+shared${i}@example.com`, toolIds))
+  const own = managers.map(({ agentId }) => agentId)
+  await client.query(
+    `with g as (insert into user_group (name) values ('shared') returning id),
+      m as (insert into user_group_member select owner_id, g.id, true from persona, g where persona.id = any($1)),
+      a as (insert into persona (name, description, recency_bias, llm_filter_extraction, llm_relevance_filter, is_public)
+        select 'shared', '', 'auto', false, false, false from generate_series(1, $2) returning id),
+      l as (insert into persona_tool select a.id, unnest($3::integer[]) from a)
+    insert into persona_group select shared.id, g.id, 'viewer' from (select id from a union all select unnest($1)) shared, g`,
+    [own, counts.agents, toolIds],
+  )
+  await client.query('vacuum (analyze)')
+  return managers
+}
+
 /** A definition of so many bytes; answers its hash. */
 async function definition(client: pg.Client, bytes: number): Promise<Buffer> {
   const head = { openapi: '3.1.0', info: { title: 'Large', version: '1', description: '' }, paths: {} }

@@ -177,13 +177,28 @@ with input as materialized (
       from tool_header h where h.tool_id = t.id), '[]') as "headers",
     coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0) as "definition_bytes",
     case when (t.in_code_tool_id is null and t.mcp_server_id is null and ((caller.permission >= 2) or (
-    cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality(caller.managed_groups) > 0 and (t.user_id = caller.user_id or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array[t.id]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(caller.managed_groups)))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from caller.user_id))))))) then
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(caller.managed_groups))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any(caller.managed_groups))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from caller.user_id
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> caller.user_id and persona_id in (select id from inside where lives) end))))))) then
       case when (caller.permission >= 2) then 'all' when t.user_id = caller.user_id then 'owner' else 'group' end end as "managed_as") state) from tool t where t.id = "input"."resource"))::text as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
@@ -336,13 +351,28 @@ with input as materialized (
     ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
     ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
     ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array(select tool_id from persona_tool where persona_id = p.id order by tool_id)) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
@@ -556,13 +586,28 @@ with input as materialized (
     ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
     ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
     ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest("input"."tool_ids") t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
@@ -704,13 +749,28 @@ with input as materialized (
     ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
     ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
     ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest("input"."tool_ids") t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))) then coalesce((
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then coalesce((
   select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
                   order by h.position)
   from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
@@ -928,14 +988,29 @@ select concat(
     ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
     from (
       select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($3::boolean or (
-    cardinality($4::integer[]) > 0 and (t.user_id = $5::uuid or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality($4::integer[]) > 0 and (t.user_id = $5::uuid or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest($6::integer[]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($4::integer[])))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $5::uuid))))))) as manageable, $6::json -> t.id::text as past
-      from tool t where t.id = any($7::integer[])) stored
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($4::integer[]))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($4::integer[]))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from $5::uuid
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> $5::uuid and persona_id in (select id from inside where lives) end))))))) as manageable, $7::json -> t.id::text as past
+      from tool t where t.id = any($6::integer[])) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
     left join oauth_config o on o.id = t.oauth_config_id), '') || ']',
     ', "labels" : ', coalesce(to_json(coalesce((
@@ -988,14 +1063,29 @@ select t.version, t.id as id, t.name as name, t.description as description, chr(
     select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
     from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled from (
       select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($2::boolean or (
-    cardinality($3::integer[]) > 0 and (t.user_id = $4::uuid or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality($3::integer[]) > 0 and (t.user_id = $4::uuid or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest($5::integer[]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[])))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $4::uuid))))))) as manageable, $5::json -> t.id::text as past
-      from tool t where t.id = any($6::integer[])) stored
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[]))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[]))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from $4::uuid
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> $4::uuid and persona_id in (select id from inside where lives) end))))))) as manageable, $6::json -> t.id::text as past
+      from tool t where t.id = any($5::integer[])) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t;
 
 -- tool_lock
@@ -1041,13 +1131,28 @@ select (select row_to_json(state) from (select
       from tool_header h where h.tool_id = t.id), '[]') as "headers",
     coalesce((select d.size_bytes from tool_definition d where d.hash = t.definition_hash), 0) as "definition_bytes",
     case when (t.in_code_tool_id is null and t.mcp_server_id is null and ($2::boolean or (
-    cardinality($3::integer[]) > 0 and (t.user_id = $1::uuid or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality($3::integer[]) > 0 and (t.user_id = $1::uuid or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array[t.id]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[])))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from $1::uuid))))))) then
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[]))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any($3::integer[]))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from $1::uuid
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> $1::uuid and persona_id in (select id from inside where lives) end))))))) then
       case when $2::boolean then 'all' when t.user_id = $1::uuid then 'owner' else 'group' end end as "managed_as") state) as state from tool t where t.id = $4::integer;
 
 -- oauth_config
@@ -1089,13 +1194,28 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array[t.id]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))));
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))));
 
 -- tool_row_without_headers
 with input as materialized (
@@ -1162,13 +1282,28 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array[t.id]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))));
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))));
 
 -- tool_version_without_headers
 with input as materialized (
@@ -1234,13 +1369,28 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array[t.id]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))))
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))))
           and ("input"."oauth_config_id" is null or exists (
             select from oauth_config o where o.id = "input"."oauth_config_id"
               and (o.id = t.oauth_config_id or ("input"."manages_all" or o.owner_id = "input"."user"))))
@@ -1293,13 +1443,28 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array[t.id]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))))
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))))
           and ("input"."oauth_config_id" is null or exists (
             select from oauth_config o where o.id = "input"."oauth_config_id"
               and (o.id = t.oauth_config_id or ("input"."manages_all" or o.owner_id = "input"."user"))))
@@ -1369,13 +1534,28 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array[t.id]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))))
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))))
           and ("input"."oauth_config_id" is null or exists (
             select from oauth_config o where o.id = "input"."oauth_config_id"
               and (o.id = t.oauth_config_id or ("input"."manages_all" or o.owner_id = "input"."user")))) and exists (select from tool_definition where hash = decode("input"."definition_hash", 'hex'))
@@ -1431,13 +1611,28 @@ with input as materialized (
       where t.id = "input"."token"
       offset 0
     ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
-    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or (
-      not exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+    cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
+      with asked as materialized (
+        select t.id from unnest(array[t.id]) t (id)
+        where case when exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 20) used
       join persona a on a.id = used.persona_id and not a.deleted where not exists (
-        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups")))
-      and not exists (select from persona_tool where tool_id = t.id offset 1000)
-      and exists (select from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted where not (coalesce(used.attached_by, a.owner_id) is not distinct from "input"."user"))))))))
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))) then false
+          else not exists (select from persona_tool where tool_id = t.id offset 1000) end
+      ), inside as materialized (
+        select a.id, not a.deleted as lives, a.owner_id
+        from (select distinct used.persona_id
+              from asked t cross join lateral (select persona_id from persona_tool where tool_id = t.id and tool_id between t.id and t.id offset 0) used) used
+        cross join lateral (select id, deleted, owner_id from persona where id = used.persona_id offset 0) a
+        where a.deleted or exists (
+        select from persona_group s where s.persona_id = a.id and s.user_group_id = any("input"."managed_groups"))
+      ), of_others as materialized (
+        select id from inside where lives and owner_id is distinct from "input"."user"
+      )
+      select t.id from asked t
+      where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
+        and exists (
+          select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))))
           and ("input"."oauth_config_id" is null or exists (
             select from oauth_config o where o.id = "input"."oauth_config_id"
               and (o.id = t.oauth_config_id or ("input"."manages_all" or o.owner_id = "input"."user"))))
@@ -1459,7 +1654,7 @@ with input as materialized (
 -- agents_beyond
 with link as materialized (
       select a.id as persona_id, l.tool_id
-      from (select $1::integer as id) t cross join lateral (select a.id from (select persona_id, attached_by from persona_tool where tool_id = t.id limit 1000) used
+      from (select $1::integer as id) t cross join lateral (select a.id from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 1000) used
       join persona a on a.id = used.persona_id and not a.deleted) a
         cross join lateral (select tool_id from persona_tool where persona_id = a.id offset 0) l
       limit 10000
