@@ -151,6 +151,44 @@ t.test('definitions that are dear to check', async t => {
     t.ok(isFair, `p50, control and one repair in ms: ${comparisons.join('; ')}`)
   })
 
+  t.test('a definition of 14 kB is checked beside a dozen curators who have small and dear ones repaired', async t => {
+    const emails = Array.from({ length: 13 }, (_, n) => `alice+curator${n}@example.com`)
+    const owners = await Promise.all(emails.map(email => owner(client, email, [])))
+    await client.query(`update user_account set permissions = '{basic,manage:actions}' where email = any($1)`, [emails])
+    const [checking, ...repairing] = owners.map(({ token }) => token)
+    const callers = new Callers(service.port)
+    t.teardown(() => callers.close())
+    const repair = '/admin/tool/custom/validate?complete=true&report=full&target=openai'
+    const [dear, cheap] = [smallAndDear(), smallOperations(150)].map(definition => JSON.stringify({ definition }))
+    const check = async () => {
+      const answer = await callers.send('POST', '/admin/tool/custom/validate', checking ?? '', cheap ?? '')
+      t.equal(answer.status, 200)
+      return answer.durationMs
+    }
+    for (let n = 0; n < 10; n++) await check() // it has used more than those who come
+    const comparisons: string[] = []
+    let isFair = false
+    for (let attempt = 0; attempt < 3 && !isFair; attempt++) {
+      let left = repairing.length
+      const start = performance.now()
+      const repairs = repairing.map(async token => {
+        await callers.send('POST', repair, token, dear ?? '')
+        left -= 1
+      })
+      const checks: number[] = []
+      while (left > 0) {
+        checks.push(await check())
+        await sleep(50)
+      }
+      await Promise.all(repairs)
+      const allMs = performance.now() - start
+      const longest = Math.max(...checks)
+      comparisons.push([longest, allMs].map(Math.round).join(', '))
+      isFair = longest < allMs / 3
+    }
+    t.ok(isFair, `the longest check, and all repairs, in ms: ${comparisons.join('; ')}`)
+  })
+
   async function requireFair(
     name: string,
     attacks: readonly Hostile[],

@@ -110,7 +110,8 @@ t.test('callers have the same time: who sent one body does not wait for all thos
   const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
   const dear = JSON.stringify({ definition: dearDefinition() })
-  t.strictSame(await orderOf(tasks, [1, 1, 1, 1, 2, 3], () => dear), [1, 2, 3, 1, 1, 1])
+  const first = (await orderOf(tasks, [1, 1, 1, 1, 2, 3], () => dear)).slice(0, 3)
+  t.strictSame(new Set(first), new Set([1, 2, 3]), `${first}`)
   const small = JSON.stringify({ definition: { ...DEFINITION, 'x-list': Array.from({ length: 40_000 }, () => 0) } })
   const order = await orderOf(tasks, [11, 12, 13], id => (id === 13 ? small : dear))
   t.strictSame(order, [11, 13, 12], 'who asks for less goes first')
@@ -127,6 +128,39 @@ t.test('bodies of 30 and of 300 kB do not wait for the end of a larger one', asy
   const order = await orderOf(tasks, [0, 1, 2, 3], id => texts[id] ?? '')
   t.strictSame(order.slice(0, 2).sort(), [2, 3])
 })
+
+t.test(
+  'a cheap definition does not wait for the end of dear ones of its size, nor behind those of many newcomers',
+  async t => {
+    const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
+    t.teardown(() => tasks.close())
+    const methods = ['get', 'put', 'post', 'delete'].map(method => [method, { summary: 's' }])
+    const parameters = Array.from({ length: 40 }, (_, i) => ({
+      name: `p${i}`,
+      in: 'query',
+      schema: { type: 'string' },
+    }))
+    const paths = Array.from({ length: 250 }, (_, i) => [`/p${i}`, { $ref: '#/components/pathItems/a' }])
+    const components = { pathItems: { a: { parameters, ...Object.fromEntries(methods) } } }
+    for (const padding of [0, 60_000]) {
+      const note = { 'x-text': 'x'.repeat(padding) }
+      const dear = JSON.stringify({
+        definition: { ...DEFINITION, ...note, paths: Object.fromEntries(paths), components },
+      })
+      const cheap = JSON.stringify({
+        definition: { ...DEFINITION, ...note, 'x-list': Array.from({ length: 6_000 }, () => 0) },
+      })
+      const textOf = (id: number) => (id === 7 ? cheap : dear)
+      for (let n = 0; n < 5; n++) await orderOf(tasks, [7], textOf) // it has used more than those who come
+      const order = await orderOf(
+        tasks,
+        [1, 2, 3, 4, 7].map(id => (id === 7 ? 7 : id + padding)),
+        textOf,
+      )
+      t.equal(order[0], 7, `${order}`)
+    }
+  },
+)
 
 t.test('a body of 30 kB does not wait for the end of a comparison of numbers', async t => {
   const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
@@ -167,8 +201,11 @@ t.test('what takes long of a small body is done in turns of its token, until it 
   const caller = { token: { id: 1, place: 1 } } as unknown as Caller // what tells callers apart
   const body = { definition: dearDefinition(40) }
   const query = { complete: true, report: 'full', target: 'openai' } as const
-  const { answer } = await tasks.run('validate_tool', { ...request(1, ''), caller, body }, { ...input, query })
-  t.match(JSON.parse(Buffer.from(answer).toString()), { methods: [{}] })
+  // The first times its slices take so long that it goes to the other thread at once.
+  for (let n = 0; n < 9 && turns.usedMs(1) <= 1; n++) {
+    const { answer } = await tasks.run('validate_tool', { ...request(1, ''), caller, body }, { ...input, query })
+    t.match(JSON.parse(Buffer.from(answer).toString()), { methods: [{}] })
+  }
   t.ok(turns.usedMs(1) > 1, `${turns.usedMs(1)} ms`)
 })
 

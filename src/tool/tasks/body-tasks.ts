@@ -19,7 +19,7 @@ const HERE_MS = 5
 
 /**
  * The most characters, in body and definitions, of jobs that are light, of those that are middling, which few definitions are, and of
- * large ones. Of each size one is worked on at a time, so that none waits for the end of one that takes much longer.
+ * large ones. Each size has queues of its own, so that none waits for the end of one that takes much longer.
  */
 const LIGHT_CHARACTERS = 64 * 1024
 const MIDDLING_CHARACTERS = 512 * 1024
@@ -27,6 +27,14 @@ const ANY_CHARACTERS = Number.POSITIVE_INFINITY
 
 /** So much of a job is about a millisecond's work: more of a plain check, less of a repair with a report. */
 const CHARACTERS_PER_MS = 2_000
+
+/**
+ * A job that is not large is dear when it takes longer than so many times what its size lets expect, and so long. Then it begins again
+ * when its turn among the dear ones comes: who sends little that takes seconds keeps nobody waiting for it whose check takes
+ * milliseconds, however many do that. Of many who come at once each has one such trial first.
+ */
+const TRIAL_TIMES = 2
+const TRIAL_MS = 20
 
 /** What the other thread may hold for each byte that a body may have: of 5 MiB, 180 MiB. With what serves requests it is below 400. */
 const HEAP_BYTES_PER_BODY_BYTE = 36
@@ -39,7 +47,7 @@ const MIB = 2 ** 20
 const WAIT_MS = 20_000
 const WORK_MS = 20_000
 
-/** For the jobs of one size. */
+/** For the jobs of one size that are not dear, and for large ones. */
 const QUEUE: WorkQueueLimits = {
   name: 'checking_thread',
   awaited: 'the thread that checks large definitions',
@@ -48,6 +56,12 @@ const QUEUE: WorkQueueLimits = {
   waitingPerCallerMax: 100,
   waitMs: WAIT_MS,
 }
+
+/** For those of one token: others' are not waited for. */
+const OWN: WorkQueueLimits = { ...QUEUE, runningMax: Number.POSITIVE_INFINITY }
+
+/** For dear light ones, of which two hold little: whose caller used less than others does not wait for the end of theirs. */
+const DEAR_LIGHT: WorkQueueLimits = { ...QUEUE, runningMax: 2, reservedMax: 1 }
 
 /** A thread without work ends after so long: it holds some 25 MiB, and to start another takes 0.2 s of processor. */
 const IDLE_MS = 60_000
@@ -72,6 +86,20 @@ export interface StoredText {
 interface Size {
   charactersMax: number
   queue: WorkQueue
+  /** Of a size whose jobs are tried: undefined where each may take as long as it takes. */
+  tried?: {
+    /** A token has one at a time, from before its trial until it is done. */
+    own: WorkQueue
+    /** Of those that turned out to be dear. */
+    dear: WorkQueue
+  }
+}
+
+/** What is to be done in a turn. */
+interface Turn extends Pick<Size, 'charactersMax' | 'queue'> {
+  job: Omit<ThreadJob, 'job'>
+  stored: StoredText | undefined
+  expectedMs: number
 }
 
 /** What the thread works on. */
@@ -88,15 +116,16 @@ interface Job {
 
 /**
  * Does what takes long with the bodies of tool operations: small ones right here, in slices that have turns; large and dear ones in one other thread, so
- * that parsing and checking them never holds up the answers to others. One job of each size at a time: they are worked on in slices
- * too, so a small one need not wait for the end of a larger one. Callers who wait have the same time of each size.
+ * that parsing and checking them never holds up the answers to others. One job of each queue at a time: they are worked on in slices
+ * too, so a small one need not wait for the end of a larger one, nor a cheap one for that of a dear one. Callers who wait have the
+ * same time of each queue.
  */
 export class BodyTasks {
   readonly #settings: ThreadSettings
   readonly #turns: ThreadTurns
-  readonly #light: Size = { charactersMax: LIGHT_CHARACTERS, queue: new WorkQueue(QUEUE) }
-  readonly #middling: Size = { charactersMax: MIDDLING_CHARACTERS, queue: new WorkQueue(QUEUE) }
-  readonly #large: Size = { charactersMax: ANY_CHARACTERS, queue: new WorkQueue(QUEUE) }
+  readonly #light: Size
+  readonly #middling: Size
+  readonly #large: Size
   readonly #idleMs: number
   /** What is under way in the thread, by number. */
   readonly #jobs = new Map<number, Job>()
@@ -111,6 +140,15 @@ export class BodyTasks {
     const heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / MIB))
     this.#settings = { jsonDepthMax, heapMibMax }
     this.#idleMs = idleMs
+    const waited = new WeakMap<Waiter, number>()
+    const queue = (limits = QUEUE) => new WorkQueue({ ...limits, waited })
+    this.#light = {
+      charactersMax: LIGHT_CHARACTERS,
+      queue: queue(),
+      tried: { own: queue(OWN), dear: queue(DEAR_LIGHT) },
+    }
+    this.#middling = { charactersMax: MIDDLING_CHARACTERS, queue: queue(), tried: { own: queue(OWN), dear: queue() } }
+    this.#large = { charactersMax: ANY_CHARACTERS, queue: queue() }
   }
 
   /**
@@ -155,17 +193,37 @@ export class BodyTasks {
 
   async #inThread(
     request: TaskRequest,
-    message: Omit<ThreadJob, 'job' | 'input' | 'isLarge'> & { input: object },
+    message: Omit<ThreadJob, 'job' | 'isLarge'>,
     stored: StoredText | undefined,
     characters: number,
   ): Promise<unknown> {
-    const { charactersMax, queue } = this.#sizeOf(characters)
-    const token = String(request.caller.token.id)
-    const leave = await queue.enter(token, undefined, characters / CHARACTERS_PER_MS, request)
+    const { charactersMax, queue, tried } = this.#sizeOf(characters)
+    const expectedMs = characters / CHARACTERS_PER_MS
+    const job = { ...message, isLarge: charactersMax === ANY_CHARACTERS }
+    const turn = { job, stored, charactersMax, queue, expectedMs }
+    if (tried === undefined) return await this.#inTurn(request, turn)
+    const trialMs = TRIAL_TIMES * expectedMs + TRIAL_MS
+    return await tried.own.run(
+      tokenOf(request),
+      async () => {
+        try {
+          return await this.#inTurn(request, { ...turn, job: { ...job, trialMs } })
+        } catch (error) {
+          if (!(error instanceof BudgetSpent)) throw error
+          return await this.#inTurn(request, { ...turn, queue: tried.dear, expectedMs: trialMs })
+        }
+      },
+      undefined,
+      request,
+    )
+  }
+
+  /** Waits for the turn of a job in this queue, and answers its result. Throws `BudgetSpent` where its trial ended before it. */
+  async #inTurn(request: TaskRequest, { job, stored, charactersMax, queue, expectedMs }: Turn): Promise<unknown> {
+    const leave = await queue.enter(tokenOf(request), undefined, expectedMs, request)
     try {
       if (request.raw.socket.destroyed) throw overloaded('The client is gone.')
-      const isLarge = charactersMax === ANY_CHARACTERS
-      const whole = { ...message, isLarge, input: await withStored(message.input, stored) }
+      const whole = { ...job, input: await withStored(job.input, stored) }
       return await new Promise((resolve, reject) => this.#begin(whole, { charactersMax, resolve, reject }))
     } finally {
       leave()
@@ -195,9 +253,9 @@ export class BodyTasks {
   #post({ message, charactersMax }: Job): void {
     this.#thread ??= this.#start()
     this.#thread.ref()
-    const { body } = message
+    const { body, trialMs } = message
     // Copied where it may begin again. Of what is not light, which has a buffer of its own, copies cost half as much as the work.
-    const isGivenAway = 'bytes' in body && !mayBeginAgain(charactersMax)
+    const isGivenAway = 'bytes' in body && trialMs === undefined && !mayBeginAgain(charactersMax)
     this.#thread.postMessage(message, isGivenAway ? [body.bytes.buffer as ArrayBuffer] : [])
   }
 
@@ -256,6 +314,10 @@ export class BodyTasks {
   }
 }
 
+function tokenOf({ caller }: TaskRequest): string {
+  return String(caller.token.id)
+}
+
 /** Whether a job of this size is kept until it is done. */
 function mayBeginAgain(charactersMax: number): boolean {
   return charactersMax <= LIGHT_CHARACTERS
@@ -272,6 +334,7 @@ function endOf(cause: Error | undefined): string {
 function settle(job: Job, answer: ThreadAnswer): void {
   if ('result' in answer) job.resolve(answer.result)
   else if ('faults' in answer) job.reject(new InvalidRequest(answer.faults))
+  else if ('isGivenUp' in answer) job.reject(new BudgetSpent('its trial is over'))
   else job.reject(new Error(answer.failure))
 }
 

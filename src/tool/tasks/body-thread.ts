@@ -1,4 +1,6 @@
+import { readFileSync } from 'node:fs'
 import { getPriority, setPriority } from 'node:os'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { parentPort, workerData } from 'node:worker_threads'
@@ -7,7 +9,7 @@ import { BodyCheck } from '../../schema/body-check.js'
 import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
 import { jsonBodySteps } from '../../schema/json-body.js'
-import { inSlices, type WorkBudget } from '../definition/index.js'
+import { BudgetSpent, inSlices, type WorkBudget } from '../definition/index.js'
 import { TASKS, type TaskName } from './tasks.js'
 
 /* The thread beside the one that serves requests: parses, checks and works on large bodies. */
@@ -26,15 +28,17 @@ export interface ThreadJob {
   name: TaskName
   /** Of what is under way no other one may hold much: if memory runs out, it is refused. */
   isLarge: boolean
+  /** It is given up after so long, to begin again when it is its turn among those that take longer; absent where it may take longer. */
+  trialMs?: number
   /** Bytes as they came, or the text of a body that was checked already. */
   body: { bytes: Uint8Array; hasPlainNumbers: boolean } | { text: string }
   strict: boolean
   input: object
 }
 
-/** `failure` is an error of the program, as text. */
+/** `failure` is an error of the program, as text; `isGivenUp` says that its trial is over. */
 export type ThreadAnswer = { job: number } & Outcome
-type Outcome = { result: unknown } | { faults: Fault[] } | { failure: string }
+type Outcome = { result: unknown } | { faults: Fault[] } | { isGivenUp: true } | { failure: string }
 
 /** How much less this thread is worth to the scheduler: with few processors the other thread, and the database, go first. */
 const NICER_BY = 5
@@ -77,6 +81,7 @@ const LEFT_MIB_MAX = 48
  * process where a single allocation of more than 16 MiB passes it.
  */
 const MEMORY: WorkBudget = {
+  nextSlice: behindTrials,
   spend: () => {
     if (heapMib() <= heapMibMax) return true
     collectGarbage()
@@ -84,6 +89,45 @@ const MEMORY: WorkBudget = {
     const msg = `Checking it takes more than ${heapMibMax} MiB of memory: give it fewer values`
     throw new InvalidRequest([{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }])
   },
+}
+
+/** Between two slices of what may take long, trials have so many turns of the event loop. */
+const TRIAL_TURNS = 5
+let trialsUnderWay = 0
+
+async function behindTrials(): Promise<void> {
+  for (let turn = 0; turn < TRIAL_TURNS && trialsUnderWay > 0; turn++) await nextTurn()
+}
+
+/** For what may take as long as it takes. */
+const PATIENT: WorkBudget = { spend: () => true, nextSlice: behindTrials }
+
+/** The time that this thread may work on a trial. What a busy machine does meanwhile does not count. */
+class Trial implements WorkBudget {
+  #leftMs: number
+  #ranMs = ranMs()
+
+  constructor(ms: number) {
+    this.#leftMs = ms
+  }
+
+  spend(ms: number): boolean {
+    this.#leftMs -= Math.min(ms, ranMs() - this.#ranMs)
+    return this.#leftMs > 0
+  }
+
+  async nextSlice(): Promise<void> {
+    this.#ranMs = ranMs()
+  }
+}
+
+/** For how long a processor has worked for this thread; where the system does not tell, the time. In ms. */
+function ranMs(): number {
+  try {
+    return Number(readFileSync('/proc/thread-self/schedstat', 'utf8').split(' ')[0]) / 1e6
+  } catch {
+    return performance.now()
+  }
 }
 
 function tidy(): void {
@@ -109,8 +153,10 @@ function bytesOf(outcome: Outcome): ArrayBuffer[] {
   return sent instanceof Uint8Array ? [sent.buffer as ArrayBuffer] : []
 }
 
-async function outcomeOf({ name, body, strict, input, isLarge }: ThreadJob): Promise<Outcome> {
-  const bounded = isLarge ? { budget: MEMORY } : {}
+async function outcomeOf({ name, body, strict, input, isLarge, trialMs }: ThreadJob): Promise<Outcome> {
+  const timed = () => (trialMs === undefined ? PATIENT : new Trial(trialMs))
+  const bounded = { budget: isLarge ? MEMORY : timed() }
+  trialsUnderWay += trialMs === undefined ? 0 : 1
   try {
     const verdict =
       'text' in body
@@ -124,6 +170,9 @@ async function outcomeOf({ name, body, strict, input, isLarge }: ThreadJob): Pro
     return { result: await run(verdict.value, { ...input, ...bounded }) }
   } catch (error) {
     if (error instanceof InvalidRequest) return { faults: error.faults }
+    if (error instanceof BudgetSpent) return { isGivenUp: true }
     return { failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }
+  } finally {
+    trialsUnderWay -= trialMs === undefined ? 0 : 1
   }
 }
