@@ -88,7 +88,7 @@ export class BrokenRequests {
     }
     app.server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       const connection = this.#connectionOf(request.socket)
-      if (connection.isClosed) return
+      if (connection.isClosed || !request.socket.writable) return
       const exchange = { request, response }
       if (!connection.isServed) {
         noteRequest(connection, exchange)

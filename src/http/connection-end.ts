@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import type { Socket } from 'node:net'
+import { Socket } from 'node:net'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { waitsToBeAsked } from './expectation.js'
 
@@ -40,11 +40,13 @@ export function registerConnectionEnd(app: FastifyInstance, isDraining: () => bo
     const added = raw.complete === true ? raw.readableLength : unread // a body that has come as a whole may wait unread
     const dropped = added > FREE_DROPPED_BYTES ? added + (droppedBytes.get(raw.socket) ?? 0) : 0
     if (dropped > 0) droppedBytes.set(raw.socket, dropped)
-    const ends = isClosing || isDraining() || dropped > DROPPED_BYTES_MAX
+    const isLast = isClosing || isDraining()
+    const ends = isLast || dropped > DROPPED_BYTES_MAX
     if (ends) reply.header('connection', 'close')
     else if (reply.hasHeader('connection')) reply.removeHeader('connection') // Fastify's, of a body that it refuses
     if (unread === 0) return
-    if (ends || !reply.raw.shouldKeepAlive) endUnread(raw.socket)
+    if (isLast || unread > DROPPED_BYTES_MAX) endUnread(raw.socket)
+    else if (ends || !reply.raw.shouldKeepAlive) endBehindBody(raw)
     if (raw.isPaused()) raw.resume() // drops what has come, and the rest of a small body
   }
   app.addHook('onSend', (request, reply, payload, done) => {
@@ -69,6 +71,21 @@ export function unreadBytes(request: IncomingMessage): number {
   if (headers['transfer-encoding'] !== undefined) return Number.POSITIVE_INFINITY
   const bytes = Number(headers['content-length'] ?? 0)
   return bytes > 0 && waitsToBeAsked(request) ? Number.POSITIVE_INFINITY : bytes
+}
+
+/**
+ * Has a connection end in two steps behind its last answer: at once for what is written, and for what is read when a small body has
+ * come, for which it has the request timeout. A proxy that shares the connection among its clients keeps `Connection: close` to itself
+ * and hands the rest of the body on: could it not, it would end the connection of its client, who may send another request on that.
+ */
+function endBehindBody(request: IncomingMessage): void {
+  const { socket } = request
+  socket.destroySoon = () => {
+    socket.end()
+    const destroy = () => Socket.prototype.destroySoon.call(socket) // when the answer is out
+    if (request.closed) destroy()
+    else request.once('close', destroy)
+  }
 }
 
 /**

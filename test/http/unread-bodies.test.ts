@@ -1,4 +1,4 @@
-import type { Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { mintToken } from '../../src/auth/token.js'
@@ -151,6 +151,38 @@ t.test('a connection ends behind small bodies that nobody read when they are no 
     t.match(connection.text, /\r\nconnection: close\r\n/i)
     await connection.closed
   }
+})
+
+t.test('behind the last answer the rest of a small body has its time, and what follows it is not served', async t => {
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }) // it sends on when the service has ended its side
+  let text = ''
+  socket.on('data', chunk => {
+    text += chunk.toString('latin1')
+  })
+  const faults: Error[] = []
+  socket.on('error', error => faults.push(error))
+  const closed = new Promise(resolve => socket.once('close', resolve))
+  const ended = new Promise(resolve => socket.once('end', resolve))
+  const bytes = DROPPED_BYTES_MAX / 2
+  const start = head(PATCH, bearer('pat_nope'), JSON_TYPE, `Content-Length: ${bytes}`)
+  for (let answers = 1; answers < 3; answers++) {
+    socket.write(start + ' '.repeat(bytes))
+    await eventually(() => text.split('"request_id"').length > answers)
+  }
+  t.notMatch(text, /connection: close/i)
+  socket.write(start + ' '.repeat(bytes / 2))
+  await ended
+  t.match(text, /\r\nconnection: close\r\n/i)
+  for (let i = 1; i < 32; i++) {
+    socket.write(' '.repeat(bytes / 64))
+    await sleep((LINGER_MS * 2.5) / 32)
+  }
+  t.strictSame(faults, [], 'all of it was taken')
+  const next = head(PATCH, bearer(token), JSON_TYPE, 'Content-Length: 2', 'X-Request-ID: behind-the-last')
+  socket.end(`${' '.repeat(bytes / 64)}${next}{}`)
+  await closed
+  await sleep(200)
+  t.notMatch(service.log.join(''), 'behind-the-last', 'a request whose answer could not be sent is not begun')
 })
 
 t.test('a client that wants the connection closed reads the answer to a body that it still sends', async t => {
