@@ -32,7 +32,7 @@ const SETTINGS = {
         0,
         0,
         65535,
-        'Own port for /metrics, without a token unless one is set; 0 picks a free one.',
+        'Own port for /metrics, without a token unless one is set, and for probes; 0 picks a free one.',
       ),
     ),
     metricsToken: secret(

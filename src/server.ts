@@ -21,7 +21,8 @@ import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { unavailableFor } from './db/unavailable.js'
 import { addressesOf, listenOn } from './http/listen.js'
 import { makeLogger } from './http/logging.js'
-import { listenForMetrics, Metrics } from './http/metrics.js'
+import { Metrics } from './http/metrics.js'
+import { listenForMetrics } from './http/metrics-port.js'
 import { traced } from './http/tracing.js'
 import { Lifecycle } from './lifecycle.js'
 import { SecretCorrupt } from './secrets/cipher.js'
@@ -72,7 +73,7 @@ async function main(): Promise<void> {
   const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log, isDiskFull })
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
-  const metricsPort = await showMetrics(metrics, config, log)
+  const metricsPort = await showMetrics(metrics, service, config, log)
   const { host } = config.server
   await listening(config, 'PORT', async () => listenOn(app, await addressesOf(host), config.server.port))
   const { port } = app.server.address() as AddressInfo // it listens on TCP
@@ -157,10 +158,17 @@ function signingKeyOf({ audit }: Config): SigningKey | undefined {
 }
 
 /** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */
-async function showMetrics(metrics: Metrics, config: Config, log: Logger): Promise<number | undefined> {
+async function showMetrics(
+  metrics: Metrics,
+  service: Lifecycle,
+  config: Config,
+  log: Logger,
+): Promise<number | undefined> {
   const { host, metricsPort: port, metricsToken: token } = config.server
   if (port === undefined) return undefined
-  const server = await listening(config, 'METRICS_PORT', () => listenForMetrics(metrics, { host, port, token }))
+  const readiness = () => service.readiness()
+  const open = () => listenForMetrics(metrics, { host, port, token, readiness })
+  const server = await listening(config, 'METRICS_PORT', open)
   server.unref()
   const address = server.address() as AddressInfo // it listens on TCP
   log.info(address, 'the metrics are listening')

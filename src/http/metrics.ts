@@ -1,5 +1,5 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { createServer, type IncomingMessage, type Server } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import type { Server as NetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
@@ -7,7 +7,6 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import { QUEUES, type QueueName } from '../db/connection/waiter.js'
 import { Forbidden, RATE_LIMITS, type RateLimit } from '../errors.js'
 import type { Readiness } from '../readiness.js'
-import { endUnread, unreadBytes } from './connection-end.js'
 import { CONNECTION_LIMITS, type ConnectionLimitName } from './connection-limit.js'
 import { REFUSALS } from './error-codes.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
@@ -281,46 +280,8 @@ export function registerMetrics(app: FastifyInstance, metrics: Metrics, access: 
   )
 }
 
-/**
- * A server with nothing but `/metrics`, for `METRICS_PORT`. Whoever reaches the port may read, unless a token is set: then
- * it is asked for. Rejects when the address cannot be listened on.
- */
-export async function listenForMetrics(
-  metrics: Metrics,
-  { host, port, token }: { host: string; port: number; token: string | undefined },
-): Promise<Server> {
-  const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, (request, response) => {
-    if (unreadBytes(request) > 0) {
-      response.setHeader('connection', 'close')
-      endUnread(request.socket)
-    }
-    const refused = refusalOf(request, token)
-    if (refused !== undefined) {
-      response.writeHead(refused, { 'cache-control': 'no-store' }).end()
-      return
-    }
-    metrics.text().then(
-      ({ type, body }) => response.writeHead(200, { 'content-type': type, 'cache-control': 'no-store' }).end(body),
-      () => response.writeHead(500).end(),
-    )
-  })
-  server.maxConnections = 100
-  server.maxRequestsPerSocket = 1 // Node reads a thousand pipelined requests in one go, and each answer is made anew
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen({ host, port }, resolve)
-  })
-  return server
-}
-
-function refusalOf(request: IncomingMessage, token: string | undefined): 403 | 404 | 405 | undefined {
-  if (request.url?.split('?', 1)[0] !== '/metrics') return 404
-  if (request.method !== 'GET') return 405
-  return token === undefined || carriesToken(request, token) ? undefined : 403
-}
-
-/** Compared by their hashes, in the same time wherever they differ. */
-function carriesToken({ headers }: IncomingMessage, token: string | undefined): boolean {
+/** Whether a request has this bearer token. Compared by their hashes, in the same time wherever they differ. */
+export function carriesToken({ headers }: IncomingMessage, token: string | undefined): boolean {
   const received = /^bearer +(\S+) *$/i.exec(headers.authorization ?? '')?.[1]
   if (token === undefined || received === undefined) return false
   return timingSafeEqual(createHash('sha256').update(received).digest(), createHash('sha256').update(token).digest())

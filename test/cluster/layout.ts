@@ -31,6 +31,11 @@ export function instancePort(way: Way, instance: number): number {
   return FIRST_INSTANCE_PORT + WAYS.indexOf(way) * INSTANCES_PER_WAY + instance
 }
 
+/** `METRICS_PORT` of the instance at that port, where HAProxy asks whether it is ready. */
+export function checkPort(ofInstance: number): number {
+  return ofInstance + 50
+}
+
 export function serviceEntryPort(way: Way): number {
   return FIRST_SERVICE_ENTRY_PORT + WAYS.indexOf(way)
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { preferredAccount } from '../../src/db/embedded/account.js'
-import { NODES, type NodeNumber, PATRONI_PORT, Templates } from './layout.js'
+import { checkPort, NODES, type NodeNumber, PATRONI_PORT, Templates } from './layout.js'
 import { claim, FOLDER_PREFIX, removeFolder } from './leftovers.js'
 import { ClusterNode } from './node.js'
 import { Daemon } from './processes.js'
@@ -154,6 +154,8 @@ export class PatroniCluster {
       SERVICE_ENTRY_PORT: String(port),
       SERVICE_1: `127.0.0.1:${instances[0]}`,
       SERVICE_2: `127.0.0.1:${instances[1]}`,
+      SERVICE_1_CHECK_PORT: String(checkPort(instances[0])),
+      SERVICE_2_CHECK_PORT: String(checkPort(instances[1])),
     })
     this.#daemons.push(startHaproxy(target))
   }

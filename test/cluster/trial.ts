@@ -8,7 +8,7 @@ import { makeWorld, range } from '../faults/world.js'
 import { check } from './checker.js'
 import { Client, type Recorded, resourcesOf } from './clients.js'
 import type { Fault } from './faults.js'
-import { INSTANCES_PER_WAY, instancePort, serviceEntryPort, WAYS, type Way } from './layout.js'
+import { checkPort, INSTANCES_PER_WAY, instancePort, serviceEntryPort, WAYS, type Way } from './layout.js'
 import { PatroniCluster } from './patroni-cluster.js'
 import { type ClusterRun, clusterRun, type WayRun, wayRun } from './summary.js'
 import { Watch } from './watch.js'
@@ -63,6 +63,7 @@ export class Trial {
           return new ServiceProcess(port, {
             DATABASE_URL: cluster.templates.url(way),
             SECRET_KEYS: keys,
+            METRICS_PORT: String(checkPort(port)),
             LOG_LEVEL: 'warn',
             // The checker reads what every update changed: pruned, it would take one for lost.
             HISTORY_VERSIONS_MAX: '100000',

@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { listenForMetrics, Metrics } from '../../src/http/metrics.js'
+import { Metrics } from '../../src/http/metrics.js'
+import { listenForMetrics } from '../../src/http/metrics-port.js'
 import { eventually, METRICS_TOKEN, metricsOf, type Running, running } from './running.js'
 
 const SECRET = METRICS_TOKEN
@@ -151,19 +152,21 @@ t.test('403 /metrics on the main port for whoever sends no METRICS_TOKEN, from w
   t.match(refused.json(), { error_code: 'INSUFFICIENT_PERMISSIONS', request_id: refused.headers['x-request-id'] })
 })
 
-t.test('404 /metrics when they have a port of their own, and there is nothing else there', async t => {
+t.test('404 /metrics when they have a port of their own, and there is nothing else there but the probes', async t => {
   const service = await running(t, { METRICS_PORT: '0' })
   t.equal((await metricsOf(service)).statusCode, 404)
-  const server = await listenForMetrics(service.metrics, { host: '127.0.0.1', port: 0, token: undefined })
+  const readiness = () => service.service.readiness()
+  const host = '127.0.0.1'
+  const server = await listenForMetrics(service.metrics, { host, port: 0, token: undefined, readiness })
   t.teardown(() => server.close())
   const address = server.address()
   const base = `http://127.0.0.1:${address !== null && typeof address === 'object' ? address.port : 0}`
   const shown = await fetch(`${base}/metrics`)
   t.equal(shown.status, 200)
   t.match(await shown.text(), /agents_ready 1\n/)
-  t.equal((await fetch(`${base}/healthz`)).status, 404)
+  t.equal((await fetch(`${base}/docs`)).status, 404)
   t.equal((await fetch(`${base}/metrics`, { method: 'POST' })).status, 405)
-  const guarded = await listenForMetrics(service.metrics, { host: '127.0.0.1', port: 0, token: SECRET })
+  const guarded = await listenForMetrics(service.metrics, { host, port: 0, token: SECRET, readiness })
   t.teardown(() => guarded.close())
   const guardedAddress = guarded.address()
   const port = guardedAddress !== null && typeof guardedAddress === 'object' ? guardedAddress.port : 0

@@ -3,7 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { DROPPED_BYTES_MAX, LINGER_MS } from '../../src/http/connection-end.js'
-import { listenForMetrics, Metrics } from '../../src/http/metrics.js'
+import { Metrics } from '../../src/http/metrics.js'
+import { listenForMetrics } from '../../src/http/metrics-port.js'
 import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
 
 const LIMIT_BYTES = 4_000_000
@@ -94,7 +95,8 @@ t.test('429: nothing more is read of a large body of a token beyond its quota', 
 })
 
 t.test('nothing is read of a body on the port of the metrics', async t => {
-  const server = await listenForMetrics(new Metrics(), { host: '127.0.0.1', port: 0, token: undefined })
+  const readiness = () => service.service.readiness()
+  const server = await listenForMetrics(new Metrics(), { host: '127.0.0.1', port: 0, token: undefined, readiness })
   t.teardown(() => void server.close())
   const sockets: Socket[] = []
   server.on('connection', socket => sockets.push(socket))

@@ -1,0 +1,61 @@
+import { createServer, type IncomingMessage, type Server } from 'node:http'
+import { endUnread, unreadBytes } from './connection-end.js'
+import { probes, type ReadinessSource } from './health.js'
+import { carriesToken, type Metrics } from './metrics.js'
+import { requestIdOf } from './request-id.js'
+
+/** Open connections of this port: those of the main one are counted for themselves, so that its callers leave room for these. */
+const CONNECTIONS_MAX = 100
+
+export interface MetricsPort {
+  host: string
+  port: number
+  /** What `/metrics` asks for, where there is one. */
+  token: string | undefined
+  readiness: ReadinessSource
+}
+
+/**
+ * A server with `/metrics` and the probes, for `METRICS_PORT`. Whoever reaches the port may read, unless a token is set: then
+ * the metrics ask for it. The probes answer here as they do on the main port, where a new connection waits behind all that came
+ * before it: libuv accepts one of each listener in a turn of the loop. Rejects when the address cannot be listened on.
+ */
+export async function listenForMetrics(
+  metrics: Metrics,
+  { host, port, token, readiness }: MetricsPort,
+): Promise<Server> {
+  const pages = new Map<string, (request: IncomingMessage) => Promise<Page>>()
+  pages.set('/metrics', async request => {
+    if (token !== undefined && !carriesToken(request, token)) return { status: 403 }
+    const { type, body } = await metrics.text()
+    return { status: 200, headers: { 'content-type': type }, body }
+  })
+  for (const [path, probe] of probes(readiness)) pages.set(path, request => probe(requestIdOf(request)))
+  // How often the timeouts are looked at: idle sockets take the room of others no longer than these say.
+  const times = { requestTimeout: 10_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
+  const server = createServer(times, (request, response) => {
+    if (unreadBytes(request) > 0) {
+      response.setHeader('connection', 'close')
+      endUnread(request.socket)
+    }
+    const page = pages.get(request.url?.split('?', 1)[0] ?? '')
+    const answer = ({ status, headers = {}, body }: Page) =>
+      response.writeHead(status, { ...headers, 'cache-control': 'no-store' }).end(body)
+    if (page === undefined) answer({ status: 404 })
+    else if (request.method !== 'GET') answer({ status: 405 })
+    else page(request).then(answer, () => answer({ status: 500 }))
+  })
+  server.maxConnections = CONNECTIONS_MAX
+  server.maxRequestsPerSocket = 1 // Node reads a thousand pipelined requests in one go, and each answer is made anew
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen({ host, port }, resolve)
+  })
+  return server
+}
+
+interface Page {
+  status: number
+  headers?: Record<string, string>
+  body?: string
+}
