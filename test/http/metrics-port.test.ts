@@ -1,12 +1,14 @@
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { networkInterfaces } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { ServiceProcess } from '../faults/service.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
-import { RawConnection } from './running.js'
+import { eventually, RawConnection } from './running.js'
 
 const SECRET = 'a-metrics-token-of-some-length'
-const { url } = await worldDatabase(t)
+const world = await worldDatabase(t)
+const { url } = world
 
 /** The real process with METRICS_PORT=0, and the port that its log tells. */
 async function started(env: Record<string, string> = {}): Promise<{ service: ServiceProcess; port: number }> {
@@ -22,6 +24,14 @@ async function started(env: Record<string, string> = {}): Promise<{ service: Ser
   return { service, port: JSON.parse(line ?? '{}').port }
 }
 
+/** What a probe is answered. */
+async function answerOf(port: number, path: string) {
+  const response = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { 'x-request-id': 'a-probe' } })
+  const { status, headers } = response
+  const said = ['content-type', 'retry-after', 'cache-control'].map(name => headers.get(name))
+  return { status, said, body: await response.text() }
+}
+
 async function statusOf(host: string, port: number, path: string, headers = {}): Promise<number> {
   return (await fetch(`http://${host}:${port}${path}`, { headers })).status
 }
@@ -33,7 +43,7 @@ const outside = Object.values(networkInterfaces())
   .find(found => found?.family === 'IPv4' && !found.internal)?.address
 
 t.test(
-  '200 /metrics on METRICS_PORT of the process and nothing else there; 404 on PORT; the end is in time',
+  '200 /metrics on METRICS_PORT of the process, the probes and nothing else there; 404 on PORT; the end is in time',
   async t => {
     const { service, port } = await started()
     const shown = await fetch(`http://127.0.0.1:${port}/metrics`)
@@ -43,7 +53,11 @@ t.test(
     t.match(text, /^process_cpu_seconds_total /m, 'what Node says of the process is there')
     t.match(text, /^agents_database_pool_wait_seconds_count [1-9]/m)
     t.equal(await statusOf('127.0.0.1', port, '/metrics', PROXY), 200, 'whoever reaches the port may read')
-    t.equal(await statusOf('127.0.0.1', port, '/readyz'), 404)
+    for (const path of ['/healthz', '/readyz']) {
+      t.strictSame(await answerOf(port, path), await answerOf(service.port, path))
+      t.equal(await statusOf('127.0.0.1', port, `${path}?probe=1`), 200)
+    }
+    t.equal(await statusOf('127.0.0.1', port, '/docs'), 404)
     t.equal(await statusOf('127.0.0.1', service.port, '/metrics'), 404)
     t.equal(await statusOf('127.0.0.1', service.port, '/readyz'), 200)
     t.equal(await service.stop('SIGTERM'), 0, 'a connection to the metrics that is kept open holds nothing up')
@@ -65,6 +79,7 @@ t.test('403 on METRICS_PORT without METRICS_TOKEN where one is set; 404 on PORT 
     t.equal(await statusOf(host, port, '/metrics'), 403, host)
     t.equal(await statusOf(host, port, '/metrics', { authorization: `Bearer ${SECRET}x` }), 403)
     t.equal(await statusOf(host, port, '/metrics', TOKEN), 200)
+    t.equal(await statusOf(host, port, '/readyz'), 200, 'probes need none')
     t.equal(await statusOf(host, service.port, '/metrics', TOKEN), 404)
   }
 })
@@ -84,3 +99,51 @@ t.test('403 on PORT of the process without a configured token, through a proxy o
   t.equal(await statusOf('127.0.0.1', port, '/metrics'), 403)
   t.equal(await statusOf('127.0.0.1', service.port, '/metrics'), 403)
 })
+
+t.test('503 /readyz on METRICS_PORT as on PORT while the service drains; it is alive until its end', async t => {
+  const { service, port } = await started({ DRAIN_DELAY_MS: '2000' })
+  const stopped = service.stop('SIGTERM')
+  await eventually(() => service.log.includes('"shutting down"'))
+  const [own, main] = await Promise.all([port, service.port].map(each => answerOf(each, '/readyz')))
+  t.match(own, { status: 503, body: /"reason":"draining"/ })
+  t.strictSame(own, main)
+  t.equal(await statusOf('127.0.0.1', port, '/healthz'), 200)
+  t.equal(await stopped, 0)
+})
+
+t.test('a probe on METRICS_PORT does not wait for the connections that come to PORT', async t => {
+  const { service, port } = await started()
+  const token = await world.token('admin@example.com')
+  const head = `PATCH /persona/1?update_mask=description HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n`
+  const probed = async (port: number) => {
+    const start = performance.now()
+    t.equal(await statusOf('127.0.0.1', port, '/readyz', { connection: 'close' }), 200)
+    return performance.now() - start
+  }
+  const comparisons: string[] = []
+  let isFair = false
+  for (let attempt = 0; attempt < 4 && !isFair; attempt++) {
+    const waits: Record<'own' | 'main', number[]> = { own: [], main: [] }
+    for (let round = 0; round < 4; round++) {
+      const storm = Array.from({ length: 250 }, () => {
+        const body = JSON.stringify({ description: `${Math.random()}` })
+        const start = `${head}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`
+        return new RawConnection(service.port).write(start + body)
+      })
+      await sleep(20)
+      const [own, main] = await Promise.all([probed(port), probed(service.port)])
+      waits.own.push(own)
+      waits.main.push(main)
+      for (const { socket } of storm) socket.destroy()
+    }
+    const [own, main] = [median(waits.own), median(waits.main)]
+    isFair = 2 * own < main
+    comparisons.push(`${Math.round(own)} ms beside ${Math.round(main)} on the main port`)
+  }
+  t.comment(comparisons.join('; '))
+  t.ok(isFair, comparisons.join('; '))
+})
+
+function median(values: number[]): number {
+  return values.sort((a, b) => a - b)[values.length >> 1] ?? 0
+}
