@@ -8,7 +8,15 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import type { Watch } from '../db/writes-under-way.js'
 import { ResourceNotFound, SnapshotTooLarge } from '../errors.js'
-import { ESCAPED_BYTES_MAX, type HeavyRequest, memoryFor, runAlone, runSized, takePlaceFor } from './answer-size.js'
+import {
+  BATCHED_BYTES_MAX,
+  ESCAPED_BYTES_MAX,
+  type HeavyRequest,
+  memoryFor,
+  runAlone,
+  runSized,
+  takePlaceFor,
+} from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { type AsOf, readPastOf } from './past.js'
 import type { ResourceTypes, ShowPast, VersionedResource } from './resource.js'
@@ -155,7 +163,8 @@ const ORDER_MS_MAX = 50
 /**
  * An answer that is found again by its time. An update of the agent or of one of these tools may bear an earlier time than what the
  * answer shows, and be stored only after it: then it is awaited, and the answer is read again. Where it takes longer, the
- * answer is of no time: whoever keeps writing holds nobody up. `state` is that of the answer, or the one that it was made of.
+ * answer is of no time: whoever keeps writing holds nobody up. So is one that is not small: to read it again would be as much work as
+ * the first time. `state` is that of the answer, or the one that it was made of.
  */
 export async function inOrder<
   T extends ResourceTypes,
@@ -177,6 +186,7 @@ export async function inOrder<
   const keys = new Set([writeKey(resource.kind, state.id), ...tools.map(tool => writeKey('tool', tool))])
   const earlier = watch.earlier(keys, at, toolsAt)
   if (earlier.length === 0) return answer
+  if (snapshot.length > BATCHED_BYTES_MAX) return { ...answer, at: null }
   let isLate = false
   const late = sleep(ORDER_MS_MAX, undefined, { ref: false }).then(() => {
     isLate = true

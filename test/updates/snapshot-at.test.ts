@@ -177,4 +177,26 @@ t.test('an answer is not held up by writes of its tool that wait, and its Snapsh
     t.ok(hasTime(after))
     t.strictSame(seenIn(AGENT, await ask('GET', `${AGENT}?at=${after.at}`)), after)
   })
+
+  t.test('in the database, beside a definition of 200 kB: the answer has none, and does not wait', async t => {
+    const large = { ...definition, info: { ...definition.info, description: 'x'.repeat(200_000) } }
+    await ask('PUT', `/admin/tool/custom/${first}`, { definition: large })
+    await rename('control')
+    const fastestMs = async (name: string) => {
+      const tookMs: number[] = []
+      for (let n = 0; n < WAITS; n++) {
+        const sinceMs = performance.now()
+        const answer = await rename(`${name} ${n}`)
+        tookMs.push(performance.now() - sinceMs)
+        t.equal(hasTime(answer), name === 'alone')
+      }
+      return Math.min(...tookMs)
+    }
+    const aloneMs = await fastestMs('alone')
+    let besideMs = 0
+    await whileStuck(async () => {
+      besideMs = await fastestMs('beside')
+    })
+    t.ok(besideMs < aloneMs + 40, `${besideMs} ms, control ${aloneMs} ms`)
+  })
 })
