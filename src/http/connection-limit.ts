@@ -23,12 +23,14 @@ export interface ConnectionLimit {
  * it beyond the server's `maxConnections`.
  */
 export function limitConnections(server: Server, { perAddressMax, trustedProxies, onRefused }: ConnectionLimit): void {
-  const trusted = networksOf(trustedProxies)
+  const networks = networksOf(trustedProxies)
+  const isTrusted = (address: string) =>
+    trustedProxies.length > 0 && networks.check(address, isIPv6(address) ? 'ipv6' : 'ipv4') // an object for each look
   const open = new Map<string, number>()
   server.on('drop', refused => onRefused('CONNECTIONS_MAX', plainAddress(refused?.remoteAddress ?? '')))
   server.on('connection', (socket: Socket) => {
     const address = plainAddress(socket.remoteAddress ?? '')
-    if (address === '' || trusted.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')) return
+    if (address === '' || isTrusted(address)) return
     const network = rateLimit.normalizeIP(address, 64)
     const count = (open.get(network) ?? 0) + 1
     if (count > perAddressMax) {
