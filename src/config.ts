@@ -126,7 +126,7 @@ const SETTINGS = {
       5_000,
       50,
       600_000,
-      'Longest wait for a row lock, and for a place of large requests or longer statements.',
+      'Longest wait for a row lock, and for longer statements; for a place of large requests four times as long.',
     ),
     idleInTransactionTimeoutMs: count(
       'IDLE_IN_TRANSACTION_TIMEOUT_MS',

@@ -12,11 +12,12 @@ declare module 'fastify' {
     place: Promise<Place> | undefined
     /**
      * Waits until the token has no other heavy request under way, then for a place among those of all, unless it has it; both are
-     * its own until the answer is made: whoever asks for much work is the one who waits. Only where the caller is known.
+     * its own until the answer is made: whoever asks for much work is the one who waits. Of callers who used the same, who will be
+     * answered less goes first, as far as that is known. Only where the caller is known.
      * Throws `RateLimited` where it waits in vain for its own token's or too many of those wait, `Unavailable` where the places stay
      * with others, and Fastify's error of a cut request where the client is gone.
      */
-    takePlace(): Promise<void>
+    takePlace(answerBytes?: number): Promise<void>
     /**
      * Gives the place, if it has one, to other tokens, before it waits for what somebody else may keep for long. It is still the
      * only heavy one of its token, and `takePlace` waits for a place again. Answers what to call where it goes on without one: the
@@ -29,7 +30,7 @@ declare module 'fastify' {
 /** A heavy request's part of both queues. */
 interface Place {
   /** Waits for a place among those of all, unless it has one. */
-  take(): Promise<void>
+  take(answerBytes: number): Promise<void>
   /** Lets another token's go on; without a place it does nothing. */
   leave(): void
   /** It works again, without a place. */
@@ -38,15 +39,18 @@ interface Place {
   end(): void
 }
 
+/** About so much of an answer is made in a millisecond, by the database most of all. */
+const ANSWER_BYTES_PER_MS = 20_000
+
 type Queues = Pick<OpenDatabase<unknown>, 'ownHeavyRequestQueue' | 'heavyRequestQueue'>
 
 /** Gives each request its `takePlace` and `leavePlace`. Register before whatever may fail to answer. */
 export function registerHeavyRequests(app: FastifyInstance, queues: Queues): void {
   app.decorateRequest('place', undefined)
-  app.decorateRequest('takePlace', async function (this: FastifyRequest) {
+  app.decorateRequest('takePlace', async function (this: FastifyRequest, answerBytes = 0) {
     this.place ??= placeOf(this, queues)
     try {
-      await (await this.place).take()
+      await (await this.place).take(answerBytes)
     } catch (error) {
       throw unavailableFor(error) ?? error
     }
@@ -85,8 +89,8 @@ async function placeOf(request: FastifyRequest, { ownHeavyRequestQueue, heavyReq
     sinceMs = undefined
   }
   return {
-    take: async () => {
-      leavePlace ??= await heavyRequestQueue.enter(token, undefined, 0, request)
+    take: async answerBytes => {
+      leavePlace ??= await heavyRequestQueue.enter(token, undefined, answerBytes / ANSWER_BYTES_PER_MS, request)
       goOn()
       if (hasEnded) leave()
     },

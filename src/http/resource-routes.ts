@@ -32,7 +32,7 @@ export function readerOf(
     snapshotBytesMax,
     reserveMemory: (bytes: number) => request.reserveMemory(bytes),
     holdAnswer: (bytes: number) => request.holdAnswer(bytes),
-    takePlace: () => request.takePlace(),
+    takePlace: (answerBytes?: number) => request.takePlace(answerBytes),
     leavePlace: () => request.leavePlace(),
     waiter: request,
   }

@@ -31,9 +31,9 @@ export interface HeavyRequest {
   caller: Caller
   /**
    * Waits for the request's place among heavy ones, unless it has it; throws `RateLimited` or `Unavailable` where none becomes free
-   * in time. Not to be called in a transaction, nor in a queue: who has a place may wait for either.
+   * in time. Not to be called in a transaction, nor in a queue: who has a place may wait for either. Who is answered less goes first.
    */
-  takePlace(): Promise<void>
+  takePlace(answerBytes?: number): Promise<void>
   /** Gives the place to others, before a wait for what somebody else may keep for long: a row's lock. Answers what to call where it goes on without. */
   leavePlace(): () => void
   /** Learns of its waits. */
@@ -52,7 +52,7 @@ export async function runAlone<T>(
   exclusive?: string,
 ): Promise<T> {
   const { id, place } = caller.token
-  if (bytes > LARGE_BYTES) await takePlace()
+  if (bytes > LARGE_BYTES) await takePlace(bytes)
   const result =
     bytes > LARGE_BYTES ? await work() : await database.singleStatementQueue.run(String(id), work, exclusive, waiter)
   await database.turns.turn(place, waiter)
@@ -65,7 +65,7 @@ export async function takePlaceFor(
   answerBytes: number,
   isMuchWork: boolean,
 ): Promise<void> {
-  if (isMuchWork || answerBytes > LARGE_BYTES) await takePlace()
+  if (isMuchWork || answerBytes > LARGE_BYTES) await takePlace(answerBytes)
 }
 
 /** Runs a statement in a batch where its answer is small and it may, else by itself: then `reserve` is called when its turn has come. */

@@ -28,14 +28,18 @@ t.test('503 when the waits of a request in several queues took as long together 
   }
   // What names something that is not there is decided under the row's lock.
   const light = (name: string) => send(name, { label_ids: [999_999] })
-  const heavy = (name: string) => send(name, { tool_ids: Array.from({ length: 300 }, (_, i) => 900_000 + i) })
-  const leavePlace = await database.heavyRequestQueue.enter('somebody')
+  // What attaches tools asks before what they take.
+  const weighed = (name: string) => send(name, { tool_ids: [900_000] })
+  const leavePlaces = [
+    await database.singleStatementQueue.enter('somebody'),
+    await database.singleStatementQueue.enter('another'),
+  ]
   const leaveRow = await database.rowLockQueue.enter('somebody')
-  const both = [light('light'), heavy('heavy')]
+  const both = [light('light'), weighed('weighed')]
   await sleep(1_000)
   const later = light('a second later')
   await sleep(500)
-  leavePlace()
+  for (const leave of leavePlaces) leave()
   await Promise.all([...both, later])
   t.equal(order.at(-1), 'a second later', `${order}`)
   leaveRow()
@@ -65,3 +69,34 @@ t.test('a token has no other heavy request in work for as long as its last one w
   t.strictSame(order, ['/1/600 done', '/2/0 done', '/1/0 done'])
   t.ok(ownMs >= 590, `${ownMs} ms`)
 })
+
+t.test(
+  'who is answered 300 kB goes before those who wait for 6 MB, where none has used more; then comes who used less',
+  async t => {
+    const { database } = await running(t, OFF)
+    const app = fastify()
+    registerWaits(app, new Metrics())
+    registerHeavyRequests(app, database)
+    app.get('/:token/:bytes', async request => {
+      const { token, bytes } = request.params as { token: string; bytes: string }
+      request.caller = { token: { id: token } } as unknown as Caller // what tells tokens apart
+      await request.takePlace(Number(bytes))
+      await sleep(Number(bytes) / 20_000)
+      return ''
+    })
+    const order: string[] = []
+    const ask = async (token: string, bytes: number) => {
+      await app.inject({ url: `/${token}/${bytes}` })
+      order.push(token)
+    }
+    const many = Array.from({ length: 8 }, (_, n) => `many ${n}`)
+    const first = many.map(token => ask(token, 6_000_000))
+    await sleep(50)
+    await Promise.all([ask('newcomer', 300_000), ...first])
+    t.equal(order.indexOf('newcomer'), 1, `${order}`)
+    order.length = 0
+    const second = many.map(token => ask(token, 6_000_000))
+    await Promise.all([...second, ask('newcomer', 300_000).then(() => ask('newcomer', 300_000))])
+    t.ok(order.lastIndexOf('newcomer') <= 3, `${order}`)
+  },
+)

@@ -4,8 +4,8 @@ import { FairTime } from './fair-time.js'
 import type { QueueName, Waiter } from './waiter.js'
 
 /**
- * How much less, and more, than others a caller can have used. Of many who come at once each has the sum of both before somebody
- * who asked all the time: that must be over before what waits is refused.
+ * How much less, and more, than others a caller can have used, if nothing else is said. Of many who come at once each has the sum of
+ * both before somebody who asked all the time: that must be over before what waits is refused.
  */
 const CREDIT_MS = 100
 const DEBT_MS = 100
@@ -25,6 +25,8 @@ export interface WorkQueueLimits {
   reservedMax?: number
   waitingPerCallerMax: number
   waitMs: number
+  /** How much more than others a caller can have used: who asks for less at a time has more turns. */
+  debtMs?: number
   /** For how long each has waited in the queues that have the same: there it waits no longer than `waitMs` in all. */
   waited?: WeakMap<Waiter, number>
 }
@@ -58,13 +60,14 @@ export class WorkQueue {
   /** What those used who have nothing here now; who left last is last. */
   readonly #usedMs = new Map<string, number>()
   readonly #exclusive = new Set<string>()
-  readonly #time = new FairTime(CREDIT_MS, DEBT_MS)
+  readonly #time: FairTime
   #running = 0
   /** How many did not start at once, ever. */
   #waits = 0
 
   constructor(limits: WorkQueueLimits) {
     this.#limits = limits
+    this.#time = new FairTime(CREDIT_MS, limits.debtMs ?? DEBT_MS)
   }
 
   /**
