@@ -76,12 +76,19 @@ export class JsonScan {
     let isEscaped = this.#isEscaped
     let digits = this.#digits
     let hasPlainNumbers = this.#hasPlainNumbers
-    for (let at = 0; at < bytes.length; at++) {
-      const byte = bytes[at]
+    const end = bytes.length
+    for (let at = 0; at < end; at++) {
+      let byte = bytes[at]
       if (isInText) {
-        if (isEscaped) isEscaped = false
-        else if (byte === BACKSLASH) isEscaped = true
-        else if (byte === QUOTE) {
+        if (isEscaped) {
+          isEscaped = false
+          continue
+        }
+        // Most bytes of a document stand in texts: they are passed in a loop of their own.
+        while (byte !== QUOTE && byte !== BACKSLASH && ++at < end) byte = bytes[at]
+        if (at === end) break
+        if (byte === BACKSLASH) isEscaped = true
+        else {
           isInText = false
           textBytes = offset + at - textAt
         }
