@@ -46,19 +46,23 @@ export function growthOf(points: readonly Measured[]): number {
   )
 }
 
+/** Whether all of them grow at most in proportion to their bytes, whatever a plain reader does and however little they take. */
+export function growsLinearlyPlainly(points: readonly Measured[]): boolean {
+  return growthOf(points) <= MOST_EXPONENT
+}
+
 /** Whether the time of the largest is little, or all of them grow at most in proportion to their bytes. */
 export function growsLinearly(points: readonly Measured[]): boolean {
   const largest = points.at(-1) as Measured // one for each size
   if (points.length === 1 || largest.ms < FLOOR_MS) return true
   if (largest.ms === Infinity) return false
-  const growth = growthOf(points)
-  if (growth <= MOST_EXPONENT) return true
+  if (growsLinearlyPlainly(points)) return true
   const control = exponentOf(
     points,
     ({ controlMs }) => controlMs,
     ({ bytes }) => bytes,
   )
-  return growth <= control + SLACK
+  return growthOf(points) <= control + SLACK
 }
 
 /** Sizes and times for people. */
