@@ -24,7 +24,7 @@ function record(port: number): void {
   }
   look()
   createServer((_, response) => {
-    response.end(String(longestMs))
+    response.setHeader('connection', 'close').end(String(longestMs))
     longestMs = 0
   }).listen(port, '127.0.0.1')
 }

@@ -30,7 +30,7 @@ const KILLED_RUNS = 100
 /** Suites by the folder and the names of their files. They measure: nothing else should run on the machine. */
 const SUITES: Readonly<Record<string, { folder: string; files: RegExp; parts: number }>> = {
   fairness: { folder: 'fairness', files: /\.test\.js$/, parts: 1 },
-  growth: { folder: 'definition', files: /^growth.*\.test\.js$/, parts: 9 },
+  growth: { folder: 'definition', files: /^growth-request-thread\.js$|^growth.*\.test\.js$/, parts: 9 },
 }
 
 const NOTHING = {

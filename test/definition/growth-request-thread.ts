@@ -11,12 +11,13 @@ import { partOf } from './proportion.js'
 
 /*
  * How long a definition of each kind holds the thread that serves requests, in the real process: what is small is checked there, of
- * what is large it reads the bytes and writes the answer.
+ * what is large it reads the bytes and writes the answer. Other work on the machine holds it as well, so that this is a suite of the
+ * campaign alone (`npm run test:campaign -- growth`).
  */
 
 const IS_FULL = process.env.TEST_CAMPAIGN === 'full'
 const SIZES_BYTES = IS_FULL ? [7_500, 60_000, 4_900_000] : [7_500, 700_000]
-/** `npm test` takes each so many-th kind. */
+/** By itself it takes each so many-th kind, for a first look. */
 const EACH = IS_FULL ? 1 : 14
 const MOST_HELD_MS = 20
 /** Other work on the machine, and what V8 does now and then, only add. */
