@@ -1,7 +1,7 @@
 import t from 'tap'
 import { callerOnly } from '../src/auth/authenticate.js'
 import { readTokenRecord } from '../src/auth/token-record.js'
-import { RELATIONS } from '../src/persona/fields.js'
+import { RELATIONS, type Relation } from '../src/persona/fields.js'
 import { personaPages } from '../src/persona/pages.js'
 import { readPastSnapshot } from '../src/persona/past.js'
 import { callerAndPersona } from '../src/persona/state.js'
@@ -28,9 +28,9 @@ const STATEMENTS = [
   persona.readReferences,
   persona.readSnapshot,
   persona.readVersion,
-  persona.writeStatement([], []),
-  persona.writeStatement(relations, relations),
-  persona.writeStatement([], [], true),
+  persona.writeStatement('none'),
+  persona.writeStatement('all'),
+  persona.writeStatement('none', true),
   pastStatements.persona,
   readPastSnapshot,
   readPastTool,
@@ -49,6 +49,18 @@ const STATEMENTS = [
   ...Object.values(personaPages),
   ...Object.values(toolPages),
 ]
+
+t.test('whatever lists updates change, few statements write them: each connection has names for 200', async t => {
+  const sets = relations.reduce<Relation[][]>((sets, relation) => [...sets, ...sets.map(set => [...set, relation])], [[]])
+  t.equal(sets.length, 64)
+  const written = sets.map(set => persona.writtenRelations(set))
+  for (const [at, set] of sets.entries()) {
+    const inStatement = persona.relationsOf(written[at] ?? 'none')
+    t.ok(set.every(relation => inStatement.includes(relation)))
+  }
+  const texts = written.flatMap(relations => [false, true].map(minimal => persona.writeStatement(relations, minimal).sql))
+  t.equal(new Set(texts).size, 16)
+})
 
 t.test('the SQL of the request paths is the checked-in one', async t => {
   const text = STATEMENTS.map(({ name, sql }) => `-- ${name}\n${sql.trim().replaceAll(/[ \t]+$/gm, '')};\n`).join('\n')

@@ -44,7 +44,9 @@ import {
   readSnapshot,
   readState,
   readVersion,
+  relationsOf,
   writeStatement,
+  writtenRelations,
 } from './statements.js'
 
 interface PersonaTypes extends ResourceTypes {
@@ -92,22 +94,24 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const { content, changes, attached, attachedSizes, toolBytesLeft } = decision
     const changed = new Set(changes.map(change => change.field))
     const changedRelations = RELATIONS.map(([name]) => name).filter(name => changed.has(name))
-    const attachedRelations = RELATIONS.map(([name]) => name).filter(name => attached[name] !== undefined)
+    const written = writtenRelations(changedRelations)
     const own = {
       id: state.id,
       version: state.version,
       access: state.access,
       changed_columns: changedValues(COLUMNS, changes),
       field_versions: fieldVersions(state, changes),
+      // Where none is attached there is nothing to hold against what is left, which may be less than nothing.
+      tool_bytes_left: attached.tool_ids === undefined ? 0 : toolBytesLeft,
     }
     // Put onto the audit row, which was made for this: to copy so many properties into a new object takes twenty times as long.
     const parameters = Object.assign(entry, viewer, allIds(content), own)
-    for (const relation of changedRelations) Object.assign(parameters, linkChanges(relation, state, content))
-    for (const relation of attachedRelations) {
-      Object.assign(parameters, { [`${relation}_attached`]: attached[relation] })
+    for (const relation of relationsOf(written)) {
+      Object.assign(parameters, linkChanges(relation, state, content), {
+        [`${relation}_attached`]: attached[relation] ?? [],
+      })
     }
-    if (attached.tool_ids !== undefined) Object.assign(parameters, { tool_bytes_left: toolBytesLeft })
-    const statement = writeStatement(changedRelations, attachedRelations, minimal)
+    const statement = writeStatement(written, minimal)
     const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
     return minimal
       ? query({ cached_definitions: [] }).map(versionRow)

@@ -106,25 +106,40 @@ const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
  * It writes an agent only if its row is unlocked, version, access and caller are those that the decision was made on, and if
  * what is newly attached exists and may be attached; otherwise it answers nothing for it and leaves it as it is. It never
  * waits for an agent's lock: a statement that waited would see the other tables as they were before the wait.
- * One statement per set of relations that change, so that unchanged associations cost nothing. A `minimal` one
- * answers the version alone.
+ * Of the relations it writes none, one, or all, so that unchanged ones cost nothing mostly. A statement for each set of them would be
+ * 128, and a name on each connection for each of those: whoever uses many takes the names that everybody needs. A `minimal`
+ * one answers the version alone.
  */
-export function writeStatement(changed: readonly Relation[], attached: readonly Relation[], minimal = false) {
-  const key = `${changed.join(',')}+${attached.join(',')}${minimal ? ' minimal' : ''}`
+export function writeStatement(relations: WrittenRelations, minimal = false) {
+  const key = `${relations}${minimal ? ' minimal' : ''}`
   const existing = writeStatements.get(key)
   if (existing) return existing
-  const compiled = compileWrite(changed, attached, key, minimal)
+  const compiled = compileWrite(relationsOf(relations), key, minimal)
   writeStatements.set(key, compiled)
   return compiled
+}
+
+/** Which relations a statement writes. The ids of each that it writes may stay as they are. */
+export type WrittenRelations = 'none' | Relation | 'all'
+
+/** The fewest that a statement can write of those that have these in them. */
+export function writtenRelations([first, ...others]: readonly Relation[]): WrittenRelations {
+  if (first === undefined) return 'none'
+  return others.length === 0 ? first : 'all'
+}
+
+export function relationsOf(written: WrittenRelations): readonly Relation[] {
+  if (written === 'none') return []
+  return written === 'all' ? RELATIONS.map(([name]) => name) : [written]
 }
 
 /** The rows that were written, with the values of each. */
 const WRITTEN = sql`changed join locked input using (position)`
 
-function compileWrite(changed: readonly Relation[], attached: readonly Relation[], key: string, minimal: boolean) {
+function compileWrite(relations: readonly Relation[], key: string, minimal: boolean) {
   const build = (param: Param<WriteParameters>) => {
     const viewer = viewerOfRow(param)
-    const checks = attached.map(relation => {
+    const checks = relations.map(relation => {
       const ids = param(`${relation}_attached`)
       const usable = sql`and (select count(*) from (${ATTACHABLE[relation](ids, viewer)}) usable) = cardinality(${ids})`
       return relation === 'tool_ids' ? sql`${usable} and ${takeAtMost(ids, param('tool_bytes_left'))}` : usable
@@ -148,7 +163,7 @@ function compileWrite(changed: readonly Relation[], attached: readonly Relation[
       parts: [
         locked,
         written,
-        ...changed.flatMap(relation => relationWrites(relation, param)),
+        ...relations.flatMap(relation => relationWrites(relation, param)),
         insertAudit('persona', WRITTEN, param),
       ],
       query: sql`select * from changed`,
