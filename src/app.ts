@@ -86,10 +86,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     },
     clientErrorHandler: (error, socket) => broken.answer(app, error, socket),
     frameworkErrors: (error, request, reply) => {
-      setCommonHeaders(request, reply)
-      settleConnection(request, reply) // no hook runs for these, nor the next
-      watchAnswer(request, reply, undefined)
-      handleError(error, request, reply)
+      turns.takeUnknown(() => {
+        setCommonHeaders(request, reply)
+        settleConnection(request, reply) // no hook runs for these, nor the next
+        watchAnswer(request, reply, undefined)
+        handleError(error, request, reply)
+      })
     },
   })
   broken.watch(app)

@@ -1,17 +1,17 @@
 import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
-import type { ThreadTurns } from '../db/connection/thread-turns.js'
+import { type ThreadTurns, UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
 import { whenOver } from './requests-in-flight.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
     /** Whether its body has a turn of its own, in which it is checked too. */
     isInBodyTurn: boolean
-    /** Where its time counts until it is authenticated; undefined for what is not an operation. */
+    /** Where its time counts until it is authenticated; undefined until it has had a turn. */
     turnPlace: number | undefined
   }
 }
 
-/** The turns of operations. They go on behind the database in turns of its own. */
+/** The turns of requests. Operations go on behind the database in turns of its own. */
 export class RequestTurns {
   readonly #turns: ThreadTurns
 
@@ -24,9 +24,14 @@ export class RequestTurns {
     app.decorateRequest('turnPlace', undefined)
     app.addHook('onRequest', (request, _reply, done) => {
       const place = request.work?.place
-      request.turnPlace = place
-      if (place === undefined) done()
+      request.turnPlace = place ?? UNKNOWN_PLACE
+      if (place === undefined) this.takeUnknown(done)
       else this.#take(request, place, done)
+    })
+    // What was refused before it had a turn has one for its answer: whoever waits for that sends no more meanwhile.
+    app.addHook('onSend', ({ turnPlace }, _reply, payload, done) => {
+      if (turnPlace === undefined) this.takeUnknown(() => done(null, payload))
+      else done(null, payload)
     })
   }
 
@@ -40,6 +45,11 @@ export class RequestTurns {
       if (this.#turns.isUnderWay(place)) done()
       else this.#take(request, place, done)
     })
+  }
+
+  /** Takes a step of what is no operation, or was refused before anybody asked whose it is: probes, pages, what is not found. */
+  takeUnknown(step: () => void): void {
+    this.#turns.take(UNKNOWN_PLACE, step)
   }
 
   #take(request: FastifyRequest, place: number, done: (error?: Error) => void): void {

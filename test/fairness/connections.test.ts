@@ -1,7 +1,8 @@
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { fairService, requireFairness } from './beside.js'
+import { FULL, fairService, repeatedly, requireFairness } from './beside.js'
+import { Callers, percentile } from './callers.js'
 import { fairnessWorld } from './world.js'
 
 t.test('row 11: sixty idle sockets of one address, where fifty may be open', async t => {
@@ -23,4 +24,60 @@ t.test('row 11: sixty idle sockets of one address, where fifty may be open', asy
     },
     { quietFrom: '127.0.0.2' },
   )
+})
+
+t.test('a hundred connections without a token that ask for what is no operation', async t => {
+  const world = await fairnessWorld(t)
+  const service = await fairService(t, world)
+  const [quiet = world.attacker] = world.victims
+  const asked: [method: string, path: string, status: number][] = [
+    ['GET', '/nothing', 404],
+    ['GET', '/healthz', 200],
+    ['GET', '/persona/%zz', 404],
+    ['DELETE', '/me', 405],
+    ['GET', `/me?${'x'.repeat(200)}=1`, 401],
+  ]
+  for (const [method, path, expected] of asked) {
+    let answers = 0
+    const statuses = new Set<number>()
+    let attacking = new Callers(service.port)
+    const attack = (over: AbortSignal) =>
+      repeatedly(over, 100, 0, async () => {
+        const { status } = await attacking.send(method, path, '', '')
+        statuses.add(status)
+        answers++
+      })
+    t.test(`${method} ${path.slice(0, 9)}: few are answered while a quiet request is in work`, async t => {
+      const medians: number[] = []
+      while (medians.length < 3 && !medians.some(median => median <= 160)) {
+        const callers = new Callers(service.port)
+        const over = new AbortController()
+        attacking = new Callers(service.port)
+        const begun = answers
+        const sent = attack(over.signal)
+        while (answers < begun + 500) await sleep(10)
+        const passing: number[] = []
+        for (let n = 0; n < 10; n++) {
+          const before = answers
+          const { status } = await callers.update(quiet, { description: `${n}` })
+          t.equal(status, 200)
+          passing.push(answers - before)
+          await sleep(100)
+        }
+        over.abort()
+        await sent
+        callers.close()
+        attacking.close()
+        medians.push(percentile(passing, 0.5))
+      }
+      t.ok(statuses.has(expected), [...statuses].join(' ')) // and 429, where one address failed too often
+      t.ok(Math.min(...medians) <= 160, `${medians.join(' ')} answers`)
+    })
+    if (!FULL) continue
+    t.test(`${method} ${path.slice(0, 9)}: quiet callers take no longer`, async t => {
+      attacking = new Callers(service.port)
+      await requireFairness(t, world, service, attack)
+      attacking.close()
+    })
+  }
 })
