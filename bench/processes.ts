@@ -71,7 +71,8 @@ export function builtBench(checkout: string): string {
 /** The environment and the options with which `npm start` runs node. */
 export function nodeOfStart(checkout = OWN_CHECKOUT): { env: Record<string, string>; options: string[] } {
   const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8')) as { scripts: { start: string } } // our own
-  const [, env = '', options = ''] = /^exec (?:env (.*) )?node (.*)build\/src\/server\.js$/.exec(scripts.start) ?? []
+  const [, env = '', options = ''] =
+    /^(?:exec )?(?:env (.*) )?node (.*)build\/src\/server\.js$/.exec(scripts.start) ?? []
   const pairs = wordsOf(env).map(word => word.split('=') as [string, string]) // a name and a value each
   return { env: Object.fromEntries(pairs), options: wordsOf(options) }
 }
