@@ -122,12 +122,17 @@ interface PastParameters {
   at: string | null
 }
 
-/** By version or by time: the other is null. Of each field the first change since tells what it was. */
+/**
+ * By version or by time: the other is null. Of each field the first change since tells what it was; which that is, is known by the
+ * names of the fields alone, so that of a long history few contents are read.
+ */
 function pastStatement(kind: ResourceKind) {
   return statement<PastParameters, PastRow>(`${kind}_past`, param => {
     const version = sql`${param('version')}::integer`
     const at = sql`${param('at')}::timestamptz`
-    const rows = sql`audit a where a.resource_kind = ${sql.lit(kind)} and a.resource_id = r.id`
+    const ofResource = sql`a.resource_kind = ${sql.lit(kind)} and a.resource_id = r.id`
+    const rows = sql`audit a where ${ofResource}`
+    const since = sql`audit a cross join lateral unnest(a.fields) field where ${ofResource} and a.version_after > made.version`
     return sql`
     select r.id, r.version as current, r.audit_anchor_version as kept_from,
       case when ${at} > clock_timestamp() then not exists (select from audit where audit.at >= ${at}) else false end as is_future,
@@ -144,11 +149,16 @@ function pastStatement(kind: ResourceKind) {
     ) made on true
     left join lateral (
       select
-        (select json_object_agg(first.field, first.value) from (
-          select distinct on (change.key) change.key as field, change.value -> 'from' as value
-          from ${sql`audit a cross join lateral json_each(a.difference) change
-          where a.resource_kind = ${sql.lit(kind)} and a.resource_id = r.id`} and a.version_after > made.version
-          order by change.key, a.version_after) first) as values,
+        (select json_object_agg(change.key, change.value -> 'from')
+         from (
+           select version_after, array_agg(field) as fields from (
+             select distinct on (field) field, a.version_after
+             from ${since} and a.difference is not null
+             order by field, a.version_after) first
+           group by version_after) told
+         join audit on audit.resource_kind = ${sql.lit(kind)} and audit.resource_id = r.id and audit.version_after = told.version_after
+         cross join lateral json_each(audit.difference) change
+         where change.key = any(told.fields)) as values,
         (select max(a.version_after) from ${rows} and a.version_after > made.version and a.difference is null) as pruned_to
     ) since on made.version is not null
     where r.id = any(${param('ids')}::integer[])

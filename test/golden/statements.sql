@@ -933,11 +933,16 @@ select r.id, r.version as current, r.audit_anchor_version as kept_from,
     ) made on true
     left join lateral (
       select
-        (select json_object_agg(first.field, first.value) from (
-          select distinct on (change.key) change.key as field, change.value -> 'from' as value
-          from audit a cross join lateral json_each(a.difference) change
-          where a.resource_kind = 'persona' and a.resource_id = r.id and a.version_after > made.version
-          order by change.key, a.version_after) first) as values,
+        (select json_object_agg(change.key, change.value -> 'from')
+         from (
+           select version_after, array_agg(field) as fields from (
+             select distinct on (field) field, a.version_after
+             from audit a cross join lateral unnest(a.fields) field where a.resource_kind = 'persona' and a.resource_id = r.id and a.version_after > made.version and a.difference is not null
+             order by field, a.version_after) first
+           group by version_after) told
+         join audit on audit.resource_kind = 'persona' and audit.resource_id = r.id and audit.version_after = told.version_after
+         cross join lateral json_each(audit.difference) change
+         where change.key = any(told.fields)) as values,
         (select max(a.version_after) from audit a where a.resource_kind = 'persona' and a.resource_id = r.id and a.version_after > made.version and a.difference is null) as pruned_to
     ) since on made.version is not null
     where r.id = any($3::integer[])

@@ -4,6 +4,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { createUser } from '../../src/admin/people.js'
+import { readPastOf } from '../../src/updates/past.js'
 import { pruneHistory } from '../../src/updates/prune.js'
 import { agentctl } from '../admin/agentctl.js'
 import { worldApp } from '../app.js'
@@ -369,3 +370,27 @@ t.test(
     )
   },
 )
+
+t.test('of a long history few contents are read: an old version costs little more than a late one', async t => {
+  const { call, token, database } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  const versions: number[] = []
+  for (let n = 0; n < 24; n++) {
+    const headers = { prefer: 'return=minimal' }
+    const body = { system_prompt: `${n} lorem ipsum`.repeat(25_000).slice(0, 250_000) }
+    const { headers: made } = await call('PATCH', `${AGENT}?update_mask=system_prompt`, { token: admin, body, headers })
+    versions.push(Number(/-(\d+)"$/.exec(String(made.etag))?.[1]))
+  }
+  const fastestMs = async (version = 0) => {
+    const times: number[] = []
+    for (let n = 0; n < 7; n++) {
+      const start = performance.now()
+      const { values } = await readPastOf(database.db, 'persona', 1, { version })
+      times.push(performance.now() - start)
+      t.equal(String(values.system_prompt).length, 250_000)
+    }
+    return Math.min(...times)
+  }
+  const [oldMs, lateMs] = [await fastestMs(versions[0]), await fastestMs(versions.at(-2))]
+  t.ok(oldMs < 3 * lateMs, `${oldMs} and ${lateMs} ms`)
+})
