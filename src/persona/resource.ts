@@ -154,8 +154,11 @@ function estimatedBytes(state: PersonaState, decision: PersonaDecision | null): 
     : decision.toolBytes + bytesBeside(decision.content)
 }
 
-/** What fields of this weight ask for is much work: the lists of ids that they hold count for what is looked up for each. */
-const HEAVY_WEIGHT = 256 * 1024
+/**
+ * What fields of this weight ask for is much work: some 5 ms of the database more than an ordinary update, which takes 3, and as much
+ * of the thread. An id that changes (looked up, taken away, put, checked, shown) costs both about what 1 kB of text does.
+ */
+const HEAVY_WEIGHT = 32 * 1024
 const ID_WEIGHT = 1024
 
 function weightOfFields(fields: PersonaUpdate['fields']): number {

@@ -100,3 +100,24 @@ t.test(
     t.ok(order.lastIndexOf('newcomer') <= 3, `${order}`)
   },
 )
+
+t.test('an update that costs about as much as two waits for a place: more than 32 ids or 32 KiB of text', async t => {
+  const { app, database, token } = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '100' })
+  const leave = await database.heavyRequestQueue.enter('somebody') // there is one, with so few connections
+  const update = (fields: Record<string, unknown>) => {
+    const url = `/persona/1?dry_run=true&update_mask=${Object.keys(fields)}`
+    return app.inject({ method: 'PATCH', url, headers: { authorization: `Bearer ${token}` }, payload: fields })
+  }
+  const ids = (length: number, from: number) => Array.from({ length }, (_, n) => from + n)
+  const light = [{ label_ids: ids(16, 900_000), groups: [] }, { system_prompt: 'x'.repeat(30_000) }]
+  for (const fields of light) t.not((await update(fields)).statusCode, 503)
+  const heavy = [
+    { label_ids: ids(20, 900_000), document_set_ids: ids(20, 900_000) },
+    { system_prompt: 'x'.repeat(40_000) },
+  ]
+  for (const fields of heavy) {
+    const answer = await update(fields)
+    t.match([answer.statusCode, answer.json()], [503, { reason: 'overloaded', detail: /places for large requests/ }])
+  }
+  leave()
+})
