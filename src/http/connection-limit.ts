@@ -51,22 +51,30 @@ export function limitConnections(server: Server, { perAddressMax, trustedProxies
 const LOG_INTERVAL_MS = 10_000
 
 /**
- * Tells the log of refused connections: the first at once, of what follows how many there were. Whoever is refused gets no answer,
- * so nothing else says it.
+ * Tells the log of refused connections: the first at once, of what follows how many there were, also where no more come. Whoever is
+ * refused gets no answer, so nothing else says it.
  */
 export function logRefusedConnections(
   log: FastifyBaseLogger,
   max: Readonly<Record<ConnectionLimitName, number>>,
 ): OnRefusedConnection {
   const untold = { CONNECTIONS_MAX: 0, CONNECTIONS_PER_ADDRESS_MAX: 0 }
-  const toldAt = { CONNECTIONS_MAX: -LOG_INTERVAL_MS, CONNECTIONS_PER_ADDRESS_MAX: -LOG_INTERVAL_MS }
+  const resting = new Set<ConnectionLimitName>()
+  const clients = { CONNECTIONS_MAX: '', CONNECTIONS_PER_ADDRESS_MAX: '' }
+  const tell = (limit: ConnectionLimitName) => {
+    log.warn({ limit, max: max[limit], client: clients[limit], refused: untold[limit] }, 'connections are refused')
+    untold[limit] = 0
+    resting.add(limit)
+    const timer = setTimeout(() => {
+      resting.delete(limit)
+      if (untold[limit] > 0) tell(limit)
+    }, LOG_INTERVAL_MS)
+    timer.unref()
+  }
   return (limit, address) => {
     untold[limit]++
-    const now = performance.now()
-    if (now - toldAt[limit] < LOG_INTERVAL_MS) return
-    log.warn({ limit, max: max[limit], client: address, refused: untold[limit] }, 'connections are refused')
-    toldAt[limit] = now
-    untold[limit] = 0
+    clients[limit] = address
+    if (!resting.has(limit)) tell(limit)
   }
 }
 
