@@ -43,10 +43,10 @@ export async function captureStatements(database: ServiceDatabase, world: World)
   await captureAgent(database, world, agentId, description)
   return {
     agentUnchanged: bound([await captureAgent(database, world, agentId, description)], hashes),
-    agentUpdate: bound([await captureAgent(database, world, agentId, 'captured 000000000001')], hashes),
+    agentUpdate: bound([await captureAgent(database, world, agentId, `captured ${Date.now()}`)], hashes),
     agentUpdates: bound(
       await Promise.all(
-        world.agentIds.slice(1, 1 + BATCH_ROWS).map(id => captureAgent(database, world, id, 'captured 1')),
+        world.agentIds.slice(1, 1 + BATCH_ROWS).map(id => captureAgent(database, world, id, `captured ${Date.now()}`)),
       ),
       hashes,
     ),
