@@ -86,7 +86,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     },
     clientErrorHandler: (error, socket) => broken.answer(app, error, socket),
     frameworkErrors: (error, request, reply) => {
-      turns.takeUnknown(() => {
+      turns.takeOfSender(request, () => {
         setCommonHeaders(request, reply)
         settleConnection(request, reply) // no hook runs for these, nor the next
         watchAnswer(request, reply, undefined)

@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
+import { isOfToken } from '../db/connection/thread-turns.js'
 import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { countRequests, type RequestsInFlight } from './requests-in-flight.js'
@@ -18,7 +18,8 @@ export interface ServingState {
  * A token may have as many requests in work as places are free: one alone gets half of them, two a third each (Choudhury and
  * Hahne, "Dynamic queue length thresholds", 1998). Many tokens together can still take all: then what has waited for its client's
  * body for long makes room for whoever comes next. Requests with tokens that authenticated nothing since the start, which anybody can
- * make up, have as many places of their own until they are authenticated, and are judged as all others then.
+ * make up, have as many places of their own until they are authenticated, shared out between addresses in the same way, and are judged
+ * as all others then.
  */
 export function registerGate(
   app: FastifyInstance,
@@ -28,15 +29,17 @@ export function registerGate(
 ): Gate {
   const inFlight = countRequests(app)
   const judge = (request: FastifyRequest): Error | undefined => {
-    if (request.work?.place === UNKNOWN_PLACE) {
-      const most = `${concurrentRequestsMax} requests with tokens that this process has not seen before`
-      return inFlight.ofUnseenTokens > concurrentRequestsMax ? overloaded(most) : undefined
+    if (request.work !== undefined && !isOfToken(request.work.place)) {
+      const free = concurrentRequestsMax - inFlight.ofUnseenTokens
+      const ofAddress = inFlight.ofSame(request)
+      if (free < 0) return overloaded(`${concurrentRequestsMax} requests with ${UNSEEN}`)
+      return ofAddress <= free + 1 ? undefined : overloaded(`${ofAddress - 1} requests from one address with ${UNSEEN}`)
     }
     const count = inFlight.count - inFlight.ofUnseenTokens
     if (count > concurrentRequestsMax && !unfinished.abandonIdlestBody()) {
       return overloaded(`${concurrentRequestsMax} requests of all callers`)
     }
-    const ofToken = inFlight.ofTokenOf(request)
+    const ofToken = inFlight.ofSame(request)
     const free = concurrentRequestsMax - count
     if (ofToken <= free + 1) return undefined
     const share = Math.max(0, free + unfinished.countSlowBodies() + 1)
@@ -69,6 +72,8 @@ export interface Gate {
   /** Counts and judges each request as of its own token from where this is registered on. Register behind authentication. */
   registerAuthenticated(app: FastifyInstance): void
 }
+
+const UNSEEN = 'tokens that this process has not seen before'
 
 function overloaded(most: string): Unavailable {
   const message = `${most} are in work, and no more may. Try again in ${RETRY_AFTER_S} s.`

@@ -143,6 +143,6 @@ function addState(reply: FastifyReply, state: RateLimitState): void {
 }
 
 /** Whoever has one IPv6 address has its whole /64. */
-function networkOf(address: string): string {
+export function networkOf(address: string): string {
   return rateLimit.normalizeIP(address, 64)
 }

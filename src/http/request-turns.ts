@@ -1,6 +1,6 @@
 import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
-import { type ThreadTurns, UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
-import { whenOver } from './requests-in-flight.js'
+import type { ThreadTurns } from '../db/connection/thread-turns.js'
+import { placeOfSender, whenOver } from './requests-in-flight.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -23,14 +23,14 @@ export class RequestTurns {
   registerFirst(app: FastifyInstance): void {
     app.decorateRequest('turnPlace', undefined)
     app.addHook('onRequest', (request, _reply, done) => {
-      const place = request.work?.place
-      request.turnPlace = place ?? UNKNOWN_PLACE
-      if (place === undefined) this.takeUnknown(done)
-      else this.#take(request, place, done)
+      const place = request.work?.place ?? placeOfSender(request)
+      request.turnPlace = place
+      if (request.work !== undefined) this.#take(request, place, done)
+      else this.#turns.take(place, done)
     })
     // What was refused before it had a turn has one for its answer: whoever waits for that sends no more meanwhile.
-    app.addHook('onSend', ({ turnPlace }, _reply, payload, done) => {
-      if (turnPlace === undefined) this.takeUnknown(() => done(null, payload))
+    app.addHook('onSend', (request, _reply, payload, done) => {
+      if (request.turnPlace === undefined) this.takeOfSender(request, () => done(null, payload))
       else done(null, payload)
     })
   }
@@ -48,8 +48,8 @@ export class RequestTurns {
   }
 
   /** Takes a step of what is no operation, or was refused before anybody asked whose it is: probes, pages, what is not found. */
-  takeUnknown(step: () => void): void {
-    this.#turns.take(UNKNOWN_PLACE, step)
+  takeOfSender(request: FastifyRequest, step: () => void): void {
+    this.#turns.take(placeOfSender(request), step)
   }
 
   #take(request: FastifyRequest, place: number, done: (error?: Error) => void): void {

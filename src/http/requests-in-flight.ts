@@ -1,14 +1,16 @@
 import { errorCodes, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
+import { clientAddressOf } from '../auth/client-address.js'
 import { tokenHashOf } from '../auth/hook.js'
-import { placeOfToken, TOKEN_PLACES, UNKNOWN_PLACE } from '../db/connection/thread-turns.js'
+import { isOfToken, PLACES, placeOfAddress, placeOfToken, TOKEN_PLACES } from '../db/connection/thread-turns.js'
+import { networkOf } from './limits.js'
 
 /** How many requests of operations are in work. Pages and probes do not count: they need no database. */
 export interface RequestsInFlight {
   readonly count: number
   /** How many of them have a token that authenticated no request since the start. */
   readonly ofUnseenTokens: number
-  /** How many of them have the token of this one, itself included. */
-  ofTokenOf(request: FastifyRequest): number
+  /** How many of them count where this one does, itself included: with its token, or where that is unseen, with unseen ones from its address. */
+  ofSame(request: FastifyRequest): number
   /** It was authenticated: from now on it counts as of its own token. Answers whether it did not before. */
   noteAuthenticated(request: FastifyRequest): boolean
   /** Has something done for each whose client goes away before it is answered; what it asked for may go on. */
@@ -28,12 +30,14 @@ type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
  * hangs on that chain is kept until the next full garbage collection. So the counts of tokens are in a table that stays.
  */
 export function countRequests(app: FastifyInstance): RequestsInFlight {
-  const ofTokens = new Uint32Array(TOKEN_PLACES + 1)
+  const atPlaces = new Uint32Array(PLACES)
   const isKnown = new Uint8Array(TOKEN_PLACES)
   const onAbandoned: OnAbandoned[] = []
   let total = 0
+  let ofUnseen = 0
   const count = (place: number, by: number) => {
-    ofTokens[place] = (ofTokens[place] ?? 0) + by
+    atPlaces[place] = (atPlaces[place] ?? 0) + by
+    if (!isOfToken(place)) ofUnseen += by
   }
   const leave = (work: Work) => {
     if (!work.isCounted) return
@@ -50,8 +54,8 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
   app.decorateRequest('work', undefined)
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.isOperation) return done()
-    const token = placeOf(request)
-    const place = isKnown[token] === 1 ? token : UNKNOWN_PLACE
+    const token = tokenPlaceOf(request)
+    const place = token !== undefined && isKnown[token] === 1 ? token : placeOfSender(request)
     const work: Work = {
       place,
       isCounted: true,
@@ -97,15 +101,16 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
       return total
     },
     get ofUnseenTokens() {
-      return ofTokens[UNKNOWN_PLACE] ?? 0
+      return ofUnseen
     },
-    ofTokenOf: ({ work }) => (work && ofTokens[work.place]) ?? 0,
+    ofSame: ({ work }) => (work && atPlaces[work.place]) ?? 0,
     noteAuthenticated: request => {
       const { work } = request
-      if (work?.place !== UNKNOWN_PLACE) return false
+      const token = tokenPlaceOf(request)
+      if (work === undefined || token === undefined || isOfToken(work.place)) return false
       const counted = work.isCounted ? 1 : 0 // it may have hung up meanwhile
       count(work.place, -counted)
-      work.place = placeOf(request)
+      work.place = token
       count(work.place, counted)
       isKnown[work.place] = 1
       return true
@@ -128,17 +133,22 @@ export function whenOver({ work, raw }: FastifyRequest, then: () => void): void 
 }
 
 /** Where the requests of this one's token are counted once it is known. */
-function placeOf(request: FastifyRequest): number {
+function tokenPlaceOf(request: FastifyRequest): number | undefined {
   try {
     return placeOfToken(tokenHashOf(request))
   } catch {
-    return UNKNOWN_PLACE // it has none: authentication says so
+    return undefined // it has none: authentication says so
   }
+}
+
+/** Where a request counts of which nobody knows whose it is. */
+export function placeOfSender(request: FastifyRequest): number {
+  return placeOfAddress(networkOf(clientAddressOf(request)))
 }
 
 /** What is known of a request in work. */
 interface Work {
-  /** Where its token is counted. */
+  /** Where it is counted: with its token, or while that is unseen, with its address. */
   place: number
   /** It is in the count. */
   isCounted: boolean

@@ -291,29 +291,40 @@ t.test('nothing behind the last answer of a connection is begun', async t => {
   t.equal(service.log.filter(line => JSON.parse(line).msg === 'request answered').length, 1)
 })
 
-t.test('503 for tokens that nobody has seen, beyond as many again; a token that was seen finds a place', async t => {
+t.test('503 for unseen tokens beyond as many places again; another address and a seen token find one', async t => {
   const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '9' }, { listen: true })
   const [first = ''] = await others(service, 1)
+  const newcomer = await tokenOf(service.database, { email: 'alice+new@example.com', active: true })
   const lock = await lockTokens(service)
-  const madeUp = Array.from({ length: 20 }, () => {
-    return new RawConnection(service.port).write(request({ token: mintToken('person').token }))
-  })
+  const madeUpFrom = (address: string) => {
+    return new RawConnection(service.port, address).write(request({ token: mintToken('person').token }))
+  }
+  const madeUp = Array.from({ length: 20 }, () => madeUpFrom('127.0.0.1'))
   const refused = () => madeUp.filter(({ text }) => /^HTTP\/1\.1 503 [\s\S]*request_id/.test(text))
-  await eventually(() => refused().length === 11, 20_000)
-  await settled(service, 9)
+  await eventually(() => refused().length === 15, 20_000)
+  await settled(service, 5)
   const [one = new RawConnection(service.port)] = refused()
   t.match(one.json(), {
     reason: 'overloaded',
     outcome: 'not_applied',
-    detail: /^9 requests with tokens that this process has not seen before are in work/,
+    detail: /^5 requests from one address with tokens that this process has not seen before are in work/,
   })
+  const elsewhere = new RawConnection(service.port, '127.0.0.2').write(request({ token: newcomer }))
+  await settled(service, 6)
+  for (const [n, address] of ['127.0.0.3', '127.0.0.4', '127.0.0.5'].entries()) {
+    madeUp.push(madeUpFrom(address))
+    await settled(service, 7 + n)
+  }
+  const tenth = madeUpFrom('127.0.0.6')
+  await tenth.until(/request_id/)
+  t.match(tenth.json(), { detail: /^9 requests with tokens that this process has not seen before are in work/ })
   const known = new RawConnection(service.port).write(request({ token: first }))
   await settled(service, 10)
   await lock.release()
-  await known.until(/HTTP\/1\.1 404 /)
-  await eventually(() => madeUp.filter(({ text }) => /^HTTP\/1\.1 401 /.test(text)).length === 9)
+  await Promise.all([known, elsewhere].map(connection => connection.until(/HTTP\/1\.1 404 /)))
+  await eventually(() => madeUp.filter(({ text }) => /^HTTP\/1\.1 401 /.test(text)).length === 8)
   await settled(service, 0)
-  for (const { socket } of [known, ...madeUp]) socket.destroy()
+  for (const { socket } of [known, elsewhere, tenth, ...madeUp]) socket.destroy()
 })
 
 /** More than the buffers of the system hold. */
@@ -322,11 +333,12 @@ const PAGES = 'GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repea
 t.test('a new token is judged by its share once it is authenticated: it has no more places than another', async t => {
   const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '6' }, { listen: true })
   const token = await tokenOf(service.database, { email: 'alice+new@example.com', active: true })
-  const begun = Array.from({ length: 6 }, () => {
-    return new RawConnection(service.port).write(request({ token }, '{}').slice(0, -1))
+  // No address has the places of all unseen tokens.
+  const begun = ['127.0.0.1', '127.0.0.1', '127.0.0.1', '127.0.0.2', '127.0.0.2'].map(address => {
+    return new RawConnection(service.port, address).write(request({ token }, '{}').slice(0, -1))
   })
   const refused = () => begun.filter(({ text }) => /^HTTP\/1\.1 429 /.test(text))
-  await eventually(() => refused().length === 3, 20_000)
+  await eventually(() => refused().length === 2, 20_000)
   await settled(service, 3)
   await servesOthers(service)
   for (const { socket } of begun) socket.destroy()

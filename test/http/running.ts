@@ -107,8 +107,8 @@ export class RawConnection {
   readonly closed: Promise<void>
   readonly socket: Socket
 
-  constructor(port: number) {
-    this.socket = connect(port, '127.0.0.1')
+  constructor(port: number, localAddress = '127.0.0.1') {
+    this.socket = connect({ port, host: '127.0.0.1', localAddress })
     this.socket.on('data', chunk => {
       this.text += chunk.toString('latin1')
     })

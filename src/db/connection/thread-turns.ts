@@ -1,3 +1,4 @@
+import { createHmac, randomBytes } from 'node:crypto'
 import { FairTime } from './fair-time.js'
 import type { Waiter } from './waiter.js'
 
@@ -8,12 +9,31 @@ import type { Waiter } from './waiter.js'
 const TOKEN_BITS = 16
 export const TOKEN_PLACES = 2 ** TOKEN_BITS
 
-/** Where tokens count that no request was authenticated with, as many as somebody likes to make up, and what has no token. */
-export const UNKNOWN_PLACE = TOKEN_PLACES
+/** Addresses likewise, by a hash with a key of this process: an address can be chosen. */
+const ADDRESS_BITS = 12
+const ADDRESS_KEY = randomBytes(16)
+
+/** Where counts what nobody is known to ask for. */
+export const UNKNOWN_PLACE = TOKEN_PLACES + 2 ** ADDRESS_BITS
+export const PLACES = UNKNOWN_PLACE + 1
 
 /** Where what the token of this SHA-256 asks for is counted. */
 export function placeOfToken(hash: Buffer): number {
   return hash.readUIntBE(0, TOKEN_BITS / 8)
+}
+
+/**
+ * Where counts what comes from this address, or network, and has no token that authenticated a request: as many as somebody likes can
+ * be made up.
+ */
+export function placeOfAddress(address: string): number {
+  const hash = createHmac('sha256', ADDRESS_KEY).update(address).digest()
+  return TOKEN_PLACES + (hash.readUInt16BE() >> (16 - ADDRESS_BITS))
+}
+
+/** Whether this is the place of a token. */
+export function isOfToken(place: number): boolean {
+  return place < TOKEN_PLACES
 }
 
 /** So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. */
@@ -39,7 +59,7 @@ type Step = () => void
  */
 export class ThreadTurns {
   readonly #time = new FairTime(CREDIT_MS, DEBT_MS)
-  readonly #usedMs = new Float64Array(TOKEN_PLACES + 1)
+  readonly #usedMs = new Float64Array(PLACES)
   readonly #waiting = new Map<number, Step[]>()
   /** Whose step is under way, with all that follows from it without waiting, and since when. */
   #running: number | undefined
