@@ -190,7 +190,8 @@ t.test('422: references to what the caller cannot see answer like references to 
 })
 
 async function matrixApp(t: Parameters<typeof worldApp>[0]): Promise<WorldApp> {
-  const world = await worldApp(t)
+  // All are asked at once, with tokens that this process has not seen, from one address.
+  const world = await worldApp(t, { CONCURRENT_REQUESTS_MAX: '5000' })
   await applyOrganisation(world.database, matrixOrganisation(), { vault: world.vault, env: {} })
   return world
 }
