@@ -106,8 +106,9 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     ofSame: ({ work }) => (work && atPlaces[work.place]) ?? 0,
     noteAuthenticated: request => {
       const { work } = request
+      if (work === undefined || isOfToken(work.place)) return false
       const token = tokenPlaceOf(request)
-      if (work === undefined || token === undefined || isOfToken(work.place)) return false
+      if (token === undefined) return false
       const counted = work.isCounted ? 1 : 0 // it may have hung up meanwhile
       count(work.place, -counted)
       work.place = token

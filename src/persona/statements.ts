@@ -128,6 +128,7 @@ export function writtenRelations([first, ...others]: readonly Relation[]): Writt
   return others.length === 0 ? first : 'all'
 }
 
+/** The relations that such a statement writes. */
 export function relationsOf(written: WrittenRelations): readonly Relation[] {
   if (written === 'none') return []
   return written === 'all' ? RELATIONS.map(([name]) => name) : [written]

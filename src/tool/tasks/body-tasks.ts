@@ -45,7 +45,7 @@ const HEAP_LIMIT_FACTOR = 4
 const MIB = 2 ** 20
 
 /**
- * Of the thread's young objects. The four of the thread that serves requests hold a request many times over, but not a definition of
+ * What V8 has for the thread's new objects, in MiB. The four of the thread that serves requests hold a request many times over, but not a definition of
  * 150 kB with what its check makes: each was copied, mostly twice, before it was garbage.
  */
 const SEMI_SPACE_MIB = 8
