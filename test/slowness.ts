@@ -1,5 +1,6 @@
 import { openSync, readSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Test } from 'tap'
 
 /*
  * No test may depend on a fast or a quiet machine. Where a limit is a time, these say how many times slower than the reference machine
@@ -13,6 +14,8 @@ const REFERENCE_MS = 0.6
 const WARM_PIECES = 40
 /** How often the control is taken beside other work, in ms. */
 const SAMPLED_EACH_MS = 100
+
+const ATTEMPTS = 3
 
 const TEXT = JSON.stringify(
   Array.from({ length: 300 }, (_, i) => ({ id: i, name: `name ${i}`, tags: [`a${i}`, `b${i % 7}`], at: { x: i / 3 } })),
@@ -59,6 +62,22 @@ export async function slownessDuring<Result>(
     samples.push(slowness(pieces))
   }
   return { result: await work, slowness: samples.reduce((sum, each) => sum + each, 0) / samples.length }
+}
+
+/**
+ * Holds when some work of this thread takes at most so many ms of the thread's time, as many more as the processor is slower than that
+ * of the reference machine; the best of a few attempts.
+ */
+export function requireWithin(t: Test, name: string, mostMs: number, work: () => void): void {
+  let best = Infinity
+  let slow = 1
+  for (let attempt = 0; attempt < ATTEMPTS && best > mostMs * slow; attempt++) {
+    const started = threadMs()
+    work()
+    best = Math.min(best, threadMs() - started)
+    if (best > mostMs) slow = processorSlowness()
+  }
+  t.ok(best <= mostMs * slow, `${name}: ${best.toFixed(1)} ms of ${(mostMs * slow).toFixed(0)}`)
 }
 
 function ratio(pieces: number, now: () => number): number {

@@ -51,10 +51,13 @@ export function growsLinearlyPlainly(points: readonly Measured[]): boolean {
   return growthOf(points) <= MOST_EXPONENT
 }
 
-/** Whether the time of the largest is little, or all of them grow at most in proportion to their bytes. */
-export function growsLinearly(points: readonly Measured[]): boolean {
+/**
+ * Whether the time of the largest is little, or all of them grow at most in proportion to their bytes. `slowness`: how many times slower
+ * than the reference machine this one was.
+ */
+export function growsLinearly(points: readonly Measured[], slowness = 1): boolean {
   const largest = points.at(-1) as Measured // one for each size
-  if (points.length === 1 || largest.ms < FLOOR_MS) return true
+  if (points.length === 1 || largest.ms < FLOOR_MS * slowness) return true
   if (largest.ms === Infinity) return false
   if (growsLinearlyPlainly(points)) return true
   const control = exponentOf(

@@ -14,6 +14,7 @@ import {
   type TargetFunction,
   toFunctions,
 } from '../../src/tool/definition/index.js'
+import { processorSlowness, threadMs } from '../slowness.js'
 
 type Json = Record<string, unknown>
 
@@ -435,20 +436,26 @@ t.test(
         })),
         { components: { parameters: { P: parameter } } },
       )
-    const processorMs = (definition: Json) => {
-      const started = process.cpuUsage()
-      checkForTarget(definition, 'openai')
-      const used = process.cpuUsage(started)
-      return (used.user + used.system) / 1000
+    const bestMs = (definition: Json) => {
+      let best = Infinity
+      for (let round = 0; round < 2; round++) {
+        const started = threadMs()
+        checkForTarget(definition, 'openai')
+        best = Math.min(best, threadMs() - started)
+      }
+      return best
     }
-    const control = processorMs(shared({ name: 'q', in: 'query', description: 'Short' }))
+    const control = bestMs(shared({ name: 'q', in: 'query', description: 'Short' }))
     // As much as all functions together may hold, and a text that no model is given.
     for (const parameter of [
       { name: 'q', in: 'query', description: 'x '.repeat(3_000) },
       { name: 'Accept', in: 'header', description: 'x '.repeat(1_000_000) },
     ]) {
-      const ms = processorMs(shared(parameter))
-      t.ok(ms <= 3 * control + 300, `${parameter.name}: ${ms.toFixed(0)} ms, ${control.toFixed(0)} with a short text`)
+      const ms = bestMs(shared(parameter))
+      t.ok(
+        ms <= 3 * control + 300 * processorSlowness(),
+        `${parameter.name}: ${ms.toFixed(0)} ms, ${control.toFixed(0)} with a short text`,
+      )
     }
   },
 )

@@ -3,6 +3,7 @@ import t from 'tap'
 import { exceedsDepth, parseJsonBody, tooDeep } from '../../src/schema/json-body.js'
 import { offsetOfSyntaxError } from '../../src/schema/json-syntax.js'
 import { processorMs } from '../definition/proportion.js'
+import { requireWithin } from '../slowness.js'
 
 const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text))
 const refusal = (text: string | Uint8Array) => {
@@ -105,12 +106,10 @@ t.test('no body takes long or much stack, however it is nested', async t => {
     '1'.repeat(4_000_000),
   ]
   for (const text of bodies) {
-    const started = process.cpuUsage()
-    const body = parsed(text)
-    if (body.kind === 'value') exceedsDepth(body.value, 64)
-    // Time of this process's own: others at work on the machine do not count.
-    const spentMs = process.cpuUsage(started).user / 1000
-    t.ok(spentMs < 2000, `${text.slice(0, 20)} ${Math.round(spentMs)} ms`)
+    requireWithin(t, text.slice(0, 20), 2000, () => {
+      const body = parsed(text)
+      if (body.kind === 'value') exceedsDepth(body.value, 64)
+    })
   }
 })
 
@@ -143,9 +142,11 @@ t.test('the offset of a mistake behind millions of escapes or blanks is found as
     )
   for (const text of texts) {
     let [ms, controlMs] = [Infinity, Infinity]
+    const isFine = () => ms <= 1.6 * controlMs + 2
     // Noise only adds.
-    for (let round = 0; round < 8; round++) [ms, controlMs] = [shortestMs(text, ms), shortestMs(letters, controlMs)]
-    t.ok(ms <= 1.6 * controlMs + 2, `${text.slice(0, 3)} ${ms.toFixed(1)} ms, letters ${controlMs.toFixed(1)} ms`)
+    for (let round = 0; round < 8 || (round < 80 && !isFine()); round++)
+      [ms, controlMs] = [shortestMs(text, ms), shortestMs(letters, controlMs)]
+    t.ok(isFine(), `${text.slice(0, 3)} ${ms.toFixed(1)} ms, letters ${controlMs.toFixed(1)} ms`)
   }
 })
 
