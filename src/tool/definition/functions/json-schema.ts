@@ -70,6 +70,9 @@ const HOPS_A_STEP = 250
 const HOPS_TOLD = 100
 /** Members converted between two looks at the clock. */
 const STEP_MEMBERS = 500
+/** Members that are converted while a pattern is parsed, and while so many of its characters are: one that is none makes an error. */
+const PATTERN_MEMBERS = 10
+const PATTERN_CHARACTERS_OF_MEMBER = 20
 
 /** What a keyword's value must be to be taken over unchanged. */
 const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
@@ -87,7 +90,6 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
     'maxContains',
   ].map(key => [key, isCount] as const),
   ['multipleOf', value => isNumber(value) && value > 0],
-  ['pattern', isPattern],
   ['examples', Array.isArray],
   ['const', () => true],
   ['default', () => true],
@@ -149,11 +151,16 @@ export class SchemaConverter {
       const before = run.size.values
       yield* this.convertOne(task, run)
       this.sinceYield += 1 + run.size.values - before
-      if (this.sinceYield < STEP_MEMBERS) continue
-      this.sinceYield = 0
-      yield
+      if (this.isDue()) yield
     }
     return { schema: result, uses: run.uses, size: run.size }
+  }
+
+  /** True if it is time to look at the clock. */
+  private isDue(): boolean {
+    if (this.sinceYield < STEP_MEMBERS) return false
+    this.sinceYield = 0
+    return true
   }
 
   private *convertOne({ schema, target, base: outer }: Task, run: Run): Generator<void> {
@@ -184,7 +191,7 @@ export class SchemaConverter {
     finishTuple(schema, result)
     finishBounds(schema, result)
     if (isObject(schema.properties)) yield* finishRequired(schema.properties, result)
-    if (isText(schema.pattern) && typeof ref !== 'string' && !isPattern(schema.pattern))
+    if (isText(schema.pattern) && typeof ref !== 'string' && result.pattern === undefined)
       describePattern(schema.pattern, result)
     Object.assign(target, schema.nullable === true ? nullable(result) : result)
     yield* measure(target, run.size)
@@ -217,8 +224,14 @@ export class SchemaConverter {
       case 'dependentSchemas':
         if (isObject(value)) result[key] = yield* mapValues(value, convert)
         break
+      case 'pattern':
+        if (this.isPattern(value)) result[key] = value
+        break
       case 'patternProperties':
-        if (isObject(value)) result[key] = yield* mapValues(value, convert, isPattern)
+        if (isObject(value)) {
+          const isDue = () => this.isDue()
+          result[key] = yield* mapValues(value, convert, each => this.isPattern(each), isDue)
+        }
         break
       case 'dependentRequired':
         if (isObject(value)) result[key] = yield* namesOfEach(value)
@@ -248,6 +261,14 @@ export class SchemaConverter {
         if (isObject(value) || typeof value === 'boolean') result[key] = convert(value)
         break
     }
+  }
+
+  /** As the function of this name, which takes the time of many members. */
+  private isPattern(value: unknown): value is string {
+    if (isText(value))
+      this.sinceYield +=
+        PATTERN_MEMBERS + Math.min(value.length, LONGEST_PATTERN_CHARACTERS) / PATTERN_CHARACTERS_OF_MEMBER
+    return isPattern(value)
   }
 
   /** True for a property that says of itself, or by the schema it refers to, that only the server sets it. */
@@ -411,12 +432,13 @@ function* mapValues(
   map: Record<string, unknown>,
   convert: (value: unknown) => unknown,
   keeps: (key: string, value: unknown) => boolean = () => true,
+  isDue: () => boolean = () => false,
 ): Generator<void, Record<string, unknown>> {
   const result: Record<string, unknown> = {}
   let count = 0
   for (const key of Object.keys(map)) {
     if (keeps(key, map[key])) result[key] = convert(map[key])
-    if (++count % STEP_MEMBERS === 0) yield
+    if (++count % STEP_MEMBERS === 0 || isDue()) yield
   }
   return result
 }
