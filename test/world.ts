@@ -82,8 +82,8 @@ function open(url: string): ServiceDatabase {
 
 let hashed: string | undefined
 
-/** What the template's content may depend on: the document, the migrations, and the whole program that applies it. */
-function contentHash(): string {
+/** What a template's content may depend on: the document, the migrations, and the whole program that applies it. */
+export function contentHash(): string {
   hashed ??= hashOfContent()
   return hashed
 }

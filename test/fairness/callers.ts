@@ -1,5 +1,6 @@
 import { Agent, request as httpRequest } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ProcessorWaits, type Serving } from './processor.js'
 import type { Owner } from './world.js'
 
 /** What one request was answered, and after how long. */
@@ -59,6 +60,8 @@ export class Callers {
 /** What the quiet callers met in one slot of time. */
 export interface Served {
   latenciesMs: number[]
+  /** The same without what the threads that serve a request have waited for a processor. */
+  processedMs: number[]
   statuses: Record<number, number>
   /** Requests that got no answer at all. */
   lost: number
@@ -79,18 +82,22 @@ export async function quietUpdates(
   callers: Callers,
   owners: readonly Owner[],
   durationMs: number,
+  serving: Serving,
   { promptLength, pauseMs = PAUSE_MS }: QuietUpdates = {},
 ): Promise<Served> {
-  const served: Served = { latenciesMs: [], statuses: {}, lost: 0 }
+  const served: Served = { latenciesMs: [], processedMs: [], statuses: {}, lost: 0 }
+  const waits = new ProcessorWaits(serving)
   const end = performance.now() + durationMs
   const fields = (text: string) =>
     promptLength === undefined ? { description: text } : { system_prompt: text.padEnd(promptLength, 'x') }
   const run = async (owner: Owner, place: number) => {
     await sleep((place * pauseMs) / owners.length)
     for (let n = 0; performance.now() < end; n++) {
+      const waitedMs = waits.begin()
       try {
         const { status, durationMs: ms } = await callers.update(owner, fields(`${place} ${n} ${end}`))
         served.latenciesMs.push(ms)
+        served.processedMs.push(Math.max(0, ms - waitedMs()))
         served.statuses[status] = (served.statuses[status] ?? 0) + 1
       } catch {
         served.lost += 1
@@ -99,6 +106,7 @@ export async function quietUpdates(
     }
   }
   await Promise.all(owners.map(run))
+  waits.close()
   return served
 }
 

@@ -31,8 +31,9 @@ const LARGE: Record<string, string> = {
     insert into persona_document_set (persona_id, document_set_id) select $1, id from s`,
 }
 
+const world = await fairnessWorld(t)
+
 t.test('reads of a large agent at once take one connection, and others are served before them', async t => {
-  const world = await fairnessWorld(t)
   const service = await fairService(t, world)
   const callers = new Callers(service.port)
   t.teardown(() => callers.close())
@@ -81,7 +82,6 @@ t.test('reads of a large agent at once take one connection, and others are serve
 })
 
 t.test('updates and reads of agents with thousands of ids', async t => {
-  const world = await fairnessWorld(t)
   const lists = await fullLists(world)
   const service = await fairService(t, world, { RATE_LIMIT_BYTES_PER_MINUTE: '0', RATE_LIMIT_PER_MINUTE: '100000' })
   const callers = new Callers(service.port)

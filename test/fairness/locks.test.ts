@@ -3,11 +3,12 @@ import pg from 'pg'
 import t from 'tap'
 import { fairService, repeatedly, requireFairness } from './beside.js'
 import { Callers } from './callers.js'
-import { fairnessWorld, type Owner } from './world.js'
+import { fairnessWorld, type Owner, owner } from './world.js'
+
+const world = await fairnessWorld(t)
+const service = await fairService(t, world)
 
 t.test('row 4: forty updates of one locked agent', async t => {
-  const world = await fairnessWorld(t)
-  const service = await fairService(t, world)
   const holder = new pg.Client({ connectionString: world.url })
   await holder.connect()
   t.teardown(() => holder.end())
@@ -26,9 +27,8 @@ t.test('row 4: forty updates of one locked agent', async t => {
 const OWN_AGENTS = 12
 
 t.test('a caller who waits for many rows of their own leaves a place to the merge of another', async t => {
-  const world = await fairnessWorld(t)
-  const service = await fairService(t, world)
-  const { attacker, client, victims } = world
+  const { client, victims } = world
+  const attacker = await owner(client, 'alice+waiting@example.com', []) // with a minute of its own
   const [victim] = victims
   if (victim === undefined) throw new Error('the world has no quiet caller')
   const { rows: agents } = await client.query<{ id: number }>(

@@ -40,7 +40,7 @@ t.test(`${REQUESTS} hostile requests of ${TOKENS} tokens beside ten quiet caller
   const series = hostile.map((one, i) =>
     fc.sample(sendings(one, world.largeTools, lists), { numRuns: REQUESTS / TOKENS, seed: SEED + i }),
   )
-  const quiet = new QuietCallers({ port: service.port, from: '127.0.0.1', owners: world.victims })
+  const quiet = new QuietCallers(world, service, { owners: world.victims })
   const readiness = watchReadiness(service)
   const control = await quiet.serve(2_000)
   const statuses = new Map<string, number>()

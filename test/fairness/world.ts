@@ -5,6 +5,7 @@ import { readConfig } from '../../src/config.js'
 import { migrate } from '../../src/db/migrate.js'
 import { openUrl } from '../../src/db/open.js'
 import { testDatabase } from '../postgres.js'
+import { contentHash } from '../world.js'
 
 /** The number of quiet callers. Each has a token and an agent of their own. */
 const VICTIMS = 10
@@ -13,6 +14,14 @@ const LARGE_BYTES = 4_900_000
 /** Eight of these make an answer that is nearly refused. */
 const MEDIUM_BYTES = 900_000
 const SMALL_BYTES = 7_500
+
+/** How many tools of each size the world has, by their names. */
+const TOOLS = {
+  large: [110, LARGE_BYTES],
+  medium: [8, MEDIUM_BYTES],
+  small: [12, SMALL_BYTES],
+  popular: [1, 1_000],
+} as const
 
 /** Somebody with a token and an agent that they own. */
 export interface Owner {
@@ -37,22 +46,42 @@ export interface FairnessWorld {
   popularTool: number
 }
 
-/** Makes the organisation in a database of its own, which ends with the test. */
-export async function fairnessWorld(
-  t: { teardown(fn: () => Promise<void>): void },
-  { popularity = 0 }: { popularity?: number } = {},
-): Promise<FairnessWorld> {
-  const { url } = await testDatabase(t)
+/** The tables and the tools: made once, then copied. */
+async function loadTools(url: string): Promise<void> {
   const database = openUrl(url, readConfig({}))
   await migrate(database.db)
   await database.close()
   const client = new pg.Client({ connectionString: url })
   await client.connect()
+  for (const [name, [count, bytes]] of Object.entries(TOOLS))
+    await tools(client, name, count, await definition(client, bytes))
+  await client.query('vacuum (analyze)')
+  await client.end()
+}
+
+/** Makes the organisation in a database of its own, which ends with the test. */
+export async function fairnessWorld(
+  t: { teardown(fn: () => Promise<void>): void },
+  { popularity = 0 }: { popularity?: number } = {},
+): Promise<FairnessWorld> {
+  const contents = createHash('sha256')
+    .update(`${contentHash()} ${JSON.stringify(TOOLS)}`)
+    .digest('hex')
+    .slice(0, 12)
+  const { url } = await testDatabase(t, { template: { name: `fairness_${contents}`, prepare: loadTools } })
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
   t.teardown(() => client.end())
-  const largeTools = await tools(client, 110, await definition(client, LARGE_BYTES))
-  const mediumTools = await tools(client, 8, await definition(client, MEDIUM_BYTES))
-  const smallTools = await tools(client, 12, await definition(client, SMALL_BYTES))
-  const [popularTool = 0] = await tools(client, 1, await definition(client, 1_000))
+  const idsOf = async (name: keyof typeof TOOLS) => {
+    const { rows } = await client.query<{ id: number }>('select id from tool where name ~ $1 order by id', [
+      `^${name} `,
+    ])
+    return rows.map(({ id }) => id)
+  }
+  const largeTools = await idsOf('large')
+  const mediumTools = await idsOf('medium')
+  const smallTools = await idsOf('small')
+  const [popularTool = 0] = await idsOf('popular')
   const victims: Owner[] = []
   for (let i = 0; i < VICTIMS; i++) victims.push(await owner(client, `alice+${i}@example.com`, []))
   const attacker = await owner(client, 'alice+attacker@example.com', [])
@@ -64,7 +93,7 @@ export async function fairnessWorld(
     insert into persona_tool select id, $2 from a`,
     [popularity, popularTool],
   )
-  await client.query('vacuum (analyze)')
+  if (popularity > 0) await client.query('vacuum (analyze)')
   return { url, client, victims, attacker, manager, largeTools, mediumTools, smallTools, popularTool }
 }
 
@@ -105,7 +134,7 @@ export async function managersOfSharedTools(
   { client }: FairnessWorld,
   counts: { managers: number; tools: number; agents: number },
 ): Promise<Owner[]> {
-  const toolIds = await tools(client, counts.tools, await definition(client, 1_100))
+  const toolIds = await tools(client, 'shared', counts.tools, await definition(client, 1_100))
   const managers: Owner[] = []
   for (let i = 0; i < counts.managers; i++) managers.push(await owner(client, `alice+shared${i}@example.com`, toolIds))
   const own = managers.map(({ agentId }) => agentId)
@@ -132,10 +161,10 @@ async function definition(client: pg.Client, bytes: number): Promise<Buffer> {
   return hash
 }
 
-async function tools(client: pg.Client, count: number, hash: Buffer): Promise<number[]> {
+async function tools(client: pg.Client, name: string, count: number, hash: Buffer): Promise<number[]> {
   const { rows } = await client.query<{ id: number }>(
-    `insert into tool (name, definition_hash) select 'tool ' || n, $1 from generate_series(1, $2) n returning id`,
-    [hash, count],
+    `insert into tool (name, definition_hash) select $3 || ' ' || n, $1 from generate_series(1, $2) n returning id`,
+    [hash, count, name],
   )
   return rows.map(({ id }) => id)
 }

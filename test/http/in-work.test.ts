@@ -156,9 +156,9 @@ t.test('429 for a token with as many requests in work as places are free; others
   const hold = (token: string) => new RawConnection(service.port).write(request({ token }, '{}').slice(0, -1))
   const refused = ({ text }: RawConnection) => /HTTP\/1\.1 429 [\s\S]*request_id/.test(text)
   const ofFirst = Array.from({ length: 10 }, () => hold(first))
-  await eventually(() => ofFirst.filter(refused).length === 4, 20_000)
+  await eventually(() => ofFirst.filter(refused).length === 4)
   const ofSecond = Array.from({ length: 10 }, () => hold(second))
-  await eventually(() => ofSecond.filter(refused).length === 7, 20_000)
+  await eventually(() => ofSecond.filter(refused).length === 7)
   await settled(service, 9)
   const [one = hold('')] = ofSecond.filter(refused)
   t.match(one.text, /retry-after: 1\r\n/)
@@ -203,11 +203,11 @@ t.test('requests that wait behind an answer hold so many header fields, of one c
   await settled(service, held.length)
   for (const connection of held) connection.write(page(90).repeat(7)) // 121 fields each, with what a request holds itself
   const refused = () => service.log.filter(line => /connection closed: too many/.test(line)).length
-  await eventually(() => refused() === 130 - 118, 20_000) // 118 times seven are 100,000
+  await eventually(() => refused() === 130 - 118) // 118 times seven are 100,000
   const [one = new RawConnection(service.port)] = held.filter(({ socket }) => !socket.destroyed)
   one.write(page(90).repeat(2)) // nine of them would be 1,000
   await one.closed
-  await eventually(() => refused() === 13, 20_000)
+  await eventually(() => refused() === 13)
   await lock.release()
   for (const { socket } of held) socket.destroy()
   const again = new RawConnection(service.port).write(page(90).repeat(8))
@@ -301,7 +301,7 @@ t.test('503 for unseen tokens beyond as many places again; another address and a
   }
   const madeUp = Array.from({ length: 20 }, () => madeUpFrom('127.0.0.1'))
   const refused = () => madeUp.filter(({ text }) => /^HTTP\/1\.1 503 [\s\S]*request_id/.test(text))
-  await eventually(() => refused().length === 15, 20_000)
+  await eventually(() => refused().length === 15)
   await settled(service, 5)
   const [one = new RawConnection(service.port)] = refused()
   t.match(one.json(), {
@@ -338,7 +338,7 @@ t.test('a new token is judged by its share once it is authenticated: it has no m
     return new RawConnection(service.port, address).write(request({ token }, '{}').slice(0, -1))
   })
   const refused = () => begun.filter(({ text }) => /^HTTP\/1\.1 429 /.test(text))
-  await eventually(() => refused().length === 2, 20_000)
+  await eventually(() => refused().length === 2)
   await settled(service, 3)
   await servesOthers(service)
   for (const { socket } of begun) socket.destroy()

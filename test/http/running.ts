@@ -122,7 +122,7 @@ export class RawConnection {
   }
 
   /** Resolves when what came in matches; rejects when it has not after `timeoutMs`. */
-  async until(pattern: RegExp, timeoutMs = 15_000): Promise<string> {
+  async until(pattern: RegExp, timeoutMs = 60_000): Promise<string> {
     const end = Date.now() + timeoutMs
     while (!pattern.test(this.text)) {
       if (Date.now() > end) throw new Error(`no ${pattern} in: ${this.text}`)
@@ -161,7 +161,7 @@ export function saysItsLimit(
 }
 
 /** Waits until something holds; rejects when it does not after `timeoutMs`. */
-export async function eventually(holds: () => boolean, timeoutMs = 5_000): Promise<void> {
+export async function eventually(holds: () => boolean, timeoutMs = 60_000): Promise<void> {
   const end = Date.now() + timeoutMs
   while (!holds()) {
     if (Date.now() > end) throw new Error('it never came to hold')
