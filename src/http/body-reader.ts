@@ -211,13 +211,13 @@ export class BodyReader {
   }
 
   /**
-   * Grows fourfold, but takes no more than was announced or is allowed. Each buffer that is left behind brings the next collection of
-   * all garbage nearer.
+   * Grows fourfold, but takes no more than was announced or is allowed, and all of it where it is not twice as much. Each buffer that is
+   * left behind brings the next collection of all garbage nearer.
    */
   #sizeFor(bytes: number): number {
     const whole = this.#wholeBytes
-    if (whole <= FREE_BYTES) return Math.max(bytes, whole)
-    return Math.max(bytes, Math.min(whole, Math.max(FREE_BYTES, 4 * this.#buffer.length)))
+    const grown = Math.max(FREE_BYTES, 4 * this.#buffer.length)
+    return whole <= Math.max(FREE_BYTES, 2 * grown) ? Math.max(bytes, whole) : Math.max(bytes, grown)
   }
 
   readonly #fail = (error: Error): void => this.#finish(error)

@@ -62,6 +62,16 @@ function smallOperations(count = 640): object {
   return { ...HEAD, paths: Object.fromEntries(operations) }
 }
 
+/** An ordinary definition that is nearly as large as one may be. */
+function longDescriptions(): object {
+  const responses = { 200: { description: 'ok' } }
+  const paths = Array.from({ length: 1_000 }, (_, i) => [
+    `/p${i}`,
+    { get: { operationId: `o${i}`, summary: 's', description: 'd'.repeat(4_700), responses } },
+  ])
+  return { ...HEAD, paths: Object.fromEntries(paths) }
+}
+
 /** A definition of 7 kB that gives 500 functions of 40 parameters each: to repair it and to report on it takes a quarter of a second. */
 function smallAndDear(): object {
   const responses = { 200: { description: 'ok' } }
@@ -95,6 +105,8 @@ t.test('definitions that are dear to check', async t => {
   // One after the other in full; else all in turn, in the time of one.
   if (FULL) for (const attack of attacks) await requireFair(attack[0], [attack], slowly)
   else await requireFair('each in turn', attacks, slowly)
+  const ordinary: Hostile = ['one after the other of 4.9 MB, validated', 200, longDescriptions(), 'POST', 'validate']
+  await requireFair(ordinary[0], [ordinary], { atOnce: 1, pauseMs: 0 })
   const small: Hostile = ['ten at once of 64 kB, validated', 200, smallOperations(), 'POST', 'validate']
   await requireFair(small[0], [small], { atOnce: 10, pauseMs: 0 })
   const dear: Hostile = [

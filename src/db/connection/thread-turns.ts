@@ -67,6 +67,10 @@ export class ThreadTurns {
   /** Of this turn of the event loop; 0 while it has none. */
   #sliceEndsAt = 0
   #isSharedUntil = 0
+  /** Who had the last step, and when another than that had one. */
+  #lastPlace = UNKNOWN_PLACE
+  #lastAt = Number.NEGATIVE_INFINITY
+  #otherAt = Number.NEGATIVE_INFINITY
 
   /**
    * Takes a step for the token that has this place: now where there is time, else in its turn, and `waiter` learns of the wait.
@@ -97,6 +101,12 @@ export class ThreadTurns {
   /** Whether somebody asks, or has asked a moment ago, who used less than others. */
   get isShared(): boolean {
     return this.#isShared(performance.now())
+  }
+
+  /** Whether another token than the one that has this place had a step a moment ago. */
+  servesOthersThan(place: number): boolean {
+    const at = place === this.#lastPlace ? this.#otherAt : this.#lastAt
+    return performance.now() < at + SHARED_MS
   }
 
   /** Whether a step of the token that has this place is under way: what follows from it without waiting needs no turn. */
@@ -160,6 +170,11 @@ export class ThreadTurns {
   }
 
   #run(place: number, step: Step, now: number): void {
+    if (place !== this.#lastPlace) {
+      this.#otherAt = this.#lastAt
+      this.#lastPlace = place
+    }
+    this.#lastAt = now
     this.#time.serve(this.usedMs(place))
     this.#running = place
     this.#sinceMs = now

@@ -45,10 +45,18 @@ const HEAP_LIMIT_FACTOR = 4
 const MIB = 2 ** 20
 
 /**
- * What V8 has for the thread's new objects, in MiB. The four of the thread that serves requests hold a request many times over, but not a definition of
- * 150 kB with what its check makes: each was copied, mostly twice, before it was garbage.
+ * What V8 has for the thread's new objects, in MiB, from its start on: most definitions are checked before that is full, and are garbage then, which
+ * costs nothing to collect. The four of the thread that serves requests hold a request many times over, but not a definition of 150 kB with
+ * what its check makes: each was copied, mostly twice, before it was garbage.
  */
-const SEMI_SPACE_MIB = 8
+const SEMI_SPACE_MIB = 16
+
+/**
+ * Behind a large job its place is kept for so many times as long, but no longer than so many ms, where others are served meanwhile: the
+ * thread has a low priority, but what collects its garbage has that of the one that serves requests.
+ */
+const REST_FACTOR = 3
+const REST_MS_MAX = 500
 
 /** How long a body may wait for its turn, and then how long the work on it may take. */
 const WAIT_MS = 20_000
@@ -228,12 +236,16 @@ export class BodyTasks {
   /** Waits for the turn of a job in this queue, and answers its result. Throws `BudgetSpent` where its trial ended before it. */
   async #inTurn(request: TaskRequest, { job, stored, charactersMax, queue, expectedMs }: Turn): Promise<unknown> {
     const leave = await queue.enter(tokenOf(request), undefined, expectedMs, request)
+    const sinceMs = performance.now()
     try {
       if (request.raw.socket.destroyed) throw overloaded('The client is gone.')
       const whole = { ...job, input: await withStored(job.input, stored) }
       return await new Promise((resolve, reject) => this.#begin(whole, { charactersMax, resolve, reject }))
     } finally {
-      leave()
+      const tookMs = performance.now() - sinceMs
+      const rests = job.isLarge && this.#turns.servesOthersThan(request.caller.token.place)
+      if (rests) setTimeout(leave, Math.min(REST_FACTOR * tookMs, REST_MS_MAX), tookMs).unref()
+      else leave()
     }
   }
 
@@ -275,6 +287,7 @@ export class BodyTasks {
   #start(): Worker {
     // Read when a thread begins: those that run keep theirs. It goes before `maxYoungGenerationSizeMb` wherever node was given one.
     setFlagsFromString(`--max-semi-space-size=${SEMI_SPACE_MIB}`)
+    setFlagsFromString(`--min-semi-space-size=${SEMI_SPACE_MIB}`)
     const thread = new Worker(new URL('./body-thread.js', import.meta.url), {
       name: 'tool bodies',
       workerData: this.#settings,

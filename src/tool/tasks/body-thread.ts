@@ -130,21 +130,23 @@ function ranMs(): number {
   }
 }
 
+/** What is young is collected in any case: it is garbage now, and beside the next job some of it would be copied. */
 function tidy(): void {
   if (heapMib() > LEFT_MIB_MAX) collectGarbage()
+  else collectGarbage({ type: 'minor' })
 }
 
 function heapMib(): number {
   return getHeapStatistics().used_heap_size / MIB
 }
 
-let collector: (() => void) | undefined
+let collector: ((options?: { type: 'minor' }) => void) | undefined
 
 /** V8 has the function only where it is asked for, and a context that is made afterwards. */
-function collectGarbage(): void {
+function collectGarbage(options?: { type: 'minor' }): void {
   if (collector === undefined) setFlagsFromString('--expose-gc')
-  collector ??= runInNewContext('gc') as () => void // what the flag is for
-  collector()
+  collector ??= runInNewContext('gc') as NonNullable<typeof collector> // what the flag is for
+  collector(options)
 }
 
 /** The bytes of a long answer, which go over as they are: they have a buffer of their own. */
