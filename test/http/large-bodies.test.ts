@@ -301,3 +301,24 @@ t.test('what checks leave behind does not count against the next one', async t =
     t.match(JSON.parse(String(answer)), { methods: [{}] })
   }
 })
+
+t.test('behind a large job is a rest while others are served', async t => {
+  const turns = new ThreadTurns()
+  const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns })
+  t.teardown(() => tasks.close())
+  const text = JSON.stringify({ definition: { ...DEFINITION, 'x-list': Array.from({ length: 300_000 }, () => 0) } })
+  const twice = async () => {
+    const start = performance.now()
+    const send = () => tasks.run('validate_tool', request(1, text), input)
+    await send()
+    const firstMs = performance.now() - start
+    await send()
+    return { firstMs, secondMs: performance.now() - start - firstMs }
+  }
+  await twice() // the thread starts
+  const alone = await twice()
+  turns.take(7, () => undefined)
+  const beside = await twice()
+  const restMs = Math.min(500, 3 * beside.firstMs)
+  t.ok(beside.secondMs > restMs, JSON.stringify({ alone, beside }))
+})

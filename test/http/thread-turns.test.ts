@@ -179,3 +179,16 @@ t.test('a burst whose clients hang up leaves nothing in work, and the next reque
   const failures = service.log.filter(line => JSON.parse(line).level >= 50)
   t.strictSame(failures, [])
 })
+
+t.test('whether others than a token are served is known for a moment', async t => {
+  const turns = new ThreadTurns()
+  await taken(turns, 1, 0)
+  t.notOk(turns.servesOthersThan(1))
+  t.ok(turns.servesOthersThan(2))
+  await taken(turns, 2, 0)
+  for (let n = 0; n < 3; n++) await taken(turns, 1, 0)
+  t.ok(turns.servesOthersThan(1))
+  t.ok(turns.servesOthersThan(2))
+  await sleep(1_100)
+  t.notOk(turns.servesOthersThan(1))
+})
