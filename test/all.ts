@@ -16,8 +16,26 @@ import { testDatabase } from './postgres.js'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: number; timeout: number } // the file is ours
 
-/** They take long and would begin late: none of them runs alone at the end. */
-const FIRST = ['start', 'oldest-postgresql', 'supervised'].map(pathOf)
+/** Those that take longest, in this order: none of them runs alone at the end. */
+const FIRST = [
+  'oldest-postgresql',
+  'fairness/large-agents',
+  'start',
+  'faults/embedded',
+  'fairness/unread-answers',
+  'fairness/locks',
+  'fairness/tokens',
+  'http/fair-shares',
+  'faults/faults',
+  'faults/refusals',
+  'supervised',
+  'performance/bench',
+  'faults/boundaries',
+  'fairness/memory',
+  'fairness/random',
+  'definition/growth',
+  'http/large-bodies',
+].map(pathOf)
 
 /** How many lines of a failure are shown. */
 const FAILURE_LINES = 40
@@ -43,7 +61,7 @@ function allFiles(): string[] {
     .filter(name => name.endsWith('.test.js'))
     .sort()
     .map(name => join('build', 'test', name))
-  return [...new Set([...FIRST, ...paths])]
+  return [...new Set([...FIRST.filter(path => paths.includes(path)), ...paths])]
 }
 
 function pathOf(name: string): string {

@@ -16,7 +16,7 @@ const WRONG: readonly [command: string, args: string[], fault: RegExp][] = [
 for (const [command, args, fault] of WRONG) {
   t.test(`exit 2: ${command} ${args.join(' ')} is answered with one line`, async t => {
     const file = fileURLToPath(new URL(command, import.meta.url))
-    const { status, stderr } = spawnSync(process.execPath, [file, ...args], { encoding: 'utf8', timeout: 60_000 })
+    const { status, stderr } = spawnSync(process.execPath, [file, ...args], { encoding: 'utf8', timeout: 180_000 })
     t.equal(status, 2)
     t.match(stderr, fault)
     t.equal(stderr.split('\n').length, 2, stderr)
@@ -30,7 +30,7 @@ for (const [command, name] of [
 ] as const) {
   t.test(`exit 0: ${command} --help prints how it is used`, async t => {
     const file = fileURLToPath(new URL(command, import.meta.url))
-    const { status, stdout } = spawnSync(process.execPath, [file, '--help'], { encoding: 'utf8', timeout: 60_000 })
+    const { status, stdout } = spawnSync(process.execPath, [file, '--help'], { encoding: 'utf8', timeout: 180_000 })
     t.equal(status, 0)
     t.match(stdout, `usage: npm run ${name} -- [`)
   })

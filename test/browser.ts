@@ -147,7 +147,7 @@ export class Page {
 
   /** Evaluates an expression in the page until its value is truthy, and answers it. Throws after 30 s. */
   async until<Value>(expression: string): Promise<Value> {
-    for (const start = performance.now(); performance.now() - start < 30_000; ) {
+    for (const start = performance.now(); performance.now() - start < 120_000; ) {
       const evaluated = await this.#send<{ result: { value?: Value } }>('Runtime.evaluate', {
         expression: `(() => { try { return ${expression} } catch { return false } })()`,
         returnByValue: true,

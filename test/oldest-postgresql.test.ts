@@ -32,6 +32,6 @@ t.test('PostgreSQL 15', { skip, timeout }, async t => {
   await testDatabase(t) // keeps the server that they share
   for (const file of FILES) {
     const path = fileURLToPath(new URL(`${file}.test.js`, import.meta.url))
-    await t.spawn(process.execPath, [path], { env: process.env }, file)
+    await t.spawn(process.execPath, [path], { env: { TEST_CAMPAIGN: 'brief', ...process.env } }, file)
   }
 })

@@ -34,7 +34,7 @@ async function start(): Promise<Running> {
     text += String(chunk)
   })
   while (!text.includes('Another token')) {
-    if (child.exitCode !== null || performance.now() - began > 60_000) throw new Error(`no start: ${text}`)
+    if (child.exitCode !== null || performance.now() - began > 180_000) throw new Error(`no start: ${text}`)
     await pause(20)
   }
   return { child, output: () => text, startedInMs: Math.round(performance.now() - began) }

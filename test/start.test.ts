@@ -56,7 +56,7 @@ async function agentctl(args: string[], changed: Record<string, string> = {}) {
 /** `agentctl` as a process; one that hangs ends by a signal, without an exit status. */
 function spawnedAgentctl(args: string[], changed: Record<string, string> = {}) {
   const { PATH = '' } = process.env
-  const options = { env: { PATH, ...env, ...changed }, encoding: 'utf8', timeout: 30_000 } as const
+  const options = { env: { PATH, ...env, ...changed }, encoding: 'utf8', timeout: 120_000 } as const
   const { status, stderr } = spawnSync(process.execPath, [CLI, ...args], options)
   return { status, stderr }
 }
@@ -66,7 +66,7 @@ t.test('exit 0 and 2: the service says how it is started, and which arguments it
     const { status, stdout, stderr } = spawnSync(process.execPath, [SERVER, ...args], {
       env: { ...env, PORT: '0' },
       encoding: 'utf8',
-      timeout: 10_000,
+      timeout: 120_000,
     })
     return { status, stdout, stderr }
   }
@@ -386,7 +386,7 @@ function launched(t: Test, settings: Record<string, string>): ServiceProcess {
 }
 
 async function logged(service: ServiceProcess, text: string): Promise<void> {
-  const deadline = Date.now() + 30_000
+  const deadline = Date.now() + 120_000
   while (!service.log.includes(text)) {
     if (Date.now() > deadline) throw new Error(`no ${text} in: ${service.log.slice(-2_000)}`)
     await sleep(20)

@@ -13,7 +13,7 @@ import { MessageProxy } from '../faults/message-proxy.js'
 import { testDatabase } from '../postgres.js'
 import { worldDatabase } from '../world.js'
 
-t.setTimeout(290_000)
+t.setTimeout(900_000)
 
 const MODES = { on: { PREPARED_STATEMENTS: 'on' }, off: { PREPARED_STATEMENTS: 'off' } }
 

@@ -224,7 +224,7 @@ const cases: [string, unknown, string[]][] = [
 ]
 
 // A busy machine may need minutes for what takes seconds alone.
-t.setTimeout(240_000)
+t.setTimeout(900_000)
 
 for (const [name, after, expected] of cases) {
   t.test(`classified: ${name}`, async t => {
@@ -306,8 +306,9 @@ t.test('never throws: whatever is compared', async t => {
 setFlagsFromString('--expose-gc')
 const collectGarbage = runInNewContext('gc') as () => void
 
-t.test('bounded: hostile definitions are compared in time', { timeout: 240_000 }, async t => {
-  for (const { name, make } of hostileDocuments) {
+t.test('bounded: hostile definitions are compared in time', { timeout: 900_000 }, async t => {
+  const isFull = process.env.TEST_CAMPAIGN === 'full'
+  for (const { name, make } of hostileDocuments.filter((_, i) => isFull || i % 4 === 0)) {
     const before = make()
     const after = typeof before === 'object' ? { ...before, 'x-other': 1 } : before
     // The time of the thread, and beside it that of the check as a control: a comparison looks through two definitions, and the

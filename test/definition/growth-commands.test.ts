@@ -27,7 +27,7 @@ const MOST_MS = 20_000
  */
 const MOST_CONTROLS = 4
 
-t.setTimeout(IS_FULL ? 3_600_000 : 240_000)
+t.setTimeout(IS_FULL ? 3_600_000 : 900_000)
 
 const { url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'growth-'))

@@ -403,7 +403,7 @@ function readPlainly(text: string): number {
   return known.size
 }
 
-t.setTimeout(IS_FULL ? 3_600_000 : 280_000)
+t.setTimeout(IS_FULL ? 3_600_000 : 900_000)
 
 const kinds = [...families, ...sharedFamilies]
 const asked = partOf(kinds)

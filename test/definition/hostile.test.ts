@@ -64,7 +64,7 @@ async function longestHold(run: () => Promise<unknown>): Promise<number> {
 }
 
 // A busy machine may need minutes for what takes five seconds alone.
-t.setTimeout(240_000)
+t.setTimeout(900_000)
 
 t.test('the hooks see what they are meant to see', async t => {
   t.equal(
@@ -75,7 +75,7 @@ t.test('the hooks see what they are meant to see', async t => {
 
 t.test(
   'hostile documents: answered in time, small, without a look outside, without holding others up',
-  { timeout: 240_000 },
+  { timeout: 900_000 },
   async t => {
     t.ok(hostileDocuments.length >= 60, `${hostileDocuments.length} documents`)
     for (const { name, make, type } of hostileDocuments) {

@@ -10,6 +10,7 @@ import {
   completeDefinition,
   toFunctions,
 } from '../../src/tool/definition/index.js'
+import { repetitions } from '../updates/stored-state.js'
 import { applied } from './applied.js'
 
 type Json = Record<string, unknown>
@@ -363,7 +364,7 @@ t.test('one mutation: the methods stay right, or a fault stands at its place or 
       const isNamed = check.faults.some(fault => isNear(fault.loc.slice(AT.length), near) || AT_THE_USE.has(fault.type))
       if (!isNamed) throw new Error(`${place.join(' ')}: ${JSON.stringify(check.faults)}`)
     }),
-    { numRuns: 3000 },
+    { numRuns: repetitions({ few: 1000, full: 3000 }) },
   )
   t.ok(refused > 300, `${refused} mutations were refused`)
 })
@@ -401,7 +402,7 @@ t.test('repairs: what is completed is accepted, differs at the listed edits only
       const { edits } = completeDefinition(completed.definition, options)
       if (edits.length > 0) throw new Error(`completed again: ${JSON.stringify(edits)}`)
     }),
-    { numRuns: 500 },
+    { numRuns: repetitions({ few: 200, full: 500 }) },
   )
   t.ok(repaired > 10, `${repaired} definitions were repaired`)
 })
@@ -433,7 +434,7 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
     paths: fc.dictionary(fc.constantFrom('/x', '/{id}', '/{', 'x-a'), documentLike),
     components: documentLike,
   })
-  fc.assert(fc.property(started, holds), { numRuns: 3000 })
+  fc.assert(fc.property(started, holds), { numRuns: repetitions({ few: 1000, full: 3000 }) })
   t.ok(deep > 100, `${deep} documents had a fault inside paths`)
 })
 
@@ -452,7 +453,7 @@ t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it
       for (const view of toFunctions(definition))
         new Ajv({ strict: false, validateFormats: false, logger: false }).compile(view.parameters)
     }),
-    { numRuns: 400 },
+    { numRuns: repetitions({ few: 150, full: 400 }) },
   )
   t.ok(accepted > 100, `${accepted} documents were accepted`)
 })

@@ -35,9 +35,9 @@ function mountMemory(folder: string, mib: number): void {
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${mib}m`, 'tmpfs', folder], { stdio: 'ignore' })
 }
 
-const START_LIMIT_MS = 30_000
+const START_LIMIT_MS = 120_000
 /** How long a supervisor waits for a server that recovers from a crash. */
-const REVIVE_LIMIT_MS = 10_000
+const REVIVE_LIMIT_MS = 60_000
 
 /**
  * A PostgreSQL server that a test breaks: on a port of its own, with fsync as in production. It is stopped and its folder
@@ -220,7 +220,7 @@ export class Cluster {
   }
 
   async connect(database = 'world'): Promise<pg.Client> {
-    const client = new pg.Client({ connectionString: this.url(database), connectionTimeoutMillis: 5_000 })
+    const client = new pg.Client({ connectionString: this.url(database), connectionTimeoutMillis: 30_000 })
     client.on('error', () => {})
     await client.connect()
     return client

@@ -1,17 +1,20 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
+import { slowness } from '../slowness.js'
 import { Cluster } from './cluster.js'
 import { ServiceProcess } from './service.js'
 import { AGENT_COUNT, makeWorld, range } from './world.js'
 
-t.setTimeout(290_000)
+t.setTimeout(900_000)
 
 /** How much longer than its bound an answer may take on a busy machine. */
-const MARGIN_MS = 5_000
+const MARGIN_MS = 5_000 * slowness()
 
 /** Longer than anybody waits for others to share a statement with. */
 const APART_MS = 25
+/** On a busy machine some come at once in spite of that, and more are needed to take all connections. */
+const MOST_UPDATES = 400
 
 /** What README.md says of the default settings. */
 const BOUNDS_MS = { withoutConnection: 5_000, withConnection: 12_000, unsettled: 14_500, probe: 2_000 }
@@ -56,14 +59,26 @@ t.test('503 within the bounds that the default settings give when the server han
   cluster.freeze()
   t.teardown(() => cluster.thaw())
   // One after the other, so that each takes a connection of its own: what comes at once shares one.
-  const others = Promise.all(range(40).map(id => sleep(id * APART_MS).then(() => update(id))))
+  const others: Promise<Answer>[] = []
+  let isOverloaded = false
+  const sending = (async () => {
+    for (let id = 1; id <= 40 || (!isOverloaded && id <= MOST_UPDATES); id++) {
+      const asked = update(id)
+      others.push(asked)
+      void asked.then(({ reason }) => {
+        isOverloaded ||= reason === 'overloaded'
+      })
+      await sleep(APART_MS)
+    }
+  })()
   const probe = performance.now()
   t.match(await service.readiness(), { status: 503, reason: 'database_unreachable' })
   t.ok(performance.now() - probe < BOUNDS_MS.probe + MARGIN_MS)
   const written = await writing
   t.match(written, { status: 503, reason: 'database_unreachable', outcome: 'unknown' })
   t.ok(written.tookMs < BOUNDS_MS.unsettled + MARGIN_MS, `unsettled: ${written.tookMs} ms`)
-  const answers = await others
+  await sending
+  const answers = await Promise.all(others)
   t.strictSame(
     answers.filter(({ status, outcome }) => status !== 503 || outcome !== 'not_applied'),
     [],

@@ -33,9 +33,9 @@ const CONNECTIONS = 16
 const PAUSE_AFTER_STALE_TAG_MS = 10
 const IS_FULL = process.env.TEST_CAMPAIGN === 'full'
 /** Outside of the campaign each client rests between two requests: other tests have a part of the machine. */
-const PAUSE_MS = IS_FULL ? 0 : 20
-/** A client that is refused or lost tries again a little later: sixteen of them ask every 3 ms. The campaign is less patient. */
-const PAUSE_AFTER_REFUSAL_MS = IS_FULL ? 10 : 50
+const PAUSE_MS = IS_FULL ? 0 : 60
+/** A client that is refused or lost tries again a little later: sixteen of them ask every 10 ms. The campaign is less patient. */
+const PAUSE_AFTER_REFUSAL_MS = IS_FULL ? 10 : 150
 const REQUEST_LIMIT_MS = 30_000
 
 /** Clients that update agents and tools on sixteen connections, one request after the other on each, until they are stopped. */

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Cluster } from './cluster.js'
 import { makeWorld } from './world.js'
 
-const PATIENCE_MS = 20_000
+const PATIENCE_MS = 120_000
 
 export interface Pair {
   primary: Cluster

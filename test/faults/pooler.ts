@@ -8,7 +8,7 @@ import { identity, preferredAccount } from '../../src/db/embedded/account.js'
 import { ended, endWithUs, freePort } from './cluster.js'
 
 const PROGRAM = '/usr/sbin/pgbouncer'
-const START_LIMIT_MS = 10_000
+const START_LIMIT_MS = 60_000
 
 /** PgBouncer in transaction mode before a server, as Debian's package has it. Every database of the server goes by its own name. */
 export class Pooler {

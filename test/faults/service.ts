@@ -11,7 +11,7 @@ export interface Readiness {
   detail?: string
 }
 
-const READY_LIMIT_MS = 60_000
+const READY_LIMIT_MS = 180_000
 
 /** Characters of the log's end that are kept at least, to show what happened. It is cut at twice as many: each cut copies it. */
 const LOG_KEPT = 1_000_000
@@ -99,7 +99,7 @@ export class ServiceProcess {
   /** What the readiness probe answers; status 0 when nobody answers. */
   async readiness(): Promise<Readiness> {
     try {
-      const response = await fetch(`http://127.0.0.1:${this.port}/readyz`, { signal: AbortSignal.timeout(5_000) })
+      const response = await fetch(`http://127.0.0.1:${this.port}/readyz`, { signal: AbortSignal.timeout(20_000) })
       const { reason, detail } = (await response.json()) as Omit<Readiness, 'status'>
       return { status: response.status, ...(reason && { reason }), ...(detail && { detail }) }
     } catch {

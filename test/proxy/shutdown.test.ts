@@ -11,7 +11,7 @@ import { ServiceProcess } from '../faults/service.js'
 import { makeWorld } from '../faults/world.js'
 import { Balancer } from './balancer.js'
 
-t.setTimeout(290_000)
+t.setTimeout(900_000)
 
 const cluster = await Cluster.create()
 t.teardown(() => cluster.remove())
