@@ -8,7 +8,7 @@ export async function serverExit(env: Record<string, string>): Promise<{ code: n
   const child = spawn(process.execPath, [SERVER], { env: { PORT: '0', ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', chunk => (output += String(chunk)))
-  const stuck = setTimeout(() => child.kill('SIGKILL'), 15_000)
+  const stuck = setTimeout(() => child.kill('SIGKILL'), 120_000)
   const code = await new Promise<number | null>(resolve => child.once('close', resolve))
   clearTimeout(stuck)
   return { code, output }
