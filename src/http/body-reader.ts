@@ -3,6 +3,7 @@ import { errorCodes } from 'fastify'
 import { BodyTooLarge, type Fault, RETRY_AFTER_S, TinyChunks, Unavailable } from '../errors.js'
 import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 import { PackedMessage } from './packed-message.js'
+import { CHUNKS } from './parser-bounds.js'
 
 /** What the body of a request may be. */
 export interface BodyBounds extends JsonBounds {
@@ -51,13 +52,6 @@ const READ_BYTES_PER_MS = 250_000
 
 /** What the parser did for small chunks was in no turn: all that one read of the socket brings is parsed in one go. So it counts threefold. */
 const CHUNKS_COUNT_TIMES = 3
-
-/**
- * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
- * Four megabytes in chunks of one byte would take seconds.
- */
-const FREE_CHUNKS = 4_000
-const MEAN_CHUNK_BYTES_MIN = 64
 
 /**
  * Reads a request's body into one buffer that grows with what arrives, whatever length was announced and however small the
@@ -163,7 +157,7 @@ export class BodyReader {
   }
 
   #scanNew(): void {
-    if (this.#chunks > FREE_CHUNKS + this.#bytes / MEAN_CHUNK_BYTES_MIN) {
+    if (this.#chunks > CHUNKS.free + this.#bytes / CHUNKS.meanBytesMin) {
       this.#finish(new TinyChunks())
       return
     }

@@ -7,6 +7,7 @@ import { endUnread } from './connection-end.js'
 import type { ErrorCode } from './error-codes.js'
 import { sendError } from './error-handler.js'
 import { heedExpectations } from './expectation.js'
+import { boundReads } from './parser-bounds.js'
 
 /** What the answer to bytes that HTTP cannot read says. */
 interface BrokenAnswer {
@@ -101,6 +102,7 @@ export class BrokenRequests {
         this.#closePipelined(app, request.socket)
       }
     })
+    boundReads(app.server, socket => this.#connections.get(socket)?.isClosed === true)
     heedExpectations(app.server)
   }
 

@@ -1,0 +1,69 @@
+import type { IncomingMessage } from 'node:http'
+import t from 'tap'
+import { PIPELINED_REQUESTS_MAX } from '../../src/http/broken-requests.js'
+import { PackedMessage } from '../../src/http/packed-message.js'
+import { RawConnection, running } from './running.js'
+
+/** Little more than one read of a connection. */
+const READ_BYTES = 64 * 1024
+
+const GET = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'
+
+function chunkedHead(method: string, path: string, token?: string): string {
+  const lines = [
+    `${method} ${path} HTTP/1.1`,
+    'Host: a',
+    'Content-Type: application/json',
+    'Transfer-Encoding: chunked',
+  ]
+  if (token !== undefined) lines.push(`Authorization: Bearer ${token}`)
+  return `${lines.join('\r\n')}\r\n\r\n`
+}
+
+t.test('of one read nothing is made behind what closes the connection', async t => {
+  const { app, port } = await running(t, {}, { listen: true })
+  let made = 0
+  app.server.on('request', () => made++)
+  const connection = new RawConnection(port).write(GET.repeat(READ_BYTES / GET.length))
+  await connection.closed
+  t.ok(made <= PIPELINED_REQUESTS_MAX + 2, `${made} requests`)
+  const next = new RawConnection(port).write(GET)
+  await next.until(/"status"/)
+  t.match(next.text, /^HTTP\/1\.1 200 /)
+  next.socket.destroy()
+})
+
+t.test('of a body in small chunks no more is made than who reads it needs to refuse it', async t => {
+  const { app, port, token } = await running(t, {}, { listen: true })
+  const requests: IncomingMessage[] = []
+  app.server.on('request', request => requests.push(request))
+  const pieces = () => requests.map(request => (request instanceof PackedMessage ? request.pieces : Number.NaN))
+  const chunks = `${'1\r\n \r\n'.repeat(10_000)}0\r\n\r\n`
+
+  const kept = new RawConnection(port).write(chunkedHead('GET', '/healthz') + chunks)
+  await kept.until(/"status"/)
+  t.match(kept.text, /^HTTP\/1\.1 200 /)
+  const refused = new RawConnection(port).write(chunkedHead('PATCH', '/persona/1') + chunks)
+  await refused.until(/"detail"/)
+  t.match(refused.text, /^HTTP\/1\.1 401 /)
+  t.ok(Math.max(...pieces()) <= 110, `${pieces()} pieces of bodies that nobody reads`)
+
+  requests.length = 0
+  const tiny = new RawConnection(port).write(chunkedHead('PATCH', '/persona/1', token) + chunks)
+  await tiny.until(/"detail"/)
+  t.match(tiny.text, /^HTTP\/1\.1 400 [\s\S]*chunks/)
+  t.ok(Math.max(...pieces()) <= 4_100, `${pieces()} pieces of a body that is refused`)
+
+  // The parser hands on the next body of the connection, and those of the connections that have it next.
+  const body = JSON.stringify({ description: 'x'.repeat(200) })
+  const small = body.match(/.{1,2}/g) ?? []
+  const whole = `${small.map(chunk => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join('')}0\r\n\r\n`
+  for (const { socket } of [refused, tiny]) socket.destroy()
+  for (const connection of [kept, ...Array.from({ length: 4 }, () => new RawConnection(port))]) {
+    connection.text = ''
+    connection.write(chunkedHead('PATCH', '/persona/1?update_mask=description', token) + whole)
+    await connection.until(/^HTTP\/1\.1 200 [\s\S]*x{200}/)
+    connection.socket.destroy()
+  }
+  t.equal(requests.length, 6)
+})
