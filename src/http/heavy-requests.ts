@@ -42,7 +42,13 @@ interface Place {
 /** About so much of an answer is made in a millisecond, by the database most of all. */
 const ANSWER_BYTES_PER_MS = 20_000
 
-type Queues = Pick<OpenDatabase<unknown>, 'ownHeavyRequestQueue' | 'heavyRequestQueue'>
+/**
+ * Behind a heavy request its place is kept for as long again, but no longer than so, where others than its token are served meanwhile:
+ * with one behind the other in each place two processors would have nothing else to do.
+ */
+const REST_MS_MAX = 50
+
+type Queues = Pick<OpenDatabase<unknown>, 'ownHeavyRequestQueue' | 'heavyRequestQueue' | 'turns'>
 
 /** Gives each request its `takePlace` and `leavePlace`. Register before whatever may fail to answer. */
 export function registerHeavyRequests(app: FastifyInstance, queues: Queues): void {
@@ -72,10 +78,14 @@ function whenTaken({ place }: FastifyRequest, then: (place: Place) => void): voi
   place?.then(then).catch(() => undefined) // its failure was answered
 }
 
-async function placeOf(request: FastifyRequest, { ownHeavyRequestQueue, heavyRequestQueue }: Queues): Promise<Place> {
-  const token = String(request.caller.token.id)
+async function placeOf(
+  request: FastifyRequest,
+  { ownHeavyRequestQueue, heavyRequestQueue, turns }: Queues,
+): Promise<Place> {
+  const { id, place } = request.caller.token
+  const token = String(id)
   const endOwn = await ownTurn(token, ownHeavyRequestQueue, request)
-  let leavePlace: (() => void) | undefined
+  let leavePlace: ((workMs: number) => void) | undefined
   let workMs = 0
   let sinceMs: number | undefined
   let hasEnded = false
@@ -83,9 +93,13 @@ async function placeOf(request: FastifyRequest, { ownHeavyRequestQueue, heavyReq
     sinceMs ??= performance.now()
   }
   const leave = () => {
-    leavePlace?.()
+    const tookMs = sinceMs === undefined ? 0 : performance.now() - sinceMs
+    if (leavePlace !== undefined) {
+      if (turns.servesOthersThan(place)) setTimeout(leavePlace, Math.min(tookMs, REST_MS_MAX), tookMs).unref()
+      else leavePlace(tookMs)
+    }
     leavePlace = undefined
-    if (sinceMs !== undefined) workMs += performance.now() - sinceMs
+    workMs += tookMs
     sinceMs = undefined
   }
   return {

@@ -101,6 +101,25 @@ t.test(
   },
 )
 
+t.test('behind a heavy request its place rests while others are served', async t => {
+  const { database } = await running(t, OFF)
+  const app = fastify()
+  registerWaits(app, new Metrics())
+  registerHeavyRequests(app, database)
+  app.get('/:token/:ms', async request => {
+    const { token, ms } = request.params as { token: number; ms: string }
+    request.caller = { token: { id: token } } as Caller // what tells tokens apart
+    await request.takePlace()
+    await sleep(Number(ms))
+    return `${performance.now()}`
+  })
+  const ask = async (url: string) => Number((await app.inject({ url })).body)
+  database.turns.take(7, () => undefined)
+  const [first, second, third] = await Promise.all([ask('/1/300'), ask('/2/300'), ask('/3/0')])
+  const restMs = third - Math.min(first, second)
+  t.ok(restMs >= 45, `${restMs} ms`)
+})
+
 t.test('an update that costs about as much as two waits for a place: more than 32 ids or 32 KiB of text', async t => {
   const { app, database, token } = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '100' })
   const leave = await database.heavyRequestQueue.enter('somebody') // there is one, with so few connections
