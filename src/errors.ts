@@ -265,11 +265,13 @@ export class Unavailable extends Error {
   /** Whether the `Idempotency-Key` of the request, if it has one, was looked up before, and stood for no stored update. */
   isKeyLookedUp = false
 
+  /** `retryAfterS`: how soon it may be tried again. */
   constructor(
     readonly reason: UnavailableReason,
     message: string,
     readonly outcome: UpdateOutcome,
     options?: ErrorOptions,
+    readonly retryAfterS = RETRY_AFTER_S,
   ) {
     super(message, options)
   }

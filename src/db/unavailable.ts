@@ -42,7 +42,7 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
       }
       const sentence = waitedInVain(error) ?? SENTENCES[kind] ?? 'The database cannot be reached. Try again.'
       const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
-      return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, because)
+      return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, because, retryAfterS(error))
     }
   }
 }
@@ -52,5 +52,9 @@ function waitedInVain(error: unknown): string | undefined {
   const awaited = error instanceof QueueExhausted ? error.awaited : 'a connection to the database'
   if (!(error instanceof QueueExhausted || error instanceof PoolExhausted)) return undefined
   const waited = `as long as one may, ${error.waitMs / 1_000} s`
-  return `This request waited ${waited}, and in vain for ${awaited}. Try again in ${RETRY_AFTER_S} s.`
+  return `This request waited ${waited}, and in vain for ${awaited}. Try again in ${retryAfterS(error)} s.`
+}
+
+function retryAfterS(error: unknown): number {
+  return error instanceof QueueExhausted ? error.retryAfterS : RETRY_AFTER_S
 }

@@ -258,6 +258,23 @@ t.test('too many of one caller, and a turn that does not come in time, are refus
   t.equal(await queue.run('a', async () => 'done'), 'done')
 })
 
+t.test('a wait in vain says how long it takes until each who waits has had a place', async t => {
+  const queue = new WorkQueue({ ...LIMITS, runningMax: 2, runningPerCallerMax: 1, waitMs: 4_000 })
+  let isOver = false
+  const always = async (caller: string) => {
+    while (!isOver) {
+      const leave = await queue.enter(caller)
+      await sleep(1_000)
+      leave()
+    }
+  }
+  // Two in a second: the last of twelve would wait for five.
+  const refused = await Promise.all([...'abcdefghijkl'].map(always)).catch(error => error)
+  isOver = true
+  t.ok(refused instanceof QueueExhausted)
+  t.ok(refused.retryAfterS >= 2 && refused.retryAfterS <= 4, `${refused.retryAfterS} s`)
+})
+
 t.test('the waits of one request in several queues take no longer together than one may', async t => {
   const limits = { ...LIMITS, runningMax: 1, waitMs: 400, waited: new WeakMap<Waiter, number>() }
   const first = new WorkQueue(limits)

@@ -58,10 +58,11 @@ export class PoolExhausted extends Error {
 export class QueueExhausted extends Error {
   override readonly name = 'QueueExhausted'
 
-  /** `awaited`: what it waited for, in words for the client. */
+  /** `awaited`: what it waited for, in words for the client; `retryAfterS`: about how long it would still have waited. */
   constructor(
     readonly awaited: string,
     readonly waitMs: number,
+    readonly retryAfterS: number,
   ) {
     super(`waited ${waitMs} ms in vain for ${awaited}`)
   }

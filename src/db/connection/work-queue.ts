@@ -13,6 +13,9 @@ const DEBT_MS = 100
 /** Of so many callers who wait for nothing it is known what they used; of others that they used none lately. */
 const REMEMBERED_CALLERS_MAX = 1_000
 
+/** How much of the average is the last one. */
+const HELD_WEIGHT = 1 / 8
+
 /** How much work may run at once, and how much may wait for how long. */
 export interface WorkQueueLimits {
   name: QueueName
@@ -64,6 +67,8 @@ export class WorkQueue {
   #running = 0
   /** How many did not start at once, ever. */
   #waits = 0
+  /** For how long the places were held lately, on average. */
+  #heldMs = 0
 
   constructor(limits: WorkQueueLimits) {
     this.#limits = limits
@@ -94,7 +99,10 @@ export class WorkQueue {
     await this.#place(caller, exclusive, expectedMs, waiter)
     const sinceMs = performance.now()
     const waits = this.#isWaitedFor() ? -1 : this.#waits
-    return (workMs = performance.now() - sinceMs) => this.#leave(caller, exclusive, waits === this.#waits ? 0 : workMs)
+    return (workMs = performance.now() - sinceMs) => {
+      this.#heldMs += HELD_WEIGHT * (performance.now() - sinceMs - this.#heldMs)
+      this.#leave(caller, exclusive, waits === this.#waits ? 0 : workMs)
+    }
   }
 
   #place(name: string, exclusive: string | undefined, expectedMs: number, waiter: Waiter | undefined): Promise<void> {
@@ -116,7 +124,8 @@ export class WorkQueue {
         caller.waiting.splice(caller.waiting.indexOf(waiting), 1)
         this.#forget(name, caller)
         endWait?.()
-        reject(new QueueExhausted(this.#limits.awaited, this.#limits.waitMs))
+        const { awaited, waitMs } = this.#limits
+        reject(new QueueExhausted(awaited, waitMs, exclusive === undefined ? this.#retryAfterS : RETRY_AFTER_S))
       }, this.#limits.waitMs - this.#waitedBy(waiter))
       caller.waiting.push(waiting)
       this.#startWaiting()
@@ -124,6 +133,15 @@ export class WorkQueue {
       this.#waits += 1
       endWait = this.#beginWait(waiter)
     })
+  }
+
+  /** In how many seconds every caller who waits now will have had a place, if they keep theirs as long as the last ones did. */
+  get #retryAfterS(): number {
+    const { runningMax, waitMs } = this.#limits
+    let callers = 0
+    for (const { waiting } of this.#callers.values()) if (waiting.length > 0) callers += 1
+    const ms = Math.min(waitMs, (callers * this.#heldMs) / runningMax)
+    return Math.max(RETRY_AFTER_S, Math.ceil(ms / 1_000))
   }
 
   #waitedBy(waiter: Waiter | undefined): number {
