@@ -148,7 +148,11 @@ export interface Passing {
   fields: (n: number) => object
 }
 
-/** Holds when few answers of an attack come while an update of a quiet caller is in work: the median of ten. */
+/** How many updates of the quiet caller are looked at, and the pause between two. */
+const PASSED_UPDATES = FULL ? 10 : 7
+const PASSED_PAUSE_MS = FULL ? 100 : 30
+
+/** Holds when few answers of an attack come while an update of a quiet caller is in work: the median of some. */
 export async function requireFewPass(
   t: Test,
   { port }: ServiceProcess,
@@ -163,12 +167,12 @@ export async function requireFewPass(
     const attacking = attack(over.signal, hostile)
     while (answered() < begun + begunAfter) await sleep(10)
     const passing: number[] = []
-    for (let n = 0; n < 10; n++) {
+    for (let n = 0; n < PASSED_UPDATES; n++) {
       const before = answered()
       const { status } = await callers.update(quiet, fields(n))
       t.equal(status, 200)
       passing.push(answered() - before)
-      await sleep(100)
+      await sleep(PASSED_PAUSE_MS)
     }
     over.abort()
     await attacking

@@ -27,9 +27,9 @@ const LARGE: Record<string, string> = {
     linked as (insert into persona_document_set (persona_id, document_set_id) select $1, id from s)
     insert into persona_label (persona_id, label_id) select $1, id from l`,
   connections: `with c as (insert into cc_pair (name, source, access_type)
-      select 'connection ' || n, 'confluence', 'private' from generate_series(1, 500) n returning id),
+      select 'connection ' || n, 'confluence', 'private' from generate_series(1, 300) n returning id),
     s as (insert into document_set (name, description, is_up_to_date, is_public)
-      select 'wide set ' || n, '', true, true from generate_series(1, 60) n returning id),
+      select 'wide set ' || n, '', true, true from generate_series(1, 40) n returning id),
     held as (insert into document_set_cc_pair select s.id, c.id from s, c)
     insert into persona_document_set (persona_id, document_set_id) select $1, id from s`,
 }
@@ -148,7 +148,7 @@ t.test('updates and reads of agents with thousands of ids', async t => {
   })
 
   t.test('a wait in vain says for what: for others it is 503, for what the token sent itself 429', async t => {
-    const waitMs = 1_000
+    const waitMs = 600
     const hasty = await fairService(t, world, { LOCK_TIMEOUT_MS: String(waitMs), RATE_LIMIT_BYTES_PER_MINUTE: '0' })
     const callers = new Callers(hasty.port)
     t.teardown(() => callers.close())

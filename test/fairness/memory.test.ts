@@ -87,7 +87,7 @@ t.test('what one caller has checked, stored and compared', async t => {
     const stored = await callers.send('PUT', tool, attacker.token, JSON.stringify({ definition, custom_headers }))
     t.equal(stored.status, 200, stored.body.slice(0, 100))
     const before = processorTicks(service.pid)
-    for (let i = 0; i < 6; i++) {
+    for (let i = 0; i < 3; i++) {
       const given = JSON.stringify({ custom_headers: [{ key: 'x-a', value: `w${i}` }] })
       const { status, headers } = await callers.send('PUT', `${tool}?dry_run=true`, attacker.token, given)
       t.equal(status, 200)
