@@ -216,7 +216,8 @@ t.test('definitions that are dear to check', async t => {
           const turn = n++ % attacks.length
           const [name, status, , method, path] = attacks[turn] as Hostile
           const answer = await callers.send(method, `/admin/tool/custom/${path}`, attacker.token, bodies[turn] ?? '')
-          if (answer.status === 429) return sleep(300)
+          // Whoever sends as much as they may, on a machine with other work, also waits in vain.
+          if (answer.status === 429 || (!FULL && answer.status === 503)) return sleep(300)
           answered.add(name)
           if (answer.status !== status) wrong.push(`${name}: ${answer.status} ${answer.body.slice(0, 500)}`)
         }),
