@@ -1,11 +1,16 @@
 import { createServer, type IncomingMessage, type Server } from 'node:http'
+import type { Socket } from 'node:net'
 import { endUnread, unreadBytes } from './connection-end.js'
+import { limitConnections } from './connection-limit.js'
 import { probes, type ReadinessSource } from './health.js'
 import { carriesToken, type Metrics } from './metrics.js'
+import { boundReads } from './parser-bounds.js'
 import { requestIdOf } from './request-id.js'
 
 /** Open connections of this port: those of the main one are counted for themselves, so that its callers leave room for these. */
 const CONNECTIONS_MAX = 100
+/** Of these, of one address: who takes them all keeps the probes of others from being heard. */
+const CONNECTIONS_PER_ADDRESS_MAX = 30
 
 export interface MetricsPort {
   host: string
@@ -33,7 +38,9 @@ export async function listenForMetrics(
   for (const [path, probe] of probes(readiness)) pages.set(path, request => probe(requestIdOf(request)))
   // How often the timeouts are looked at: idle sockets take the room of others no longer than these say.
   const times = { requestTimeout: 10_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
+  const served = new WeakSet<Socket>()
   const server = createServer(times, (request, response) => {
+    served.add(request.socket)
     if (unreadBytes(request) > 0) {
       response.setHeader('connection', 'close')
       endUnread(request.socket)
@@ -46,7 +53,13 @@ export async function listenForMetrics(
     else page(request).then(answer, () => answer({ status: 500 }))
   })
   server.maxConnections = CONNECTIONS_MAX
-  server.maxRequestsPerSocket = 1 // Node reads a thousand pipelined requests in one go, and each answer is made anew
+  limitConnections(server, {
+    perAddressMax: CONNECTIONS_PER_ADDRESS_MAX,
+    trustedProxies: [],
+    onRefused: () => undefined, // its client is told by its own probe that fails
+  })
+  server.maxRequestsPerSocket = 1
+  boundReads(server, socket => served.has(socket))
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen({ host, port }, resolve)

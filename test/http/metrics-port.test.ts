@@ -147,3 +147,16 @@ t.test('a probe on METRICS_PORT does not wait for the connections that come to P
 function median(values: number[]): number {
   return values.sort((a, b) => a - b)[values.length >> 1] ?? 0
 }
+
+t.test('connections of one address do not take those of the probes', async t => {
+  const { port } = await started()
+  const idle = Array.from({ length: 130 }, () => connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' }))
+  let open = idle.length
+  for (const socket of idle) {
+    socket.on('error', () => undefined).on('close', () => open--)
+    socket.write('GET /healthz HTTP/1.1\r\nHost: a\r\n')
+  }
+  await eventually(() => open <= 30)
+  for (let n = 0; n < 20; n++) t.equal(await statusOf('127.0.0.1', port, '/healthz'), 200)
+  for (const socket of idle) socket.destroy()
+})
