@@ -13,10 +13,10 @@ t.setTimeout(900_000)
 
 /*
  * The embedded server is looked after: whatever ends it, the service starts it again, and nothing that was acknowledged is
- * lost. Each fault once; `npm run test:campaign -- embedded` strikes twenty times with each.
+ * lost. Each fault once, but for the one that is two others at once; `npm run test:campaign -- embedded` strikes twenty times with each.
  */
 t.test('an embedded server that is struck again and again', async t => {
-  const strikes = Object.entries(EMBEDDED_FAULTS)
+  const strikes = Object.entries(EMBEDDED_FAULTS).filter(([name]) => name !== 'embedded_both_killed')
   for (const ownDisk of [false, true]) {
     const skip = ownDisk && !canMount() && 'file systems cannot be mounted here'
     const faults = strikes.filter(([, fault]) => (fault.ownDisk ?? false) === ownDisk)

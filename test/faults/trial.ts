@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { generateKey } from '../../src/secrets/key-ring.js'
+import { slowness } from '../slowness.js'
 import { Cluster, type ClusterOptions } from './cluster.js'
 import type { Fault } from './faults.js'
 import { type Findings, findings, type Queried } from './findings.js'
@@ -26,13 +27,16 @@ export interface Run {
   longestAnswerMs: number
 }
 
+/** Where other work has most of the machine, requests wait longer for each other, and a fault lasts as much longer. */
+const TIMES_SLOWER = Math.min(5, Math.round(slowness(100)))
+
 /** Short waits, so that every one of them comes to its end while the fault lasts. */
 const SETTINGS = {
   DATABASE_POOL_SIZE: '12',
-  DATABASE_CONNECT_TIMEOUT_MS: '1000',
-  STATEMENT_TIMEOUT_MS: '1500',
-  LOCK_TIMEOUT_MS: '700',
-  IDLE_IN_TRANSACTION_TIMEOUT_MS: '2000',
+  DATABASE_CONNECT_TIMEOUT_MS: String(1_000 * TIMES_SLOWER),
+  STATEMENT_TIMEOUT_MS: String(1_500 * TIMES_SLOWER),
+  LOCK_TIMEOUT_MS: String(700 * TIMES_SLOWER),
+  IDLE_IN_TRANSACTION_TIMEOUT_MS: String(2_000 * TIMES_SLOWER),
 }
 
 const BEFORE_MS = 250
@@ -97,10 +101,10 @@ export class Trial<S extends Server = Cluster> {
       await sleep(BEFORE_MS)
       const usualMs = await usualDuration(load)
       const mend = await fault.strike({ cluster: this.#cluster, service: this.#service, run: count })
-      await sleep(fault.holdMs(count))
+      await sleep(fault.holdMs(count) * TIMES_SLOWER)
       await mend()
       const mendedAt = performance.now()
-      const limitMs = Math.max(fault.recoveryLimitMs ?? RECOVERY_LIMIT_MS, RECOVERY_REQUESTS * usualMs)
+      const limitMs = Math.max(fault.recoveryLimitMs ?? RECOVERY_LIMIT_MS * TIMES_SLOWER, RECOVERY_REQUESTS * usualMs)
       await calm(load.sent, mendedAt, limitMs + LATE_MS)
       await load.stop()
       const found = await findings(this.#cluster, load.sent, mayLose)

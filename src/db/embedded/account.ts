@@ -37,7 +37,7 @@ export interface CommandResult {
   failed?: string
 }
 
-const COMMAND_TIMEOUT_MS = 30_000
+const COMMAND_TIMEOUT_MS = 120_000
 
 export function isRoot(): boolean {
   return process.geteuid?.() === 0
