@@ -87,6 +87,19 @@ export class BodyTooLarge extends Refusal {
   }
 }
 
+/**
+ * A request that HTTP cannot read to its end, or that did not come in time. `fault`: what is wrong with it. With a body it is answered like
+ * every other refusal; what never became a request is answered by `BrokenRequests` itself.
+ */
+export class BrokenRequest extends Refusal {
+  constructor(
+    readonly fault: 'too_slow' | 'headers_too_large' | 'chunk_extensions_too_large' | 'not_http',
+    message: string,
+  ) {
+    super(message)
+  }
+}
+
 /** The caller is known and may not do this. `scope` is the permission that would have been enough, if one would. */
 export class Forbidden extends Error {
   constructor(

@@ -64,7 +64,7 @@ const CHUNKS_COUNT_TIMES = 3
  * that get none.
  *
  * Calls `done` once. Errors: `BodyTooLarge`, that of Fastify for a body that is not as long as was said or cut short, `TinyChunks`,
- * `Unavailable` when it is abandoned, and what `reserveMemory` throws.
+ * `BrokenRequest`, `Unavailable` when it is abandoned, and what `reserveMemory` throws.
  */
 export class BodyReader {
   readonly #stream: Readable
@@ -109,6 +109,11 @@ export class BodyReader {
       this.#done(new BodyTooLarge(this.#bounds.limitBytes, this.#announcedBytes))
       return
     }
+    if (this.#stream instanceof PackedMessage && this.#stream.fault !== undefined) {
+      this.#fail(this.#stream.fault)
+      return
+    }
+    this.#stream.on('broken', this.#fail)
     this.#stream.pause().on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
     const isSmall = this.#announcedBytes <= this.#bounds.turnBytes
     if (isSmall || this.#shares.beginLarge()) this.#begin()
@@ -219,7 +224,7 @@ export class BodyReader {
   #finish(error: Error | null, body?: ReadBody): void {
     if (this.#isDone) return
     this.#isDone = true
-    this.#stream.off('data', this.#onData).off('end', this.#onEnd).off('error', this.#onError)
+    this.#stream.off('data', this.#onData).off('end', this.#onEnd).off('error', this.#onError).off('broken', this.#fail)
     this.#buffer = NOTHING
     if (body === undefined || 'beyond' in body) {
       this.#stream.pause()

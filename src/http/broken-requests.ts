@@ -1,20 +1,15 @@
 import { randomBytes } from 'node:crypto'
-import { type IncomingMessage, type RequestListener, type ServerResponse, STATUS_CODES } from 'node:http'
+import { type IncomingMessage, type RequestListener, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
+import { BrokenRequest } from '../errors.js'
 import { endUnread } from './connection-end.js'
 import type { ErrorCode } from './error-codes.js'
-import { sendError } from './error-handler.js'
+import { brokenAnswer, type ErrorAnswer, sendError } from './error-handler.js'
 import { heedExpectations } from './expectation.js'
+import { PackedMessage } from './packed-message.js'
 import { boundReads } from './parser-bounds.js'
-
-/** What the answer to bytes that HTTP cannot read says. */
-interface BrokenAnswer {
-  status: 400 | 408 | 413 | 431
-  code: ErrorCode
-  detail: string
-}
 
 interface Exchange {
   request: IncomingMessage
@@ -53,9 +48,9 @@ const FIELDS_OF_A_REQUEST = 30
 export type OnBroken = (code: string) => void
 
 /**
- * Answers what never became a request: malformed HTTP, headers too large or too slow, a body that never ends. In the shape
- * of every other error, with an id that stands in the log. What was sent is neither answered nor logged. Has the requests of one
- * connection served one after the other, and closes connections with too many that have no answer.
+ * Answers what never became a request: malformed HTTP, headers too large or too slow. In the shape of every other error, with an id that
+ * stands in the log. What was sent is neither answered nor logged. A body that cannot be read to its end, or never ends, is told to its
+ * request, which is answered as all others are. Has the requests of one connection served one after the other, and closes connections with too many that have no answer.
  */
 export class BrokenRequests {
   readonly #connections = new WeakMap<Socket, Connection>()
@@ -110,11 +105,20 @@ export class BrokenRequests {
   answer(app: FastifyInstance, error: NodeJS.ErrnoException, socket: Socket): void {
     if (this.#answered.has(socket)) return // what still comes in after the answer
     this.#answered.add(socket)
-    if (error.code === 'ECONNRESET' || !socket.writable || this.#belongsToAnother(socket)) {
+    const { open } = this.#connectionOf(socket)
+    const isGone = error.code === 'ECONNRESET' || (error.code === 'HPE_INVALID_EOF_STATE' && open.length > 0)
+    const isUnused = error.code === TIMEOUT && socket.bytesRead === 0
+    if (isGone || isUnused || !socket.writable || this.#belongsToAnother(socket)) {
       socket.destroy()
       return
     }
-    const answer = answerFor(error.code)
+    const request = open[0]?.request
+    const found = brokenRequest(error.code, request !== undefined, app.server)
+    if (request instanceof PackedMessage) {
+      request.break(found)
+      return
+    }
+    const answer = brokenAnswer(found)
     const requestId = randomBytes(12).toString('base64url')
     const client = plainAddress(socket.remoteAddress ?? '')
     app.log.info({ request_id: requestId, status: answer.status, refusal: answer.code, client }, 'broken request')
@@ -183,23 +187,27 @@ function noteRequest({ open }: Connection, exchange: Exchange): void {
   exchange.request.once('close', () => open.splice(open.indexOf(exchange), 1))
 }
 
-const TOO_SLOW =
-  'The request did not arrive in time: its headers have HEADERS_TIMEOUT_MS, all of it has REQUEST_TIMEOUT_MS, which the operator sets.'
+const TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT'
 
-function answerFor(code: string | undefined): BrokenAnswer {
+/** What is wrong, by Node's error code, and whether it had come as far as its body. */
+function brokenRequest(code: string | undefined, hasBody: boolean, { headersTimeout, requestTimeout }: Server) {
   switch (code) {
-    case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return { status: 408, code: 'REQUEST_TIMEOUT', detail: TOO_SLOW }
+    case TIMEOUT: {
+      const [what, setting, ms] = hasBody
+        ? ['A whole request', 'REQUEST_TIMEOUT_MS', requestTimeout]
+        : ['The headers of a request', 'HEADERS_TIMEOUT_MS', headersTimeout]
+      return new BrokenRequest('too_slow', `${what} must arrive within ${ms / 1_000} s (${setting}).`)
+    }
     case 'HPE_HEADER_OVERFLOW':
-      return { status: 431, code: 'HEADERS_TOO_LARGE', detail: 'The headers are larger than 16 KiB.' }
+      return new BrokenRequest('headers_too_large', 'The request line and the headers together are larger than 16 KiB.')
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
-      return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: 'The chunk extensions are too large.' }
+      return new BrokenRequest('chunk_extensions_too_large', 'The chunk extensions are too large.')
     default:
-      return { status: 400, code: 'BAD_REQUEST', detail: 'This is not HTTP that can be read.' }
+      return new BrokenRequest('not_http', 'This is not HTTP that can be read.')
   }
 }
 
-function httpText({ status, code, detail }: BrokenAnswer, requestId: string): string {
+function httpText({ status, code, detail }: ErrorAnswer, requestId: string): string {
   const body = JSON.stringify({ error_code: code, detail, request_id: requestId })
   const lines = [
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,

@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import { Socket } from 'node:net'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { waitsToBeAsked } from './expectation.js'
+import { PackedMessage } from './packed-message.js'
 
 /**
  * How long a connection stays after its last answer, so that the client sees it before the end: so many ms to twice as many. Many
@@ -40,13 +41,14 @@ export function registerConnectionEnd(app: FastifyInstance, isDraining: () => bo
     const added = raw.complete === true ? raw.readableLength : unread // a body that has come as a whole may wait unread
     const dropped = added > FREE_DROPPED_BYTES ? added + (droppedBytes.get(raw.socket) ?? 0) : 0
     if (dropped > 0) droppedBytes.set(raw.socket, dropped)
-    const isLast = isClosing || isDraining()
+    const isBroken = raw instanceof PackedMessage && raw.fault !== undefined
+    const isLast = isBroken || isClosing || isDraining()
     const ends = isLast || dropped > DROPPED_BYTES_MAX
     if (ends) reply.header('connection', 'close')
     else if (reply.hasHeader('connection')) reply.removeHeader('connection') // Fastify's, of a body that it refuses
     if (unread === 0) return
-    if (isLast || unread > DROPPED_BYTES_MAX) endUnread(raw.socket)
-    else if (ends || !reply.raw.shouldKeepAlive) endBehindBody(raw)
+    if (unread > DROPPED_BYTES_MAX) endUnread(raw.socket)
+    else if (ends || !reply.raw.shouldKeepAlive) endBehindBody(raw, isLast)
     if (raw.isPaused()) raw.resume() // drops what has come, and the rest of a small body
   }
   app.addHook('onSend', (request, reply, payload, done) => {
@@ -77,14 +79,16 @@ export function unreadBytes(request: IncomingMessage): number {
  * Has a connection end in two steps behind its last answer: at once for what is written, and for what is read when a small body has
  * come, for which it has the request timeout. A proxy that shares the connection among its clients keeps `Connection: close` to itself
  * and hands the rest of the body on: could it not, it would end the connection of its client, who may send another request on that.
+ * `isSoon`: no longer than a body of which nothing is read, for the service ends or nothing more of it comes.
  */
-function endBehindBody(request: IncomingMessage): void {
+function endBehindBody(request: IncomingMessage, isSoon: boolean): void {
   const { socket } = request
   socket.destroySoon = () => {
     socket.end()
     const destroy = () => Socket.prototype.destroySoon.call(socket) // when the answer is out
     if (request.closed) destroy()
     else request.once('close', destroy)
+    if (isSoon) afterLinger(destroy)
   }
 }
 
@@ -97,6 +101,10 @@ export function endUnread(socket: Socket): void {
   socket.pause().on('resume', () => socket.pause()) // Node makes it flow behind each answer, to drop the rest
   socket.destroySoon = () => {
     socket.end()
-    setTimeout(() => socket.destroy(), LINGER_MS * (1 + Math.random())).unref()
+    afterLinger(() => socket.destroy())
   }
+}
+
+function afterLinger(then: () => void): void {
+  setTimeout(then, LINGER_MS * (1 + Math.random())).unref()
 }

@@ -3,6 +3,7 @@ import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { unavailableFor } from '../db/unavailable.js'
 import {
   BodyTooLarge,
+  BrokenRequest,
   BuiltinReadOnly,
   type Fault,
   Forbidden,
@@ -31,7 +32,7 @@ import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
 
 /** What an error becomes on the wire. `extra` are further members of the body beside code, sentence and request id. */
-interface ErrorAnswer {
+export interface ErrorAnswer {
   status: number
   code: ErrorCode
   detail: string
@@ -169,6 +170,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   if (error instanceof PreconditionRequired) {
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
   }
+  if (error instanceof BrokenRequest) return brokenAnswer(error)
   if (error instanceof BodyTooLarge) return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: error.message }
   if (error instanceof RateLimited) {
     request.limit = error.state
@@ -176,6 +178,18 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 429, code: 'RATE_LIMITED', detail: error.message, headers }
   }
   return error instanceof Unavailable ? unavailable(error, request) : undefined
+}
+
+/** The answer to bytes that HTTP cannot read. */
+export function brokenAnswer({ fault, message }: BrokenRequest): ErrorAnswer {
+  return { ...BROKEN[fault], detail: message }
+}
+
+const BROKEN: Record<BrokenRequest['fault'], Pick<ErrorAnswer, 'status' | 'code'>> = {
+  too_slow: { status: 408, code: 'REQUEST_TIMEOUT' },
+  headers_too_large: { status: 431, code: 'HEADERS_TOO_LARGE' },
+  chunk_extensions_too_large: { status: 413, code: 'PAYLOAD_TOO_LARGE' },
+  not_http: { status: 400, code: 'BAD_REQUEST' },
 }
 
 function authenticationAnswer(error: NotAuthenticated): ErrorAnswer {

@@ -19,6 +19,8 @@ export class PackedMessage extends IncomingMessage {
   pieces = 0
   /** How long that took, of those that are packed; in ms. */
   piecesMs = 0
+  /** Why the rest of the body will not be read; undefined while it may. */
+  fault: Error | undefined
   /** When the last of these came. */
   #pieceAt = 0
   #pack: Buffer | undefined
@@ -40,6 +42,12 @@ export class PackedMessage extends IncomingMessage {
     this.#pack ??= Buffer.allocUnsafeSlow(PACK_BYTES)
     this.#packedBytes += piece.copy(this.#pack, this.#packedBytes)
     return this.readableLength + this.#packedBytes < this.readableHighWaterMark
+  }
+
+  /** No more of it can be read. Who reads its body learns it by the event `broken`, and by `fault` who comes to that later. */
+  break(fault: Error): void {
+    this.fault = fault
+    this.emit('broken', fault)
   }
 
   /** The parser does nothing else between two pieces of one read. */

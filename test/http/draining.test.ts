@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
 import t from 'tap'
 import { running } from './running.js'
 
@@ -40,6 +42,23 @@ t.test('every answer ends its connection from the first moment of draining, and 
     '404 close',
     '405 close',
   ])
+})
+
+t.test('the slow client of a small refused body has its answer, and a whole end, while the service stops', async t => {
+  const { app, service, port } = await running(t, {}, { listen: true })
+  service.drain()
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
+  t.teardown(() => void socket.destroy())
+  const [accepted] = (await once(app.server, 'connection')) as [Socket]
+  const closed = once(accepted, 'close')
+  socket.write('PATCH /persona/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n')
+  const [answer] = await once(socket, 'data')
+  t.match(String(answer), /^HTTP\/1\.1 401 [\s\S]*connection: close/)
+  const { bytesRead } = accepted
+  for (let i = 0; i < 4; i++) socket.write(' '.repeat(2_500))
+  // Were a part of it unread, the system would reset the connection, and others drop what was not read yet.
+  await closed
+  t.equal(accepted.bytesRead, bytesRead + 10_000)
 })
 
 async function ask(port: number, path: string, init: RequestInit = {}): Promise<string> {

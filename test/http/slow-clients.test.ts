@@ -66,26 +66,78 @@ t.test('408 for headers that come byte by byte; others are served meanwhile', as
   await Promise.all(slow.map(connection => connection.closed))
   const body = slow[0]?.json()
   t.equal(body?.error_code, 'REQUEST_TIMEOUT')
+  t.equal(
+    body?.detail,
+    `The headers of a request must arrive within ${Number(QUICK.HEADERS_TIMEOUT_MS) / 1_000} s (HEADERS_TIMEOUT_MS).`,
+  )
   t.match(body?.request_id, /^[A-Za-z0-9_-]{16}$/)
   t.match(slow[0]?.text, new RegExp(`X-Request-ID: ${body?.request_id}\r\n`))
   t.ok(service.log.some(line => line.includes(String(body?.request_id)) && line.includes('REQUEST_TIMEOUT')))
   t.notOk(service.log.some(line => line.includes('X-Slow')))
 })
 
-t.test('408 for a body that never ends, with a length and in chunks; nothing stays in work', async t => {
-  const service = await running(t, QUICK, { listen: true })
-  const slow = [
-    ...openedWith(service, 25, `${head(service, 'Content-Length: 1000')}{"name":`),
-    ...openedWith(service, 25, `${head(service, 'Transfer-Encoding: chunked')}2\r\n{"\r\n`),
-  ]
-  await servesOthers(t, service, slow)
-  await Promise.all(slow.map(connection => connection.until(/HTTP\/1\.1 408 /)))
-  await Promise.all(slow.map(connection => connection.closed))
-  t.ok(
-    slow.every(connection => connection.text.split('HTTP/1.1').length === 2),
-    'one answer each',
+t.test(
+  '408 for a body that never ends, with a length and in chunks: as every answer; nothing stays in work',
+  async t => {
+    const service = await running(t, QUICK, { listen: true })
+    const start = (i: number) => {
+      const id = `X-Request-ID: slow-${i}`
+      if (i % 2 > 0) return `${head(service, id, 'Content-Length: 1000')}{"name":`
+      return `${head(service, id, 'Transfer-Encoding: chunked')}2\r\n{"\r\n`
+    }
+    const slow = Array.from({ length: 50 }, (_, i) => new RawConnection(service.port).write(start(i)))
+    await servesOthers(t, service, slow)
+    await Promise.all(slow.map(connection => connection.until(/HTTP\/1\.1 408 /)))
+    await Promise.all(slow.map(connection => connection.closed))
+    for (const [i, connection] of slow.entries()) {
+      t.equal(connection.text.split('HTTP/1.1').length, 2, 'one answer each')
+      t.match(connection.headers, { 'x-request-id': `slow-${i}`, connection: 'close' })
+      t.strictSame(connection.json(), {
+        error_code: 'REQUEST_TIMEOUT',
+        detail: `A whole request must arrive within ${Number(QUICK.REQUEST_TIMEOUT_MS) / 1_000} s (REQUEST_TIMEOUT_MS).`,
+        request_id: `slow-${i}`,
+      })
+      const lines = service.log.filter(line => line.includes(`"slow-${i}"`)).map(line => JSON.parse(line))
+      t.match(lines, [
+        {
+          msg: 'request answered',
+          operation: 'update_persona',
+          resource_id: 999999,
+          token: Number,
+          status: 408,
+          refusal: 'REQUEST_TIMEOUT',
+          client: '127.0.0.1',
+        },
+      ])
+      t.equal(lines.length, 1)
+    }
+    await shows(service, 'agents_http_requests_in_work 0')
+    await shows(service, 'agents_http_refusals_total{reason="REQUEST_TIMEOUT"} 50')
+    await shows(service, 'agents_http_requests_abandoned_total{operation="update_persona"} 0')
+  },
+)
+
+t.test('400 for chunks that cannot be read, once; a client that leaves in its body is told once, too', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const broken = new RawConnection(service.port)
+  broken.write(`${head(service, 'X-Request-ID: broken', 'Transfer-Encoding: chunked')}2\r\n{"\r\nnonsense\r\n`)
+  await broken.closed
+  t.match(broken.json(), { error_code: 'BAD_REQUEST', request_id: 'broken' })
+  const leaves = new RawConnection(service.port)
+  leaves.write(`${head(service, 'X-Request-ID: leaves', 'Content-Length: 1000')}{"name":`)
+  await shows(service, 'agents_http_requests_in_work 1')
+  leaves.socket.end()
+  await leaves.closed
+  await shows(service, 'agents_http_requests_abandoned_total{operation="update_persona"} 1')
+  const told = service.log.map(line => JSON.parse(line)).filter(line => /broken|leaves/.test(line.request_id))
+  t.strictSame(
+    told.map(({ request_id, msg, operation, refusal }) => [request_id, msg, operation, refusal]),
+    [
+      ['broken', 'request answered', 'update_persona', 'BAD_REQUEST'],
+      ['leaves', 'the client went away before its answer', 'update_persona', undefined],
+    ],
   )
-  await shows(service, 'agents_http_requests_in_work 0')
+  t.notOk(service.log.some(line => line.includes('broken request')))
 })
 
 /** The request timeout, one minute away, would answer 408. */
@@ -143,6 +195,11 @@ t.test('1,000 idle connections are closed in time, and others are served meanwhi
   const start = performance.now()
   await Promise.all([...idle, ...used].map(connection => connection.closed))
   t.ok(performance.now() - start < 10_000 * slowness())
+  t.ok(
+    idle.every(({ text }) => text === ''),
+    'who has asked for nothing is answered nothing',
+  )
+  await shows(service, 'agents_http_refusals_total{reason="REQUEST_TIMEOUT"} 0')
 })
 
 t.test('connections beyond CONNECTIONS_MAX are closed at once, and there is room again when others go', async t => {
@@ -202,6 +259,9 @@ t.test('431 for headers that are too large; the answer arrives although more is 
     t.match(connection.text, /^HTTP\/1\.1 431 /)
     t.equal(connection.json().error_code, 'HEADERS_TOO_LARGE')
   }
+  const connection = new RawConnection(service.port).write(`GET /${'x'.repeat(17_000)} HTTP/1.1\r\nHost: a\r\n\r\n`)
+  await connection.closed
+  t.match(connection.json(), { error_code: 'HEADERS_TOO_LARGE', detail: /^The request line and the headers together/ })
 })
 
 t.test('431 for more than 100 header fields, also where those that count come last', async t => {
