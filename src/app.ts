@@ -104,8 +104,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     memory: `the ${memory.totalBytes} bytes of memory for large bodies and answers`,
   }
   registerBodyParser(app, { ...bodySettings(config), unfinished, shared })
-  tellRaised(app.log, 'TRANSFER_BYTES_MAX', limits.transferBytes, memory.totalBytes)
-  tellRaised(app.log, 'TRANSFER_PER_TOKEN_BYTES_MAX', limits.transferPerTokenBytes, memory.perTokenBytes)
+  const connectionsMax = connectionLimits(config)
+  tellStronger(app.log, config, memory, connectionsMax)
   registerRequestMemory(app, memory, unfinished)
   registerWaits(app, metrics)
   registerHeavyRequests(app, database)
@@ -145,10 +145,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const watchAnswer = registerUnreadAnswers(app)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
   gate.registerAuthenticated(app)
-  const connectionsMax = {
-    CONNECTIONS_MAX: limits.connectionsMax,
-    CONNECTIONS_PER_ADDRESS_MAX: limits.connectionsPerAddressMax ?? Math.ceil(limits.connectionsMax / 2),
-  }
   const readiness = singleFlight(() => service.readiness())
   metrics.watch(app, {
     pool: database.pool,
@@ -257,10 +253,33 @@ function memoryLimits({ limits }: Config): MemoryBudgetLimits {
   return { perTokenBytes, totalBytes: Math.max(limits.transferBytes, perTokenBytes, 2 * largest) }
 }
 
-/** Whoever set a limit hears that another one holds. */
-function tellRaised(log: FastifyBaseLogger, setting: string, configured: number, effective: number): void {
-  if (effective === configured) return
-  log.warn({ setting, configured, effective }, 'a setting was raised: the largest body with its answer takes so much')
+function connectionLimits({ limits }: Config) {
+  const { connectionsMax: all, connectionsPerAddressMax = Math.ceil(all / 2) } = limits
+  return { CONNECTIONS_MAX: all, CONNECTIONS_PER_ADDRESS_MAX: Math.min(all, connectionsPerAddressMax) }
+}
+
+/** Whoever set a limit hears where another one is stronger. */
+function tellStronger(
+  log: FastifyBaseLogger,
+  { limits, database }: Config,
+  memory: MemoryBudgetLimits,
+  connections: ReturnType<typeof connectionLimits>,
+): void {
+  const tell = (setting: string, configured: number | undefined, effective: number, why: string) => {
+    if (configured === undefined || effective === configured) return
+    log.warn({ setting, configured, effective }, `a setting does not hold as it is: ${why}`)
+  }
+  const { transferBytes, transferPerTokenBytes, connectionsPerAddressMax } = limits
+  const largest = 'the largest body with its answer takes so much'
+  const isOfToken = memory.totalBytes === transferPerTokenBytes
+  const total = isOfToken ? 'TRANSFER_PER_TOKEN_BYTES_MAX is more' : `${largest}, twice`
+  tell('TRANSFER_BYTES_MAX', transferBytes, memory.totalBytes, total)
+  tell('TRANSFER_PER_TOKEN_BYTES_MAX', transferPerTokenBytes, memory.perTokenBytes, largest)
+  const ofAddress = connections.CONNECTIONS_PER_ADDRESS_MAX
+  tell('CONNECTIONS_PER_ADDRESS_MAX', connectionsPerAddressMax, ofAddress, 'CONNECTIONS_MAX is less')
+  const { lockTimeoutMs, statementTimeoutMs } = database
+  const lockMs = Math.min(lockTimeoutMs, statementTimeoutMs)
+  tell('LOCK_TIMEOUT_MS', lockTimeoutMs, lockMs, 'STATEMENT_TIMEOUT_MS ends a wait within the database before')
 }
 
 /** What a client may take of this process: bytes, time, connections. */

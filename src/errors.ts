@@ -135,13 +135,17 @@ export class BuiltinReadOnly extends Error {}
 export class SnapshotTooLarge extends Refusal {
   /** `largest` are those of the tools that take the most. */
   constructor(bytes: number, bytesMax: number, largest: readonly { id: number; bytes: number }[] = []) {
-    const named = largest.map(tool => `tool ${tool.id} (${tool.bytes})`).join(', ')
     super(
       `The definitions and descriptions of this agent's tools take ${bytes} bytes, more than the ${bytesMax} of one answer` +
-        `${named === '' ? '' : `, most of them ${named}`}. Nothing was changed. Set tool_ids to fewer or smaller tools; ` +
-        'an update with Prefer: return=minimal needs no such answer.',
+        `${mostOf(largest)}. Set tool_ids to fewer or smaller tools; an update with Prefer: return=minimal needs no such answer.`,
     )
   }
+}
+
+/** The end of a sentence about the size of tools. */
+export function mostOf(largest: readonly { id: number; bytes: number }[]): string {
+  const named = largest.map(tool => `tool ${tool.id} (${tool.bytes})`).join(', ')
+  return named === '' ? '' : `, most of them ${named}`
 }
 
 export const STALE_REASONS = ['changed', 'unknown_tag'] as const
@@ -258,6 +262,9 @@ export const RATE_LIMITS = Object.keys(RATE_LIMITED) as readonly RateLimit[] // 
 
 /** How soon a client may try again what the service cannot do now, in seconds: it is over soon, or at its timeout. */
 export const RETRY_AFTER_S = 1
+
+/** The same in words, as the end of a message. */
+export const TRY_AGAIN = `Try again in ${RETRY_AFTER_S} s.`
 
 export const UNAVAILABLE_REASONS = [
   'database_unreachable',

@@ -14,6 +14,7 @@ import {
   type Reserve,
   readCatalogue,
   reserveForPlan,
+  reserveForTrial,
   reserveInDatabase,
 } from './apply/catalogue.js'
 import { nameAuthors } from './apply/drift.js'
@@ -29,7 +30,7 @@ import { OrganisationDocument } from './document.js'
 import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { keepingAdministrator } from './people.js'
-import { InvalidDocument } from './refusal.js'
+import { InvalidDocument, Refusal } from './refusal.js'
 
 export type { ApplyReport, Outcome } from './apply/report.js'
 export { countOutcomes } from './apply/report.js'
@@ -54,6 +55,8 @@ export interface ApplyOptions {
   definitionLimits?: Partial<DefinitionLimits>
   /** The most that the tools of an agent may take in an answer; without it nothing is said of what takes more. */
   snapshotBytesMax?: number
+  /** Answers, when a large document begins to be stored, what ends that between two portions. */
+  interruption?(): AbortSignal
   /** Hears what is being done. */
   progress?(stage: string, done?: number, total?: number): void
 }
@@ -86,7 +89,7 @@ export class PartlyApplied extends Error {
  * time: another one waits for its turn.
  *
  * Throws `InvalidDocument` with every fault, `Refusal` when a needed key is missing or nobody would administer afterwards;
- * `PartlyApplied` when the database refuses in the middle of a large one.
+ * `PartlyApplied` when the database refuses, or the caller interrupts, in the middle of a large one.
  */
 export async function applyOrganisation(
   database: Pick<ServiceDatabase, 'db'>,
@@ -100,6 +103,10 @@ export async function applyOrganisation(
     const planned = await planAll(trx, wanted, options, reserveForPlan())
     if (options.plan) {
       await nameAuthors(trx, planned.outcomes)
+      if (planned.outcomes.some(mayTakeAccess)) {
+        const { steps } = await planAll(trx, wanted, options, reserveForTrial())
+        await requireAdministrator(trx, steps, options.actor ?? operatorActor())
+      }
       return { planned: true, outcomes: planned.outcomes }
     }
     // Everything is checked: only now are ids taken, which no rollback gives back.
@@ -137,17 +144,16 @@ async function storeInPortions(
   turn: Transaction<Database>,
   steps: readonly Step[],
   actor: Actor,
-  { progress }: ApplyOptions,
+  { progress, interruption }: ApplyOptions,
 ): Promise<void> {
   await sql`set local idle_in_transaction_session_timeout = 0`.execute(turn)
-  // Whether somebody still administers is seen before anything is stored.
-  const people = steps.filter(step => step.people)
-  await inTransaction(database, { rollback: true }, async trx => {
-    await keepingAdministrator(trx, async () => await runAll(trx, people, actor))
-  })
+  // Before anything is stored.
+  await inTransaction(database, { rollback: true }, trx => requireAdministrator(trx, steps, actor))
   const total = rowsOf(steps)
+  const signal = interruption?.()
   let stored = 0
   for (const portion of portions(steps, PORTION_ROWS)) {
+    if (signal?.aborted) throw new PartlyApplied(stored, total, new Refusal('interrupted'))
     progress?.('storing', stored, total)
     try {
       await keepingAdministrator(database.db, async trx => await runAll(trx, portion, actor))
@@ -156,6 +162,12 @@ async function storeInPortions(
     }
     stored += rowsOf(portion)
   }
+}
+
+/** That somebody still administers behind these steps, tried in a transaction that is rolled back. Throws `Refusal`. */
+async function requireAdministrator(trx: Transaction<Database>, steps: readonly Step[], actor: Actor): Promise<void> {
+  const people = steps.filter(step => step.people)
+  await keepingAdministrator(trx, async () => await runAll(trx, people, actor))
 }
 
 function rowsOf(steps: readonly Step[]): number {

@@ -1,17 +1,17 @@
-import { RETRY_AFTER_S, Unavailable, type UnavailableReason } from '../errors.js'
+import { RETRY_AFTER_S, TRY_AGAIN, Unavailable, type UnavailableReason } from '../errors.js'
 import { CommitUnknown, DatabaseClosed, PoolExhausted, QueueExhausted } from './connection/database-error.js'
 import { classifyDatabaseError, type DatabaseErrorKind } from './connection/sqlstate.js'
 
 const SENTENCES: Partial<Record<DatabaseErrorKind, string>> = {
   no_table: 'The database lacks tables that this program needs. The operator has to restore or migrate it.',
-  read_only: 'The database accepts no changes at present. Try again.',
+  read_only: `The database accepts no changes at present. ${TRY_AGAIN}`,
   disk_full: 'The database has no space left for changes. The operator has to make some.',
-  out_of_resources: 'The database lacks memory or cannot read or write its files. Try again.',
-  lock_timeout: 'This request waited in vain for a lock that another transaction in the database has. Try again.',
-  serialization: 'Another transaction changed the same at the same moment. Try again.',
-  deadlock: 'Another transaction changed the same at the same moment. Try again.',
-  statement_timeout: 'The database took too long over this request. Try again.',
-  too_many_connections: 'No connection to the database became free in time. Try again.',
+  out_of_resources: `The database lacks memory or cannot read or write its files. ${TRY_AGAIN}`,
+  lock_timeout: `This request waited in vain for a lock that another transaction in the database has. ${TRY_AGAIN}`,
+  serialization: `Another transaction changed the same at the same moment. ${TRY_AGAIN}`,
+  deadlock: `Another transaction changed the same at the same moment. ${TRY_AGAIN}`,
+  statement_timeout: `The database took too long over this request. ${TRY_AGAIN}`,
+  too_many_connections: `No connection to the database became free in time. ${TRY_AGAIN}`,
 }
 
 const REASONS: Partial<Record<DatabaseErrorKind, UnavailableReason>> = {
@@ -38,9 +38,9 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
       return undefined
     default: {
       if (error instanceof DatabaseClosed) {
-        return new Unavailable('draining', 'This process is shutting down. Try again.', 'not_applied', because)
+        return new Unavailable('draining', `This process is shutting down. ${TRY_AGAIN}`, 'not_applied', because)
       }
-      const sentence = waitedInVain(error) ?? SENTENCES[kind] ?? 'The database cannot be reached. Try again.'
+      const sentence = waitedInVain(error) ?? SENTENCES[kind] ?? `The database cannot be reached. ${TRY_AGAIN}`
       const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
       return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, because, retryAfterS(error))
     }

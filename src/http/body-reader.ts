@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
-import { BodyTooLarge, type Fault, RETRY_AFTER_S, TinyChunks, Unavailable } from '../errors.js'
+import { BodyTooLarge, type Fault, TinyChunks, TRY_AGAIN, Unavailable } from '../errors.js'
 import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 import { PackedMessage } from './packed-message.js'
 import { CHUNKS } from './parser-bounds.js'
@@ -101,7 +101,7 @@ export class BodyReader {
   /** Reads no further: others need the place, or the memory. `taken`: how much there is of it, in words. */
   abandon(taken: string): void {
     const message = `The body was still on its way when others needed room: ${taken} of all callers together are taken.`
-    this.#finish(new Unavailable('overloaded', `${message} Try again in ${RETRY_AFTER_S} s.`, 'not_applied'))
+    this.#finish(new Unavailable('overloaded', `${message} ${TRY_AGAIN}`, 'not_applied'))
   }
 
   start(): void {

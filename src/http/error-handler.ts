@@ -146,7 +146,10 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 404, code, detail: error.message }
   }
   if (error instanceof BuiltinReadOnly) return { status: 400, code: 'BUILTIN_READ_ONLY', detail: error.message }
-  if (error instanceof SnapshotTooLarge) return { status: 409, code: 'SNAPSHOT_TOO_LARGE', detail: error.message }
+  if (error instanceof SnapshotTooLarge) {
+    const detail = `${request.policy?.writes ? 'Nothing was changed. ' : ''}${error.message}`
+    return { status: 409, code: 'SNAPSHOT_TOO_LARGE', detail }
+  }
   if (error instanceof IdempotencyKeyInUse) {
     const headers = { 'retry-after': String(RETRY_AFTER_S) }
     return { status: 409, code: 'IDEMPOTENCY_KEY_IN_USE', detail: error.message, headers }

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { isOfToken } from '../db/connection/thread-turns.js'
-import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
+import { RateLimited, RETRY_AFTER_S, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { countRequests, type RequestsInFlight } from './requests-in-flight.js'
 import type { UnfinishedTransfers } from './unfinished-transfers.js'
@@ -76,6 +76,6 @@ export interface Gate {
 const UNSEEN = 'tokens that this process has not seen before'
 
 function overloaded(most: string): Unavailable {
-  const message = `${most} are in work, and no more may. Try again in ${RETRY_AFTER_S} s.`
+  const message = `${most} are in work, and no more may. ${TRY_AGAIN}`
   return new Unavailable('overloaded', message, 'not_applied')
 }

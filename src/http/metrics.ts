@@ -11,10 +11,8 @@ import { CONNECTION_LIMITS, type ConnectionLimitName } from './connection-limit.
 import { REFUSALS } from './error-codes.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
 
-/** Upper bounds of the time buckets, in seconds. */
-const DURATION_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-/** Of waits, of which the longest end at 20. */
-const WAIT_BUCKETS_S = [...DURATION_BUCKETS_S, 20]
+/** Upper bounds of the time buckets, in seconds. The longest waits end at 20, and then there is work. */
+const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
 
 /**
  * A database that hangs must not take the metrics with it: after so long they are shown with its last known state, and its
@@ -92,7 +90,6 @@ export class Metrics {
     'agents_queue_wait_seconds',
     'Time that requests waited in a queue of this process, of those that had to wait.',
     ['queue'],
-    WAIT_BUCKETS_S,
   )
 
   /**
@@ -229,13 +226,8 @@ export class Metrics {
     return new Counter({ name, help, labelNames, registers: [this.#registry] })
   }
 
-  #histogram<Label extends string>(
-    name: string,
-    help: string,
-    labelNames: Label[],
-    buckets: number[] = DURATION_BUCKETS_S,
-  ): Histogram<Label> {
-    return new Histogram({ name, help, labelNames, buckets, registers: [this.#registry] })
+  #histogram<Label extends string>(name: string, help: string, labelNames: Label[]): Histogram<Label> {
+    return new Histogram({ name, help, labelNames, buckets: BUCKETS_S, registers: [this.#registry] })
   }
 
   #gauge<Label extends string>(

@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { Caller } from '../auth/caller.js'
 import { clientAddressOf } from '../auth/client-address.js'
-import { RateLimited, RETRY_AFTER_S, Unavailable } from '../errors.js'
+import { RateLimited, RETRY_AFTER_S, TRY_AGAIN, Unavailable } from '../errors.js'
 import { MemoryBudget, type MemoryBudgetLimits } from './memory-budget.js'
 import { isOver, whenOver } from './requests-in-flight.js'
 import type { UnfinishedTransfers } from './unfinished-transfers.js'
@@ -58,7 +58,7 @@ export function registerRequestMemory(
     if (exhausted === 'total') {
       const message =
         `Too little is left of the ${limits.totalBytes} bytes of memory for large bodies and answers of all callers at once; ` +
-        `no token has more than it leaves to others. Try again in ${RETRY_AFTER_S} s.`
+        `no token has more than it leaves to others. ${TRY_AGAIN}`
       throw new Unavailable('overloaded', message, 'not_applied')
     }
     if (this.reservedMemory !== undefined) {

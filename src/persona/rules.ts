@@ -4,6 +4,7 @@ import {
   type Fault,
   Forbidden,
   InvalidRequest,
+  mostOf,
   ResourceNotFound,
   SnapshotTooLarge,
 } from '../errors.js'
@@ -90,7 +91,7 @@ export function decidePersona(
   const stayingBytes = bytesOfStored(state, content)
   const attachedSizes = sizesOfAttached(attached, references)
   const toolBytes = attachedSizes.reduce((sum, { bytes }) => sum + bytes, stayingBytes)
-  requireAnswer(state, toolBytes, update)
+  requireAnswer(state, [...storedTools(state, content), ...attachedSizes], toolBytes, update)
   const toolBytesLeft = update.snapshotBytesMax - stayingBytes
   const changes = changedFields(state, content)
   return { content, changes, conflicts, attached, attachedSizes, kept, keptByNull, toolBytes, toolBytesLeft }
@@ -263,9 +264,21 @@ function toolFaults({ tool_ids }: References): FaultOf {
 }
 
 /** What those of the stored tools take in an answer that the content keeps. */
-export function bytesOfStored({ tool_ids, tool_sizes }: PersonaState, content: PersonaContent): number {
+export function bytesOfStored(state: PersonaState, content: PersonaContent): number {
+  return storedTools(state, content).reduce((sum, { bytes }) => sum + bytes, 0)
+}
+
+/** A tool, and what it takes in an answer. */
+interface SizedTool {
+  id: number
+  bytes: number
+}
+
+/** Those of the stored tools that the content keeps. */
+function storedTools({ tool_ids, tool_sizes }: PersonaState, content: PersonaContent): SizedTool[] {
   const kept = new Set(content.tool_ids)
-  return tool_ids.reduce((sum, id, index) => sum + (kept.has(id) ? (tool_sizes[index]?.bytes ?? 0) : 0), 0)
+  const tools = tool_ids.map((id, index) => ({ id, bytes: tool_sizes[index]?.bytes ?? 0 }))
+  return tools.filter(({ id }) => kept.has(id))
 }
 
 /** About what texts and links take in the answer, without the definitions of tools. Short texts count as nothing. */
@@ -293,7 +306,7 @@ const LINK_BYTES: Record<Relation, number> = {
   user_file_ids: 50,
 }
 
-function sizesOfAttached({ tool_ids = [] }: Attached, references: References | null): ToolSize[] {
+function sizesOfAttached({ tool_ids = [] }: Attached, references: References | null): References['tool_ids'] {
   const added = new Set(tool_ids)
   return (references?.tool_ids ?? []).filter(({ id }) => added.has(id))
 }
@@ -304,6 +317,7 @@ function sizesOfAttached({ tool_ids = [] }: Attached, references: References | n
  */
 function requireAnswer(
   state: PersonaState,
+  tools: SizedTool[],
   toolBytes: number,
   { fields, minimal, snapshotBytesMax }: PersonaUpdate,
 ): void {
@@ -312,21 +326,20 @@ function requireAnswer(
     if (!minimal) requireAnswerable(state, snapshotBytesMax)
     return
   }
-  const msg = `The definitions and descriptions of these tools take ${toolBytes} bytes; those of one agent may take ${snapshotBytesMax}`
+  const msg = `The definitions and descriptions of these tools take ${toolBytes} bytes${mostOf(largestOf(tools))}; those of one agent may take ${snapshotBytesMax}`
   throw new InvalidRequest([{ loc: ['body', 'tool_ids'], msg, type: 'snapshot_too_large' }])
 }
 
 /** That the answer for what is stored has a size that can be sent. Throws `SnapshotTooLarge`. */
 export function requireAnswerable(state: PersonaState, bytesMax: number): void {
   const bytes = bytesOfStored(state, state)
-  if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestTools(state))
+  if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax, largestOf(storedTools(state, state)))
 }
 
 /** A refusal names so many. */
 const TOOLS_NAMED_MAX = 3
 
-function largestTools({ tool_ids, tool_sizes }: PersonaState): { id: number; bytes: number }[] {
-  const tools = tool_ids.map((id, index) => ({ id, bytes: tool_sizes[index]?.bytes ?? 0 }))
+function largestOf(tools: SizedTool[]): SizedTool[] {
   return tools.sort((a, b) => b.bytes - a.bytes).slice(0, TOOLS_NAMED_MAX)
 }
 

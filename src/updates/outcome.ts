@@ -3,7 +3,7 @@ import type { CommitUnknown } from '../db/connection/database-error.js'
 import type { Outcome } from '../db/connection/settle.js'
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { Unavailable } from '../errors.js'
+import { TRY_AGAIN, Unavailable } from '../errors.js'
 import type { AuditEntry } from './audit.js'
 import type { UpdateRequest } from './resource.js'
 
@@ -25,7 +25,7 @@ export function lost(outcome: Outcome, doubt: CommitUnknown, { merges, key }: Up
         'applied_etag the version in which it was stored, if it was.'
   const rest = {
     applied: 'The update was applied, and its answer could not be read. Read the resource before the next update.',
-    not_applied: 'The update was not applied. Try again.',
+    not_applied: `The update was not applied. ${TRY_AGAIN}`,
     unknown: `Whether the update was applied is not known. ${repeating}`,
   }
   const message = `The connection to the database was lost. ${rest[outcome]}`

@@ -95,6 +95,16 @@ t.test('an apply that would leave no administrator is refused and stores nothing
   const administrators = (await listUsers(database.db)).filter(user => user.permissions.includes('admin'))
   const users = administrators.map(({ email }) => ({ email, active: false }))
   t.ok(users.length > 0)
-  await t.rejects(applyOrganisation(database, { version: 1, users }, options), /leave no active administrator/)
+  const document = { version: 1, users }
+  await t.rejects(applyOrganisation(database, document, options), /leave no active administrator/)
+  await t.rejects(applyOrganisation(database, document, { ...options, plan: true }), /leave no active administrator/)
   t.ok(await firstAdministrator(database.db))
+  const successor = { email: 'successor@example.com', permissions: [] }
+  const groups = [{ name: 'Successors', permissions: ['admin'], members: ['successor@example.com'] }]
+  const inOrder = { version: 1, users: [...users, successor], groups }
+  const { outcomes } = await applyOrganisation(database, inOrder, { ...options, plan: true })
+  t.equal(outcomes.filter(({ action }) => action === 'created').length, 2, 'who is new may administer instead')
+  t.notOk((await listUsers(database.db)).some(({ email }) => email === 'successor@example.com'))
+  await applyOrganisation(database, inOrder, options)
+  t.equal(await firstAdministrator(database.db), 'successor@example.com')
 })

@@ -132,6 +132,15 @@ t.test('token create prints id, token and expiry as JSON; the token works until 
   t.equal((await agentctl(['token', 'create', '--for', 'nobody@example.com'])).status, 1)
 })
 
+t.test('2: an argument too many is told as such, and not repeated; a name has its option', async t => {
+  const named = await agentctl(['tool', 'create', 'Weather', '--definition', 'x.json'])
+  t.equal(named.status, 2)
+  t.match(named.stderr, 'it takes no argument, and a name as --name NAME: the form is ')
+  t.notMatch(named.stderr, 'Weather')
+  const shown = await agentctl(['agent', 'show', '1', '2'])
+  t.match(shown.stderr, 'it takes no more than AGENT: the form is ')
+})
+
 t.test('a mistyped option is told before a missing one', async t => {
   t.match((await agentctl(['token', 'create', '--fo', 'alice@example.com'])).stderr, 'Did you mean --for?')
   t.match((await agentctl(['token', 'create'])).stderr, 'token create --for <EMAIL> [options]')

@@ -69,6 +69,22 @@ t.test('killed in the middle, what is stored is whole, and applying it again goe
   t.equal(await stored('killed'), AGENTS)
 })
 
+t.test('Ctrl-C in the middle says how much is stored, and that applying it again goes on', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'large-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const path = join(folder, 'document.json')
+  writeFileSync(path, JSON.stringify(round('interrupted')))
+  const { child, answer } = startAgentctl({ url, args: ['apply', path] })
+  while ((await stored('interrupted')) === 0) await sleep(5)
+  child.kill('SIGINT')
+  const { status, stderr } = await answer
+  t.equal(status, 1)
+  const count = await stored('interrupted')
+  t.ok(count > 0 && count < AGENTS)
+  const said = `agentctl apply: interrupted; ${count} of ${AGENTS} changes are stored and stay; apply the document again to go on`
+  t.match(stderr, said)
+})
+
 t.test('what the database refuses in the middle of a large one is said with how much is stored', async t => {
   await sql`alter table persona add constraint short check (name <> 'crowd 300' or description <> 'refused')`.execute(
     db,

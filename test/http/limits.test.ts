@@ -150,6 +150,35 @@ t.test('TRUST_PROXY, timeouts and ports that cannot work are faults of the confi
   t.strictSame(faults({ PORT: '0', METRICS_PORT: '0' }), [])
 })
 
+t.test('a setting that another one makes less, or more, is told at the start with the reason', async t => {
+  const told = async (settings: Record<string, string>) => {
+    const { log } = await running(t, settings)
+    const lines = log.map(line => JSON.parse(line)).filter(({ msg }) => /^a setting does not hold/.test(msg))
+    return lines.map(({ level, setting, configured, effective, msg }) => {
+      t.equal(level, 40)
+      return [setting, configured, effective, msg.replace('a setting does not hold as it is: ', '')]
+    })
+  }
+  t.strictSame(await told({}), [])
+  t.strictSame(
+    await told({
+      CONNECTIONS_MAX: '300',
+      CONNECTIONS_PER_ADDRESS_MAX: '9000',
+      LOCK_TIMEOUT_MS: '20000',
+      STATEMENT_TIMEOUT_MS: '10000',
+      TRANSFER_PER_TOKEN_BYTES_MAX: '100000000',
+    }),
+    [
+      ['TRANSFER_BYTES_MAX', 64 * 2 ** 20, 100_000_000, 'TRANSFER_PER_TOKEN_BYTES_MAX is more'],
+      ['CONNECTIONS_PER_ADDRESS_MAX', 9_000, 300, 'CONNECTIONS_MAX is less'],
+      ['LOCK_TIMEOUT_MS', 20_000, 10_000, 'STATEMENT_TIMEOUT_MS ends a wait within the database before'],
+    ],
+  )
+  t.strictSame(await told({ TRANSFER_PER_TOKEN_BYTES_MAX: '2000000' }), [
+    ['TRANSFER_PER_TOKEN_BYTES_MAX', 2_000_000, 13 * 2 ** 20, 'the largest body with its answer takes so much'],
+  ])
+})
+
 t.test('78: one start names the faults of every setting, the database address and the key ring included', async t => {
   const { code, output } = await serverExit({ PORT: 'abc', DATABASE_URL: 'mysql://x', SECRET_KEYS: 'zz' })
   t.equal(code, 78)

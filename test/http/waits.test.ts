@@ -240,6 +240,12 @@ t.test(
       saysItsLimit(t, refused.headers, refused.json())
       t.match(linesOf(service).at(-1), { status: 429, limit: 'token-requests', queue: 'own_heavy_requests' })
     })
+    await withLockedRow(service, async () => {
+      t.match((await ask(service)).json(), {
+        reason: 'overloaded',
+        detail: /^This request waited in vain for a lock that another transaction .* Try again in 1 s\.$/,
+      })
+    })
     const held = await Promise.all(Array.from({ length: 4 }, () => service.database.pool.connect()))
     const refused = await ask(service)
     for (const client of held) client.release()

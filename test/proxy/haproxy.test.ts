@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { Agent, type IncomingMessage, request } from 'node:http'
 import { createServer } from 'node:net'
 import { text } from 'node:stream/consumers'
@@ -92,6 +92,14 @@ t.test('behind HAProxy small refused bodies harm nobody, however slow and many',
   await updating
   t.ok(ended >= 3, `${ended} connections ended while a body still came`)
   t.equal((await version()).version - before.version, updates, 'each update was stored, and answered')
+})
+
+t.test('HAProxy keeps idle connections for as long as the service promises to clients', { skip }, async t => {
+  const service = await running(t, {}, { listen: true })
+  const { headers } = await fetch(`http://127.0.0.1:${await haproxy(t, service.port)}/healthz`)
+  const promisedS = Number(/timeout=(\d+)/.exec(headers.get('keep-alive') ?? '')?.[1])
+  const keptS = Number(/timeout http-keep-alive (\d+)s/.exec(readFileSync(CONFIGURATION, 'utf8'))?.[1])
+  t.ok(promisedS > 0 && keptS > promisedS, `promised ${promisedS} s, kept ${keptS} s`)
 })
 
 /** HAProxy as `ops/cluster` configures it, before the service at that port; answers its own port. */

@@ -39,10 +39,12 @@ t.test('409 of a read whose tools take more than an answer may; 422 of attaching
   })
   t.equal(refused.statusCode, 422)
   t.equal(refused.json().detail[0].type, 'snapshot_too_large')
+  t.match(refused.json().detail[0].msg, new RegExp(`bytes, most of them tool ${tool} \\(\\d+\\)`))
   await sql`insert into persona_tool (persona_id, tool_id) values (${AGENT}, ${tool})`.execute(world.database.db)
   const read = await world.call('GET', `/persona/${AGENT}`, { token: admin })
   t.equal(read.statusCode, 409, read.body)
   t.equal(read.json().error_code, 'SNAPSHOT_TOO_LARGE')
+  t.notMatch(read.json().detail, 'Nothing was changed')
 })
 
 t.test(
@@ -83,6 +85,7 @@ t.test(
 
     const refused = await update('refused')
     t.equal(refused.statusCode, 409)
+    t.match(refused.json().detail, /^Nothing was changed\. /)
     t.match(refused.json().detail, new RegExp(`most of them tool ${beside} \\(\\d+\\), tool ${TOOL} \\(\\d+\\)`))
     const minimal = { prefer: 'return=minimal' }
     const stored = await update('stored', minimal)

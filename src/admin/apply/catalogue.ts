@@ -198,6 +198,15 @@ export function reserveForPlan(): Reserve {
   return async (_, found) => found.filter(({ id }) => id === undefined).map(() => next++)
 }
 
+/** Ids for rows that are stored and rolled back: as for a plan, of the type that their table has. */
+export function reserveForTrial(): Reserve {
+  const plan = reserveForPlan()
+  return async (section, found) => {
+    const ids = await plan(section, found)
+    return TABLES[section].ids === 'uuid' ? ids.map(() => crypto.randomUUID()) : ids
+  }
+}
+
 /** A sequence only ever moves forward: an id once given is never given again. */
 async function moveSequence(db: Kysely<Database>, table: string, behind: number): Promise<void> {
   if (behind < 1) return

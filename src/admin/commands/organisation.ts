@@ -92,8 +92,16 @@ async function applyOptions(call: Call): Promise<ApplyOptions> {
     plan: call.flag('plan'),
     definitionLimits: definitionLimitsOf(call.config.limits),
     snapshotBytesMax: call.config.limits.snapshotBytes,
+    interruption,
     progress: (stage, done, total) => call.progress.at(stage, done, total),
   }
+}
+
+/** Ctrl-C, from now on: the first is heard here, the second ends the process. */
+function interruption(): AbortSignal {
+  const controller = new AbortController()
+  process.once('SIGINT', () => controller.abort())
+  return controller.signal
 }
 
 /**

@@ -114,7 +114,8 @@ function addCommand(program: Parser, command: Command, found: (parsed: Parsed) =
   for (const place of placesOf(command)) leaf.argument(place)
   leaf.usage(formOf(command))
   leaf.exitOverride(error => {
-    if (OTHER_FORM.has(error.code)) throw otherForm(command)
+    if (error.code === 'commander.excessArguments') throw otherForm(command, tooMany(command))
+    if (error.code === 'commander.missingArgument') throw otherForm(command)
     throw error
   })
   const specs = command.offline ? command.options : { ...command.options, embedded: EMBEDDED }
@@ -133,10 +134,14 @@ function addCommand(program: Parser, command: Command, found: (parsed: Parsed) =
   })
 }
 
-const OTHER_FORM: ReadonlySet<string> = new Set(['commander.excessArguments', 'commander.missingArgument'])
+function otherForm(command: Command, fault = ''): UsageError {
+  return new UsageError(`${fault}the form is agentctl ${command.name} ${formOf(command)}`)
+}
 
-function otherForm(command: Command): UsageError {
-  return new UsageError(`the form is agentctl ${command.name} ${formOf(command)}`)
+/** Not what it is: it may be a secret whose option was forgotten. */
+function tooMany({ positionals, options }: Command): string {
+  const known = positionals.length === 0 ? 'no argument' : `no more than ${positionals.join(' ')}`
+  return `it takes ${known}${'name' in options ? ', and a name as --name NAME' : ''}: `
 }
 
 function placesOf({ positionals }: Command): string[] {

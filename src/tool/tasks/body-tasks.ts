@@ -4,7 +4,7 @@ import type { Caller } from '../../auth/caller.js'
 import type { ThreadTurns } from '../../db/connection/thread-turns.js'
 import type { Waiter } from '../../db/connection/waiter.js'
 import { WorkQueue, type WorkQueueLimits } from '../../db/connection/work-queue.js'
-import { InvalidRequest, RETRY_AFTER_S, Unavailable } from '../../errors.js'
+import { InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
 import { SMALL_BYTES } from '../../http/body-reader.js'
 import { writerFor } from '../../schema/exact-json.js'
@@ -367,10 +367,5 @@ async function withStored(input: object, stored: StoredText | undefined): Promis
 }
 
 function overloaded(message: string, cause?: Error): Unavailable {
-  return new Unavailable(
-    'overloaded',
-    `${message} Try again in ${RETRY_AFTER_S} s.`,
-    'not_applied',
-    ...(cause ? [{ cause }] : []),
-  )
+  return new Unavailable('overloaded', `${message} ${TRY_AGAIN}`, 'not_applied', ...(cause ? [{ cause }] : []))
 }
