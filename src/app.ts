@@ -100,8 +100,14 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const unfinished = new UnfinishedTransfers()
   const memory = memoryLimits(config)
   const shared = {
-    places: `the ${limits.concurrentRequestsMax} places for requests in work`,
-    memory: `the ${memory.totalBytes} bytes of memory for large bodies and answers`,
+    places: {
+      words: `the ${limits.concurrentRequestsMax} places for requests in work`,
+      setting: 'CONCURRENT_REQUESTS_MAX',
+    },
+    memory: {
+      words: `the ${memory.totalBytes} bytes of memory for large bodies and answers`,
+      setting: 'TRANSFER_BYTES_MAX',
+    },
   }
   registerBodyParser(app, { ...bodySettings(config), unfinished, shared })
   const connectionsMax = connectionLimits(config)

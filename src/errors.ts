@@ -284,15 +284,18 @@ export type UpdateOutcome = 'applied' | 'not_applied' | 'unknown'
 export class Unavailable extends Error {
   /** Whether the `Idempotency-Key` of the request, if it has one, was looked up before, and stood for no stored update. */
   isKeyLookedUp = false
+  /** The setting of which the bound was met, if it was one. */
+  readonly setting: string | undefined
 
   /** `retryAfterS`: how soon it may be tried again. */
   constructor(
     readonly reason: UnavailableReason,
     message: string,
     readonly outcome: UpdateOutcome,
-    options?: ErrorOptions,
+    options?: ErrorOptions & { setting?: string | undefined },
     readonly retryAfterS = RETRY_AFTER_S,
   ) {
     super(message, options)
+    this.setting = options?.setting
   }
 }

@@ -51,6 +51,10 @@ declare module 'fastify' {
     tokenHash: Buffer | undefined
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
+    /** The setting that bounds what it was refused for, if one does; for the log. */
+    setting: string | undefined
+    /** What a 422 finds fault with, for the log: nothing that the caller wrote. */
+    faults: readonly string[] | undefined
     /** The limit that a 429 is about. */
     limit: RateLimitState | undefined
   }
@@ -71,6 +75,8 @@ export function registerAuthentication(
   app.decorateRequest('prefetched', null)
   app.decorateRequest('refusal', undefined)
   app.decorateRequest('limit', undefined)
+  app.decorateRequest('setting', undefined)
+  app.decorateRequest('faults', undefined)
   app.decorateRequest('authenticateAgain', function (this: FastifyRequest, lookup?: Lookup) {
     return authenticateAgain(this, database, lookup)
   })

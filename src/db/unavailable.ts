@@ -42,9 +42,18 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
       }
       const sentence = waitedInVain(error) ?? SENTENCES[kind] ?? `The database cannot be reached. ${TRY_AGAIN}`
       const outcome = error instanceof CommitUnknown ? 'unknown' : 'not_applied'
-      return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, because, retryAfterS(error))
+      const options = { ...because, setting: settingOf(error, kind) }
+      return new Unavailable(REASONS[kind] ?? 'database_unreachable', sentence, outcome, options, retryAfterS(error))
     }
   }
+}
+
+/** The setting that ended the wait. Of queues the log has the name, and ops/observability.md what ends a wait in each. */
+function settingOf(error: unknown, kind: DatabaseErrorKind): string | undefined {
+  if (error instanceof QueueExhausted) return undefined
+  if (error instanceof PoolExhausted) return 'DATABASE_CONNECT_TIMEOUT_MS'
+  if (kind === 'lock_timeout') return 'LOCK_TIMEOUT_MS'
+  return kind === 'statement_timeout' ? 'STATEMENT_TIMEOUT_MS' : undefined
 }
 
 /** Of a wait that had its limit here; undefined for every other error. */

@@ -18,8 +18,8 @@ export interface BodySettings {
   onRead: (request: FastifyRequest, bytes: number) => void
   /** Has each body that is still on its way. */
   unfinished: UnfinishedTransfers
-  /** How much there is of what all requests share, in words. */
-  shared: Readonly<Record<Shared, string>>
+  /** How much there is of what all requests share, and the setting that says so. */
+  shared: Readonly<Record<Shared, { words: string; setting: string }>>
 }
 
 /**

@@ -98,10 +98,10 @@ export class BodyReader {
     this.#scan = new JsonScan(bounds)
   }
 
-  /** Reads no further: others need the place, or the memory. `taken`: how much there is of it, in words. */
-  abandon(taken: string): void {
-    const message = `The body was still on its way when others needed room: ${taken} of all callers together are taken.`
-    this.#finish(new Unavailable('overloaded', `${message} ${TRY_AGAIN}`, 'not_applied'))
+  /** Reads no further: others need the place, or the memory. `words`: how much there is of it. */
+  abandon({ words, setting }: { words: string; setting: string }): void {
+    const message = `The body was still on its way when others needed room: ${words} of all callers together are taken.`
+    this.#finish(new Unavailable('overloaded', `${message} ${TRY_AGAIN}`, 'not_applied', { setting }))
   }
 
   start(): void {

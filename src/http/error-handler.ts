@@ -27,6 +27,7 @@ import { boundFaults } from '../schema/faults.js'
 import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
 import type { ErrorCode } from './error-codes.js'
 import { JSON_TYPE } from './json-type.js'
+import { settingOf } from './limit-settings.js'
 import { rateLimitHeaders } from './rate-limit-headers.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
@@ -49,9 +50,11 @@ const REALM = 'Bearer realm="agents"'
  * paths or stack traces; the log has the cause.
  */
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  request.setting = settingOf(error, request)
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
     const faults = faultsOfAllParts(error, request)
+    request.faults = toldFaults(faults, request)
     addWarnings(reply, hintsOf(faults, request))
     reply
       .code(422)
@@ -88,8 +91,26 @@ function hintsOf(faults: readonly Fault[], request: FastifyRequest): string[] {
 }
 
 interface Schemas {
+  params?: Partial<TObject>
   querystring?: Partial<TObject>
+  headers?: Partial<TObject>
   body?: Partial<TObject>
+}
+
+const SCHEMA_OF = { path: 'params', query: 'querystring', header: 'headers', body: 'body' } as const
+
+/** The line of the log has so many faults, of the first of all. */
+const TOLD_FAULTS_MAX = 5
+const FAULTS_LOOKED_AT_MAX = 20
+
+/** The places and types of faults for the log: a name that the schema of the route does not have is the caller's, and left out. */
+function toldFaults(faults: readonly Fault[], request: FastifyRequest): string[] {
+  const schemas = (request.routeOptions.schema ?? {}) as Schemas // the schemas of routes are ours
+  const told = faults.slice(0, FAULTS_LOOKED_AT_MAX).map(({ loc: [part, name], type }) => {
+    const schema = schemas[SCHEMA_OF[part as keyof typeof SCHEMA_OF]] ?? {}
+    return `${part}${declares(schema, String(name)) ? `.${name}` : ''} ${type}`
+  })
+  return [...new Set(told)].slice(0, TOLD_FAULTS_MAX)
 }
 
 function declares({ properties = {} }: Partial<TObject>, name: string): boolean {

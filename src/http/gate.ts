@@ -77,5 +77,5 @@ const UNSEEN = 'tokens that this process has not seen before'
 
 function overloaded(most: string): Unavailable {
   const message = `${most} are in work, and no more may. ${TRY_AGAIN}`
-  return new Unavailable('overloaded', message, 'not_applied')
+  return new Unavailable('overloaded', message, 'not_applied', { setting: 'CONCURRENT_REQUESTS_MAX' })
 }

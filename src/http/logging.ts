@@ -75,6 +75,8 @@ export function registerRequestLog(app: FastifyInstance): void {
         status: reply.statusCode,
         refusal,
         limit: request.limit?.limit,
+        setting: request.setting,
+        faults: request.faults,
         client: refusal === undefined ? undefined : clientAddressOf(request),
         duration_ms: durationMs(reply),
         waited_ms: waited?.ms,

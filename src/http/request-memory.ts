@@ -59,7 +59,7 @@ export function registerRequestMemory(
       const message =
         `Too little is left of the ${limits.totalBytes} bytes of memory for large bodies and answers of all callers at once; ` +
         `no token has more than it leaves to others. ${TRY_AGAIN}`
-      throw new Unavailable('overloaded', message, 'not_applied')
+      throw new Unavailable('overloaded', message, 'not_applied', { setting: 'TRANSFER_BYTES_MAX' })
     }
     if (this.reservedMemory !== undefined) {
       this.reservedMemory[use] += bytes

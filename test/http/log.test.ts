@@ -3,6 +3,7 @@ import pg from 'pg'
 import t from 'tap'
 import { listTokens } from '../../src/admin/tokens.js'
 import { mintToken } from '../../src/auth/token.js'
+import { describeSettings } from '../../src/config.js'
 import { makeLogger } from '../../src/http/logging.js'
 import { RawConnection, type Running, running, tokenOf } from './running.js'
 
@@ -245,3 +246,42 @@ t.test('the line of a 429 says which limit and whose token, by its digest where 
   t.equal(listed.find(({ id }) => id === told[0].token)?.digest, DIGEST(service.token))
   t.equal(listed.find(({ digest }) => digest === DIGEST(other))?.id, told[5].token)
 })
+
+t.test(
+  'the line of a refusal by a limit names its setting, and that of a 422 what it is about, in words of ours',
+  async t => {
+    const service = await running(t, {
+      RATE_LIMIT_PER_MINUTE: '8',
+      LIST_ITEMS_MAX: '2',
+      PERSONA_BODY_LIMIT_BYTES: '2000',
+    })
+    service.log.length = 0
+    const send = async (payload: string, query = '', url = '/persona/1') => {
+      const headers = { authorization: `Bearer ${service.token}`, 'content-type': 'application/json' }
+      const method = url === '/persona/1' ? 'PATCH' : 'POST'
+      await service.app.inject({ method, url: url + query, headers, payload })
+    }
+    await send('{"tool_ids":[1,2,3],"description":7,"mine":1}', '?update_mask=description,tool_ids')
+    await send('{}', `?update_mask=&${SECRET}=1`)
+    await send(`{"x":"${'x'.repeat(2_000)}"}`, '?update_mask=')
+    await send('['.repeat(100), '?update_mask=')
+    const deep = `${'['.repeat(200)}${']'.repeat(200)}`
+    await send(`{"definition":{"openapi":"3.1.0","x":${deep}}}`, '', '/admin/tool/custom/validate')
+    for (let i = 0; i < 4; i++) await send('{}', '?update_mask=&dry_run=true')
+    const told = lines(service).filter(({ msg, refusal }) => msg === 'request answered' && refusal !== undefined)
+    t.strictSame(
+      told.map(({ status, setting, faults }) => [status, setting, faults]),
+      [
+        [422, 'LIST_ITEMS_MAX', ['body.description string_type', 'body.tool_ids too_long']],
+        [422, undefined, ['query extra_forbidden']],
+        [413, 'PERSONA_BODY_LIMIT_BYTES', undefined],
+        [422, 'JSON_DEPTH_MAX', ['body json_too_deep']],
+        [422, 'DEFINITION_DEPTH_MAX', ['body.definition definition_too_deep']],
+        [429, 'RATE_LIMIT_PER_MINUTE', undefined],
+      ],
+    )
+    const settings = describeSettings().map(({ name }) => name)
+    t.ok(told.every(({ setting }) => setting === undefined || settings.includes(setting)))
+    t.notOk(service.log.join('').includes(SECRET))
+  },
+)

@@ -23,7 +23,7 @@ export function validatingApp(t: { teardown(fn: () => Promise<void>): unknown },
     tool: bounds,
     onRead: () => {},
     unfinished: new UnfinishedTransfers(),
-    shared: { places: 'the places', memory: 'the memory' },
+    shared: { places: { words: '', setting: '' }, memory: { words: '', setting: '' } },
   })
   registerRequestValidation(app, jsonDepthMax)
   t.teardown(() => app.close())

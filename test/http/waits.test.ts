@@ -245,6 +245,7 @@ t.test(
         reason: 'overloaded',
         detail: /^This request waited in vain for a lock that another transaction .* Try again in 1 s\.$/,
       })
+      t.match(linesOf(service).at(-1), { refusal: 'overloaded', setting: 'LOCK_TIMEOUT_MS' })
     })
     const held = await Promise.all(Array.from({ length: 4 }, () => service.database.pool.connect()))
     const refused = await ask(service)
@@ -254,5 +255,6 @@ t.test(
       detail:
         'This request waited as long as one may, 0.4 s, and in vain for a connection to the database. Try again in 1 s.',
     })
+    t.match(linesOf(service).at(-1), { refusal: 'overloaded', setting: 'DATABASE_CONNECT_TIMEOUT_MS' })
   },
 )

@@ -1,0 +1,47 @@
+import type { FastifyRequest } from 'fastify'
+import { unavailableFor } from '../db/unavailable.js'
+import {
+  BodyTooLarge,
+  BrokenRequest,
+  InvalidRequest,
+  type RateLimit,
+  RateLimited,
+  SnapshotTooLarge,
+  Unavailable,
+} from '../errors.js'
+
+/** Of the rate limits; a full queue has no setting. */
+const OF_RATE_LIMITS: Readonly<Record<RateLimit, string>> = {
+  token: 'RATE_LIMIT_PER_MINUTE',
+  'token-bytes': 'RATE_LIMIT_BYTES_PER_MINUTE',
+  'header-values': 'HEADER_TRIALS_PER_HOUR',
+  'token-memory': 'TRANSFER_PER_TOKEN_BYTES_MAX',
+  'token-requests': 'CONCURRENT_REQUESTS_MAX',
+  'failed-authentication': 'FAILED_AUTH_LIMIT_PER_MINUTE',
+}
+
+/** Of the faults of a body, by type, in requests about agents and about tools. */
+const OF_FAULTS: Readonly<Record<string, { persona?: string; tool?: string }>> = {
+  json_too_many_nodes: { persona: 'LIST_ITEMS_MAX', tool: 'TOOL_BODY_NODES_MAX' },
+  json_too_deep: { persona: 'JSON_DEPTH_MAX', tool: 'JSON_DEPTH_MAX' },
+  too_long: { persona: 'LIST_ITEMS_MAX' },
+  snapshot_too_large: { persona: 'SNAPSHOT_BYTES_MAX' },
+  definition_too_deep: { tool: 'DEFINITION_DEPTH_MAX' },
+  too_many_operations: { tool: 'DEFINITION_OPERATIONS_MAX' },
+}
+
+/** The setting whose bound a request met, for who runs the service; undefined where it was refused for anything else. */
+export function settingOf(error: unknown, { policy }: FastifyRequest): string | undefined {
+  const kind = policy?.resource ?? 'persona'
+  if (error instanceof InvalidRequest) {
+    const bounded = error.faults.find(({ type, loc }) => OF_FAULTS[type]?.[kind] && loc[1] !== 'starter_messages') // whose bound stands
+    return bounded && OF_FAULTS[bounded.type]?.[kind]
+  }
+  if (error instanceof RateLimited)
+    return error.state.queue === undefined ? OF_RATE_LIMITS[error.state.limit] : undefined
+  if (error instanceof BodyTooLarge) return kind === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : 'PERSONA_BODY_LIMIT_BYTES'
+  if (error instanceof SnapshotTooLarge) return 'SNAPSHOT_BYTES_MAX'
+  if (error instanceof Unavailable) return error.setting
+  if (error instanceof BrokenRequest) return error.fault === 'too_slow' ? 'REQUEST_TIMEOUT_MS' : undefined
+  return unavailableFor(error)?.setting
+}
