@@ -4,6 +4,7 @@ import { QueueExhausted } from '../../src/db/connection/database-error.js'
 import type { Waiter } from '../../src/db/connection/waiter.js'
 import { WorkQueue, type WorkQueueLimits } from '../../src/db/connection/work-queue.js'
 import { RateLimited } from '../../src/errors.js'
+import { slowness } from '../slowness.js'
 
 const LIMITS: WorkQueueLimits = {
   name: 'row_locks',
@@ -118,9 +119,9 @@ t.test('callers who always wait have the same time, however long each work takes
   // Two of each: while one runs, the next waits.
   const all = [repeat('a', 20), repeat('a', 20), repeat('b', 5), repeat('b', 5)]
   await sleep(800)
+  while (Math.min(usedMs.a, usedMs.b) <= 100) await sleep(20)
   isOver = true
   await Promise.all(all)
-  t.ok(usedMs.a > 100 && usedMs.b > 100, `${usedMs.a} and ${usedMs.b} ms`)
   t.ok(Math.abs(usedMs.a - usedMs.b) <= 2 * longestMs + 20, `${usedMs.a} and ${usedMs.b} ms, at most ${longestMs} each`)
 })
 
@@ -155,15 +156,14 @@ t.test('who used much while nobody else asked does not wait for it when others c
   const repeat = async () => {
     while (!isOver) {
       await queue.run('b', async () => {
-        const start = performance.now()
         await sleep(20)
-        others += performance.now() - start
+        others += 1
       })
     }
   }
   const busy = [repeat(), repeat()]
   await queue.run('a', async () => undefined)
-  t.ok(others < 500, `after ${others} ms of others, where it had 1,600`)
+  t.ok(others < 25, `after ${others} of others, where its own took as long as 80`)
   isOver = true
   await Promise.all(busy)
 })
@@ -276,19 +276,20 @@ t.test('a wait in vain says how long it takes until each who waits has had a pla
 })
 
 t.test('the waits of one request in several queues take no longer together than one may', async t => {
-  const limits = { ...LIMITS, runningMax: 1, waitMs: 400, waited: new WeakMap<Waiter, number>() }
+  const partMs = 200 * slowness()
+  const limits = { ...LIMITS, runningMax: 1, waitMs: 2 * partMs, waited: new WeakMap<Waiter, number>() }
   const first = new WorkQueue(limits)
   const second = new WorkQueue(limits)
   const [leaveFirst] = await Promise.all([first.enter('a'), second.enter('a')])
   const request = { beginWait: () => () => undefined }
   const start = performance.now()
-  setTimeout(leaveFirst, 200)
+  setTimeout(leaveFirst, partMs)
   const leave = await first.enter('b', undefined, 0, request)
   await t.rejects(second.enter('b', undefined, 0, request), QueueExhausted)
   const tookMs = performance.now() - start
   const control = performance.now()
   await t.rejects(second.enter('c'), QueueExhausted)
-  t.ok(tookMs < 200 + (performance.now() - control), `${tookMs} ms`)
+  t.ok(tookMs < partMs + (performance.now() - control), `${tookMs} ms`)
   leave()
   await first.run('b', async () => undefined, undefined, request) // what need not wait does not fail
 })

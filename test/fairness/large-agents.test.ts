@@ -7,10 +7,13 @@ import { Callers } from './callers.js'
 import { type FairnessWorld, fairnessWorld, type Owner, owner } from './world.js'
 
 /** More than the pool has connections. */
-const READS = 24
+const READS = 14
 
 /** What a list of ids holds at most. */
 const LIST_ITEMS = 1_000
+
+/** So many ids make an update a large one. */
+const HEAVY_IDS = 40
 
 /** Agents that answer 1 to 3 MB, by their texts, by what they are linked with, and by what that holds. */
 const LARGE: Record<string, string> = {
@@ -24,9 +27,9 @@ const LARGE: Record<string, string> = {
     linked as (insert into persona_document_set (persona_id, document_set_id) select $1, id from s)
     insert into persona_label (persona_id, label_id) select $1, id from l`,
   connections: `with c as (insert into cc_pair (name, source, access_type)
-      select 'connection ' || n, 'confluence', 'private' from generate_series(1, 500) n returning id),
+      select 'connection ' || n, 'confluence', 'private' from generate_series(1, 300) n returning id),
     s as (insert into document_set (name, description, is_up_to_date, is_public)
-      select 'wide set ' || n, '', true, true from generate_series(1, 60) n returning id),
+      select 'wide set ' || n, '', true, true from generate_series(1, 40) n returning id),
     held as (insert into document_set_cc_pair select s.id, c.id from s, c)
     insert into persona_document_set (persona_id, document_set_id) select $1, id from s`,
 }
@@ -90,7 +93,9 @@ t.test('updates and reads of agents with thousands of ids', async t => {
   const [victim] = victims
   if (victim === undefined) throw new Error('the world has no quiet caller')
   const agents = await agentsOf(world, attacker, 20)
-  const dryRun = (agent: Owner) => callers.update(agent, lists, '&dry_run=true')
+  // Large enough for a place of its own, and little work.
+  const few = { tool_ids: lists.tool_ids?.slice(0, HEAVY_IDS) }
+  const dryRun = (agent: Owner) => callers.update(agent, few, '&dry_run=true')
 
   t.test('one of each token is at work, two in all', async t => {
     const others = victims.slice(1, 4)
@@ -143,17 +148,17 @@ t.test('updates and reads of agents with thousands of ids', async t => {
   })
 
   t.test('a wait in vain says for what: for others it is 503, for what the token sent itself 429', async t => {
-    const waitMs = 1_000
+    const waitMs = 600
     const hasty = await fairService(t, world, { LOCK_TIMEOUT_MS: String(waitMs), RATE_LIMIT_BYTES_PER_MINUTE: '0' })
     const callers = new Callers(hasty.port)
     t.teardown(() => callers.close())
     // Two of them at a time wait for the lock as long: in four rounds all but the last of these.
     const more = [0, 1, 2, 3].map(n => owner(world.client, `alice+waiting${n}@example.com`, []))
     const others = [...victims, ...(await Promise.all(more))].map(agent => {
-      return () => callers.update(agent, lists, '&dry_run=true')
+      return () => callers.update(agent, few, '&dry_run=true')
     })
     const [one] = others
-    const [own, next] = agents.map(agent => () => callers.update(agent, lists, '&dry_run=true'))
+    const [own, next] = agents.map(agent => () => callers.update(agent, few, '&dry_run=true'))
     if (!(one && own && next)) throw new Error('too few agents')
     const statuses = await Promise.all([own, one].map(async update => (await update()).status))
     t.strictSame(statuses, [200, 200], 'the control')
@@ -163,7 +168,7 @@ t.test('updates and reads of agents with thousands of ids', async t => {
     await untilWaiting(world.client)
     // Each waits as long for the lock, and its token then rests as long: the last of them waits in vain for the others.
     const ofToken = await Promise.all([next(), next(), next(), next()])
-    const [begun, ofOwn] = [await first, ofToken[3]]
+    const [begun, ofOwn] = [await first, ofToken.find(({ status }) => status !== 503)]
     t.equal(begun.status, 503)
     t.match(JSON.parse(begun.body), { reason: 'overloaded', outcome: 'not_applied', detail: /another transaction/ })
     t.equal(ofOwn?.status, 429)
@@ -183,9 +188,9 @@ t.test('updates and reads of agents with thousands of ids', async t => {
 
   t.test('a client that hangs up leaves its place', async t => {
     const holder = await lockLabels(world)
-    const body = JSON.stringify(lists)
+    const body = JSON.stringify(few)
     const sockets = agents.map(({ token, agentId }) => {
-      const path = `/persona/${agentId}?update_mask=${Object.keys(lists)}&dry_run=true`
+      const path = `/persona/${agentId}?update_mask=tool_ids&dry_run=true`
       return sent(service.port, 'PATCH', path, token, body)
     })
     await untilWaiting(world.client)

@@ -6,8 +6,11 @@ import { closeSync, openSync, readdirSync, readFileSync, readSync } from 'node:f
  * whatever the service does. These tell whether there is other work, and what of a request's time was a wait for a processor.
  */
 
-/** Of a process, or of one of its threads: what it waited for a processor, in ms. */
-type Wait = () => number
+/** Of a thread, so far: how long it ran, and how long it waited for a processor, in ms. */
+interface Times {
+  ranMs: number
+  waitedMs: number
+}
 
 /** The threads that an update passes: of its sender, of the service, and one or two of the backends. */
 export interface Serving {
@@ -15,47 +18,70 @@ export interface Serving {
   backends: readonly number[]
 }
 
-/** Tells what the threads that serve the quiet callers wait for a processor. Made in the thread that sends. */
-export class ProcessorWaits {
-  readonly #files: number[] = []
-  readonly #passed: Wait[]
-  readonly #backends: Wait[]
+/** Tells what requests took without what the threads that served them waited for a processor. Made in the thread that sends. */
+export class ProcessorTimes {
+  readonly #sender = new ThreadTimes('/proc/thread-self/schedstat')
+  readonly #service: ThreadTimes
+  readonly #backends: ThreadTimes[]
 
   constructor({ service, backends }: Serving) {
-    const paths = ['/proc/thread-self/schedstat', `/proc/${service}/task/${service}/schedstat`]
-    this.#passed = paths.flatMap(path => this.#open(path))
-    this.#backends = backends.flatMap(pid => this.#open(`/proc/${pid}/schedstat`))
+    this.#service = new ThreadTimes(`/proc/${service}/task/${service}/schedstat`)
+    this.#backends = backends.map(pid => new ThreadTimes(`/proc/${pid}/schedstat`))
   }
 
-  /** Answers a function that tells what was waited since. Which backend served a request is not known: it is the one that waited most. */
-  begin(): () => number {
-    const [passed, backends] = [this.#passed, this.#backends].map(waits => waits.map(wait => ({ wait, from: wait() })))
-    return () =>
-      (passed ?? []).reduce((sum, { wait, from }) => sum + wait() - from, 0) +
-      (backends ?? []).reduce((most, { wait, from }) => Math.max(most, wait() - from), 0)
+  /**
+   * Answers a function that takes how long a request took since, and tells how long that was without the waits. Which backend served it
+   * is not known: the one that waited most. Not every wait was one of this request, so it is no less than what the service ran meanwhile.
+   */
+  begin(): (durationMs: number) => number {
+    const [sender, service, ...backends] = [this.#sender, this.#service, ...this.#backends].map(each => each.begin())
+    return durationMs => {
+      const { ranMs = 0, waitedMs = 0 } = service?.() ?? {}
+      const inDatabaseMs = Math.max(0, ...backends.map(since => since().waitedMs))
+      return Math.max(durationMs - (sender?.().waitedMs ?? 0) - waitedMs - inDatabaseMs, Math.min(durationMs, ranMs))
+    }
   }
 
   close(): void {
-    for (const file of this.#files) closeSync(file)
+    for (const each of [this.#sender, this.#service, ...this.#backends]) each.close()
+  }
+}
+
+/** What the kernel says of a thread; nothing of one that has ended, or elsewhere than on Linux. */
+class ThreadTimes {
+  readonly #text = Buffer.alloc(100)
+  readonly #file: number | undefined
+  #last: Times = { ranMs: 0, waitedMs: 0 }
+
+  constructor(path: string) {
+    try {
+      this.#file = openSync(path, 'r')
+    } catch {
+      this.#file = undefined
+    }
   }
 
-  #open(path: string): Wait[] {
-    const text = Buffer.alloc(100)
-    let last = 0
-    try {
-      const file = openSync(path, 'r')
-      this.#files.push(file)
-      return [
-        () => {
-          try {
-            last = Number(text.toString('latin1', 0, readSync(file, text, 0, text.length, 0)).split(' ')[1]) / 1e6
-          } catch {} // it has ended
-          return last
-        },
-      ]
-    } catch {
-      return [] // it has ended, or this is not Linux
+  /** Answers a function that tells its times since. */
+  begin(): () => Times {
+    const from = this.#now()
+    return () => {
+      const to = this.#now()
+      return { ranMs: to.ranMs - from.ranMs, waitedMs: to.waitedMs - from.waitedMs }
     }
+  }
+
+  close(): void {
+    if (this.#file !== undefined) closeSync(this.#file)
+  }
+
+  #now(): Times {
+    if (this.#file === undefined) return this.#last
+    try {
+      const length = readSync(this.#file, this.#text, 0, this.#text.length, 0)
+      const [ran, waited] = numbersOf(this.#text.toString('latin1', 0, length))
+      this.#last = { ranMs: (ran ?? 0) / 1e6, waitedMs: (waited ?? 0) / 1e6 }
+    } catch {} // it has ended
+    return this.#last
   }
 }
 

@@ -10,7 +10,7 @@ import { type FairnessWorld, fairnessWorld, type Owner, owner } from './world.js
 /*
  * 20,000 random requests in full, of 50 tokens at once; `FUZZ_SEED` repeats a series.
  */
-const REQUESTS = FULL ? 20_000 : 300
+const REQUESTS = FULL ? 20_000 : 200
 const TOKENS = 50
 const SEED = Number(process.env.FUZZ_SEED ?? Date.now() % 2 ** 31)
 const ANSWER_LIMIT_MS = 60_000

@@ -13,7 +13,7 @@ const TOKENS = 10
 const ATTEMPTS = 3
 
 /** How many requests one token sends at once. */
-const AT_ONCE = 400
+const AT_ONCE = FULL ? 400 : 200
 /** Quiet callers that send for so long send one update. */
 const ONE_UPDATE_MS = 100
 

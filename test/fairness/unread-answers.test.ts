@@ -40,7 +40,7 @@ t.test('answers that nobody reads', async t => {
 
   t.test('hold as little where requests of many header fields wait behind them', async t => {
     const begin = 'GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'
-    for (const fields of [400, 60]) {
+    for (const fields of FULL ? [400, 60] : [60]) {
       const behind = `GET / HTTP/1.1\r\nHost: a\r\n${'abc:def\r\n'.repeat(fields)}\r\n`.repeat(14)
       const sockets = Array.from({ length: 250 }, () => {
         const socket = connect(service.port, '127.0.0.1').on('error', () => undefined)

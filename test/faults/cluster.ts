@@ -304,14 +304,26 @@ export function endWithUs(child: ChildProcess): void {
   child.once('exit', () => children.delete(child))
 }
 
-/** A port that nothing listens on at the moment. */
+/** A port that nothing listens on, and that was given to nobody else. */
 export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = PORTS_FROM + (process.pid % PORT_ROWS) * PORTS_PER_ROW + (portsGiven++ % PORTS_PER_ROW)
+    if (await isFree(port)) return port
+  }
+}
+
+/** Below those that the system gives to clients; each process of the tests has a row of its own, and none takes what another was given. */
+const PORTS_FROM = 10_000
+const PORT_ROWS = 1_000
+const PORTS_PER_ROW = 22
+let portsGiven = 0
+
+function isFree(port: number): Promise<boolean> {
   const server = createServer()
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  await new Promise(resolve => server.close(resolve))
-  if (address === null || typeof address === 'string') throw new Error('no free port')
-  return address.port
+  return new Promise(resolve => {
+    server.once('error', () => resolve(false))
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
+  })
 }
 
 export function signal(pid: number, name: NodeJS.Signals): void {

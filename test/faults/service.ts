@@ -96,10 +96,10 @@ export class ServiceProcess {
     }
   }
 
-  /** What the readiness probe answers; status 0 when nobody answers. */
-  async readiness(): Promise<Readiness> {
+  /** What the readiness probe answers; status 0 when nobody answers in time. */
+  async readiness(withinMs = 20_000): Promise<Readiness> {
     try {
-      const response = await fetch(`http://127.0.0.1:${this.port}/readyz`, { signal: AbortSignal.timeout(20_000) })
+      const response = await fetch(`http://127.0.0.1:${this.port}/readyz`, { signal: AbortSignal.timeout(withinMs) })
       const { reason, detail } = (await response.json()) as Omit<Readiness, 'status'>
       return { status: response.status, ...(reason && { reason }), ...(detail && { detail }) }
     } catch {

@@ -2,13 +2,13 @@ import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { Metrics } from '../../src/http/metrics.js'
+import { freePort } from '../faults/cluster.js'
 import { METRICS_TOKEN, running } from './running.js'
 
 const OPS = fileURLToPath(new URL('../../../ops/', import.meta.url))
@@ -116,14 +116,6 @@ async function prometheus(t: Test, servicePort: number): Promise<(query: string)
   }
   await until(async () => (await ask('up').catch(() => [])).length === 1, 'prometheus reads the service')
   return ask
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  return address !== null && typeof address === 'object' ? address.port : 0
 }
 
 /** Waits until it holds; throws after a minute. */

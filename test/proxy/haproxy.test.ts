@@ -2,13 +2,13 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { Agent, type IncomingMessage, request } from 'node:http'
-import { createServer } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { mintToken } from '../../src/auth/token.js'
 import { LINGER_MS } from '../../src/http/connection-end.js'
+import { freePort } from '../faults/cluster.js'
 import { RawConnection, running } from '../http/running.js'
 
 const CONFIGURATION = fileURLToPath(new URL('../../../ops/cluster/haproxy-service.cfg', import.meta.url))
@@ -119,12 +119,4 @@ async function haproxy(t: Test, servicePort: number): Promise<number> {
   })
   while ((await fetch(`http://127.0.0.1:${port}/readyz`).catch(() => undefined))?.status !== 200) await sleep(50)
   return port
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  return address !== null && typeof address === 'object' ? address.port : 0
 }
