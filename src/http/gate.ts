@@ -18,8 +18,8 @@ export interface ServingState {
  * A token may have as many requests in work as places are free: one alone gets half of them, two a third each (Choudhury and
  * Hahne, "Dynamic queue length thresholds", 1998). Many tokens together can still take all: then what has waited for its client's
  * body for long makes room for whoever comes next. Requests with tokens that authenticated nothing since the start, which anybody can
- * make up, have as many places of their own until they are authenticated, shared out between addresses in the same way, and are judged
- * as all others then.
+ * make up, have as many places of their own until they are authenticated, shared out in the same way between addresses, each with its
+ * connections that have failed to authenticate apart from the others, and are judged as all others then.
  */
 export function registerGate(
   app: FastifyInstance,

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net'
 import { errorCodes, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenHashOf } from '../auth/hook.js'
@@ -16,6 +17,9 @@ export interface RequestsInFlight {
   /** Has something done for each whose client goes away before it is answered; what it asked for may go on. */
   whenAbandoned(then: OnAbandoned): void
 }
+
+/** Connections that brought a false token, or none, since the last one that authenticated a request. */
+const failed = new WeakSet<Socket>()
 
 /** Learns of a request that will have no answer. Fastify tells of those alone whose body had not arrived as a whole. */
 type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
@@ -82,10 +86,11 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     work.handled = true
     done()
   })
-  app.addHook('onSend', (request, _reply, payload, done) => {
+  app.addHook('onSend', (request, reply, payload, done) => {
     const { work } = request
     if (work !== undefined) {
       work.handled = false
+      if (!isOfToken(work.place) && reply.statusCode < 500) failed.add(request.raw.socket)
       leave(work)
       settle(work)
       request.body = undefined // nobody asks for it any more, and the answer may be on its way for long
@@ -106,6 +111,7 @@ export function countRequests(app: FastifyInstance): RequestsInFlight {
     ofSame: ({ work }) => (work && atPlaces[work.place]) ?? 0,
     noteAuthenticated: request => {
       const { work } = request
+      failed.delete(request.raw.socket)
       if (work === undefined || isOfToken(work.place)) return false
       const token = tokenPlaceOf(request)
       if (token === undefined) return false
@@ -142,9 +148,12 @@ function tokenPlaceOf(request: FastifyRequest): number | undefined {
   }
 }
 
-/** Where a request counts of which nobody knows whose it is. */
+/**
+ * Where a request counts of which nobody knows whose it is. False tokens are a flood on connections that have failed before; people
+ * who share its address bring theirs on others, and must not be refused, nor wait, for it.
+ */
 export function placeOfSender(request: FastifyRequest): number {
-  return placeOfAddress(networkOf(clientAddressOf(request)))
+  return placeOfAddress(networkOf(clientAddressOf(request)), failed.has(request.raw.socket))
 }
 
 /** What is known of a request in work. */

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import { mintToken } from '../../src/auth/token.js'
 import { FULL, fairService, repeatedly, requireFairness, requireFewPass } from './beside.js'
 import type { Callers, QuietUpdates } from './callers.js'
 import { QuietCallers } from './quiet.js'
@@ -90,6 +91,27 @@ t.test('ten tokens at once', async t => {
     )
   }
 })
+
+t.test(
+  'false tokens over 400 connections: few are answered while a newcomer from their address is in work',
+  async t => {
+    const made = Array.from({ length: 20_000 }, () => mintToken('person').token)
+    let sent = 0
+    let answers = 0
+    const statuses = new Set<number>()
+    const attack = (over: AbortSignal, callers: Callers) =>
+      repeatedly(over, 400, 0, async () => {
+        const { status } = await callers.send('PATCH', '/persona/1', made[sent++ % made.length] ?? '', '{}')
+        statuses.add(status)
+        answers++
+      })
+    const fields = (n: number) => ({ description: `${n}` })
+    const passing = { attack, answered: () => answers, begunAfter: 2_000, passingMax: 200, fields }
+    await requireFewPass(t, service, world.victims[1] ?? world.attacker, passing)
+    await requireFewPass(t, service, () => owner(world.client, `alice+${randomUUID()}@example.com`, []), passing)
+    t.ok(statuses.has(401)) // and 429: one address failed too often
+  },
+)
 
 /** A request that a token sends many times at once, with a minute of its own. */
 interface Repeated {

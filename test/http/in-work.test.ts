@@ -327,6 +327,45 @@ t.test('503 for unseen tokens beyond as many places again; another address and a
   for (const { socket } of [known, elsewhere, tenth, ...madeUp]) socket.destroy()
 })
 
+t.test(
+  'a new token finds a place beside false ones from its address, where it comes by a connection without those',
+  async t => {
+    const service = await running(t, { ...OFF, CONCURRENT_REQUESTS_MAX: '9' }, { listen: true })
+    const tokens = await Promise.all(
+      ['a', 'b'].map(name => tokenOf(service.database, { email: `alice+${name}@example.com`, active: true })),
+    )
+    const falseOnes: RawConnection[] = []
+    const isFalse = ({ text }: RawConnection) => /^HTTP\/1\.1 401 [\s\S]*request_id/.test(text)
+    for (let n = 0; n < 20; n++) {
+      const connection = new RawConnection(service.port).write(request({ token: mintToken('person').token }))
+      await eventually(() => isFalse(connection))
+      connection.text = ''
+      falseOnes.push(connection)
+    }
+    const [shared = new RawConnection(service.port)] = falseOnes.splice(0, 1)
+    shared.write(request(service)) // as where a proxy has one connection for many: who is authenticated on it clears it
+    await shared.until(/HTTP\/1\.1 404 [\s\S]*request_id/)
+    const lock = await lockTokens(service)
+    for (const connection of falseOnes) connection.write(request({ token: mintToken('person').token }))
+    const refused = () => falseOnes.filter(({ text }) => /^HTTP\/1\.1 503 [\s\S]*request_id/.test(text))
+    await eventually(() => refused().length === 14)
+    await settled(service, 5)
+    const [control = shared] = refused()
+    const newcomers = [control, new RawConnection(service.port), shared]
+    for (const connection of newcomers) connection.text = ''
+    control.write(request({ token: mintToken('person').token }))
+    await control.until(/HTTP\/1\.1 503 /)
+    newcomers.slice(1).forEach((connection, n) => {
+      connection.write(request({ token: tokens[n] ?? '' }))
+    })
+    await settled(service, 7)
+    await lock.release()
+    await Promise.all(newcomers.slice(1).map(connection => connection.until(/HTTP\/1\.1 404 /)))
+    await settled(service, 0)
+    for (const { socket } of [...newcomers, ...falseOnes]) socket.destroy()
+  },
+)
+
 /** More than the buffers of the system hold. */
 const PAGES = 'GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(8)
 

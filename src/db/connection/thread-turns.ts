@@ -9,12 +9,12 @@ import type { Waiter } from './waiter.js'
 const TOKEN_BITS = 16
 export const TOKEN_PLACES = 2 ** TOKEN_BITS
 
-/** Addresses likewise, by a hash with a key of this process: an address can be chosen. */
+/** Addresses likewise, by a hash with a key of this process: an address can be chosen. Each has two places. */
 const ADDRESS_BITS = 12
 const ADDRESS_KEY = randomBytes(16)
 
 /** Where counts what nobody is known to ask for. */
-export const UNKNOWN_PLACE = TOKEN_PLACES + 2 ** ADDRESS_BITS
+export const UNKNOWN_PLACE = TOKEN_PLACES + 2 * 2 ** ADDRESS_BITS
 export const PLACES = UNKNOWN_PLACE + 1
 
 /** Where what the token of this SHA-256 asks for is counted. */
@@ -24,11 +24,11 @@ export function placeOfToken(hash: Buffer): number {
 
 /**
  * Where counts what comes from this address, or network, and has no token that authenticated a request: as many as somebody likes can
- * be made up.
+ * be made up. What comes by connections that have failed to authenticate counts apart.
  */
-export function placeOfAddress(address: string): number {
+export function placeOfAddress(address: string, hasFailed: boolean): number {
   const hash = createHmac('sha256', ADDRESS_KEY).update(address).digest()
-  return TOKEN_PLACES + (hash.readUInt16BE() >> (16 - ADDRESS_BITS))
+  return TOKEN_PLACES + 2 * (hash.readUInt16BE() >> (16 - ADDRESS_BITS)) + (hasFailed ? 1 : 0)
 }
 
 /** Whether this is the place of a token. */
