@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import { authenticate } from '../src/auth/authenticate.js'
-import { bearerTokenHash } from '../src/auth/token.js'
+import { hashToken } from '../src/auth/token.js'
 import type { BatchRunner, RowStatement } from '../src/db/statements/row-statement.js'
 import type { ServiceDatabase } from '../src/db/transaction.js'
 import { personaResource } from '../src/persona/resource.js'
@@ -64,7 +64,7 @@ export async function captureStatements(database: ServiceDatabase, world: World)
 
 async function captureAgent(database: ServiceDatabase, world: World, id: number, description: string) {
   return await capture(database, async recording => {
-    const { caller, prefetched } = await authenticate(recording, bearerTokenHash(`Bearer ${world.ownerToken}`), {
+    const { caller, prefetched } = await authenticate(recording, hashToken(world.ownerToken), {
       statement: callerAndPersona,
       id,
     })
@@ -88,7 +88,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
   const origins = await inSlices(originsOf(TOOL_DEFINITIONS[edition]))
   cacheOrigins(definition.hash, origins)
   return await capture(database, async recording => {
-    const { caller, prefetched } = await authenticate(recording, bearerTokenHash(`Bearer ${world.toolToken}`), {
+    const { caller, prefetched } = await authenticate(recording, hashToken(world.toolToken), {
       statement: callerAndTool,
       id,
     })
@@ -117,7 +117,7 @@ async function cacheStoredOrigins(database: ServiceDatabase): Promise<void> {
 
 async function captureCaller(database: ServiceDatabase, world: World) {
   return await capture(database, async recording => {
-    await authenticate(recording, bearerTokenHash(`Bearer ${world.toolToken}`), undefined)
+    await authenticate(recording, hashToken(world.toolToken), undefined)
   })
 }
 

@@ -3,7 +3,7 @@ import { withRetries } from '../db/connection/retry.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { Forbidden, type RateLimitState } from '../errors.js'
+import { Forbidden, NotAuthenticated, type RateLimitState } from '../errors.js'
 import { parseId } from '../schema/parameters.js'
 import {
   type Authenticated,
@@ -47,8 +47,8 @@ declare module 'fastify' {
     authenticateAgain(lookup?: Lookup): Promise<CallerNow>
     /** The caller as they are by now, likewise, as a transaction sees them. */
     callerNow(trx: Executor): Promise<Caller>
-    /** The SHA-256 of the bearer token, once it was asked for. */
-    tokenHash: Buffer | undefined
+    /** The SHA-256 of the bearer token, or why there is none, once it was asked for. */
+    tokenHash: Buffer | NotAuthenticated | undefined
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
     /** The setting that bounds what it was refused for, if one does; for the log. */
@@ -99,6 +99,13 @@ export function registerAuthentication(
 
 /** The SHA-256 of a request's bearer token, made once. Throws `NotAuthenticated` when it has none of our form. */
 export function tokenHashOf(request: FastifyRequest): Buffer {
+  const found = tokenHashIn(request)
+  if (found instanceof NotAuthenticated) throw found
+  return found
+}
+
+/** The same without a throw. */
+export function tokenHashIn(request: FastifyRequest): Buffer | NotAuthenticated {
   request.tokenHash ??= bearerTokenHash(request.headers.authorization)
   return request.tokenHash
 }

@@ -46,20 +46,19 @@ export function parseToken(text: string): ParsedToken {
 }
 
 /**
- * The SHA-256 of the bearer token in an `Authorization` header. Throws `NotAuthenticated` when there is none or it has another
+ * The SHA-256 of the bearer token in an `Authorization` header. `NotAuthenticated` when there is none or it has another
  * form: a text that is not a token of ours is refused without a look-up (DECISIONS section 7).
  */
-export function bearerTokenHash(authorization: string | undefined): Buffer {
+export function bearerTokenHash(authorization: string | undefined): Buffer | NotAuthenticated {
   if (authorization === undefined) {
-    throw new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
+    return new NotAuthenticated('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>.')
   }
   const token = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
   if (token === undefined) {
-    throw new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
+    return new NotAuthenticated('UNAUTHENTICATED', 'The Authorization header must have the form: Bearer <token>.')
   }
   const parsed = parseToken(token)
-  if (!parsed.ok) throw invalidToken()
-  return parsed.hash
+  return parsed.ok ? parsed.hash : invalidToken()
 }
 
 /** The refusal of a token that is unknown, revoked, or not one of ours. */

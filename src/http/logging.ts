@@ -112,7 +112,7 @@ function durationMs({ elapsedTime }: FastifyReply): number {
 /** Who called. What is refused before its token is looked up has the token's digest instead of its number. */
 function callerOf({ caller, tokenHash }: FastifyRequest): Record<string, unknown> {
   if (caller) return { caller: caller.userId, token: caller.token.id }
-  return { token_digest: tokenHash && tokenDigest(tokenHash) }
+  return { token_digest: Buffer.isBuffer(tokenHash) ? tokenDigest(tokenHash) : undefined }
 }
 
 /** The id of the agent or tool that the path names; undefined where it names none, or what is no id. */

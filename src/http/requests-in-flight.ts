@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { errorCodes, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
-import { tokenHashOf } from '../auth/hook.js'
+import { tokenHashIn } from '../auth/hook.js'
 import { isOfToken, PLACES, placeOfAddress, placeOfToken, TOKEN_PLACES } from '../db/connection/thread-turns.js'
 import { networkOf } from './limits.js'
 
@@ -141,11 +141,8 @@ export function whenOver({ work, raw }: FastifyRequest, then: () => void): void 
 
 /** Where the requests of this one's token are counted once it is known. */
 function tokenPlaceOf(request: FastifyRequest): number | undefined {
-  try {
-    return placeOfToken(tokenHashOf(request))
-  } catch {
-    return undefined // it has none: authentication says so
-  }
+  const hash = tokenHashIn(request)
+  return Buffer.isBuffer(hash) ? placeOfToken(hash) : undefined // where it has none, authentication says so
 }
 
 /**
@@ -153,8 +150,20 @@ function tokenPlaceOf(request: FastifyRequest): number | undefined {
  * who share its address bring theirs on others, and must not be refused, nor wait, for it.
  */
 export function placeOfSender(request: FastifyRequest): number {
-  return placeOfAddress(networkOf(clientAddressOf(request)), failed.has(request.raw.socket))
+  const [address, hasFailed] = [clientAddressOf(request), failed.has(request.raw.socket)]
+  const key = hasFailed ? `failed ${address}` : address
+  let place = placesOfSenders.get(key)
+  if (place === undefined) {
+    place = placeOfAddress(networkOf(address), hasFailed)
+    if (placesOfSenders.size === SENDERS_KEPT_MAX) placesOfSenders.clear()
+    placesOfSenders.set(key, place)
+  }
+  return place
 }
+
+/** Of addresses that asked lately: to find a place takes as long as to refuse the request. */
+const placesOfSenders = new Map<string, number>()
+const SENDERS_KEPT_MAX = 1_000
 
 /** What is known of a request in work. */
 interface Work {

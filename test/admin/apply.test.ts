@@ -7,7 +7,7 @@ import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { readHistory } from '../../src/admin/history.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
 import { authenticate } from '../../src/auth/authenticate.js'
-import { bearerTokenHash } from '../../src/auth/token.js'
+import { hashToken } from '../../src/auth/token.js'
 import { decryptSecret } from '../../src/secrets/cipher.js'
 import { worldDatabase, worldFile } from '../world.js'
 
@@ -144,7 +144,7 @@ t.test('every fault of a document is told at once, at its place, and nothing is 
 
 t.test('a token made for a user authenticates that user', async t => {
   const text = await token('alice@example.com', { scopes: ['basic'], requireIfMatch: true })
-  const { caller } = await authenticate(database, bearerTokenHash(`Bearer ${text}`), undefined)
+  const { caller } = await authenticate(database, hashToken(text), undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'basic', token: { requiresIfMatch: true } })
 })
 

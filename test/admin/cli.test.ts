@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { COMMANDS } from '../../src/admin/commands/run.js'
 import { authenticate } from '../../src/auth/authenticate.js'
-import { bearerTokenHash } from '../../src/auth/token.js'
+import { hashToken } from '../../src/auth/token.js'
 import { testDatabase } from '../postgres.js'
 import { worldDatabase, worldFile } from '../world.js'
 import { agentctl as agentctlOf } from './agentctl.js'
@@ -119,14 +119,14 @@ t.test('token create prints id, token and expiry as JSON; the token works until 
   ]
   const { id, token, expires_at } = JSON.parse((await agentctl(args)).stdout)
   t.match(expires_at, /^\d{4}-/)
-  const { caller } = await authenticate(database, bearerTokenHash(`Bearer ${token}`), undefined)
+  const { caller } = await authenticate(database, hashToken(token), undefined)
   t.match(caller, { email: 'alice@example.com', token: { personaIds: [2] } })
   const rotated = JSON.parse((await agentctl(['token', 'rotate', String(id), '--overlap', '1h', '--json'])).stdout)
-  t.match(await authenticate(database, bearerTokenHash(`Bearer ${rotated.token}`), undefined), {
+  t.match(await authenticate(database, hashToken(rotated.token), undefined), {
     caller: { token: { personaIds: [2] } },
   })
   t.equal((await agentctl(['token', 'revoke', String(id)])).status, 0)
-  await t.rejects(authenticate(database, bearerTokenHash(`Bearer ${token}`), undefined), {
+  await t.rejects(authenticate(database, hashToken(token), undefined), {
     code: 'INVALID_TOKEN',
   })
   t.equal((await agentctl(['token', 'create', '--for', 'nobody@example.com'])).status, 1)

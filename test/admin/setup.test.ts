@@ -9,7 +9,7 @@ import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { COMMANDS } from '../../src/admin/commands/run.js'
 import { organisationSchema } from '../../src/admin/document.js'
 import { authenticate } from '../../src/auth/authenticate.js'
-import { bearerTokenHash } from '../../src/auth/token.js'
+import { hashToken } from '../../src/auth/token.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
@@ -30,7 +30,7 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
   t.equal(status, 0, stderr)
   const database = openUrl(url, readConfig({}))
   t.teardown(() => database.close())
-  const { caller } = await authenticate(database, bearerTokenHash(`Bearer ${stdout.trim()}`), undefined)
+  const { caller } = await authenticate(database, hashToken(stdout.trim()), undefined)
   t.match(caller, { email: 'alice@example.com', permission: 'admin' })
   const again = await agentctl({ url, args: ['init', 'bob@example.com'] })
   t.equal(again.status, 1)

@@ -115,7 +115,7 @@ t.test('while tokens take turns, who has rows under way waits longer for another
 /** Turns of which tokens 1 and 2 have used so much, and that are shared out, for token 3 came who had used none. */
 async function sharedTurns(): Promise<ThreadTurns> {
   const turns = new ThreadTurns()
-  for (const place of [1, 2, 1, 2, 3]) {
+  for (const place of [1, 2, 1, 2, 3, 1]) {
     turns.take(place, () => {
       for (const end = performance.now() + 30; performance.now() < end; );
     })

@@ -97,6 +97,25 @@ t.test('a token alone waits for nothing, until one comes that used less', async 
   t.strictSame(order.slice(6), [2, 1])
 })
 
+t.test('who used less and comes where nobody else asks any more waits for nothing, until another asks', async t => {
+  const turns = new ThreadTurns()
+  for (const ms of [30, 0]) await taken(turns, 1, ms)
+  let count = 0
+  const take = (place: number) =>
+    turns.take(place, () => {
+      count++
+      busy(2)
+    })
+  for (let n = 0; n < 5; n++) take(2)
+  t.equal(count, 5)
+  t.notOk(turns.isShared)
+  take(1)
+  for (let n = 0; n < 5; n++) take(2)
+  t.ok(turns.isShared)
+  t.ok(count <= 6, 'they took more time than a slice has')
+  await eventually(() => count === 11)
+})
+
 t.test('what follows from a step without waiting belongs to it: nobody is between, and its time counts', async t => {
   const turns = await sharedTurns()
   const beforeMs = turns.usedMs(1)

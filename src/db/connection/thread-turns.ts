@@ -40,8 +40,8 @@ export function isOfToken(place: number): boolean {
 const SLICE_MS = 1
 
 /**
- * So long after a token came that had used less than others. Where all use the same, or one is alone, to take turns would change
- * nothing but make smaller batches.
+ * So long after a token came that had used less than others, once another has asked for something since. Where all use the same, or
+ * one is alone, to take turns would change nothing but make smaller batches and wait more often.
  */
 const SHARED_MS = 1_000
 
@@ -71,6 +71,9 @@ export class ThreadTurns {
   #lastPlace = UNKNOWN_PLACE
   #lastAt = Number.NEGATIVE_INFINITY
   #otherAt = Number.NEGATIVE_INFINITY
+  /** The last one to come that had used less, and whether others have asked since the first of these came. */
+  #newcomer = UNKNOWN_PLACE
+  #hasOthers = false
 
   /**
    * Takes a step for the token that has this place: now where there is time, else in its turn, and `waiter` learns of the wait.
@@ -79,6 +82,7 @@ export class ThreadTurns {
   take(place: number, step: Step, waiter?: Waiter): (() => boolean) | undefined {
     const now = performance.now()
     if (this.#sliceEndsAt === 0) this.#beginSlice(now)
+    if (place !== this.#newcomer) this.#hasOthers = true
     if (this.#running === place && !this.#isShared(now)) {
       step()
       return undefined
@@ -123,7 +127,10 @@ export class ThreadTurns {
     const usedMs = this.usedMs(place)
     const countedMs = this.#time.returning(usedMs)
     this.#usedMs[place] = countedMs
-    if (countedMs > usedMs) this.#isSharedUntil = now + SHARED_MS
+    if (countedMs <= usedMs) return
+    if (now >= this.#isSharedUntil) this.#hasOthers = this.#waiting.size > 0 || this.#running !== undefined
+    this.#newcomer = place
+    this.#isSharedUntil = now + SHARED_MS
   }
 
   #beginSlice(now: number): void {
@@ -154,7 +161,7 @@ export class ThreadTurns {
   }
 
   #isShared(now: number): boolean {
-    return now < this.#isSharedUntil
+    return this.#hasOthers && now < this.#isSharedUntil
   }
 
   #next(): number {
