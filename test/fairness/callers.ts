@@ -77,7 +77,7 @@ export interface QuietUpdates {
   pauseMs?: number
 }
 
-/** Each owner updates their agent again and again until the time is over. */
+/** Each owner updates their agent again and again until the time is over, on a busy machine once at least. */
 export async function quietUpdates(
   callers: Callers,
   owners: readonly Owner[],
@@ -92,10 +92,11 @@ export async function quietUpdates(
     promptLength === undefined ? { description: text } : { system_prompt: text.padEnd(promptLength, 'x') }
   const run = async (owner: Owner, place: number) => {
     await sleep((place * pauseMs) / owners.length)
-    for (let n = 0; performance.now() < end; n++) {
+    let n = 0
+    do {
       const processedMs = times.begin()
       try {
-        const { status, durationMs: ms } = await callers.update(owner, fields(`${place} ${n} ${end}`))
+        const { status, durationMs: ms } = await callers.update(owner, fields(`${place} ${n++} ${end}`))
         served.latenciesMs.push(ms)
         served.processedMs.push(processedMs(ms))
         served.statuses[status] = (served.statuses[status] ?? 0) + 1
@@ -103,7 +104,7 @@ export async function quietUpdates(
         served.lost += 1
       }
       await sleep(pauseMs)
-    }
+    } while (performance.now() < end)
   }
   await Promise.all(owners.map(run))
   times.close()
