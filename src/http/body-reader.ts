@@ -162,7 +162,7 @@ export class BodyReader {
   }
 
   #scanNew(): void {
-    if (this.#chunks > CHUNKS.free + this.#bytes / CHUNKS.meanBytesMin) {
+    if (this.#isCut || this.#chunks > CHUNKS.free + this.#bytes / CHUNKS.meanBytesMin) {
       this.#finish(new TinyChunks())
       return
     }
@@ -177,8 +177,13 @@ export class BodyReader {
 
   readonly #onEnd = (): void => {
     const isWhole = Number.isNaN(this.#announcedBytes) || this.#bytes === this.#announcedBytes
-    if (isWhole) this.#finish(null, this.#wholeBody())
+    if (this.#isCut) this.#finish(new TinyChunks())
+    else if (isWhole) this.#finish(null, this.#wholeBody())
     else this.#finish(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+  }
+
+  get #isCut(): boolean {
+    return this.#stream instanceof PackedMessage && this.#stream.isCut
   }
 
   #wholeBody(): WholeBody {

@@ -21,6 +21,8 @@ export class PackedMessage extends IncomingMessage {
   piecesMs = 0
   /** Why the rest of the body will not be read; undefined while it may. */
   fault: Error | undefined
+  /** Whether it has so many small ones that the rest is not there: nobody may take what came for the whole. */
+  isCut = false
   /** When the last of these came. */
   #pieceAt = 0
   #pack: Buffer | undefined

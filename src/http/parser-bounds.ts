@@ -1,5 +1,6 @@
 import type { IncomingMessage, Server } from 'node:http'
 import type { Socket } from 'node:net'
+import { PackedMessage } from './packed-message.js'
 
 /**
  * How small the chunks of a body without a length may be: so many of any size, and beyond that so many bytes each on average.
@@ -23,8 +24,8 @@ type OnPiece = (this: Parser, piece: Buffer) => void
 
 /**
  * Bounds what the parser makes of one read of a connection. Node reads 64 KiB and parses all of it in one go, in nobody's turn: 2,400
- * requests, which take 70 ms, or a body of 10,000 chunks, which takes 20. Of a connection that `isClosed`, and behind that so many chunks
- * that their body is refused, nothing is made any more. Node has no public way to end a read: where its parser is not as it is known,
+ * requests, which take 70 ms, or bodies of 10,000 chunks, which take 20. Of a connection that `isClosed`, and behind so many chunks that
+ * their body is refused, nothing is made any more. Node has no public way to end a read: where its parser is not as it is known,
  * it is left alone.
  */
 export function boundReads(server: Server, isClosed: (socket: Socket) => boolean): void {
@@ -35,28 +36,51 @@ export function boundReads(server: Server, isClosed: (socket: Socket) => boolean
     const event = Number(pieces[0])
     const onPiece = pieces[1] as OnPiece // that is its name
     const onIncoming = parser.onIncoming
+    const read = new SmallChunks()
+    let handler: OnPiece | undefined = onPiece
+    const handleBy = (next: OnPiece | undefined) => {
+      handler = next
+      parser[event] = next
+    }
     parser.onIncoming = (request, keepsAlive) => {
+      handleBy(onPiece)
       if (isClosed(socket)) return END_OF_READ
-      const isInChunks = request.headers['transfer-encoding'] !== undefined
-      parser[event] = isInChunks ? boundedPieces(parser, event, onPiece, freeChunks(request)) : onPiece
+      if (request.headers['transfer-encoding'] !== undefined) {
+        const body = new SmallChunks()
+        const free = freeChunks(request)
+        handleBy(piece => {
+          if (read.count === 0) setImmediate(() => read.clear()) // comes when all that was read is parsed
+          if (body.add(piece) > free || read.add(piece) > CHUNKS.free) {
+            handleBy(undefined) // the parser goes on, and tells nobody
+            if (request instanceof PackedMessage) request.isCut = true
+          }
+          onPiece.call(parser, piece)
+        })
+      }
       return onIncoming(request, keepsAlive)
     }
-    // Another connection will have this parser.
+    // Another connection will have this parser, or has it.
     socket.once('close', () => {
-      parser[event] = onPiece
+      if (parser[event] === handler) handleBy(onPiece)
     })
   })
 }
 
-/** Takes pieces until they are too many and too small. The one with which they are is handed on: who reads the body counts too. */
-function boundedPieces(parser: Parser, event: number, onPiece: OnPiece, free: number): OnPiece {
-  let count = 0
-  let bytes = 0
-  return piece => {
-    count++
-    bytes += piece.length
-    if (count > free + bytes / CHUNKS.meanBytesMin) parser[event] = undefined // the parser goes on, and tells nobody
-    onPiece.call(parser, piece)
+/** Counts chunks beyond one for each `meanBytesMin`. */
+class SmallChunks {
+  count = 0
+  #bytes = 0
+
+  /** Answers how many there are now. */
+  add({ length }: Buffer): number {
+    this.count++
+    this.#bytes += length
+    return this.count - this.#bytes / CHUNKS.meanBytesMin
+  }
+
+  clear(): void {
+    this.count = 0
+    this.#bytes = 0
   }
 }
 

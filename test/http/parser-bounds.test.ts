@@ -67,3 +67,22 @@ t.test('of a body in small chunks no more is made than who reads it needs to ref
   }
   t.equal(requests.length, 6)
 })
+
+t.test('bodies of one read are bounded together, and what was cut is never taken for the whole', async t => {
+  const { app, port, token } = await running(t, {}, { listen: true })
+  const requests: IncomingMessage[] = []
+  app.server.on('request', request => requests.push(request))
+  // Each alone is within its bound; the second is whole JSON where it is cut, and would not be at its end.
+  const chunked = (text: string) => `${[...text].map(chunk => `1\r\n${chunk}\r\n`).join('')}0\r\n\r\n`
+  const path = '/persona/1?update_mask=description'
+  const body = `{"description":"kept"}${' '.repeat(3_500)}`
+  const texts = [body, `${body.replace('kept', 'cut')}x`, body]
+  const connection = new RawConnection(port)
+  connection.write(texts.map(text => chunkedHead('PATCH', path, token) + chunked(text)).join(''))
+  await connection.until(/HTTP\/1\.1 400 [\s\S]*chunks/)
+  t.match(connection.text, /^HTTP\/1\.1 200 [\s\S]*"description" ?: ?"kept"/)
+  t.notMatch(connection.text, /"description" ?: ?"cut"/)
+  const pieces = requests.reduce((sum, request) => sum + (request instanceof PackedMessage ? request.pieces : 0), 0)
+  t.ok(pieces <= 4_200, `${pieces} pieces`)
+  connection.socket.destroy()
+})
