@@ -342,6 +342,7 @@ t.test('valid documents: accepted with the right methods, same in slices, same f
 })
 
 t.test('one mutation: the methods stay right, or a fault stands at its place or where it is missed', async t => {
+  const runs = repetitions({ few: 1000, full: 3000 })
   let refused = 0
   fc.assert(
     fc.property(validDocument, fc.nat(), replacement, ({ definition: original }, pick, how) => {
@@ -364,12 +365,13 @@ t.test('one mutation: the methods stay right, or a fault stands at its place or 
       const isNamed = check.faults.some(fault => isNear(fault.loc.slice(AT.length), near) || AT_THE_USE.has(fault.type))
       if (!isNamed) throw new Error(`${place.join(' ')}: ${JSON.stringify(check.faults)}`)
     }),
-    { numRuns: repetitions({ few: 1000, full: 3000 }) },
+    { numRuns: runs },
   )
-  t.ok(refused > 300, `${refused} mutations were refused`)
+  t.ok(refused > runs / 10, `${refused} mutations were refused`)
 })
 
 t.test('repairs: what is completed is accepted, differs at the listed edits only, and needs no more', async t => {
+  const runs = repetitions({ few: 200, full: 500 })
   let repaired = 0
   const damage = fc.array(fc.tuple(fc.nat(), fc.oneof(fc.constant(REMOVED), replacement)), {
     minLength: 1,
@@ -402,12 +404,13 @@ t.test('repairs: what is completed is accepted, differs at the listed edits only
       const { edits } = completeDefinition(completed.definition, options)
       if (edits.length > 0) throw new Error(`completed again: ${JSON.stringify(edits)}`)
     }),
-    { numRuns: repetitions({ few: 200, full: 500 }) },
+    { numRuns: runs },
   )
-  t.ok(repaired > 10, `${repaired} definitions were repaired`)
+  t.ok(repaired > runs / 50, `${repaired} definitions were repaired`)
 })
 
 t.test('any JSON: never throws, every loc resolves or its parent does, the answer is small', async t => {
+  const runs = repetitions({ few: 1000, full: 3000 })
   let deep = 0
   const holds = (value: unknown) => {
     const check = checkDefinition(value)
@@ -434,11 +437,12 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
     paths: fc.dictionary(fc.constantFrom('/x', '/{id}', '/{', 'x-a'), documentLike),
     components: documentLike,
   })
-  fc.assert(fc.property(started, holds), { numRuns: repetitions({ few: 1000, full: 3000 }) })
-  t.ok(deep > 100, `${deep} documents had a fault inside paths`)
+  fc.assert(fc.property(started, holds), { numRuns: runs })
+  t.ok(deep > runs / 30, `${deep} documents had a fault inside paths`)
 })
 
 t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it never throws', async t => {
+  const runs = repetitions({ few: 150, full: 400 })
   let accepted = 0
   fc.assert(
     fc.property(fc.constantFrom('3.0.3', '3.1.0'), wildSchema, wildSchema, wildSchema, (openapi, one, two, three) => {
@@ -453,7 +457,7 @@ t.test('any schema: what is accepted becomes valid JSON Schema, and comparing it
       for (const view of toFunctions(definition))
         new Ajv({ strict: false, validateFormats: false, logger: false }).compile(view.parameters)
     }),
-    { numRuns: repetitions({ few: 150, full: 400 }) },
+    { numRuns: runs },
   )
-  t.ok(accepted > 100, `${accepted} documents were accepted`)
+  t.ok(accepted > runs / 4, `${accepted} documents were accepted`)
 })
