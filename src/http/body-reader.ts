@@ -182,6 +182,7 @@ export class BodyReader {
     else this.#finish(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
   }
 
+  /** The parser itself made no more of it; where it cannot be bounded, the count of chunks here does the same later. */
   get #isCut(): boolean {
     return this.#stream instanceof PackedMessage && this.#stream.isCut
   }

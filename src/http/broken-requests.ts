@@ -49,8 +49,9 @@ export type OnBroken = (code: string) => void
 
 /**
  * Answers what never became a request: malformed HTTP, headers too large or too slow. In the shape of every other error, with an id that
- * stands in the log. What was sent is neither answered nor logged. A body that cannot be read to its end, or never ends, is told to its
- * request, which is answered as all others are. Has the requests of one connection served one after the other, and closes connections with too many that have no answer.
+ * stands in the log. What was sent is neither answered nor logged. A request whose body cannot be read to its end, or never ends, learns
+ * of that and is answered as all others are. Has the requests of one connection served one after the other, and closes connections with
+ * too many that have no answer.
  */
 export class BrokenRequests {
   readonly #connections = new WeakMap<Socket, Connection>()
