@@ -6,12 +6,13 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parse } from 'yaml'
 import { readArguments } from './arguments.js'
+import './plain-children.js'
 import { testDatabase } from './postgres.js'
 
 /*
  * Every test file, or those that are named, as `tap` runs them and with its settings, but each as it is: tap's own command
  * starts each with loaders for coverage, mocks and TypeScript, which take up to a second of the processor and are not used
- * here. Writes the TAP of the files, and of what is in them the failures; with `--tap` all of it.
+ * here, and with coverage (see `plain-children.ts`). Writes the TAP of the files, and of what is in them the failures; with `--tap` all of it.
  */
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: number; timeout: number } // the file is ours
@@ -49,7 +50,7 @@ if (values.tap !== true) showSummary()
 t.setTimeout(0) // each file has its own
 t.jobs = Number(values.jobs ?? settings.jobs)
 if (named.length === 0) await testDatabase(t) // keeps the server that they share
-const env = { ...process.env, TAP_TIMEOUT: String(settings.timeout) }
+const env = { ...process.env, TAP_TIMEOUT: String(settings.timeout), _TAPJS_PROCESSINFO_COVERAGE_: '0' }
 for (const file of files) {
   const timeout = settings.timeout * 1000
   void t.spawn(process.execPath, [file], { name: file, cwd: ROOT, env, timeout, buffered: true })

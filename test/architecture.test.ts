@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -192,4 +193,11 @@ t.test('names say what a thing is: no file is a manager, helper, util or data', 
     [],
     'named exports',
   )
+})
+
+const isCovered = process.env._TAPJS_PROCESSINFO_COVERAGE_ === '1'
+
+t.test('what tests start is started as it is, but for coverage', { skip: isCovered && 'the coverage' }, async t => {
+  const options = execFileSync(process.execPath, ['-p', 'process.env.NODE_OPTIONS'], { encoding: 'utf8' })
+  t.notMatch(options, /processinfo/)
 })

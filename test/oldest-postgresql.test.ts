@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import './plain-children.js'
 import { testDatabase } from './postgres.js'
 
 /*
