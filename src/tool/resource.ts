@@ -123,7 +123,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const sent = Object.assign(parameters, { cached_definitions: [] })
     return rowQuery(
       (executor, hooks) => statement('single').for(sent).single(executor, hooks),
-      (database, place, executor, hooks) => statement('shared').for(sent).batched(database, place, executor, hooks),
+      (database, sharer, executor, hooks) => statement('shared').for(sent).batched(database, sharer, executor, hooks),
     ).map(async row => ({ ...row, definition: { hash, text: await cacheText(hash, text) } }))
   },
   snapshot: snapshotText,

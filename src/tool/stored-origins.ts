@@ -1,6 +1,7 @@
 import { withRetries } from '../db/connection/retry.js'
+import type { Sharer } from '../db/connection/waiter.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { BATCHED_BYTES_MAX } from '../updates/answer-size.js'
+import { BATCHED_BYTES_MAX, sharerOf } from '../updates/answer-size.js'
 import { cachedTexts, cacheOrigins } from './definition-cache.js'
 import { toolResource } from './resource.js'
 import type { StoredOrigins, ToolUpdate } from './rules.js'
@@ -23,7 +24,7 @@ export async function storedOrigins(
   if (hash === null || !asksForOrigins(state, update)) return undefined
   const { caller, waiter } = update
   const job: TaskRequest = { caller, raw: request.raw, body: {}, beginWait: queue => waiter.beginWait(queue) }
-  const text = () => textOf(database, { hash, bytes: length }, caller.token.place)
+  const text = () => textOf(database, { hash, bytes: length }, sharerOf(update))
   const origins = await tasks.run('stored_origins', job, { strict: false }, { length, text })
   cacheOrigins(hash, origins)
   return { hash, origins }
@@ -45,17 +46,17 @@ export interface StoredDefinition {
 
 /**
  * The text of a stored definition for `BodyTasks`; undefined where it is gone by now. A large one is read by itself: only jobs that
- * have their turn in the other thread ask for such. `place` is where the time of the request counts.
+ * have their turn in the other thread ask for such.
  */
 export async function textOf(
   database: ServiceDatabase,
   { hash, bytes }: StoredDefinition,
-  place: number,
+  sharer: Sharer,
 ): Promise<string | undefined> {
   const cached = cachedTexts([hash]).get(hash)
   if (cached !== undefined) return cached.toString()
   const query = readDefinition.for({ hash })
   const isBatchable = bytes <= BATCHED_BYTES_MAX
-  const row = await withRetries(() => (isBatchable ? query.batched(database, place) : query.single(database.db)))
+  const row = await withRetries(() => (isBatchable ? query.batched(database, sharer) : query.single(database.db)))
   return row?.definition
 }

@@ -7,6 +7,7 @@ import type { Waiter } from '../db/connection/waiter.js'
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound } from '../errors.js'
+import { sharerOf } from '../updates/answer-size.js'
 import type { ToolUse } from './impact.js'
 import { requireManageable } from './rules.js'
 import { withScopeTold } from './scope.js'
@@ -52,7 +53,7 @@ export async function readToolUse(
     const { definition_hash: hash, definition_bytes: bytes } = state
     if (hash === null) return { use, stored: undefined }
     const text = async () => {
-      const stored = await textOf(database, { hash, bytes }, caller.token.place)
+      const stored = await textOf(database, { hash, bytes }, sharerOf({ caller, waiter: request }))
       if (stored === undefined) throw new ResourceNotFound('tool')
       return stored
     }

@@ -1,6 +1,7 @@
 import { withRetries } from '../db/connection/retry.js'
 import type { Waiter } from '../db/connection/waiter.js'
 import type { ServiceDatabase } from '../db/transaction.js'
+import { sharerOf } from '../updates/answer-size.js'
 import { readMergeBase } from '../updates/merge.js'
 import { type Precondition, versionsInTags } from '../updates/tag.js'
 import { cachePlain, isKnownPlain } from './definition-cache.js'
@@ -41,7 +42,7 @@ export async function writtenBack(
   const { caller, raw, waiter } = asked
   let text: string | undefined
   const read = async () => {
-    text = await textOf(database, base, caller.token.place)
+    text = await textOf(database, base, sharerOf(asked))
     return text
   }
   const job: TaskRequest = { caller, raw, body: {}, beginWait: queue => waiter.beginWait(queue) }

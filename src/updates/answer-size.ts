@@ -1,5 +1,5 @@
 import type { Caller } from '../auth/caller.js'
-import type { Waiter } from '../db/connection/waiter.js'
+import type { Sharer, Waiter } from '../db/connection/waiter.js'
 import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -59,6 +59,11 @@ export async function runAlone<T>(
   return result
 }
 
+/** As which the rows of a request share statements. */
+export function sharerOf({ caller, waiter }: Pick<HeavyRequest, 'caller' | 'waiter'>): Sharer {
+  return { place: caller.token.place, waiter }
+}
+
 /** Takes the request's place if its answer is so large that it needs one, or much work however little it takes. */
 export async function takePlaceFor(
   { takePlace }: Pick<HeavyRequest, 'takePlace'>,
@@ -83,7 +88,7 @@ export async function runSized<Row>(
 ): Promise<Row | undefined> {
   const { answerBytes, isBatchable, executor, hooks } = asked
   if (isBatchable && answerBytes <= BATCHED_BYTES_MAX) {
-    return await query.batched(database, request.caller.token.place, executor, hooks)
+    return await query.batched(database, sharerOf(request), executor, hooks)
   }
   return await runAlone(database, request, answerBytes, async () => {
     asked.reserve?.(answerBytes)

@@ -10,7 +10,7 @@ import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import type { Watch } from '../db/writes-under-way.js'
 import { IdempotencyKeyInUse, InvalidRequest, PreconditionRequired, ResourceNotFound, UnknownMask } from '../errors.js'
-import { memoryFor, runAlone, runSized, takePlaceFor } from './answer-size.js'
+import { memoryFor, runAlone, runSized, sharerOf, takePlaceFor } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { type AuditEntry, NO_KEY } from './audit.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
@@ -164,7 +164,7 @@ export async function update<T extends ResourceTypes>(
 
   async function underLock(): Promise<Updated<T>> {
     reserve(stateBytes(resource, prefetched)) // it is read again
-    if (await isKeyInUse(database, key, request.caller.token.place)) throw new IdempotencyKeyInUse()
+    if (await isKeyInUse(database, key, sharerOf(request))) throw new IdempotencyKeyInUse()
     const goOn = request.leavePlace() // there are few, and this may wait long for its row
     const work = () => inLockingTransaction(goOn)
     return await database.rowLockQueue.run(callerKey, work, `${kind} ${request.id}`, request.waiter)

@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
+import type { Sharer } from '../db/connection/waiter.js'
 import { type BatchRunner, type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import { InvalidRequest } from '../errors.js'
@@ -50,10 +51,10 @@ export async function firstVersion(
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
 
-/** Whether an update with this key is under way. `place` is where the time of the request counts. */
-export async function isKeyInUse(database: BatchRunner, key: RequestKey, place: number): Promise<boolean> {
+/** Whether an update with this key is under way. */
+export async function isKeyInUse(database: BatchRunner, key: RequestKey, sharer: Sharer): Promise<boolean> {
   if (key.idempotency_key === null) return false
-  const row = await tryKeyShared.for({ idempotency_key: key.idempotency_key }).batched(database, place)
+  const row = await tryKeyShared.for({ idempotency_key: key.idempotency_key }).batched(database, sharer)
   return row?.taken !== true
 }
 

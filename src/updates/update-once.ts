@@ -2,6 +2,7 @@ import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
+import { sharerOf } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { update } from './engine.js'
 import { type FirstVersion, firstVersion, isKeyTaken } from './idempotency.js'
@@ -89,7 +90,7 @@ async function answerBefore<T extends ResourceTypes>(
   request: T['Request'],
 ): Promise<Answered<T> | undefined> {
   const first = await withRetries(() => {
-    return firstVersion(request.key, query => query.batched(database, request.caller.token.place))
+    return firstVersion(request.key, query => query.batched(database, sharerOf(request)))
   }).catch(error => {
     throw unavailableFor(error) ?? error
   })

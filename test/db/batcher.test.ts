@@ -3,6 +3,7 @@ import t from 'tap'
 import { readConfig } from '../../src/config.js'
 import { ConnectionLost } from '../../src/db/connection/database-error.js'
 import { ThreadTurns } from '../../src/db/connection/thread-turns.js'
+import type { QueueName, Waiter } from '../../src/db/connection/waiter.js'
 import { openUrl } from '../../src/db/open.js'
 import { Batcher } from '../../src/db/statements/batcher.js'
 import { statement } from '../../src/db/statements/statement.js'
@@ -21,9 +22,14 @@ function doubling() {
 function ask<Q, A>(
   batcher: Batcher<Q, A>,
   content: Q,
-  more: { key?: unknown; sizeBytes?: number; place?: number } = {},
+  { place, waiter, ...more }: { key?: unknown; sizeBytes?: number; place?: number; waiter?: Waiter } = {},
 ): Promise<A> {
-  return batcher.add({ row: content, sizeBytes: 1, ...more })
+  return batcher.add({
+    row: content,
+    sizeBytes: 1,
+    sharer: place === undefined ? undefined : { place, waiter },
+    ...more,
+  })
 }
 
 t.test('what one turn of the event loop asks goes as one batch, and each gets its own answer', async t => {
@@ -110,6 +116,30 @@ t.test('while tokens take turns, who has rows under way waits longer for another
   }
   release(...groups.keys())
   t.strictSame(await Promise.all(asked), [...Array(40).keys()])
+})
+
+t.test('who waits for the next batch, and for the turn behind it, is told of both', async t => {
+  const { release, batcher } = held(await sharedTurns())
+  const waits: QueueName[] = []
+  let ended = 0
+  const waiter: Waiter = {
+    beginWait: queue => {
+      waits.push(queue)
+      return () => ended++
+    },
+  }
+  const all = Array.from({ length: 40 }, (_, i) => ask(batcher, i, { place: 1, waiter }))
+  await new Promise(setImmediate)
+  t.strictSame([waits, ended], [[], 0], 'two batches are sent at once')
+  const late = ask(batcher, 40, { place: 1, waiter })
+  await new Promise(setImmediate)
+  t.strictSame([waits, ended], [['shared_statements'], 0])
+  release(0, 1)
+  await Promise.all(all)
+  t.ok(waits.length > 1 && waits.slice(1).every(queue => queue === 'thread_turns'))
+  release(2)
+  await late
+  t.equal(ended, waits.length)
 })
 
 /** Turns of which tokens 1 and 2 have used so much, and that are shared out, for token 3 came who had used none. */

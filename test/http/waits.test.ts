@@ -214,6 +214,20 @@ t.test('so is a burst that waits for the thread', async t => {
   t.ok((await waitsIn(service, 'thread_turns')).count > 0)
 })
 
+t.test('so is a row that waits for the next statement of its kind', async t => {
+  const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '8000' })
+  const all: ReturnType<typeof ask>[] = []
+  await service.database.db.transaction().execute(async trx => {
+    await sql`lock table audit in share mode`.execute(trx)
+    // No statement has two rows of one agent, and a next one begins every 5 ms.
+    for (let n = 0; n < 120; n++) all.push(ask(service, `${AGENT}&dry_run=true`))
+    while ((await waitsIn(service, 'shared_statements')).sumS < 2) await longEnough()
+  })
+  t.ok((await Promise.all(all)).every(({ statusCode }) => statusCode === 200))
+  const lines = linesOf(service).filter(({ queue }) => queue === 'shared_statements')
+  t.ok(lines.length > 0 && lines.every(({ waited_ms }) => Number(waited_ms) >= TOLD_MS))
+})
+
 t.test(
   '503 and 429 after a wait in vain say for what and how long, whose the limit is, and when to try again',
   async t => {

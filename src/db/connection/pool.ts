@@ -34,7 +34,7 @@ import { startupSettings, transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
 import { ThreadTurns } from './thread-turns.js'
 import { TYPE_PARSERS } from './type-parsers.js'
-import type { Waiter } from './waiter.js'
+import type { Sharer, Waiter } from './waiter.js'
 import { WorkQueue } from './work-queue.js'
 
 /** How much went to the database since it was opened. */
@@ -81,13 +81,13 @@ export interface OpenDatabase<DB> extends BatchRunner {
    * Runs a statement for one row, in a batch with the rows that other requests bring in the same turn of the event loop; answers
    * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
    * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
-   * which somebody may hold for long. `place` is where its token's time counts: more rows than one batch holds are shared out, and
+   * which somebody may hold for long. `sharer` is whose it is: more rows than one batch holds are shared out, and
    * the answers are given in turns. Throws as `pipeline` does.
    */
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
-    place?: number,
+    sharer?: Sharer,
     executor?: Executor,
     hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined>
@@ -224,13 +224,13 @@ class Connections<DB> implements OpenDatabase<DB> {
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
-    place?: number,
+    sharer?: Sharer,
     executor: Executor = this.db,
     hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined> {
     if (statement.isSingle) return statement.for(row).single(executor, hooks)
     const key = statement.distinct && row[statement.distinct]
-    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row), place, hooks })
+    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row), sharer, hooks })
   }
 
   #batcherOf<P extends object, R>(

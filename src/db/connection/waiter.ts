@@ -7,6 +7,7 @@ export const QUEUES = [
   'heavy_requests',
   'row_locks',
   'single_statements',
+  'shared_statements',
 ] as const
 export type QueueName = (typeof QUEUES)[number]
 
@@ -14,4 +15,11 @@ export type QueueName = (typeof QUEUES)[number]
 export interface Waiter {
   /** Learns that it begins to wait; answers what to call, once, when that is over. Not called where nothing is waited for. */
   beginWait(queue: QueueName): () => void
+}
+
+/** Whose a row is that shares a statement with others'. */
+export interface Sharer {
+  /** Where the time of its token counts. */
+  place: number
+  waiter?: Waiter | undefined
 }

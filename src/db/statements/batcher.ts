@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { classifyDatabaseError, isAboutConnecting } from '../connection/sqlstate.js'
 import { type ThreadTurns, UNKNOWN_PLACE } from '../connection/thread-turns.js'
+import type { Sharer } from '../connection/waiter.js'
 import type { SendHooks } from './row-statement.js'
 
 /** Runs one statement for several rows: one result for each, in their order. */
@@ -13,14 +14,16 @@ export interface Entry<Row> {
   key?: unknown
   /** About how many bytes it sends. */
   sizeBytes: number
-  /** Whose it is: where the time of their token counts. Nobody's takes no turn. */
-  place?: number | undefined
+  /** Whose it is. Nobody's takes no turn. */
+  sharer?: Sharer | undefined
   hooks?: SendHooks | undefined
 }
 
 interface Waiting<Row, Result> extends Entry<Row> {
   resolve(result: Result): void
   reject(error: unknown): void
+  /** Called when it is sent, if it is not sent at once. */
+  endWait?: (() => void) | undefined
 }
 
 /** Rows of one batch: beyond so many, little is saved. */
@@ -62,9 +65,9 @@ export class Batcher<Row, Result> {
   }
 
   /** Answers the result for a row, or rejects with the error of the statement that should have given it. */
-  add({ row, key, sizeBytes, place, hooks }: Entry<Row>): Promise<Result> {
+  add({ row, key, sizeBytes, sharer, hooks }: Entry<Row>): Promise<Result> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ row, key, sizeBytes, place, hooks, resolve, reject })
+      this.#waiting.push({ row, key, sizeBytes, sharer, hooks, resolve, reject })
       this.#turn ??= setImmediate(() => {
         this.#turn = undefined
         this.#offer()
@@ -78,6 +81,7 @@ export class Batcher<Row, Result> {
       clearTimeout(this.#waitLimit)
       this.#waitLimit = undefined
     } else {
+      for (const entry of this.#waiting) entry.endWait ??= entry.sharer?.waiter?.beginWait('shared_statements')
       this.#waitLimit ??= setTimeout(() => {
         this.#waitLimit = undefined
         this.#sendNext(this.#turns.isShared && performance.now() < this.#sentAtMs + SHARED_WAIT_MS)
@@ -89,7 +93,7 @@ export class Batcher<Row, Result> {
   /** Sends the next batch, if there is one; where it is for new tokens alone, without rows of those that have others under way. */
   #sendNext(isForNew = false): void {
     const [first, later] = this.#shared()
-    const isNew = ({ place = UNKNOWN_PLACE }: Entry<Row>) => !this.#sent.has(place)
+    const isNew = (entry: Entry<Row>) => !this.#sent.has(placeOf(entry))
     const { batch, rest } = nextBatch(isForNew ? first.filter(isNew) : first)
     if (batch.length === 0) return
     const kept = isForNew ? first.filter(entry => !isNew(entry)) : []
@@ -105,7 +109,8 @@ export class Batcher<Row, Result> {
   }
 
   #count(batch: readonly Entry<Row>[], by: 1 | -1): void {
-    for (const { place = UNKNOWN_PLACE } of batch) {
+    for (const entry of batch) {
+      const place = placeOf(entry)
       const count = (this.#sent.get(place) ?? 0) + by
       if (count === 0) this.#sent.delete(place)
       else this.#sent.set(place, count)
@@ -121,7 +126,7 @@ export class Batcher<Row, Result> {
     if (waiting.length <= SHARED_ROWS_MAX || !this.#turns.isShared) return [waiting, []]
     const counts = new Map<number, number>()
     const ranked = waiting.map(entry => {
-      const { place = UNKNOWN_PLACE } = entry
+      const place = placeOf(entry)
       const rank = counts.get(place) ?? 0
       counts.set(place, rank + 1)
       return { entry, rank, usedMs: this.#turns.usedMs(place) }
@@ -135,15 +140,19 @@ export class Batcher<Row, Result> {
 
   async #send(batch: readonly Waiting<Row, Result>[]): Promise<void> {
     try {
-      for (const { hooks } of batch) hooks?.onSend()
+      for (const entry of batch) {
+        entry.endWait?.()
+        entry.endWait = undefined // it may be sent again
+        entry.hooks?.onSend()
+      }
       const results = await this.#run(batch.map(({ row }) => row))
       batch.forEach(({ hooks }, i) => {
         hooks?.onAnswer?.(results[i] as Result & object)
       })
-      batch.forEach(({ place, resolve }, i) => {
+      batch.forEach(({ sharer, resolve }, i) => {
         const goOn = () => resolve(results[i] as Result) // one for each: the contract of `RunBatch`
-        if (place === undefined) goOn()
-        else this.#turns.take(place, goOn)
+        if (sharer === undefined) goOn()
+        else this.#turns.take(sharer.place, goOn, sharer.waiter)
       })
     } catch (error) {
       // One row that the server cannot read or write must not fail the requests that share its batch.
@@ -151,6 +160,10 @@ export class Batcher<Row, Result> {
       else for (const { reject } of batch) reject(error)
     }
   }
+}
+
+function placeOf({ sharer }: Entry<unknown>): number {
+  return sharer?.place ?? UNKNOWN_PLACE
 }
 
 /** As much of the entries, in their order, as one batch may hold: the first in any case. */

@@ -1,4 +1,5 @@
 import { CompiledQuery, type RawBuilder, sql } from 'kysely'
+import type { Sharer } from '../connection/waiter.js'
 import { boundValue, type Executor, type Param, statement } from './statement.js'
 import { TextArray } from './text-array.js'
 
@@ -36,7 +37,7 @@ export interface RowQuery<Answer> {
   /** Runs it by itself, in a transaction for instance. */
   single(executor: Executor, hooks?: SendHooks): Promise<Answer | undefined>
   /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.batched`. */
-  batched(database: BatchRunner, place?: number, executor?: Executor, hooks?: SendHooks): Promise<Answer | undefined>
+  batched(database: BatchRunner, sharer?: Sharer, executor?: Executor, hooks?: SendHooks): Promise<Answer | undefined>
   /** The same with what `then` makes of its answer. */
   map<Next>(then: (answer: Answer) => Next | Promise<Next>): RowQuery<Next>
 }
@@ -54,7 +55,7 @@ export interface BatchRunner {
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
-    place?: number,
+    sharer?: Sharer,
     executor?: Executor,
     hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined>
@@ -123,7 +124,7 @@ export function rowStatement<P extends object, R>(
           hooks?.onAnswer?.(answer)
           return answer
         },
-        (database, place, executor, hooks) => database.batched(own, row, place, executor, hooks),
+        (database, sharer, executor, hooks) => database.batched(own, row, sharer, executor, hooks),
       ),
   }
   return own
@@ -144,7 +145,7 @@ export function rowQuery<Answer>(
       }
       return rowQuery(
         (executor, hooks) => mapped(single(executor, hooks)),
-        (database, place, executor, hooks) => mapped(batched(database, place, executor, hooks)),
+        (database, sharer, executor, hooks) => mapped(batched(database, sharer, executor, hooks)),
       )
     },
   }
