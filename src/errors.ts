@@ -226,8 +226,9 @@ export interface RateLimitState {
   remaining: number
   /** Seconds until there is more. */
   resetS: number
-  /** The queue that is full, or was waited in, where it is one. */
+  /** The queue that is full, or was waited in, where it is one; and the setting that ended the wait, where one did. */
   queue?: string
+  setting?: string | undefined
 }
 
 /** A caller has used up what one may use: `state` says what, and when there is more; the message says the same in words. */

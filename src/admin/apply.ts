@@ -1,5 +1,6 @@
 import { sql, type Transaction } from 'kysely'
 import { CommitUnknown } from '../db/connection/database-error.js'
+import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import type { Fault } from '../errors.js'
@@ -105,7 +106,7 @@ export async function applyOrganisation(
       await nameAuthors(trx, planned.outcomes)
       if (planned.outcomes.some(mayTakeAccess)) {
         const { steps } = await planAll(trx, wanted, options, reserveForTrial())
-        await requireAdministrator(trx, steps, options.actor ?? operatorActor())
+        await requireAdministrator(trx, steps, options.actor ?? operatorActor()).catch(asUntried)
       }
       return { planned: true, outcomes: planned.outcomes }
     }
@@ -168,6 +169,15 @@ async function storeInPortions(
 async function requireAdministrator(trx: Transaction<Database>, steps: readonly Step[], actor: Actor): Promise<void> {
   const people = steps.filter(step => step.people)
   await keepingAdministrator(trx, async () => await runAll(trx, people, actor))
+}
+
+/** Of a trial that the server did not take. */
+function asUntried(error: unknown): never {
+  if (classifyDatabaseError(error).kind !== 'read_only') throw error
+  throw new Refusal(
+    'whether somebody would still administer is found out in a transaction that is rolled back, and this server takes no changes: plan it against the one that does',
+    { cause: error },
+  )
 }
 
 function rowsOf(steps: readonly Step[]): number {

@@ -48,9 +48,9 @@ export function unavailableFor(error: unknown): Unavailable | undefined {
   }
 }
 
-/** The setting that ended the wait. Of queues the log has the name, and ops/observability.md what ends a wait in each. */
+/** The setting that ended the wait. */
 function settingOf(error: unknown, kind: DatabaseErrorKind): string | undefined {
-  if (error instanceof QueueExhausted) return undefined
+  if (error instanceof QueueExhausted) return error.setting
   if (error instanceof PoolExhausted) return 'DATABASE_CONNECT_TIMEOUT_MS'
   if (kind === 'lock_timeout') return 'LOCK_TIMEOUT_MS'
   return kind === 'statement_timeout' ? 'STATEMENT_TIMEOUT_MS' : undefined

@@ -130,8 +130,9 @@ async function ownTurn(token: string, queue: WorkQueue, waiter: Waiter): Promise
       'Send fewer at once; an update with Prefer: return=minimal is less work.'
     const resetS = Math.max(1, Math.round(waitedS))
     const unit = 'concurrent-requests'
+    const { setting } = error
     throw new RateLimited(
-      { limit: 'token-requests', quota: 1, unit, remaining: 0, resetS, queue: 'own_heavy_requests' },
+      { limit: 'token-requests', quota: 1, unit, remaining: 0, resetS, queue: 'own_heavy_requests', setting },
       sentence,
     )
   }

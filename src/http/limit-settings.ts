@@ -10,7 +10,7 @@ import {
   Unavailable,
 } from '../errors.js'
 
-/** Of the rate limits; a full queue has no setting. */
+/** Of the rate limits; of a queue it is the one that ends the wait in it, if one does. */
 const OF_RATE_LIMITS: Readonly<Record<RateLimit, string>> = {
   token: 'RATE_LIMIT_PER_MINUTE',
   'token-bytes': 'RATE_LIMIT_BYTES_PER_MINUTE',
@@ -23,7 +23,7 @@ const OF_RATE_LIMITS: Readonly<Record<RateLimit, string>> = {
 /** Of the faults of a body, by type, in requests about agents and about tools. */
 const OF_FAULTS: Readonly<Record<string, { persona?: string; tool?: string }>> = {
   json_too_many_nodes: { persona: 'LIST_ITEMS_MAX', tool: 'TOOL_BODY_NODES_MAX' },
-  json_too_deep: { persona: 'JSON_DEPTH_MAX', tool: 'JSON_DEPTH_MAX' },
+  json_too_deep: { persona: 'JSON_DEPTH_MAX' }, // of a tool's body only what is beside its definition has that bound
   too_long: { persona: 'LIST_ITEMS_MAX' },
   snapshot_too_large: { persona: 'SNAPSHOT_BYTES_MAX' },
   definition_too_deep: { tool: 'DEFINITION_DEPTH_MAX' },
@@ -38,7 +38,7 @@ export function settingOf(error: unknown, { policy }: FastifyRequest): string | 
     return bounded && OF_FAULTS[bounded.type]?.[kind]
   }
   if (error instanceof RateLimited)
-    return error.state.queue === undefined ? OF_RATE_LIMITS[error.state.limit] : undefined
+    return error.state.queue === undefined ? OF_RATE_LIMITS[error.state.limit] : error.state.setting
   if (error instanceof BodyTooLarge) return kind === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : 'PERSONA_BODY_LIMIT_BYTES'
   if (error instanceof SnapshotTooLarge) return 'SNAPSHOT_BYTES_MAX'
   if (error instanceof Unavailable) return error.setting

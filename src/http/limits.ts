@@ -104,8 +104,12 @@ function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLim
   const count = counter(app, 'failed-authentication', settings.failuresPerMinute, settings.keysMax, request => {
     return networkOf(clientAddressOf(request))
   })
+  let last: Promise<unknown> = Promise.resolve()
   return async (error, request, reply) => {
-    const { exceeded, state } = await count(request)
+    // One behind the other: the plugin reads a count later than it counts, and many at once would all find that of the last.
+    const counted = last.then(() => count(request))
+    last = counted.catch(() => undefined)
+    const { exceeded, state } = await counted
     reply.headers(rateLimitHeaders([state]))
     return exceeded ? new RateLimited(state) : error
   }

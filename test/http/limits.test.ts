@@ -82,6 +82,13 @@ t.test('429 instead of 401 for an address over its failures, and a valid token f
   t.equal((await ask(service, { from: '192.0.2.2' })).statusCode, 401, 'another address has its own quota')
 })
 
+t.test('of many failures at once those are 401 that the quota allows', async t => {
+  const service = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '4' })
+  const tokens = Array.from({ length: 10 }, () => mintToken('person').token)
+  const answers = await Promise.all(tokens.map(token => ask(service, { token })))
+  t.strictSame(answers.map(({ statusCode }) => statusCode).sort(), [...Array(4).fill(401), ...Array(6).fill(429)])
+})
+
 t.test('failures of one IPv6 network are counted together, and successes not at all', async t => {
   const service = await running(t, { FAILED_AUTH_LIMIT_PER_MINUTE: '2' })
   for (let i = 0; i < 5; i++) await ask(service, { ...service, from: '2001:db8::1' })

@@ -267,7 +267,8 @@ t.test(
     await send('['.repeat(100), '?update_mask=')
     const deep = `${'['.repeat(200)}${']'.repeat(200)}`
     await send(`{"definition":{"openapi":"3.1.0","x":${deep}}}`, '', '/admin/tool/custom/validate')
-    for (let i = 0; i < 4; i++) await send('{}', '?update_mask=&dry_run=true')
+    await send('['.repeat(300), '', '/admin/tool/custom/validate')
+    for (let i = 0; i < 3; i++) await send('{}', '?update_mask=&dry_run=true')
     const told = lines(service).filter(({ msg, refusal }) => msg === 'request answered' && refusal !== undefined)
     t.strictSame(
       told.map(({ status, setting, faults }) => [status, setting, faults]),
@@ -277,6 +278,7 @@ t.test(
         [413, 'PERSONA_BODY_LIMIT_BYTES', undefined],
         [422, 'JSON_DEPTH_MAX', ['body json_too_deep']],
         [422, 'DEFINITION_DEPTH_MAX', ['body.definition definition_too_deep']],
+        [422, undefined, ['body json_too_deep']],
         [429, 'RATE_LIMIT_PER_MINUTE', undefined],
       ],
     )

@@ -245,14 +245,17 @@ t.test(
         detail:
           'This request waited as long as one may, 1.2 s, and in vain for one of the places for large requests. Try again in 1 s.',
       })
-      t.match(linesOf(service).at(-1), { status: 503, refusal: 'overloaded', queue: 'heavy_requests' })
+      const queue = 'heavy_requests'
+      const setting = 'LOCK_TIMEOUT_MS'
+      t.match(linesOf(service).at(-1), { status: 503, refusal: 'overloaded', queue, setting })
     })
     await ownHeavyRequestQueue.run(own, async () => {
       const refused = await past()
       t.equal(refused.statusCode, 429)
       t.match(refused.json(), { detail: /^One large request of a token .* waited 1\.2 s for others of its token / })
       saysItsLimit(t, refused.headers, refused.json())
-      t.match(linesOf(service).at(-1), { status: 429, limit: 'token-requests', queue: 'own_heavy_requests' })
+      const line = { status: 429, limit: 'token-requests', queue: 'own_heavy_requests', setting: 'LOCK_TIMEOUT_MS' }
+      t.match(linesOf(service).at(-1), line)
     })
     await withLockedRow(service, async () => {
       t.match((await ask(service)).json(), {

@@ -63,6 +63,8 @@ export class QueueExhausted extends Error {
     readonly awaited: string,
     readonly waitMs: number,
     readonly retryAfterS: number,
+    /** The setting that ended the wait, if one did. */
+    readonly setting?: string,
   ) {
     super(`waited ${waitMs} ms in vain for ${awaited}`)
   }

@@ -169,6 +169,7 @@ class Connections<DB> implements OpenDatabase<DB> {
     const waiting = {
       waitingPerCallerMax: WAITING_PER_CALLER_MAX,
       waitMs: options.lockTimeoutMs,
+      waitSetting: 'LOCK_TIMEOUT_MS',
       waited: new WeakMap<Waiter, number>(),
     }
     const waitingHeavy = {

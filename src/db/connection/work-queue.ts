@@ -28,6 +28,8 @@ export interface WorkQueueLimits {
   reservedMax?: number
   waitingPerCallerMax: number
   waitMs: number
+  /** The setting that says so, if one does. */
+  waitSetting?: string
   /** How much more than others a caller can have used: who asks for less at a time has more turns. */
   debtMs?: number
   /** For how long each has waited in the queues that have the same: there it waits no longer than `waitMs` in all. */
@@ -124,8 +126,9 @@ export class WorkQueue {
         caller.waiting.splice(caller.waiting.indexOf(waiting), 1)
         this.#forget(name, caller)
         endWait?.()
-        const { awaited, waitMs } = this.#limits
-        reject(new QueueExhausted(awaited, waitMs, exclusive === undefined ? this.#retryAfterS : RETRY_AFTER_S))
+        const { awaited, waitMs, waitSetting } = this.#limits
+        const retryAfterS = exclusive === undefined ? this.#retryAfterS : RETRY_AFTER_S
+        reject(new QueueExhausted(awaited, waitMs, retryAfterS, waitSetting))
       }, this.#limits.waitMs - this.#waitedBy(waiter))
       caller.waiting.push(waiting)
       this.#startWaiting()
