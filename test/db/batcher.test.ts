@@ -56,7 +56,7 @@ t.test('a question that comes while others are under way does not wait for them'
 })
 
 t.test('while two batches are under way, what comes waits for one of them and goes together', async t => {
-  const { groups, release, batcher } = held()
+  const { groups, release, batcher } = await held()
   const first = ask(batcher, 0)
   await new Promise(setImmediate)
   const second = ask(batcher, 1)
@@ -73,7 +73,7 @@ t.test('while two batches are under way, what comes waits for one of them and go
 })
 
 t.test('nobody waits for batches that hang', async t => {
-  const { groups, release, batcher } = held()
+  const { groups, release, batcher } = await held()
   const hung: Promise<number>[] = []
   for (const question of [0, 1]) {
     hung.push(ask(batcher, question))
@@ -89,7 +89,7 @@ t.test('nobody waits for batches that hang', async t => {
 
 t.test('while tokens take turns, who has rows under way waits longer for another batch than who has none', async t => {
   const turns = await sharedTurns()
-  const { groups, release, batcher } = held(turns)
+  const { groups, release, batcher } = await held(turns, [1, 2, 3])
   const asked: Promise<number>[] = []
   const askFor = async (place: number, from: number) => {
     for (let n = 0; n < 10; n++) asked.push(ask(batcher, from + n, { place }))
@@ -119,7 +119,7 @@ t.test('while tokens take turns, who has rows under way waits longer for another
 })
 
 t.test('who waits for the next batch, and for the turn behind it, is told of both', async t => {
-  const { release, batcher } = held(await sharedTurns())
+  const { release, batcher } = await held(await sharedTurns(), [1])
   const waits: QueueName[] = []
   let ended = 0
   const waiter: Waiter = {
@@ -155,15 +155,19 @@ async function sharedTurns(): Promise<ThreadTurns> {
   return turns
 }
 
-/** Answers each question with itself when its batch is released. */
-function held(turns = new ThreadTurns()) {
+/** Answers each question with itself when its batch is released. Who is `known` was answered something before. */
+async function held(turns = new ThreadTurns(), known: number[] = []) {
   const groups: number[][] = []
   const releases: (() => void)[] = []
+  let isHeld = false
   const batcher = new Batcher<number, number>(async questions => {
+    if (!isHeld) return questions
     groups.push([...questions])
     await new Promise<void>(resolve => releases.push(resolve))
     return questions
   }, turns)
+  await Promise.all(known.map(place => ask(batcher, 0, { place })))
+  isHeld = true
   return { groups, batcher, release: (...which: number[]) => which.forEach(index => void releases[index]?.()) }
 }
 
@@ -192,7 +196,7 @@ t.test(
   'while tokens take turns, of many questions of one those of others are in the next batch, with few of it',
   async t => {
     const turns = await sharedTurns()
-    const { groups, release, batcher } = held(turns)
+    const { groups, release, batcher } = await held(turns, [1, 2, 3])
     const many = Array.from({ length: 100 }, (_, i) => ask(batcher, i, { place: 1 }))
     await new Promise(setImmediate)
     t.strictSame(
@@ -224,6 +228,35 @@ t.test('what sends much shares with few, and the largest go alone', async t => {
   const kibibytes = [100, 100, 100, 5_000, 1, 1]
   await Promise.all(kibibytes.map((size, i) => ask(batcher, i, { sizeBytes: size * 1024 })))
   t.strictSame(groups, [[0, 1, 4, 5], [2], [3]])
+})
+
+t.test('who was answered much, or never before, has one row under way at a time while others are served', async t => {
+  for (const turns of [await sharedTurns(), new ThreadTurns()]) {
+    const groups: number[][] = []
+    const batcher = new Batcher<number, object>(async questions => {
+      groups.push([...questions])
+      return questions.map(question => ({ text: 'x'.repeat(question < 100 ? 100_000 : 1) }))
+    }, turns)
+    const isServingOthers = turns.isShared
+    const askAll = async (questions: number[], place: number) => {
+      groups.length = 0
+      await Promise.all(questions.map(question => ask(batcher, question, { place })))
+      return [...groups]
+    }
+    t.strictSame(await askAll([0, 1, 2, 3], 1), isServingOthers ? [[0], [1], [2], [3]] : [[0, 1, 2, 3]], 'not known')
+    t.strictSame(
+      await askAll([0, 1, 2, 3], 1),
+      isServingOthers
+        ? [[0], [1], [2], [3]]
+        : [
+            [0, 1],
+            [2, 3],
+          ],
+      'much',
+    )
+    await askAll([100], 2)
+    t.strictSame(await askAll([101, 102, 103], 2), [[101, 102, 103]], 'little')
+  }
 })
 
 t.test("a lost connection is everybody's: nobody asks again here", async t => {

@@ -12,8 +12,8 @@ import type { FairnessWorld, Owner } from './world.js'
 /** In full the slots are longer, and every row of the table has its real size. */
 export const FULL = process.env.TEST_CAMPAIGN === 'full'
 
-const SLOT_MS = FULL ? 10_000 : 1_500
-const ROUNDS = FULL ? 3 : 1
+const SLOT_MS = FULL ? 3_000 : 1_500
+const ROUNDS = FULL ? 2 : 1
 /** A busy machine can spoil one comparison, but not each of these unless the attack itself does. */
 const ATTEMPTS = 4
 /** A fresh service is slow at first: the control has what is attacked, one that is warm. */

@@ -2,7 +2,7 @@ import pg from 'pg'
 import { classifyDatabaseError, isAboutConnecting } from '../connection/sqlstate.js'
 import { type ThreadTurns, UNKNOWN_PLACE } from '../connection/thread-turns.js'
 import type { Sharer } from '../connection/waiter.js'
-import type { SendHooks } from './row-statement.js'
+import { type SendHooks, weightOf } from './row-statement.js'
 
 /** Runs one statement for several rows: one result for each, in their order. */
 export type RunBatch<Row, Result> = (rows: readonly Row[]) => Promise<readonly Result[]>
@@ -30,8 +30,12 @@ interface Waiting<Row, Result> extends Entry<Row> {
 const BATCH_ROWS_MAX = 32
 /** So many of one token, where it shares a batch with others: they wait for all of it. */
 const SHARED_ROWS_MAX = 8
-/** A batch sends no more than this: beyond it, sending costs more than sharing saves. */
+/** A batch sends no more than this, and is answered about no more: beyond it, sending costs more than sharing saves. */
 const BATCH_BYTES_MAX = 256 * 1024
+/** An answer of more takes the server some milliseconds, or as long as some hundred small ones. */
+const LARGE_ANSWER_BYTES = 32 * 1024
+/** Of so many tokens it is known how much they were answered. */
+const KNOWN_TOKENS_MAX = 10_000
 /** So many batches of one statement keep the server busy. What comes while they are under way waits for one of them, */
 const BATCHES_MAX = 2
 /** but no longer than this, then one more goes: they may hang. */
@@ -46,7 +50,8 @@ const SHARED_WAIT_MS = 50
  * no earlier.
  *
  * While the thread is shared out (`ThreadTurns`) so are batches: whoever brings many rows waits for them, and another's single row is
- * in the next batch. With their results they go on in the turns of their tokens.
+ * in the next batch. With their results they go on in the turns of their tokens. Whoever was answered much, or never before, has one
+ * row under way at a time while others are served: who shares a batch waits for all of it.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
@@ -55,6 +60,8 @@ export class Batcher<Row, Result> {
   #batches = 0
   /** Of each token, how many rows are under way. */
   readonly #sent = new Map<number, number>()
+  /** About how many bytes each token is answered for a row; who was answered last is last. */
+  readonly #answerBytes = new Map<number, number>()
   #sentAtMs = 0
   #turn: NodeJS.Immediate | undefined
   #waitLimit: NodeJS.Timeout | undefined
@@ -76,7 +83,7 @@ export class Batcher<Row, Result> {
   }
 
   #offer(): void {
-    while (this.#batches < BATCHES_MAX && this.#waiting.length > 0) this.#sendNext()
+    while (this.#batches < BATCHES_MAX && this.#sendNext());
     if (this.#waiting.length === 0) {
       clearTimeout(this.#waitLimit)
       this.#waitLimit = undefined
@@ -90,12 +97,15 @@ export class Batcher<Row, Result> {
     }
   }
 
-  /** Sends the next batch, if there is one; where it is for new tokens alone, without rows of those that have others under way. */
-  #sendNext(isForNew = false): void {
+  /**
+   * Sends the next batch, and answers whether there is one; where it is for new tokens alone, without rows of those that have others
+   * under way.
+   */
+  #sendNext(isForNew = false): boolean {
     const [first, later] = this.#shared()
     const isNew = (entry: Entry<Row>) => !this.#sent.has(placeOf(entry))
-    const { batch, rest } = nextBatch(isForNew ? first.filter(isNew) : first)
-    if (batch.length === 0) return
+    const { batch, rest } = this.#nextBatch(isForNew ? first.filter(isNew) : first)
+    if (batch.length === 0) return false
     const kept = isForNew ? first.filter(entry => !isNew(entry)) : []
     this.#waiting = [...kept, ...rest, ...later]
     if (!isForNew) this.#sentAtMs = performance.now()
@@ -106,6 +116,49 @@ export class Batcher<Row, Result> {
       this.#count(batch, -1)
       this.#offer()
     })
+    return true
+  }
+
+  /** As much of the entries, in their order, as one batch may hold: the first in any case that may go. */
+  #nextBatch<T extends Entry<Row>>(entries: readonly T[]): { batch: T[]; rest: T[] } {
+    const batch: T[] = []
+    const rest: T[] = []
+    const keys = new Set<unknown>()
+    const alone = new Set<number>()
+    let sizeBytes = 0
+    for (const entry of entries) {
+      const place = placeOf(entry)
+      const entryBytes = entry.sizeBytes + (this.#answerBytes.get(place) ?? 0)
+      const isFull = batch.length >= BATCH_ROWS_MAX || sizeBytes + entryBytes > BATCH_BYTES_MAX
+      const isAlone = this.#isOneAtATime(place)
+      const hasOther = isAlone && (alone.has(place) || this.#sent.has(place))
+      if ((isFull && batch.length > 0) || keys.has(entry.key) || hasOther) {
+        rest.push(entry)
+        continue
+      }
+      batch.push(entry)
+      sizeBytes += entryBytes
+      if (isAlone) alone.add(place)
+      if (entry.key !== undefined) keys.add(entry.key)
+    }
+    return { batch, rest }
+  }
+
+  #isOneAtATime(place: number): boolean {
+    if (place === UNKNOWN_PLACE || (this.#answerBytes.get(place) ?? Number.POSITIVE_INFINITY) <= LARGE_ANSWER_BYTES)
+      return false
+    return this.#turns.servesOthersThan(place)
+  }
+
+  /** What was more than before counts at once, what was less by half. */
+  #noteAnswer(place: number, result: Result): void {
+    const bytes = typeof result === 'object' && result !== null ? weightOf(result) : 0
+    const before = this.#answerBytes.get(place) ?? 0
+    this.#answerBytes.delete(place)
+    this.#answerBytes.set(place, Math.max(bytes, (before + bytes) / 2))
+    if (this.#answerBytes.size <= KNOWN_TOKENS_MAX) return
+    const [first] = this.#answerBytes.keys()
+    if (first !== undefined) this.#answerBytes.delete(first)
   }
 
   #count(batch: readonly Entry<Row>[], by: 1 | -1): void {
@@ -150,6 +203,7 @@ export class Batcher<Row, Result> {
         hooks?.onAnswer?.(results[i] as Result & object)
       })
       batch.forEach(({ sharer, resolve }, i) => {
+        if (sharer !== undefined) this.#noteAnswer(sharer.place, results[i] as Result)
         const goOn = () => resolve(results[i] as Result) // one for each: the contract of `RunBatch`
         if (sharer === undefined) goOn()
         else this.#turns.take(sharer.place, goOn, sharer.waiter)
@@ -164,25 +218,6 @@ export class Batcher<Row, Result> {
 
 function placeOf({ sharer }: Entry<unknown>): number {
   return sharer?.place ?? UNKNOWN_PLACE
-}
-
-/** As much of the entries, in their order, as one batch may hold: the first in any case. */
-function nextBatch<T extends Entry<unknown>>(entries: readonly T[]): { batch: T[]; rest: T[] } {
-  const batch: T[] = []
-  const rest: T[] = []
-  const keys = new Set<unknown>()
-  let sizeBytes = 0
-  for (const entry of entries) {
-    const isFull = batch.length >= BATCH_ROWS_MAX || sizeBytes + entry.sizeBytes > BATCH_BYTES_MAX
-    if ((isFull && batch.length > 0) || keys.has(entry.key)) {
-      rest.push(entry)
-      continue
-    }
-    batch.push(entry)
-    sizeBytes += entry.sizeBytes
-    if (entry.key !== undefined) keys.add(entry.key)
-  }
-  return { batch, rest }
 }
 
 /**
