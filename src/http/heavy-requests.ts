@@ -46,7 +46,7 @@ const ANSWER_BYTES_PER_MS = 20_000
  * Behind a heavy request its place is kept for as long again, but no longer than so, where others than its token are served meanwhile:
  * with one behind the other in each place two processors would have nothing else to do.
  */
-const REST_MS_MAX = 50
+const REST_MS_MAX = 250
 
 type Queues = Pick<OpenDatabase<unknown>, 'ownHeavyRequestQueue' | 'heavyRequestQueue' | 'turns'>
 
