@@ -128,7 +128,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerRequestLog(app)
   const settleConnection = registerConnectionEnd(app, () => service.isDraining())
   registerHeaderCheck(app)
-  const gate = registerGate(app, service, limits.concurrentRequestsMax, unfinished)
+  const gate = registerGate(app, service, limits.concurrentRequestsMax, unfinished, database.turns)
   gate.inFlight.whenAbandoned(logAbandoned)
   turns.registerFirst(app)
   const failureLimit = await registerLimits(app, {

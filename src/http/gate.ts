@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { isOfToken } from '../db/connection/thread-turns.js'
+import { isOfToken, type ThreadTurns } from '../db/connection/thread-turns.js'
 import { RateLimited, RETRY_AFTER_S, TRY_AGAIN, Unavailable } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { countRequests, type RequestsInFlight } from './requests-in-flight.js'
@@ -26,8 +26,9 @@ export function registerGate(
   state: ServingState,
   concurrentRequestsMax: number,
   unfinished: UnfinishedTransfers,
+  turns: ThreadTurns,
 ): Gate {
-  const inFlight = countRequests(app)
+  const inFlight = countRequests(app, turns)
   const judge = (request: FastifyRequest): Error | undefined => {
     if (request.work !== undefined && !isOfToken(request.work.place)) {
       const free = concurrentRequestsMax - inFlight.ofUnseenTokens

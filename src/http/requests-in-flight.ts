@@ -2,7 +2,14 @@ import type { Socket } from 'node:net'
 import { errorCodes, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenHashIn } from '../auth/hook.js'
-import { isOfToken, PLACES, placeOfAddress, placeOfToken, TOKEN_PLACES } from '../db/connection/thread-turns.js'
+import {
+  isOfToken,
+  PLACES,
+  placeOfAddress,
+  placeOfToken,
+  type ThreadTurns,
+  TOKEN_PLACES,
+} from '../db/connection/thread-turns.js'
 import { networkOf } from './limits.js'
 
 /** How many requests of operations are in work. Pages and probes do not count: they need no database. */
@@ -33,14 +40,17 @@ type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
  * to a fifth of a request: V8 makes a map's table anew when it empties, the old tables refer to the new ones, and what
  * hangs on that chain is kept until the next full garbage collection. So the counts of tokens are in a table that stays.
  */
-export function countRequests(app: FastifyInstance): RequestsInFlight {
+export function countRequests(app: FastifyInstance, turns: ThreadTurns): RequestsInFlight {
   const atPlaces = new Uint32Array(PLACES)
   const isKnown = new Uint8Array(TOKEN_PLACES)
   const onAbandoned: OnAbandoned[] = []
   let total = 0
   let ofUnseen = 0
   const count = (place: number, by: number) => {
-    atPlaces[place] = (atPlaces[place] ?? 0) + by
+    const before = atPlaces[place] ?? 0
+    atPlaces[place] = before + by
+    if (before === 0 && by > 0) turns.placesAtWork++
+    if (before > 0 && before + by === 0) turns.placesAtWork--
     if (!isOfToken(place)) ofUnseen += by
   }
   const leave = (work: Work) => {

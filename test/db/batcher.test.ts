@@ -145,6 +145,7 @@ t.test('who waits for the next batch, and for the turn behind it, is told of bot
 /** Turns of which tokens 1 and 2 have used so much, and that are shared out, for token 3 came who had used none. */
 async function sharedTurns(): Promise<ThreadTurns> {
   const turns = new ThreadTurns()
+  turns.placesAtWork = 2
   for (const place of [1, 2, 1, 2, 3, 1]) {
     turns.take(place, () => {
       for (const end = performance.now() + 30; performance.now() < end; );

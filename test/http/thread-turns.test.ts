@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { ThreadTurns } from '../../src/db/connection/thread-turns.js'
+import { placeOfAddress, ThreadTurns } from '../../src/db/connection/thread-turns.js'
 import { eventually, RawConnection, running, tokenOf } from './running.js'
 
 function busy(ms: number): void {
@@ -11,6 +11,7 @@ function busy(ms: number): void {
 /** Turns of which those with places below 10 have used so much, and that must be shared, for another came who had used none. */
 async function sharedTurns(): Promise<ThreadTurns> {
   const turns = new ThreadTurns()
+  turns.placesAtWork = 2
   for (const ms of [30, 0]) {
     for (let place = 0; place < 10; place++) await taken(turns, place, ms)
   }
@@ -90,6 +91,7 @@ t.test('a token alone waits for nothing, until one comes that used less', async 
   }
   t.equal(order.length, 6)
   await new Promise(setImmediate)
+  turns.placesAtWork = 2
   take(2)
   take(1)
   t.ok(order.length <= 7, 'they took more time than a slice has')
@@ -109,12 +111,38 @@ t.test('who used less and comes where nobody else asks any more waits for nothin
   for (let n = 0; n < 5; n++) take(2)
   t.equal(count, 5)
   t.notOk(turns.isShared)
+  turns.placesAtWork = 2
   take(1)
   for (let n = 0; n < 5; n++) take(2)
   t.ok(turns.isShared)
   t.ok(count <= 6, 'they took more time than a slice has')
   await eventually(() => count === 11)
 })
+
+t.test(
+  'the two places of an address take turns while both have requests in work, and not for a moment after',
+  async t => {
+    const turns = new ThreadTurns()
+    for (const ms of [30, 0]) await taken(turns, 1, ms)
+    await sleep(1_100)
+    const [fresh, failed] = [false, true].map(hasFailed => placeOfAddress('192.0.2.1', hasFailed)) as [number, number]
+    await taken(turns, fresh, 0)
+    let count = 0
+    const take = () =>
+      turns.take(failed, () => {
+        count++
+        busy(2)
+      })
+    turns.placesAtWork = 1
+    for (let n = 0; n < 5; n++) take()
+    t.equal(count, 5)
+    await new Promise(setImmediate)
+    turns.placesAtWork = 2
+    for (let n = 0; n < 5; n++) take()
+    t.ok(count <= 6, 'they took more time than a slice has')
+    await eventually(() => count === 10)
+  },
+)
 
 t.test('what follows from a step without waiting belongs to it: nobody is between, and its time counts', async t => {
   const turns = await sharedTurns()

@@ -36,6 +36,11 @@ export function isOfToken(place: number): boolean {
   return place < TOKEN_PLACES
 }
 
+/** The two places of an address as one. */
+function senderOf(place: number): number {
+  return isOfToken(place) ? place : place | 1
+}
+
 /** So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. */
 const SLICE_MS = 1
 
@@ -67,13 +72,15 @@ export class ThreadTurns {
   /** Of this turn of the event loop; 0 while it has none. */
   #sliceEndsAt = 0
   #isSharedUntil = 0
-  /** Who had the last step, and when another than that had one. */
-  #lastPlace = UNKNOWN_PLACE
+  /** Who had the last step, where the two places of an address are one, and when another than that had one. */
+  #lastSender = UNKNOWN_PLACE
   #lastAt = Number.NEGATIVE_INFINITY
   #otherAt = Number.NEGATIVE_INFINITY
   /** The last one to come that had used less, and whether others have asked since the first of these came. */
   #newcomer = UNKNOWN_PLACE
   #hasOthers = false
+  /** How many tokens, and addresses, have requests in work; who counts them says it. */
+  placesAtWork = 0
 
   /**
    * Takes a step for the token that has this place: now where there is time, else in its turn, and `waiter` learns of the wait.
@@ -83,12 +90,12 @@ export class ThreadTurns {
     const now = performance.now()
     if (this.#sliceEndsAt === 0) this.#beginSlice(now)
     if (place !== this.#newcomer) this.#hasOthers = true
-    if (this.#running === place && !this.#isShared(now)) {
+    if (this.#running === place && !this.#isSliced(place, now)) {
       step()
       return undefined
     }
     if (!this.#waiting.has(place)) this.#come(place, now)
-    if (this.#running !== undefined || this.#waiting.size > 0 || !this.#hasTime(now)) {
+    if (this.#running !== undefined || this.#waiting.size > 0 || !this.#hasTime(place, now)) {
       return this.#wait(place, step, waiter)
     }
     this.#run(place, step, now)
@@ -109,8 +116,7 @@ export class ThreadTurns {
 
   /** Whether another token than the one that has this place had a step a moment ago. */
   servesOthersThan(place: number): boolean {
-    const at = place === this.#lastPlace ? this.#otherAt : this.#lastAt
-    return performance.now() < at + SHARED_MS
+    return performance.now() < this.#othersAt(place) + SHARED_MS
   }
 
   /** Whether a step of the token that has this place is under way: what follows from it without waiting needs no turn. */
@@ -146,9 +152,9 @@ export class ThreadTurns {
     this.#goOn(now)
   }
 
-  /** Takes the next of the steps that have waited. */
+  /** Takes the next of the steps that have waited: in slices in any case, there may be many. */
   #goOn(now: number): void {
-    if (this.#waiting.size === 0 || this.#running !== undefined || !this.#hasTime(now)) return
+    if (this.#waiting.size === 0 || this.#running !== undefined || now >= this.#sliceEndsAt) return
     const place = this.#next()
     const steps = this.#waiting.get(place) ?? []
     const step = steps.shift()
@@ -156,12 +162,23 @@ export class ThreadTurns {
     if (step !== undefined) this.#run(place, step, now)
   }
 
-  #hasTime(now: number): boolean {
-    return now < this.#sliceEndsAt || !this.#isShared(now)
+  #hasTime(place: number, now: number): boolean {
+    return now < this.#sliceEndsAt || !this.#isSliced(place, now)
   }
 
   #isShared(now: number): boolean {
     return this.#hasOthers && now < this.#isSharedUntil
+  }
+
+  /** The two places of an address take turns only while both have requests: whoever fails there goes on at the other one. */
+  #isSliced(place: number, now: number): boolean {
+    if (!this.#isShared(now)) return false
+    return this.placesAtWork > 1 || this.#waiting.size > 0 || now < this.#othersAt(place) + SHARED_MS
+  }
+
+  /** When another token than the one that has this place had its last step. */
+  #othersAt(place: number): number {
+    return senderOf(place) === this.#lastSender ? this.#otherAt : this.#lastAt
   }
 
   #next(): number {
@@ -177,9 +194,10 @@ export class ThreadTurns {
   }
 
   #run(place: number, step: Step, now: number): void {
-    if (place !== this.#lastPlace) {
+    const sender = senderOf(place)
+    if (sender !== this.#lastSender) {
       this.#otherAt = this.#lastAt
-      this.#lastPlace = place
+      this.#lastSender = sender
     }
     this.#lastAt = now
     this.#time.serve(this.usedMs(place))
