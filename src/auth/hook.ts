@@ -32,6 +32,14 @@ export interface RoutePolicy {
 /** Who calls by now, and the state of the resource that was asked for with them; null when there is none. */
 export type CallerNow = Pick<Authenticated, 'caller' | 'prefetched'>
 
+/** What the log says of a refusal beside its code. */
+export interface ToldOfRefusal {
+  /** The setting that bounds what it was refused for, if one does. */
+  setting: string | undefined
+  /** What a 422 finds fault with: nothing that the caller wrote. */
+  faults?: readonly string[]
+}
+
 declare module 'fastify' {
   interface FastifyContextConfig {
     policy?: RoutePolicy
@@ -52,10 +60,8 @@ declare module 'fastify' {
     tokenHash: Buffer | NotAuthenticated | undefined
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
-    /** The setting that bounds what it was refused for, if one does; for the log. */
-    setting: string | undefined
-    /** What a 422 finds fault with, for the log: nothing that the caller wrote. */
-    faults: readonly string[] | undefined
+    /** What the log says of its refusal, put together for a line that is written alone. */
+    toldOfRefusal: (() => ToldOfRefusal) | undefined
     /** The limit that a 429 is about. */
     limit: RateLimitState | undefined
   }
@@ -76,8 +82,7 @@ export function registerAuthentication(
   app.decorateRequest('prefetched', null)
   app.decorateRequest('refusal', undefined)
   app.decorateRequest('limit', undefined)
-  app.decorateRequest('setting', undefined)
-  app.decorateRequest('faults', undefined)
+  app.decorateRequest('toldOfRefusal', undefined)
   app.decorateRequest('authenticateAgain', function (this: FastifyRequest, lookup?: Lookup) {
     return authenticateAgain(this, database, lookup)
   })

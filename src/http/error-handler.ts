@@ -50,11 +50,10 @@ const REALM = 'Bearer realm="agents"'
  * paths or stack traces; the log has the cause.
  */
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
-  request.setting = settingOf(error, request)
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
     const faults = faultsOfAllParts(error, request)
-    request.faults = toldFaults(faults, request)
+    request.toldOfRefusal = () => ({ setting: settingOf(error, request), faults: toldFaults(faults, request) })
     addWarnings(reply, hintsOf(faults, request))
     reply
       .code(422)
@@ -62,6 +61,7 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
       .send(JSON.stringify({ detail: boundFaults(faults) }))
     return
   }
+  request.toldOfRefusal = () => ({ setting: settingOf(error, request) })
   const answer = answerFor(error, request)
   if (answer.status === 503) {
     // Understood, and maybe one of thousands in an outage: where in the program it was met helps nobody.

@@ -68,8 +68,10 @@ export function registerHeavyRequests(app: FastifyInstance, queues: Queues): voi
     return () => whenTaken(this, place => place.goOn())
   })
   app.addHook('onSend', (request, _reply, payload, done) => {
-    whenTaken(request, place => place.end())
-    request.place = undefined
+    if (request.place !== undefined) {
+      whenTaken(request, place => place.end())
+      request.place = undefined
+    }
     done(null, payload)
   })
 }

@@ -160,7 +160,7 @@ function parseIfMatch(header: string, loc: Loc): Parsed<Precondition> {
 
 /** Whether a `Prefer` header asks for strict handling (RFC 7240): unknown and kept fields become errors. */
 export function prefersStrict(header: string | string[] | undefined): boolean {
-  return preferencesIn(String(header ?? '')).get('handling') === 'strict'
+  return header !== undefined && preferencesIn(String(header)).get('handling') === 'strict'
 }
 
 /** The preferences of a header that have a value; of one with two values the first counts. Parameters are left out. */

@@ -43,7 +43,7 @@ export function boundReads(server: Server, isClosed: (socket: Socket) => boolean
       parser[event] = next
     }
     parser.onIncoming = (request, keepsAlive) => {
-      handleBy(onPiece)
+      if (handler !== onPiece) handleBy(onPiece)
       if (isClosed(socket)) return END_OF_READ
       if (request.headers['transfer-encoding'] !== undefined) {
         const body = new SmallChunks()
