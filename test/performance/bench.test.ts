@@ -51,7 +51,7 @@ t.test(
     })
     t.match(
       compared.stdout,
-      /^\| agent update, If-Match \| \d\.\d{3}, \d\.\d{3} \| -?\d+ \| -?\d+ to -?\d+ \|/m,
+      /^\| agent update, If-Match \| \d+\.\d{3}, \d+\.\d{3} \| -?\d+ \| -?\d+ to -?\d+ \|/m,
       compared.stderr,
     )
 
