@@ -3,7 +3,6 @@ type Expected = 'value' | 'valueOrEnd' | 'key' | 'keyOrEnd' | 'colon' | 'commaOr
 
 const keyPlaces: readonly Expected[] = ['key', 'keyOrEnd']
 const scalar = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y
-const shortEscapes = new Set([...'"\\/bfnrt'].map(letter => letter.charCodeAt(0)))
 const ESCAPED_UNIT_LENGTH = '\\u0000'.length
 
 /**
@@ -15,10 +14,8 @@ export function offsetOfSyntaxError(text: string): number {
   const open: ('[' | '{')[] = []
   let expected: Expected = 'value'
   for (let at = 0; at < text.length; ) {
-    if (isBlank(text.charCodeAt(at))) {
-      at++
-      continue
-    }
+    at = endOfBlanks(text, at)
+    if (at === text.length) break
     const next: Expected | 'string' | 'scalar' | undefined = step(text.charAt(at), expected, open)
     if (next === undefined) return at
     if (next === 'string' || next === 'scalar') {
@@ -75,11 +72,17 @@ function endOfString(text: string, start: number): number {
     if (unit === 0x22) return at + 1
     if (unit < 0x20) return -1 - at
     if (unit !== 0x5c) continue
-    if (shortEscapes.has(text.charCodeAt(at + 1))) at += 1
+    if (isShortEscape(text.charCodeAt(at + 1))) at += 1
     else if (isEscapedUnit(text, at)) at += ESCAPED_UNIT_LENGTH - 1
     else return -1 - at
   }
   return -1 - text.length
+}
+
+/** Whether it is one of `"\\/bfnrt`. Compared one by one: a look-up in a set takes half as long again. */
+function isShortEscape(unit: number): boolean {
+  if (unit === 0x22 || unit === 0x5c || unit === 0x2f || unit === 0x62) return true
+  return unit === 0x66 || unit === 0x6e || unit === 0x72 || unit === 0x74
 }
 
 function isEscapedUnit(text: string, start: number): boolean {
@@ -93,8 +96,13 @@ function isHexDigit(unit: number): boolean {
   return (unit >= 0x30 && unit <= 0x39) || (unit >= 0x41 && unit <= 0x46) || (unit >= 0x61 && unit <= 0x66)
 }
 
-function isBlank(unit: number): boolean {
-  return unit === 0x20 || unit === 0x09 || unit === 0x0a || unit === 0x0d
+/** The offset behind the blanks that stand at a place. */
+function endOfBlanks(text: string, start: number): number {
+  for (let at = start; at < text.length; at++) {
+    const unit = text.charCodeAt(at)
+    if (unit > 0x20 || (unit !== 0x20 && unit !== 0x0a && unit !== 0x0d && unit !== 0x09)) return at
+  }
+  return text.length
 }
 
 /** The offset behind a number or a word, or -1 minus its offset when it is neither. */
