@@ -64,7 +64,7 @@ const CHUNKS_COUNT_TIMES = 3
  * that get none.
  *
  * Calls `done` once. Errors: `BodyTooLarge`, that of Fastify for a body that is not as long as was said or cut short, `TinyChunks`,
- * `BrokenRequest`, `Unavailable` when it is abandoned, and what `reserveMemory` throws.
+ * `BrokenRequest`, `Unavailable` when it is abandoned or has no room among the chunks of all, and what `reserveMemory` throws.
  */
 export class BodyReader {
   readonly #stream: Readable
@@ -162,8 +162,9 @@ export class BodyReader {
   }
 
   #scanNew(): void {
-    if (this.#isCut || this.#chunks > CHUNKS.free + this.#bytes / CHUNKS.meanBytesMin) {
-      this.#finish(new TinyChunks())
+    const cut = this.#cut
+    if (cut !== undefined) {
+      this.#finish(cut)
       return
     }
     const beyond = this.#scan.push(this.#buffer.subarray(this.#scannedBytes, this.#bytes))
@@ -177,14 +178,16 @@ export class BodyReader {
 
   readonly #onEnd = (): void => {
     const isWhole = Number.isNaN(this.#announcedBytes) || this.#bytes === this.#announcedBytes
-    if (this.#isCut) this.#finish(new TinyChunks())
+    const cut = this.#cut
+    if (cut !== undefined) this.#finish(cut)
     else if (isWhole) this.#finish(null, this.#wholeBody())
     else this.#finish(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
   }
 
-  /** The parser itself made no more of it; where it cannot be bounded, the count of chunks here does the same later. */
-  get #isCut(): boolean {
-    return this.#stream instanceof PackedMessage && this.#stream.isCut
+  /** Why there is no more of it; where the parser cannot be bounded, the count of chunks here does the same later. */
+  get #cut(): Error | undefined {
+    if (this.#stream instanceof PackedMessage && this.#stream.cut !== undefined) return this.#stream.cut
+    return this.#chunks > CHUNKS.free + this.#bytes / CHUNKS.meanBytesMin ? new TinyChunks() : undefined
   }
 
   #wholeBody(): WholeBody {

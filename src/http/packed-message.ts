@@ -21,8 +21,8 @@ export class PackedMessage extends IncomingMessage {
   piecesMs = 0
   /** Why the rest of the body will not be read; undefined while it may. */
   fault: Error | undefined
-  /** Whether it has so many small ones that the rest is not there: nobody may take what came for the whole. */
-  isCut = false
+  /** Why the rest of its chunks is not there, where they are too many: nobody may take what came for the whole. */
+  cut: Error | undefined
   /** When the last of these came. */
   #pieceAt = 0
   #pack: Buffer | undefined

@@ -1,5 +1,6 @@
 import type { IncomingMessage, Server } from 'node:http'
 import type { Socket } from 'node:net'
+import { TinyChunks, TRY_AGAIN, Unavailable } from '../errors.js'
 import { PackedMessage } from './packed-message.js'
 
 /**
@@ -10,6 +11,9 @@ export const CHUNKS = { free: 4_000, meanBytesMin: 64 }
 
 /** The same where nobody reads the body: of what has no token, or of a method that needs none. */
 const UNREAD_CHUNKS_FREE = 100
+
+/** So many small ones of all connections together are handed on in one turn of the event loop: they take some 12 ms. */
+const CHUNKS_OF_ALL_MAX = 6_000
 
 /** Given back for a request, this ends the parser's work on what has been read. */
 const END_OF_READ = 2
@@ -25,10 +29,11 @@ type OnPiece = (this: Parser, piece: Buffer) => void
 /**
  * Bounds what the parser makes of one read of a connection. Node reads 64 KiB and parses all of it in one go, in nobody's turn: 2,400
  * requests, which take 70 ms, or bodies of 10,000 chunks, which take 20. Of a connection that `isClosed`, and behind so many chunks that
- * their body is refused, nothing is made any more. Node has no public way to end a read: where its parser is not as it is known,
- * it is left alone.
+ * their body is refused, nothing is made any more. A hundred connections that are read in one turn share the bound. Node has no public way
+ * to end a read: where its parser is not as it is known, it is left alone.
  */
 export function boundReads(server: Server, isClosed: (socket: Socket) => boolean): void {
+  let ofAll = 0
   server.on('connection', (socket: Socket & { parser?: Parser }) => {
     const { parser } = socket
     const pieces = parser && Object.entries(parser).find(([, handler]) => isNamed(handler, 'parserOnBody'))
@@ -49,10 +54,19 @@ export function boundReads(server: Server, isClosed: (socket: Socket) => boolean
         const body = new SmallChunks()
         const free = freeChunks(request)
         handleBy(piece => {
-          if (read.count === 0) setImmediate(() => read.clear()) // comes when all that was read is parsed
-          if (body.add(piece) > free || read.add(piece) > CHUNKS.free) {
+          if (read.count === 0) {
+            setImmediate(() => {
+              // comes when all that was read is parsed
+              read.clear()
+              ofAll = 0
+            })
+          }
+          const before = read.small
+          const isTiny = body.add(piece) > free || read.add(piece) > CHUNKS.free
+          ofAll += read.small - before
+          if (isTiny || ofAll > CHUNKS_OF_ALL_MAX) {
             handleBy(undefined) // the parser goes on, and tells nobody
-            if (request instanceof PackedMessage) request.isCut = true
+            if (request instanceof PackedMessage) request.cut = isTiny ? new TinyChunks() : noRoom()
           }
           onPiece.call(parser, piece)
         })
@@ -69,19 +83,28 @@ export function boundReads(server: Server, isClosed: (socket: Socket) => boolean
 /** Counts chunks beyond one for each `meanBytesMin`. */
 class SmallChunks {
   count = 0
+  small = 0
   #bytes = 0
 
   /** Answers how many there are now. */
   add({ length }: Buffer): number {
     this.count++
     this.#bytes += length
-    return this.count - this.#bytes / CHUNKS.meanBytesMin
+    this.small = Math.max(0, this.count - this.#bytes / CHUNKS.meanBytesMin)
+    return this.small
   }
 
   clear(): void {
     this.count = 0
+    this.small = 0
     this.#bytes = 0
   }
+}
+
+function noRoom(): Unavailable {
+  const message =
+    'Too many small chunks came at once, of all callers together. Send the body with a Content-Length, or larger chunks.'
+  return new Unavailable('overloaded', `${message} ${TRY_AGAIN}`, 'not_applied')
 }
 
 function freeChunks({ method, headers }: IncomingMessage): number {

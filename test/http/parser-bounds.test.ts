@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import t from 'tap'
 import { PIPELINED_REQUESTS_MAX } from '../../src/http/broken-requests.js'
 import { PackedMessage } from '../../src/http/packed-message.js'
-import { RawConnection, running } from './running.js'
+import { eventually, RawConnection, running } from './running.js'
 
 /** Little more than one read of a connection. */
 const READ_BYTES = 64 * 1024
@@ -85,4 +85,29 @@ t.test('bodies of one read are bounded together, and what was cut is never taken
   const pieces = requests.reduce((sum, request) => sum + (request instanceof PackedMessage ? request.pieces : 0), 0)
   t.ok(pieces <= 4_200, `${pieces} pieces`)
   connection.socket.destroy()
+})
+
+t.test('bodies of all connections that are read in one turn of the event loop are bounded together', async t => {
+  const { app, port, token } = await running(t, {}, { listen: true })
+  const requests: IncomingMessage[] = []
+  app.server.on('request', request => requests.push(request))
+  const sent = chunkedHead('PATCH', '/persona/1?update_mask=description', token) + '1\r\n \r\n'.repeat(3_900)
+  let accepted = 0
+  app.server.on('connection', () => accepted++)
+  const connections = Array.from({ length: 40 }, () => new RawConnection(port))
+  await eventually(() => accepted === connections.length)
+  for (const connection of connections) connection.write(`${sent}0\r\n\r\n`)
+  await Promise.all(connections.map(connection => connection.until(/"detail"/)))
+  const pieces = requests.reduce((sum, request) => sum + (request instanceof PackedMessage ? request.pieces : 0), 0)
+  t.ok(pieces < 100_000, `${pieces} pieces of 156,000`)
+  const refused = connections.filter(({ text }) => text.startsWith('HTTP/1.1 503 '))
+  t.ok(refused.length > 0)
+  for (const connection of refused) {
+    t.match(connection.headers, { 'retry-after': '1' })
+    t.match(connection.json(), { reason: 'overloaded', outcome: 'not_applied', detail: /small chunks/ })
+  }
+  for (const { socket } of connections) socket.destroy()
+  const next = new RawConnection(port).write(`${sent}16\r\n{"description":"next"}\r\n0\r\n\r\n`)
+  await next.until(/^HTTP\/1\.1 200 /)
+  next.socket.destroy()
 })
