@@ -73,11 +73,14 @@ function openPooled(url: string): ServiceDatabase {
   if (!pooler) return open(url)
   const pooled = new URL(pooler)
   pooled.pathname = new URL(url).pathname
-  return openUrl(pooled.href, readConfig({ DATABASE_POOL_SIZE: '20', PREPARED_STATEMENTS: 'off' }))
+  return openUrl(pooled.href, readConfig({ ...POOL, PREPARED_STATEMENTS: 'off' }))
 }
 
+/** Where other work has the machine, many writers of one row wait long for each other: how long one may is the subject of other tests. */
+const POOL = { DATABASE_POOL_SIZE: '20', LOCK_TIMEOUT_MS: '60000', STATEMENT_TIMEOUT_MS: '60000' }
+
 function open(url: string): ServiceDatabase {
-  return openUrl(url, readConfig({ DATABASE_POOL_SIZE: '20' }))
+  return openUrl(url, readConfig(POOL))
 }
 
 let hashed: string | undefined
