@@ -41,10 +41,8 @@ export async function listenForMetrics(
   const served = new WeakSet<Socket>()
   const server = createServer(times, (request, response) => {
     served.add(request.socket)
-    if (unreadBytes(request) > 0) {
-      response.setHeader('connection', 'close')
-      endUnread(request.socket)
-    }
+    response.setHeader('connection', 'close') // Node ends it behind the answer
+    if (unreadBytes(request) > 0) endUnread(request.socket)
     const page = pages.get(request.url?.split('?', 1)[0] ?? '')
     const answer = ({ status, headers = {}, body }: Page) =>
       response.writeHead(status, { ...headers, 'cache-control': 'no-store' }).end(body)
@@ -58,7 +56,6 @@ export async function listenForMetrics(
     trustedProxies: [],
     onRefused: () => undefined, // its client is told by its own probe that fails
   })
-  server.maxRequestsPerSocket = 1
   boundReads(server, socket => served.has(socket))
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)

@@ -10,6 +10,7 @@ import type { Readiness } from '../readiness.js'
 import { CONNECTION_LIMITS, type ConnectionLimitName } from './connection-limit.js'
 import { REFUSALS } from './error-codes.js'
 import type { RequestsInFlight } from './requests-in-flight.js'
+import { singleFlight } from './single-flight.js'
 
 /** Upper bounds of the time buckets, in seconds. The longest waits end at 20, and then there is work. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
@@ -173,10 +174,10 @@ export class Metrics {
     this.#gauge('agents_build_info', 'Always 1.', ['version'], gauge => gauge.set({ version: sources.version }, 1))
   }
 
-  /** The text exposition format, and its media type. */
-  async text(): Promise<{ type: string; body: string }> {
+  /** The text exposition format, and its media type: of thirty that are asked for at once one is made. */
+  readonly text = singleFlight(async (): Promise<{ type: string; body: string }> => {
     return { type: this.#registry.contentType, body: await this.#registry.metrics() }
-  }
+  })
 
   #watchConnections(server: NetServer, { inFlight, connectionsMax }: MetricSources): void {
     this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge =>

@@ -70,6 +70,11 @@ t.test('a connection to METRICS_PORT has one answer, however many requests it se
   await connection.closed
   t.equal(connection.text.split('HTTP/1.1 200 OK').length, 2)
   t.match(connection.text, /^agents_ready 1$/m)
+  const single = new RawConnection(port).write('GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n')
+  await single.until(/"status"/)
+  const answeredMs = performance.now()
+  await single.closed
+  t.ok(performance.now() - answeredMs < 3_000, 'it ends behind its answer, not when it has been idle for long')
 })
 
 t.test('403 on METRICS_PORT without METRICS_TOKEN where one is set; 404 on PORT with it', async t => {

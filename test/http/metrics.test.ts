@@ -22,6 +22,13 @@ function metricIn(text: string, name: string): number | undefined {
   return line === undefined ? undefined : Number(line.slice(name.length))
 }
 
+t.test('pages that are asked for at once are one page', async t => {
+  const { metrics } = await running(t)
+  const pages = await Promise.all(Array.from({ length: 30 }, () => metrics.text()))
+  t.equal(new Set(pages).size, 1)
+  t.not(await metrics.text(), pages[0])
+})
+
 t.test('200 /metrics counts requests, refusals, statements, pool and state', async t => {
   const service = await running(t, { RATE_LIMIT_PER_MINUTE: '3' })
   await patch(service, undefined)
