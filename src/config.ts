@@ -190,7 +190,13 @@ const SETTINGS = {
       'Largest body of the two tool operations.',
     ),
     listItemsMax: count('LIST_ITEMS_MAX', 1_000, 1, 10_000, 'Items of one list of ids in an agent update.'),
-    jsonDepthMax: count('JSON_DEPTH_MAX', 64, 8, 200, 'Objects and lists inside each other in a body.'),
+    jsonDepthMax: count(
+      'JSON_DEPTH_MAX',
+      64,
+      8,
+      200,
+      'Objects and lists inside each other in a body; with its definition the body of a tool may have 256.',
+    ),
     definitionDepthMax: count(
       'DEFINITION_DEPTH_MAX',
       128,

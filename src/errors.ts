@@ -72,6 +72,13 @@ export class NotJson extends UnsupportedBody {
   }
 }
 
+/** The connection is gone, and nothing was begun: nobody reads the answer, but the log has it. */
+export class ClientGone extends Refusal {
+  constructor() {
+    super('The connection was closed before the answer.')
+  }
+}
+
 /** The body came in chunks so small that to read them costs far more than their bytes. */
 export class TinyChunks extends Refusal {
   constructor() {

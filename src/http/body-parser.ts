@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
-import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
-import { type Fault, NotJson, UnsupportedBody } from '../errors.js'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { ClientGone, type Fault, NotJson, UnsupportedBody } from '../errors.js'
 import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 import { type BodyBounds, BodyReader, type BodyShares, SMALL_BYTES, type WholeBody } from './body-reader.js'
@@ -125,8 +125,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       waiting = undefined // its memory is not reserved any more
     })
     const parse = () => {
-      // The connection is gone: nobody reads the answer, but the log has it.
-      if (waiting === undefined) done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+      if (waiting === undefined) done(new ClientGone())
       else {
         request.isInBodyTurn = true
         done(null, received(request, parsed(request, waiting)))

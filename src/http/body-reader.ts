@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
-import { BodyTooLarge, type Fault, TinyChunks, TRY_AGAIN, Unavailable } from '../errors.js'
+import { BodyTooLarge, ClientGone, type Fault, TinyChunks, TRY_AGAIN, Unavailable } from '../errors.js'
 import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 import { PackedMessage } from './packed-message.js'
 import { CHUNKS } from './parser-bounds.js'
@@ -63,7 +63,7 @@ const CHUNKS_COUNT_TIMES = 3
  * unless another of its sender is on its way: that takes a turn for all of them ahead, so that of many at once nothing is read of those
  * that get none.
  *
- * Calls `done` once. Errors: `BodyTooLarge`, that of Fastify for a body that is not as long as was said or cut short, `TinyChunks`,
+ * Calls `done` once. Errors: `BodyTooLarge`, that of Fastify for a body that is not as long as was said, `ClientGone`, `TinyChunks`,
  * `BrokenRequest`, `Unavailable` when it is abandoned or has no room among the chunks of all, and what `reserveMemory` throws.
  */
 export class BodyReader {
@@ -197,7 +197,7 @@ export class BodyReader {
 
   /** The connection is gone: nobody reads the answer, but the log has it. */
   readonly #onError = (): void => {
-    this.#fail(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+    this.#fail(new ClientGone())
   }
 
   #keep(piece: Buffer): void {

@@ -5,6 +5,7 @@ import {
   BodyTooLarge,
   BrokenRequest,
   BuiltinReadOnly,
+  ClientGone,
   type Fault,
   Forbidden,
   IdempotencyKeyInUse,
@@ -190,7 +191,9 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
   }
   if (error instanceof UnsupportedBody) return unsupported(error)
-  if (error instanceof TinyChunks) return { status: 400, code: 'BAD_REQUEST', detail: error.message }
+  if (error instanceof TinyChunks || error instanceof ClientGone) {
+    return { status: 400, code: 'BAD_REQUEST', detail: error.message }
+  }
   if (error instanceof PreconditionRequired) {
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
   }

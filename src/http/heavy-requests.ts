@@ -1,10 +1,10 @@
-import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { QueueExhausted } from '../db/connection/database-error.js'
 import type { OpenDatabase } from '../db/connection/pool.js'
 import type { Waiter } from '../db/connection/waiter.js'
 import type { WorkQueue } from '../db/connection/work-queue.js'
 import { unavailableFor } from '../db/unavailable.js'
-import { RateLimited } from '../errors.js'
+import { ClientGone, RateLimited } from '../errors.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -15,7 +15,7 @@ declare module 'fastify' {
      * its own until the answer is made: whoever asks for much work is the one who waits. Of callers who used the same, who will be
      * answered less goes first, as far as that is known. Only where the caller is known.
      * Throws `RateLimited` where it waits in vain for its own token's or too many of those wait, `Unavailable` where the places stay
-     * with others, and Fastify's error of a cut request where the client is gone.
+     * with others, and `ClientGone` where the client is.
      */
     takePlace(answerBytes?: number): Promise<void>
     /**
@@ -60,8 +60,7 @@ export function registerHeavyRequests(app: FastifyInstance, queues: Queues): voi
     } catch (error) {
       throw unavailableFor(error) ?? error
     }
-    // The connection is gone: nobody reads the answer, but the log has it.
-    if (this.raw.socket.destroyed) throw new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH()
+    if (this.raw.socket.destroyed) throw new ClientGone()
   })
   app.decorateRequest('leavePlace', function (this: FastifyRequest) {
     whenTaken(this, place => place.leave())

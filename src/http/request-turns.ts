@@ -1,5 +1,6 @@
-import { errorCodes, type FastifyInstance, type FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ThreadTurns } from '../db/connection/thread-turns.js'
+import { ClientGone } from '../errors.js'
 import { placeOfSender, whenOver } from './requests-in-flight.js'
 
 declare module 'fastify' {
@@ -57,7 +58,7 @@ export class RequestTurns {
     if (takeBack === undefined) return
     whenOver(request, () => {
       // The connection is gone: nobody reads the answer, but the log has it.
-      if (takeBack()) done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+      if (takeBack()) done(new ClientGone())
     })
   }
 }

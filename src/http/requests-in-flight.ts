@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net'
-import { errorCodes, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenHashIn } from '../auth/hook.js'
 import {
@@ -10,6 +10,7 @@ import {
   type ThreadTurns,
   TOKEN_PLACES,
 } from '../db/connection/thread-turns.js'
+import { ClientGone } from '../errors.js'
 import { networkOf } from './limits.js'
 
 /** How many requests of operations are in work. Pages and probes do not count: they need no database. */
@@ -91,8 +92,7 @@ export function countRequests(app: FastifyInstance, turns: ThreadTurns): Request
   })
   app.addHook('preHandler', ({ work }, _reply, done) => {
     if (work === undefined) return done()
-    // The connection is gone: nobody reads the answer, but the log has it.
-    if (work.gone) return done(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH())
+    if (work.gone) return done(new ClientGone())
     work.handled = true
     done()
   })

@@ -126,6 +126,35 @@ t.test('who leaves while it waits is told likewise', async t => {
   t.ok(left.some(({ msg, waited_ms }) => /went away/.test(String(msg)) && Number(waited_ms) >= TOLD_MS))
 })
 
+t.test('who leaves while it waits for the checking thread has one line, and no failure of the service', async t => {
+  const service = await running(t, OFF, { listen: true })
+  const paths = Object.fromEntries(
+    Array.from({ length: 400 }, (_, i) => [`/${i}`, { get: { summary: 'x'.repeat(2_000) } }]),
+  )
+  const body = JSON.stringify({ definition: { ...DEFINITION, paths } })
+  const head = [
+    'POST /admin/tool/custom/validate HTTP/1.1',
+    'Host: localhost',
+    `Authorization: Bearer ${service.token}`,
+    'Content-Type: application/json',
+    `Content-Length: ${body.length}`,
+  ]
+  const clients = Array.from({ length: 6 }, () =>
+    new RawConnection(service.port).write(`${head.join('\r\n')}\r\n\r\n${body}`),
+  )
+  const last = clients.pop()
+  await eventually(() => clients.some(({ text }) => text !== ''))
+  for (const { socket } of clients) socket.destroy()
+  await last?.until(/HTTP\/1\.1 \d/)
+  last?.socket.destroy()
+  const left = linesOf(service).filter(({ msg }) => /went away/.test(String(msg)))
+  t.ok(left.some(({ queue }) => queue === 'checking_thread'))
+  t.strictSame(
+    service.log.filter(line => line.includes('the request failed')),
+    [],
+  )
+})
+
 t.test('an answer that is cut off because others need its memory has a line that says so', async t => {
   const service = await running(t, OFF, { listen: true })
   const long = JSON.stringify({ definition: { ...DEFINITION, 'x-note': 'x'.repeat(4_800_000) } })

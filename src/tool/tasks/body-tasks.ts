@@ -4,7 +4,7 @@ import type { Caller } from '../../auth/caller.js'
 import type { ThreadTurns } from '../../db/connection/thread-turns.js'
 import type { Waiter } from '../../db/connection/waiter.js'
 import { WorkQueue, type WorkQueueLimits } from '../../db/connection/work-queue.js'
-import { InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
+import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
 import { SMALL_BYTES } from '../../http/body-reader.js'
 import { writerFor } from '../../schema/exact-json.js'
@@ -238,7 +238,7 @@ export class BodyTasks {
     const leave = await queue.enter(tokenOf(request), undefined, expectedMs, request)
     const sinceMs = performance.now()
     try {
-      if (request.raw.socket.destroyed) throw overloaded('The client is gone.')
+      if (request.raw.socket.destroyed) throw new ClientGone()
       const whole = { ...job, input: await withStored(job.input, stored) }
       return await new Promise((resolve, reject) => this.#begin(whole, { charactersMax, resolve, reject }))
     } finally {
