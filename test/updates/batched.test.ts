@@ -212,7 +212,8 @@ t.test(
         return !(data.includes(text) && cut === 'statement')
       }
       proxy.onBackward = data => {
-        if (!(written && cut === 'answer' && data.includes(text))) return true
+        const isShared = data.toString('latin1').split(text).length > 2 // one may have come before the others
+        if (!(written && cut === 'answer' && isShared)) return true
         cuts += 1
         proxy.onBackward = () => true
         return false
