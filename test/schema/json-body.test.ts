@@ -11,6 +11,25 @@ const refusal = (text: string | Uint8Array) => {
   return body.kind === 'value' ? undefined : body.faults
 }
 
+// First, for what V8 makes of texts of every kind is slower, by escapes most.
+t.test('the offset of a mistake behind millions of escapes or blanks is found as fast as behind letters', async t => {
+  const letters = `"${'a'.repeat(4_000_000)}`
+  const texts = [`"${'\\u0000'.repeat(660_000)}`, `"${'\\n'.repeat(2_000_000)}`, `${' '.repeat(4_000_000)}x`]
+  const shortestMs = (text: string, known = Infinity) =>
+    Math.min(
+      known,
+      processorMs(() => void offsetOfSyntaxError(text)),
+    )
+  for (const text of texts) {
+    let [ms, controlMs] = [Infinity, Infinity]
+    const isFine = () => ms <= 1.6 * controlMs + 2
+    // Noise only adds.
+    for (let round = 0; round < 8 || (round < 80 && !isFine()); round++)
+      [ms, controlMs] = [shortestMs(text, ms), shortestMs(letters, controlMs)]
+    t.ok(isFine(), `${text.slice(0, 3)} ${ms.toFixed(1)} ms, letters ${controlMs.toFixed(1)} ms`)
+  }
+})
+
 t.test('422 json_invalid at the offset of the mistake', async t => {
   const cases: [string, number][] = [
     [' ', 1],
@@ -130,24 +149,6 @@ t.test('the syntax check agrees with JSON.parse on every text', async t => {
       { numRuns: 5000 },
     ),
   )
-})
-
-t.test('the offset of a mistake behind millions of escapes or blanks is found as fast as behind letters', async t => {
-  const letters = `"${'a'.repeat(4_000_000)}`
-  const texts = [`"${'\\u0000'.repeat(660_000)}`, `"${'\\n'.repeat(2_000_000)}`, `${' '.repeat(4_000_000)}x`]
-  const shortestMs = (text: string, known = Infinity) =>
-    Math.min(
-      known,
-      processorMs(() => void offsetOfSyntaxError(text)),
-    )
-  for (const text of texts) {
-    let [ms, controlMs] = [Infinity, Infinity]
-    const isFine = () => ms <= 1.6 * controlMs + 2
-    // Noise only adds.
-    for (let round = 0; round < 8 || (round < 80 && !isFine()); round++)
-      [ms, controlMs] = [shortestMs(text, ms), shortestMs(letters, controlMs)]
-    t.ok(isFine(), `${text.slice(0, 3)} ${ms.toFixed(1)} ms, letters ${controlMs.toFixed(1)} ms`)
-  }
 })
 
 t.test('no bytes make it throw', async () => {
