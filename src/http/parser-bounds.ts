@@ -12,8 +12,8 @@ export const CHUNKS = { free: 4_000, meanBytesMin: 64 }
 /** The same where nobody reads the body: of what has no token, or of a method that needs none. */
 const UNREAD_CHUNKS_FREE = 100
 
-/** So many small ones of all connections together are handed on in one turn of the event loop: they take some 12 ms. */
-const CHUNKS_OF_ALL_MAX = 6_000
+/** Of all connections together so many small ones are handed on at once, and so many in each millisecond: a sixteenth of the thread's time. A few of each read go in any case. */
+const OF_ALL = { atOnce: 6_000, perMs: 30, freeOfRead: 16 }
 
 /** Given back for a request, this ends the parser's work on what has been read. */
 const END_OF_READ = 2
@@ -29,11 +29,17 @@ type OnPiece = (this: Parser, piece: Buffer) => void
 /**
  * Bounds what the parser makes of one read of a connection. Node reads 64 KiB and parses all of it in one go, in nobody's turn: 2,400
  * requests, which take 70 ms, or bodies of 10,000 chunks, which take 20. Of a connection that `isClosed`, and behind so many chunks that
- * their body is refused, nothing is made any more. A hundred connections that are read in one turn share the bound. Node has no public way
- * to end a read: where its parser is not as it is known, it is left alone.
+ * their body is refused, nothing is made any more. Small chunks of all connections together are bounded too: a hundred are read in
+ * one turn. Node has no public way to end a read: where its parser is not as it is known, it is left alone.
  */
 export function boundReads(server: Server, isClosed: (socket: Socket) => boolean): void {
   let ofAll = 0
+  let ofAllAt = performance.now()
+  const forget = () => {
+    const now = performance.now()
+    ofAll = Math.max(0, ofAll - (now - ofAllAt) * OF_ALL.perMs)
+    ofAllAt = now
+  }
   server.on('connection', (socket: Socket & { parser?: Parser }) => {
     const { parser } = socket
     const pieces = parser && Object.entries(parser).find(([, handler]) => isNamed(handler, 'parserOnBody'))
@@ -55,16 +61,13 @@ export function boundReads(server: Server, isClosed: (socket: Socket) => boolean
         const free = freeChunks(request)
         handleBy(piece => {
           if (read.count === 0) {
-            setImmediate(() => {
-              // comes when all that was read is parsed
-              read.clear()
-              ofAll = 0
-            })
+            forget()
+            setImmediate(() => read.clear()) // comes when all that was read is parsed
           }
           const before = read.small
           const isTiny = body.add(piece) > free || read.add(piece) > CHUNKS.free
           ofAll += read.small - before
-          if (isTiny || ofAll > CHUNKS_OF_ALL_MAX) {
+          if (isTiny || (ofAll > OF_ALL.atOnce && read.small > OF_ALL.freeOfRead)) {
             handleBy(undefined) // the parser goes on, and tells nobody
             if (request instanceof PackedMessage) request.cut = isTiny ? new TinyChunks() : noRoom()
           }
