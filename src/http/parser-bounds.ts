@@ -53,6 +53,14 @@ export function boundReads(server: Server, isClosed: (socket: Socket) => boolean
       handler = next
       parser[event] = next
     }
+    /** Of a body that is cut nobody takes pieces, so nobody stops the connection either: that is done with the first of each read. */
+    const stopReading = () => {
+      socket.pause() // Node goes on where the body ends
+      handleBy(undefined) // the parser goes on with this read, and tells nobody
+      setImmediate(() => {
+        if (handler === undefined && parser[event] === undefined) handleBy(stopReading)
+      })
+    }
     parser.onIncoming = (request, keepsAlive) => {
       if (handler !== onPiece) handleBy(onPiece)
       if (isClosed(socket)) return END_OF_READ
@@ -68,8 +76,8 @@ export function boundReads(server: Server, isClosed: (socket: Socket) => boolean
           const isTiny = body.add(piece) > free || read.add(piece) > CHUNKS.free
           ofAll += read.small - before
           if (isTiny || (ofAll > OF_ALL.atOnce && read.small > OF_ALL.freeOfRead)) {
-            handleBy(undefined) // the parser goes on, and tells nobody
             if (request instanceof PackedMessage) request.cut = isTiny ? new TinyChunks() : noRoom()
+            stopReading()
           }
           onPiece.call(parser, piece)
         })
