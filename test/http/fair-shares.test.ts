@@ -303,8 +303,12 @@ t.test('what small chunks cost counts as time: such bodies wait for turns, other
     const text = chunks.map(chunk => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join('')
     const lines = (token: string) => head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
     const all = tokens.map(token => new RawConnection(service.port).write(`${lines(token)}${text}0\r\n\r\n`))
-    await Promise.all(all.map(connection => connection.until(/^HTTP\/1\.1 404 /)))
+    await Promise.all(all.map(connection => connection.until(/^HTTP\/1\.1 (404|503) /)))
     for (const { socket } of all) socket.destroy()
+    t.ok(all.some(connection => connection.text.startsWith('HTTP/1.1 404 ')))
+    const refused = all.filter(connection => connection.text.startsWith('HTTP/1.1 503 '))
+    for (const { text } of refused) t.match(text, /small chunks/) // of all together there is a bound
+    t.ok(refused.length === 0 || chunkBytes === 1)
     return (await waits()) - before
   }
   let ofOthers = 1
