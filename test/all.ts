@@ -11,8 +11,8 @@ import { testDatabase } from './postgres.js'
 
 /*
  * Every test file, or those that are named, as `tap` runs them and with its settings, but each as it is: tap's own command
- * starts each with loaders for coverage, mocks and TypeScript, which take up to a second of the processor and are not used
- * here, and with coverage (see `plain-children.ts`). Writes the TAP of the files, and of what is in them the failures; with `--tap` all of it.
+ * starts each with loaders for mocks and TypeScript, which take up to a second of the processor, and with coverage, which doubles it
+ * (`plain-children.ts`). Writes the TAP of the files, and of what is in them the failures; with `--tap` all of it.
  */
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: number; timeout: number } // the file is ours

@@ -60,7 +60,7 @@ declare module 'fastify' {
     tokenHash: Buffer | NotAuthenticated | undefined
     /** Why the request was refused, for the metrics: an error code or the reason of a 503. */
     refusal: string | undefined
-    /** What the log says of its refusal, put together for a line that is written alone. */
+    /** What the log says of its refusal; put together only for a line that is written. */
     toldOfRefusal: (() => ToldOfRefusal) | undefined
     /** The limit that a 429 is about. */
     limit: RateLimitState | undefined

@@ -195,7 +195,6 @@ export class BodyReader {
     return { bytes: this.#buffer.subarray(0, this.#bytes), nodes, hasPlainNumbers }
   }
 
-  /** The connection is gone: nobody reads the answer, but the log has it. */
   readonly #onError = (): void => {
     this.#fail(new ClientGone())
   }

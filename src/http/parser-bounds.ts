@@ -12,7 +12,10 @@ export const CHUNKS = { free: 4_000, meanBytesMin: 64 }
 /** The same where nobody reads the body: of what has no token, or of a method that needs none. */
 const UNREAD_CHUNKS_FREE = 100
 
-/** Of all connections together so many small ones are handed on at once, and so many in each millisecond: a sixteenth of the thread's time. A few of each read go in any case. */
+/**
+ * Of all connections so many small ones are handed on at once, and so many in each millisecond: a sixteenth of the thread's time. A few of
+ * each read go in any case.
+ */
 const OF_ALL = { atOnce: 6_000, perMs: 30, freeOfRead: 16 }
 
 /** Given back for a request, this ends the parser's work on what has been read. */

@@ -57,7 +57,6 @@ export class RequestTurns {
     const takeBack = this.#turns.take(place, done, request)
     if (takeBack === undefined) return
     whenOver(request, () => {
-      // The connection is gone: nobody reads the answer, but the log has it.
       if (takeBack()) done(new ClientGone())
     })
   }

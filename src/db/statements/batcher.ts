@@ -124,21 +124,21 @@ export class Batcher<Row, Result> {
     const batch: T[] = []
     const rest: T[] = []
     const keys = new Set<unknown>()
-    const alone = new Set<number>()
+    const singles = new Set<number>()
     let sizeBytes = 0
     for (const entry of entries) {
       const place = placeOf(entry)
       const entryBytes = entry.sizeBytes + (this.#answerBytes.get(place) ?? 0)
       const isFull = batch.length >= BATCH_ROWS_MAX || sizeBytes + entryBytes > BATCH_BYTES_MAX
-      const isAlone = this.#isOneAtATime(place)
-      const hasOther = isAlone && (alone.has(place) || this.#sent.has(place))
+      const isSingle = this.#isOneAtATime(place)
+      const hasOther = isSingle && (singles.has(place) || this.#sent.has(place))
       if ((isFull && batch.length > 0) || keys.has(entry.key) || hasOther) {
         rest.push(entry)
         continue
       }
       batch.push(entry)
       sizeBytes += entryBytes
-      if (isAlone) alone.add(place)
+      if (isSingle) singles.add(place)
       if (entry.key !== undefined) keys.add(entry.key)
     }
     return { batch, rest }
