@@ -97,7 +97,8 @@ t.test('updates and reads of agents with thousands of ids', async t => {
   const few = { tool_ids: lists.tool_ids?.slice(0, HEAVY_IDS) }
   const dryRun = (agent: Owner) => callers.update(agent, few, '&dry_run=true')
 
-  t.test('one of each token is at work, two in all', async t => {
+  // One behind the other: what the attacks below are made with waits for the locks that these hold.
+  await t.test('one of each token is at work, two in all', async t => {
     const others = victims.slice(1, 4)
     t.equal((await dryRun(attacker)).status, 200)
     const holder = await lockLabels(world)
@@ -116,7 +117,7 @@ t.test('updates and reads of agents with thousands of ids', async t => {
     t.strictSame([...statuses], [])
   })
 
-  t.test('who waits for a row keeps no place from other tokens, and is the only one of its own', async t => {
+  await t.test('who waits for a row keeps no place from other tokens, and is the only one of its own', async t => {
     const [waiter, another, third] = victims
     const [own, ofOwn] = agents
     if (!(waiter && another && third && own && ofOwn)) throw new Error('too few agents')
@@ -147,7 +148,7 @@ t.test('updates and reads of agents with thousands of ids', async t => {
     t.ok(afterMs < blockedMs, `the wait of ${blockedMs} ms was not charged: the next was answered after ${afterMs} ms`)
   })
 
-  t.test('a wait in vain says for what: for others it is 503, for what the token sent itself 429', async t => {
+  await t.test('a wait in vain says for what: for others it is 503, for what the token sent itself 429', async t => {
     const waitMs = 600
     const hasty = await fairService(t, world, { LOCK_TIMEOUT_MS: String(waitMs), RATE_LIMIT_BYTES_PER_MINUTE: '0' })
     const callers = new Callers(hasty.port)
@@ -186,7 +187,7 @@ t.test('updates and reads of agents with thousands of ids', async t => {
     t.ok(answers.some(({ body }) => /for one of the places for large requests/.test(body)))
   })
 
-  t.test('a client that hangs up leaves its place', async t => {
+  await t.test('a client that hangs up leaves its place', async t => {
     const holder = await lockLabels(world)
     const body = JSON.stringify(few)
     const sockets = agents.map(({ token, agentId }) => {
