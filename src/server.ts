@@ -25,6 +25,7 @@ import { Metrics } from './http/metrics.js'
 import { listenForMetrics } from './http/metrics-port.js'
 import { traced } from './http/tracing.js'
 import { Lifecycle } from './lifecycle.js'
+import { helpersGiveWay } from './priority.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneGrowing, pruneHistory } from './updates/prune.js'
@@ -47,6 +48,7 @@ const PRUNE_GROWING_INTERVAL_MS = 60_000
  * The port is open before the database is there: until then every operation answers 503 and says why.
  */
 async function main(): Promise<void> {
+  helpersGiveWay()
   const config = withMetricsToken(readConfig(process.env))
   const signingKey = signingKeyOf(config)
   const ring = await configuredKeyRing(config)

@@ -41,6 +41,7 @@ function readSource(path: string): SourceFile {
 const LAYERS: Record<string, readonly string[]> = {
   'errors.ts': [],
   'version.ts': [],
+  'priority.ts': [],
   'database-url': [],
   'key-ring': [],
   'config.ts': ['database-url', 'key-ring'],
@@ -52,7 +53,7 @@ const LAYERS: Record<string, readonly string[]> = {
   updates: ['errors.ts', 'config.ts', 'db', 'auth'],
   http: ['errors.ts', 'config.ts', 'readiness.ts', 'schema', 'db', 'auth', 'updates'],
   'tool/definition': ['errors.ts', 'schema'],
-  tool: ['errors.ts', 'schema', 'db', 'updates', 'secrets', 'http', 'auth', 'tool/definition'],
+  tool: ['errors.ts', 'priority.ts', 'schema', 'db', 'updates', 'secrets', 'http', 'auth', 'tool/definition'],
   persona: ['errors.ts', 'schema', 'db', 'updates', 'http', 'auth', 'tool'],
   admin: [
     'errors.ts',
@@ -72,7 +73,18 @@ const LAYERS: Record<string, readonly string[]> = {
   'lifecycle.ts': ['errors.ts', 'config.ts', 'readiness.ts', 'db', 'secrets', 'key-ring'],
   'app.ts': ['errors.ts', 'version.ts', 'config.ts', 'db', 'http', 'auth', 'tool', 'persona', 'lifecycle.ts'],
   'cli.ts': ['admin'],
-  'server.ts': ['version.ts', 'config.ts', 'db', 'updates', 'secrets', 'http', 'admin', 'lifecycle.ts', 'app.ts'],
+  'server.ts': [
+    'version.ts',
+    'priority.ts',
+    'config.ts',
+    'db',
+    'updates',
+    'secrets',
+    'http',
+    'admin',
+    'lifecycle.ts',
+    'app.ts',
+  ],
 }
 
 function layerOf(path: string): string {

@@ -4,7 +4,7 @@ import { nodeOfStart } from '../bench/processes.js'
 
 const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
 
-t.test('npm start, the program of the package and the image run node alike', async t => {
+t.test('npm start, the program of the package, the image and the unit of systemd run node alike', async t => {
   const { env, options } = nodeOfStart()
   const assignments = Object.entries(env).map(pair => pair.join('='))
   t.ok(options.length > 0)
@@ -14,4 +14,7 @@ t.test('npm start, the program of the package and the image run node alike', asy
   const image = read('Dockerfile').split('\n')
   t.ok(image.includes(`ENV ${assignments.join(' ')}`))
   t.ok(image.includes(`CMD ${JSON.stringify(['node', ...options, 'build/src/server.js']).replaceAll(',', ', ')}`))
+  const unit = read('ops/agent-tool-management.service')
+  t.match(unit, `Environment=${assignments.join(' ')}\n`)
+  t.match(unit, `ExecStart=/usr/bin/node ${options.join(' ')} /opt/`)
 })

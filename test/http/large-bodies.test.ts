@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import t from 'tap'
@@ -12,6 +12,7 @@ import { definitionLimitsOf } from '../../src/tool/definition/index.js'
 import { BodyTasks } from '../../src/tool/tasks/body-tasks.js'
 import { worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
+import { nicenesses } from '../nicenesses.js'
 
 /** Beyond what is parsed on the thread that serves requests. */
 const LARGE_BYTES = 100_000
@@ -187,12 +188,12 @@ t.test('a body of 30 kB does not wait for the end of a comparison of numbers', a
 t.test('the thread of large bodies gives way to the one that serves requests', { skip: !IS_LINUX }, async t => {
   const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
-  const before = nicenesses()
+  const before = nicenesses(process.pid)
   await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
-  const own = before.get(String(process.pid)) ?? 0
-  const added = [...nicenesses()].filter(([thread]) => !before.has(thread)).map(([, niceness]) => niceness)
+  const own = before.get(process.pid) ?? 0
+  const added = [...nicenesses(process.pid)].filter(([thread]) => !before.has(thread)).map(([, niceness]) => niceness)
   t.ok(added.includes(Math.min(19, own + 5)), `${own}; ${added}`)
-  t.equal(nicenesses().get(String(process.pid)), own)
+  t.equal(nicenesses(process.pid).get(process.pid), own)
 })
 
 t.test('what takes long of a small body is done in turns of its token, until it goes to the other thread', async t => {
@@ -229,17 +230,6 @@ t.test('the thread of large bodies works where a filter of system calls forbids 
   t.match(answer, { job: 1, result: { answer: /"methods"/ } })
 })
 
-/** How nice each thread of this process is: proc(5), the nineteenth field of its `stat`. */
-function nicenesses(): Map<string, number> {
-  const folder = '/proc/self/task'
-  return new Map(
-    readdirSync(folder).map(thread => {
-      const text = readFileSync(`${folder}/${thread}/stat`, 'utf8')
-      return [thread, Number(text.slice(text.lastIndexOf(')') + 2).split(' ')[16])]
-    }),
-  )
-}
-
 t.test('what nobody waits for any more is not worked on', async t => {
   const tasks = new BodyTasks({ bodyLimitBytes: 5_000_000, jsonDepthMax: 64, turns: new ThreadTurns() })
   t.teardown(() => tasks.close())
@@ -256,10 +246,10 @@ t.test('a thread without work ends, and the next large body gets another', { ski
   t.teardown(() => tasks.close())
   const validated = async () => {
     const { answer } = await tasks.run('validate_tool', request(1, JSON.stringify({ definition: DEFINITION })), input)
-    const [thread] = [...nicenesses()].find(([, niceness]) => niceness !== own) ?? []
+    const [thread] = [...nicenesses(process.pid)].find(([, niceness]) => niceness !== own) ?? []
     return { answer, thread }
   }
-  const own = nicenesses().get(String(process.pid))
+  const own = nicenesses(process.pid).get(process.pid)
   const first = await validated()
   t.ok(first.thread)
   while (readdirSync('/proc/self/task').includes(String(first.thread))) await sleep(10)

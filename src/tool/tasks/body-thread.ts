@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
-import { getPriority, setPriority } from 'node:os'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { parentPort, workerData } from 'node:worker_threads'
 import { type Fault, InvalidRequest } from '../../errors.js'
+import { giveWay } from '../../priority.js'
 import { BodyCheck } from '../../schema/body-check.js'
 import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
@@ -40,12 +40,7 @@ export interface ThreadJob {
 export type ThreadAnswer = { job: number } & Outcome
 type Outcome = { result: unknown } | { faults: Fault[] } | { isGivenUp: true } | { failure: string }
 
-/** How much less this thread is worth to the scheduler: with few processors the other thread, and the database, go first. */
-const NICER_BY = 5
-const NICE_MAX = 19
-
-// On Linux a thread has a priority of its own; elsewhere it would be that of the process.
-if (process.platform === 'linux') giveWay()
+giveWay() // to the thread that serves requests, and to the database
 
 const { jsonDepthMax, heapMibMax } = workerData as ThreadSettings // what `body-tasks.ts` starts the thread with
 const checks = {
@@ -62,14 +57,6 @@ parentPort?.on('message', (message: ThreadJob) => {
     if (isLarge) setImmediate(tidy) // by then nothing holds what it was about
   })
 })
-
-function giveWay(): void {
-  try {
-    setPriority(Math.min(NICE_MAX, getPriority() + NICER_BY))
-  } catch {
-    // A filter of system calls may forbid it: then it is worth as much as the other.
-  }
-}
 
 const MIB = 2 ** 20
 
