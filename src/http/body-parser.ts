@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { ClientGone, type Fault, NotJson, UnsupportedBody } from '../errors.js'
-import { type ParsedBody, parseJsonBody } from '../schema/json-body.js'
+import { jsonBodySteps, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 import { type BodyBounds, BodyReader, type BodyShares, SMALL_BYTES, type WholeBody } from './body-reader.js'
 import { BodyTurns } from './body-turns.js'
@@ -105,8 +105,8 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       else if ('beyond' in body) done(null, received(request, refused(body.beyond)))
       else if (isForThread(request, body))
         done(null, received(request, new UnparsedBody(body.bytes, body.hasPlainNumbers)))
-      else if (isDear(body)) parseInTurn(request, body, done)
-      else done(null, received(request, parsed(request, body)))
+      else if (isDear(body)) parseInTurns(request, body, done)
+      else done(null, received(request, parseJsonBody(body.bytes, isPlain(request, body))))
     })
     const transfer: Unfinished = {
       kind: 'body',
@@ -118,20 +118,24 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     reader.start()
   }
 
-  /** What Fastify makes of the body is made in the turn too: it is checked, and mostly refused, before `done` returns. */
-  function parseInTurn(request: FastifyRequest, body: WholeBody, done: Done): void {
-    let waiting: WholeBody | undefined = body
+  /** Each step in a turn of its own. What Fastify makes of the body is made in the last: it is checked, and mostly refused, before `done` returns. */
+  function parseInTurns(request: FastifyRequest, body: WholeBody, done: Done): void {
+    let steps: ReturnType<typeof jsonBodySteps> | undefined = jsonBodySteps(body.bytes, isPlain(request, body))
     whenOver(request, () => {
-      waiting = undefined // its memory is not reserved any more
+      steps = undefined // its memory is not reserved any more
     })
-    const parse = () => {
-      if (waiting === undefined) done(new ClientGone())
-      else {
+    const takeStep = () => {
+      const step = steps?.next()
+      if (step === undefined) done(new ClientGone())
+      else if (step.done) {
         request.isInBodyTurn = true
-        done(null, received(request, parsed(request, waiting)))
-      }
+        done(null, received(request, step.value))
+      } else takeTurn(0)
     }
-    turns.take(ownerOf(request), parse, { expectedMs: parseMs(body), waiter: request }).catch(done)
+    const takeTurn = (expectedMs: number) => {
+      turns.take(ownerOf(request), takeStep, { expectedMs, waiter: request }).catch(done)
+    }
+    takeTurn(parseMs(body))
   }
 }
 
@@ -185,8 +189,8 @@ function received(request: FastifyRequest, parsed: ReceivedBody['parsed']): Rece
 }
 
 /** How numbers are written matters in definitions only. */
-function parsed(request: FastifyRequest, { bytes, hasPlainNumbers }: WholeBody): ParsedBody {
-  return parseJsonBody(bytes, hasPlainNumbers || !isAboutTool(request))
+function isPlain(request: FastifyRequest, { hasPlainNumbers }: WholeBody): boolean {
+  return hasPlainNumbers || !isAboutTool(request)
 }
 
 function isAboutTool({ policy }: FastifyRequest): boolean {

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { exceedsDepth, parseJsonBody, tooDeep } from '../../src/schema/json-body.js'
+import { exceedsDepth, jsonBodySteps, parseJsonBody, tooDeep } from '../../src/schema/json-body.js'
 import { offsetOfSyntaxError } from '../../src/schema/json-syntax.js'
 import { processorMs } from '../definition/proportion.js'
 import { requireWithin } from '../slowness.js'
@@ -28,6 +28,29 @@ t.test('the offset of a mistake behind millions of escapes or blanks is found as
       [ms, controlMs] = [shortestMs(text, ms), shortestMs(letters, controlMs)]
     t.ok(isFine(), `${text.slice(0, 3)} ${ms.toFixed(1)} ms, letters ${controlMs.toFixed(1)} ms`)
   }
+})
+
+t.test('a large body is decoded in steps, wherever these cut its characters', async t => {
+  for (const before of ['', 'a', 'ab', 'abc']) {
+    const value = before + '😀é'.repeat(200_000)
+    const bytes = Buffer.from(JSON.stringify(value))
+    const steps = jsonBodySteps(bytes, true)
+    let count = 0
+    let step = steps.next()
+    for (; step.done !== true; step = steps.next()) count++
+    t.ok(count >= 4, `${count} steps`)
+    t.strictSame(step.value, { kind: 'value', value, forbidden: [] })
+    for (const at of [10, 256 * 1024 - 1, 256 * 1024, bytes.length - 3]) {
+      const broken = Buffer.from(bytes)
+      broken[at] = 0xff
+      t.match(refusal(broken), [{ type: 'json_invalid' }])
+    }
+  }
+  const marked = Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), Buffer.from(`"${'é'.repeat(300_000)}"`)])
+  t.match(parseJsonBody(marked), { kind: 'value', value: /^é+$/ })
+  const cut = Buffer.from(`"${'a'.repeat(300_000)}"`)
+  cut[cut.length - 1] = 0xe2 // a character that does not end
+  t.match(refusal(cut), [{ type: 'json_invalid', loc: ['body', cut.length - 1] }])
 })
 
 t.test('422 json_invalid at the offset of the mistake', async t => {
