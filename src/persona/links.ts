@@ -17,5 +17,21 @@ export function idsOf(content: PersonaContent, relation: Relation): (number | st
 /** Numbers by size, texts by their UTF-8 bytes as the database does: JavaScript's own order is that of UTF-16. */
 export function compareIds(a: string | number, b: string | number): number {
   if (typeof a === 'number' && typeof b === 'number') return a - b
-  return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))
+  return compareTexts(String(a), String(b))
+}
+
+/** The order of UTF-8 without making any: a list of a thousand texts is ten thousand comparisons. */
+function compareTexts(a: string, b: string): number {
+  const length = Math.min(a.length, b.length)
+  for (let index = 0; index < length; index++) {
+    const [one, other] = [a.charCodeAt(index), b.charCodeAt(index)]
+    if (one !== other) return rank(one) - rank(other)
+  }
+  return a.length - b.length
+}
+
+/** Of a unit of UTF-16 among those in its place: halves of what has four bytes come behind all that has three. */
+function rank(unit: number): number {
+  if (unit < 0xd800) return unit
+  return unit < 0xe000 ? unit + 0x2000 : unit - 0x800
 }
