@@ -25,6 +25,9 @@ export interface TParameter<Value> extends TSchema {
 const largestId = 2_147_483_647
 const shownNameLimit = 64
 
+/** The longest mask, in characters: more than twice what names all fields of an agent. To look at 3,000 names takes a millisecond. */
+const MASK_LENGTH_MAX = 1_000
+
 /** A parameter of a kind of its own: what the document says of it, and how its text is read. `loc` is its place. */
 export function parameter<Value>(document: SchemaOptions, read: TParameter<Value>[typeof Read]): TParameter<Value> {
   return { ...document, [Kind]: 'Parameter', [Read]: read } as TParameter<Value> // `static` is a type only
@@ -79,7 +82,11 @@ export function queryChoice<const Word extends string>(words: readonly Word[], d
 
 /** A mask in a query: which fields of the body the request is about. The body is judged by the mask of its route. */
 export function queryMask(body: TObject, description: string) {
-  const mask = parameter({ type: 'string', description }, (text, loc) => parseMask(text, body, loc))
+  const schema = textSchema({ maxLength: MASK_LENGTH_MAX, description })
+  const mask = parameter({ ...schema, description }, (text, loc): Parsed<string[]> => {
+    const faults = collectFaults(schema, text, loc)
+    return faults.length > 0 ? { faults } : parseMask(text, body, loc)
+  })
   return Type.Optional({ ...mask, [Masked]: body })
 }
 
@@ -165,9 +172,9 @@ export function maskReader(query: TObject): (texts: ParameterTexts) => string[] 
   return () => undefined
 }
 
-/** The fields that a mask names, whatever else it holds, in the order in which the schema declares them. */
+/** The fields that a mask names, whatever else it holds, in the order in which the schema declares them. Of one that is too long, its beginning. */
 function fieldsNamedIn(mask: string, schema: TObject): string[] {
-  const named = namesIn(mask)
+  const named = namesIn(mask.slice(0, MASK_LENGTH_MAX))
   return Object.keys(schema.properties).filter(name => named.has(name))
 }
 

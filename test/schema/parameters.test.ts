@@ -1,8 +1,9 @@
+import { Type } from '@sinclair/typebox'
 import fc from 'fast-check'
 import t from 'tap'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
 import { parseDateTime } from '../../src/schema/date-time.js'
-import { parseFlag, parseId, parseMask } from '../../src/schema/parameters.js'
+import { maskReader, parameterReader, parseFlag, parseId, parseMask, queryMask } from '../../src/schema/parameters.js'
 import { headerFaults } from '../../src/tool/headers.js'
 
 t.test('422 int_parsing for an id that is no integer in plain decimal', async t => {
@@ -157,4 +158,30 @@ t.test('422 for header names and values', async t => {
     ['1.value:header_value_invalid', '2.key:header_name_duplicate', '2.value:header_value_invalid'],
   )
   t.strictSame(headerFaults([{ key: 'Host', value: '' }])[0]?.loc, ['body', 'custom_headers', 0, 'key'])
+})
+
+t.test('a mask is bounded before its names are looked at', async t => {
+  const query = Type.Object({ update_mask: queryMask(PersonaUpsertRequest, 'Fields.') })
+  const read = parameterReader(query, 'query')
+  const all = Object.keys(PersonaUpsertRequest.properties)
+  t.strictSame(read({ update_mask: `${all.join(' , ')} ` }), { value: { update_mask: all } })
+  t.strictSame(
+    read({
+      update_mask: Array(250)
+        .fill('name')
+        .join(',')
+        .slice(0, 1_000)
+        .replace(/,[^,]*$/, ''),
+    }),
+    {
+      value: { update_mask: ['name'] },
+    },
+  )
+  const long = Array(3_000).fill('name').join(',')
+  t.strictSame(read({ update_mask: long }), {
+    faults: [
+      { loc: ['query', 'update_mask'], msg: 'String should have at most 1000 characters', type: 'string_too_long' },
+    ],
+  })
+  t.strictSame(maskReader(query)({ update_mask: long }), ['name'])
 })
