@@ -2,7 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { QueueExhausted } from '../db/connection/database-error.js'
 import type { OpenDatabase } from '../db/connection/pool.js'
 import type { Waiter } from '../db/connection/waiter.js'
-import type { WorkQueue } from '../db/connection/work-queue.js'
+import { leaveRested, type WorkQueue } from '../db/connection/work-queue.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ClientGone, RateLimited } from '../errors.js'
 
@@ -43,10 +43,10 @@ interface Place {
 const ANSWER_BYTES_PER_MS = 20_000
 
 /**
- * Behind a heavy request its place is kept for as long again, but no longer than so, where others than its token are served meanwhile:
- * with one behind the other in each place two processors would have nothing else to do.
+ * Behind a heavy request its place is kept for twice as long again, but no longer than so, where others than its token are served
+ * meanwhile: with one behind the other in each place two processors would have nothing else to do.
  */
-const REST_MS_MAX = 250
+const REST = { times: 2, msMax: 250 }
 
 type Queues = Pick<OpenDatabase<unknown>, 'ownHeavyRequestQueue' | 'heavyRequestQueue' | 'turns'>
 
@@ -96,7 +96,7 @@ async function placeOf(
   const leave = () => {
     const tookMs = sinceMs === undefined ? 0 : performance.now() - sinceMs
     if (leavePlace !== undefined) {
-      if (turns.servesOthersThan(place)) setTimeout(leavePlace, Math.min(tookMs, REST_MS_MAX), tookMs).unref()
+      if (turns.servesOthersThan(place)) leaveRested(leavePlace, tookMs, REST)
       else leavePlace(tookMs)
     }
     leavePlace = undefined

@@ -293,3 +293,23 @@ t.test('the waits of one request in several queues take no longer together than 
   leave()
   await first.run('b', async () => undefined, undefined, request) // what need not wait does not fail
 })
+
+t.test('a place rests behind its work where that is due', async t => {
+  let isDue = true
+  const rest = { times: 1_000_000, msMax: 60_000, isDue: () => isDue }
+  const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 2, rest }))
+  works.start('a1 b1 c1')
+  t.strictSame(await works.running(), ['a1', 'b1'])
+  works.end('a1')
+  t.strictSame(await works.running(), ['b1'], 'no other one takes the place')
+  isDue = false
+  works.end('b1')
+  t.strictSame(await works.running(), ['c1'])
+  await works.endAll()
+})
+
+t.test('a rest ends', async t => {
+  const queue = new WorkQueue({ ...LIMITS, runningMax: 1, rest: { times: 1, msMax: 20, isDue: () => true } })
+  await queue.run('a', async () => sleep(5))
+  t.equal(await queue.run('b', async () => 'done'), 'done')
+})

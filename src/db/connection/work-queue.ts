@@ -30,6 +30,8 @@ export interface WorkQueueLimits {
   waitMs: number
   /** The setting that says so, if one does. */
   waitSetting?: string
+  /** Of what `run` does: for how many times as long, and at most how many ms, its place is kept behind it where that is due. */
+  rest?: { times: number; msMax: number; isDue(): boolean }
   /** How much more than others a caller can have used: who asks for less at a time has more turns. */
   debtMs?: number
   /** For how long each has waited in the queues that have the same: there it waits no longer than `waitMs` in all. */
@@ -85,10 +87,14 @@ export class WorkQueue {
    */
   async run<T>(caller: string, work: () => Promise<T>, exclusive?: string, waiter?: Waiter): Promise<T> {
     const leave = await this.enter(caller, exclusive, 0, waiter)
+    const sinceMs = performance.now()
     try {
       return await work()
     } finally {
-      leave()
+      const tookMs = performance.now() - sinceMs
+      const { rest } = this.#limits
+      if (rest?.isDue() === true) leaveRested(leave, tookMs, rest)
+      else leave(tookMs)
     }
   }
 
@@ -226,6 +232,15 @@ export class WorkQueue {
     const left = runningMax - this.#running - (this.#time.isBehind(thenUsedMs) ? 0 : reservedMax)
     return running === 0 ? left > 0 : running < runningPerCallerMax && left > 1
   }
+}
+
+/** Gives a place back that was held for so long, but keeps it for so many times as long before: meanwhile others have what it shares with them. */
+export function leaveRested(
+  leave: (workMs: number) => void,
+  tookMs: number,
+  { times, msMax }: { times: number; msMax: number },
+): void {
+  setTimeout(leave, Math.min(times * tookMs, msMax), tookMs).unref()
 }
 
 /** Who is served next: where in their work, and what they will have used when that is done. */

@@ -3,7 +3,7 @@ import { Worker } from 'node:worker_threads'
 import type { Caller } from '../../auth/caller.js'
 import type { ThreadTurns } from '../../db/connection/thread-turns.js'
 import type { Waiter } from '../../db/connection/waiter.js'
-import { WorkQueue, type WorkQueueLimits } from '../../db/connection/work-queue.js'
+import { leaveRested, WorkQueue, type WorkQueueLimits } from '../../db/connection/work-queue.js'
 import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { UnparsedBody } from '../../http/body-parser.js'
 import { SMALL_BYTES } from '../../http/body-reader.js'
@@ -55,8 +55,7 @@ const SEMI_SPACE_MIB = 16
  * Behind a large job its place is kept for so many times as long, but no longer than so many ms, where others are served meanwhile: the
  * thread has a low priority, but what collects its garbage has that of the one that serves requests.
  */
-const REST_FACTOR = 3
-const REST_MS_MAX = 500
+const REST = { times: 3, msMax: 500 }
 
 /** How long a body may wait for its turn, and then how long the work on it may take. */
 const WAIT_MS = 20_000
@@ -244,7 +243,7 @@ export class BodyTasks {
     } finally {
       const tookMs = performance.now() - sinceMs
       const rests = job.isLarge && this.#turns.servesOthersThan(request.caller.token.place)
-      if (rests) setTimeout(leave, Math.min(REST_FACTOR * tookMs, REST_MS_MAX), tookMs).unref()
+      if (rests) leaveRested(leave, tookMs, REST)
       else leave()
     }
   }
