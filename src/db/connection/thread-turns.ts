@@ -41,11 +41,8 @@ function senderOf(place: number): number {
   return isOfToken(place) ? place : place | 1
 }
 
-/**
- * So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. With a
- * millisecond most of a burst's time went to that, and who waited in it waited for many turns.
- */
-const SLICE_MS = 2
+/** So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. */
+const SLICE_MS = 1
 
 /**
  * So long after a token came that had used less than others, once another has asked for something since. Where all use the same, or
@@ -53,11 +50,8 @@ const SLICE_MS = 2
  */
 const SHARED_MS = 1_000
 
-/**
- * How much less, and more, than others a token can have used. Of many that come at once each has the credit before who asked all the time:
- * with 20 ms eight tokens with fifty updates each had others wait for half a second. A quiet token's request takes one or two.
- */
-const CREDIT_MS = 2
+/** How much less, and more, than others a token can have used. */
+const CREDIT_MS = 20
 const DEBT_MS = 100
 
 /** What a request does next on the thread, without waiting for anything. */
