@@ -16,9 +16,9 @@ export function giveWay(): void {
 }
 
 /**
- * Has the threads give way that V8 has beside the one that calls this, the main one: they compile and collect garbage for all others. Call
- * it before there are other threads. Without it a definition of 1 MB, checked by a thread that gives way, has V8 take as
- * much of the processors again at full priority.
+ * Has the threads give way that there are beside the main one, which calls this first of all: V8's, which compile and collect garbage for
+ * all others, and libuv's, which read files and look names up. Those that begin later do not. Without it V8 takes more of the processors
+ * at full priority than the check of a definition of 1 MB, which gives way.
  */
 export function helpersGiveWay(): void {
   if (process.platform !== 'linux') return

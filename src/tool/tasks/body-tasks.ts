@@ -52,8 +52,8 @@ const MIB = 2 ** 20
 const SEMI_SPACE_MIB = 16
 
 /**
- * Behind a large job its place is kept for so many times as long, but no longer than so many ms, where others are served meanwhile: the
- * thread has a low priority, but what collects its garbage has that of the one that serves requests.
+ * Behind a large job its place is kept for so many times as long, but no longer than so many ms, where others are served meanwhile: this
+ * thread and what collects its garbage give way, but a scheduler leaves them a part of a processor.
  */
 const REST = { times: 3, msMax: 500 }
 

@@ -117,7 +117,7 @@ function ranMs(): number {
   }
 }
 
-/** What is young is collected in any case: it is garbage now, and beside the next job some of it would be copied. */
+/** New objects are collected in any case: they are garbage now, and beside the next job some of them would be copied. */
 function tidy(): void {
   if (heapMib() > LEFT_MIB_MAX) collectGarbage()
   else collectGarbage({ type: 'minor' })
