@@ -26,6 +26,7 @@ import { registerMatchedRoute } from './http/matched-route.js'
 import type { MemoryBudgetLimits } from './http/memory-budget.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
+import { paceReads } from './http/paced-reads.js'
 import { PackedMessage } from './http/packed-message.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { requestIdOf } from './http/request-id.js'
@@ -119,6 +120,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerMatchedRoute(app)
   const turns = new RequestTurns(database.turns)
   turns.registerSecond(app)
+  paceReads(app, database.turns)
   registerTracing(app)
   app.addHook('onRequest', (request, reply, done) => {
     setCommonHeaders(request, reply)

@@ -219,6 +219,25 @@ for (const [name, repeated] of Object.entries(REPEATED).filter(([, { isLight }])
   })
 }
 
+// As above, what a burst costs in time shows on a quiet machine only.
+if (FULL) {
+  t.test('many small updates of eight tokens at once, again and again: quiet callers take no longer', async t => {
+    const made = Array.from({ length: 8 }, () => owner(world.client, `alice+${randomUUID()}@example.com`, []))
+    const owners = await Promise.all(made)
+    const statuses = new Set<number>()
+    const update = async (callers: Callers, owner: Owner) =>
+      statuses.add((await callers.update(owner, { description: randomUUID() })).status)
+    await requireFairness(t, world, service, async (over, callers) => {
+      while (!over.aborted) {
+        await sleep(1_000)
+        await Promise.all(owners.flatMap(owner => Array.from({ length: AT_ONCE / 8 }, () => update(callers, owner))))
+      }
+    })
+    statuses.delete(429) // of who has used their minute
+    t.strictSame([...statuses], [200])
+  })
+}
+
 for (const [name, repeated] of FULL ? Object.entries(REPEATED) : []) {
   t.test(`a burst in each second, each of another token, ${name}: quiet callers take no longer`, t =>
     requireFairness(t, world, service, async over => {

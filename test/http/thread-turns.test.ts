@@ -188,6 +188,24 @@ t.test('tokens that always wait have the same time, however long each step takes
   t.ok(Math.max(long, short) < 1.5 * Math.min(long, short) + 16 + longestMs, `${long} and ${short} ms`)
 })
 
+t.test(
+  'who asks for little all the time waits no longer than who comes: that is taken off while nobody asks',
+  async t => {
+    const turns = await sharedTurns()
+    await sleep(600)
+    const order: string[] = []
+    const take = (place: number, name: string) =>
+      turns.take(place, () => {
+        order.push(name)
+        busy(2)
+      })
+    for (let place = 11; place < 16; place++) for (let n = 0; n < 5; n++) take(place, `${place} ${n}`)
+    take(1, 'the same as before')
+    await eventually(() => order.length === 26)
+    t.ok(order.indexOf('the same as before') <= 6, order.join(', '))
+  },
+)
+
 t.test('what is taken back is not taken, and what has been taken cannot be', async t => {
   const turns = await sharedTurns()
   const order: string[] = []

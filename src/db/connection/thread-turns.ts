@@ -54,6 +54,12 @@ const SHARED_MS = 1_000
 const CREDIT_MS = 20
 const DEBT_MS = 100
 
+/**
+ * Of the time for which the thread had nothing to do, so much is taken off what each token used: who asks for less than that all the
+ * time comes as early as who asked for nothing.
+ */
+const FORGIVEN_SHARE = 1 / 16
+
 /** What a request does next on the thread, without waiting for anything. */
 type Step = () => void
 
@@ -65,6 +71,10 @@ type Step = () => void
 export class ThreadTurns {
   readonly #time = new FairTime(CREDIT_MS, DEBT_MS)
   readonly #usedMs = new Float64Array(PLACES)
+  /** For how long nobody had a step or waited for one, until the last step began, and where it is known when each came last. */
+  #freeMs = 0
+  readonly #freeMsAt = new Float64Array(PLACES)
+  #freeSinceMs: number | undefined = performance.now()
   readonly #waiting = new Map<number, Step[]>()
   /** Whose step is under way, with all that follows from it without waiting, and since when. */
   #running: number | undefined
@@ -114,6 +124,11 @@ export class ThreadTurns {
     return this.#isShared(performance.now())
   }
 
+  /** Whether more than one token had steps a moment ago. */
+  get servesSeveral(): boolean {
+    return performance.now() < this.#otherAt + SHARED_MS
+  }
+
   /** Whether another token than the one that has this place had a step a moment ago. */
   servesOthersThan(place: number): boolean {
     return performance.now() < this.#othersAt(place) + SHARED_MS
@@ -131,7 +146,10 @@ export class ThreadTurns {
 
   #come(place: number, now: number): void {
     const usedMs = this.usedMs(place)
-    const countedMs = this.#time.returning(usedMs)
+    const freeMs = this.#freeMs + (now - (this.#freeSinceMs ?? now))
+    const forgivenMs = FORGIVEN_SHARE * (freeMs - (this.#freeMsAt[place] ?? 0))
+    const countedMs = this.#time.returning(usedMs - forgivenMs)
+    this.#freeMsAt[place] = freeMs
     this.#usedMs[place] = countedMs
     if (countedMs <= usedMs) return
     if (now >= this.#isSharedUntil) this.#hasOthers = this.#waiting.size > 0 || this.#running !== undefined
@@ -200,6 +218,8 @@ export class ThreadTurns {
       this.#lastSender = sender
     }
     this.#lastAt = now
+    this.#freeMs += now - (this.#freeSinceMs ?? now)
+    this.#freeSinceMs = undefined
     this.#time.serve(this.usedMs(place))
     this.#running = place
     this.#sinceMs = now
@@ -216,6 +236,7 @@ export class ThreadTurns {
     this.#running = undefined
     this.#usedMs[place] = this.#time.after(this.usedMs(place), now - this.#sinceMs)
     this.#goOn(now)
+    if (this.#running === undefined && this.#waiting.size === 0) this.#freeSinceMs = now
   }
 
   #wait(place: number, step: Step, waiter: Waiter | undefined): () => boolean {
