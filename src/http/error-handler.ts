@@ -64,7 +64,9 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
   }
   request.toldOfRefusal = () => ({ setting: settingOf(error, request) })
   const answer = answerFor(error, request)
-  if (answer.status === 503) {
+  if (request.work?.gone && answer.extra?.reason === 'overloaded') {
+    // Whoever left waits for nothing: that there was no room for it is no failure. How long it waited has a line of its own.
+  } else if (answer.status === 503) {
     // Understood, and maybe one of thousands in an outage: where in the program it was met helps nobody.
     request.log.warn({ cause: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   } else if (answer.status >= 500) {

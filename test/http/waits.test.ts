@@ -126,6 +126,26 @@ t.test('who leaves while it waits is told likewise', async t => {
   t.ok(left.some(({ msg, waited_ms }) => /went away/.test(String(msg)) && Number(waited_ms) >= TOLD_MS))
 })
 
+t.test('who leaves, and whose turn does not come in time, is no failure of the service', async t => {
+  const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '300' }, { listen: true })
+  const past = `/persona/1?at=${new Date().toISOString()}`
+  await withFullQueue(service.database.heavyRequestQueue, 1, async () => {
+    const head = `GET ${past} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${service.token}\r\n\r\n`
+    const gone = new RawConnection(service.port).write(head)
+    await longEnough()
+    gone.socket.destroy()
+    await eventually(() => linesOf(service).length === 1)
+    const another = await tokenOf(service.database, { email: 'alice+another@example.com', active: true })
+    t.equal((await ask({ ...service, token: another }, past, { method: 'GET' })).statusCode, 503)
+  })
+  t.strictSame(
+    linesOf(service).map(({ msg }) => msg),
+    ['the client went away before its answer', 'request answered'],
+  )
+  const failures = service.log.filter(line => line.includes('the request failed'))
+  t.equal(failures.length, 1, 'of who stayed')
+})
+
 t.test('who leaves while it waits for the checking thread has one line, and no failure of the service', async t => {
   const service = await running(t, OFF, { listen: true })
   const paths = Object.fromEntries(
