@@ -114,7 +114,8 @@ export function compared(control: Slot[], beside: Slot[], extraMs = 20): { isFai
   return { isFair, text: `${p99s(byClock)}; without waits for a processor ${p99s(byProcessor)}; ${conditions}` }
 }
 
-async function besideAttack(attack: Attack, callers: Callers, work: () => Promise<Slot>): Promise<Slot> {
+/** Does work beside an attack that is in full swing. */
+export async function besideAttack(attack: Attack, callers: Callers, work: () => Promise<Slot>): Promise<Slot> {
   const over = new AbortController()
   takePriority(ATTACKER_NICE)
   const attacking = attack(over.signal, callers)
