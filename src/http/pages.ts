@@ -84,6 +84,7 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
       // What a page takes is known when it is read: one at a time of each caller.
       const reading = () => read(database, caller, query, after, limit + 1)
       const rows = await database.singleStatementQueue.run(callerKey, reading, `page ${callerKey}`, request)
+      await database.turns.turn(caller.token.place, request) // behind the database
       const shown = rows.slice(0, limit).filter(({ record }) => record !== null)
       const last = shown.at(-1)
       const link = rows.length > shown.length && last !== undefined ? nextLink(query, last.id) : ''

@@ -294,22 +294,28 @@ t.test('the waits of one request in several queues take no longer together than 
   await first.run('b', async () => undefined, undefined, request) // what need not wait does not fail
 })
 
-t.test('a place rests behind its work where that is due', async t => {
+t.test('where that is due work begins beside other work only once that has gone on for a while', async t => {
   let isDue = true
-  const rest = { times: 1_000_000, msMax: 60_000, isDue: () => isDue }
-  const works = startedIn(new WorkQueue({ ...LIMITS, runningMax: 2, rest }))
+  const stagger = { ms: 60_000, isDue: () => isDue }
+  const works = startedIn(new WorkQueue({ ...LIMITS, stagger }))
   works.start('a1 b1 c1')
-  t.strictSame(await works.running(), ['a1', 'b1'])
+  t.strictSame(await works.running(), ['a1'])
   works.end('a1')
-  t.strictSame(await works.running(), ['b1'], 'no other one takes the place')
+  t.strictSame(await works.running(), ['b1'], 'one behind the other')
   isDue = false
-  works.end('b1')
-  t.strictSame(await works.running(), ['c1'])
+  works.start('d1')
+  t.strictSame(await works.running(), ['b1', 'c1', 'd1'])
   await works.endAll()
 })
 
-t.test('a rest ends', async t => {
-  const queue = new WorkQueue({ ...LIMITS, runningMax: 1, rest: { times: 1, msMax: 20, isDue: () => true } })
-  await queue.run('a', async () => sleep(5))
-  t.equal(await queue.run('b', async () => 'done'), 'done')
+t.test('what goes on for longer keeps nothing waiting', async t => {
+  const ms = 50
+  const works = startedIn(new WorkQueue({ ...LIMITS, stagger: { ms, isDue: () => true } }))
+  const start = performance.now()
+  works.start('a1 b1')
+  while ((await works.running()).length < 2) await sleep(1)
+  const afterMs = performance.now() - start
+  t.ok(afterMs >= ms - 1, `b1 began after ${afterMs} ms`)
+  t.strictSame(await works.running(), ['a1', 'b1'])
+  await works.endAll()
 })

@@ -122,10 +122,10 @@ export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
 }
 
 /**
- * Behind a single statement its connection rests where somebody asks who used less than others: four lists at a time, without a pause,
- * had a database on two processors to themselves.
+ * Where several tokens are served a single statement begins beside another only once that has gone on for so long. Four lists at a
+ * time had a database on two processors to themselves; one behind the other they take no longer in all, and leave a processor to others.
  */
-const SINGLE_REST = { times: 3, msMax: 50 }
+const SINGLE_STAGGER_MS = 100
 
 class Connections<DB> implements OpenDatabase<DB> {
   readonly db: Kysely<DB>
@@ -195,7 +195,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       runningPerCallerMax: quarter,
       name: 'single_statements',
       awaited: 'one of the connections for longer statements',
-      rest: { ...SINGLE_REST, isDue: () => this.turns.isShared },
+      stagger: { ms: SINGLE_STAGGER_MS, isDue: () => this.turns.servesSeveral },
       ...waiting,
     })
     this.ownHeavyRequestQueue = new WorkQueue({

@@ -30,8 +30,11 @@ export interface WorkQueueLimits {
   waitMs: number
   /** The setting that says so, if one does. */
   waitSetting?: string
-  /** Of what `run` does: for how many times as long, and at most how many ms, its place is kept behind it where that is due. */
-  rest?: { times: number; msMax: number; isDue(): boolean }
+  /**
+   * Where that is due, work begins beside other work only once that has gone on for so many ms: what is short goes one behind the
+   * other, and what is long keeps nothing waiting for longer.
+   */
+  stagger?: { ms: number; isDue(): boolean }
   /** How much more than others a caller can have used: who asks for less at a time has more turns. */
   debtMs?: number
   /** For how long each has waited in the queues that have the same: there it waits no longer than `waitMs` in all. */
@@ -41,7 +44,7 @@ export interface WorkQueueLimits {
 interface Waiting {
   exclusive: string | undefined
   expectedMs: number
-  start(): void
+  start(endFresh: (() => void) | undefined): void
 }
 
 /** Somebody whose work runs or waits. */
@@ -69,6 +72,8 @@ export class WorkQueue {
   readonly #exclusive = new Set<string>()
   readonly #time: FairTime
   #running = 0
+  /** How many of these began so lately that others are staggered behind them. */
+  #fresh = 0
   /** How many did not start at once, ever. */
   #waits = 0
   /** For how long the places were held lately, on average. */
@@ -87,14 +92,10 @@ export class WorkQueue {
    */
   async run<T>(caller: string, work: () => Promise<T>, exclusive?: string, waiter?: Waiter): Promise<T> {
     const leave = await this.enter(caller, exclusive, 0, waiter)
-    const sinceMs = performance.now()
     try {
       return await work()
     } finally {
-      const tookMs = performance.now() - sinceMs
-      const { rest } = this.#limits
-      if (rest?.isDue() === true) leaveRested(leave, tookMs, rest)
-      else leave(tookMs)
+      leave()
     }
   }
 
@@ -104,16 +105,22 @@ export class WorkQueue {
    * `expectedMs` is how long it will be, as far as it is known. Throws as `run` does.
    */
   async enter(caller: string, exclusive?: string, expectedMs = 0, waiter?: Waiter): Promise<(workMs?: number) => void> {
-    await this.#place(caller, exclusive, expectedMs, waiter)
+    const endFresh = await this.#place(caller, exclusive, expectedMs, waiter)
     const sinceMs = performance.now()
     const waits = this.#isWaitedFor() ? -1 : this.#waits
     return (workMs = performance.now() - sinceMs) => {
+      endFresh?.()
       this.#heldMs += HELD_WEIGHT * (performance.now() - sinceMs - this.#heldMs)
       this.#leave(caller, exclusive, waits === this.#waits ? 0 : workMs)
     }
   }
 
-  #place(name: string, exclusive: string | undefined, expectedMs: number, waiter: Waiter | undefined): Promise<void> {
+  #place(
+    name: string,
+    exclusive: string | undefined,
+    expectedMs: number,
+    waiter: Waiter | undefined,
+  ): Promise<(() => void) | undefined> {
     const caller = this.#callers.get(name) ?? { running: 0, waiting: [], usedMs: this.#usedBy(name) }
     if (caller.waiting.length >= this.#limits.waitingPerCallerMax) throw tooManyWait(this.#limits)
     this.#callers.set(name, caller)
@@ -122,10 +129,10 @@ export class WorkQueue {
       const waiting = {
         exclusive,
         expectedMs,
-        start: () => {
+        start: (endFresh: (() => void) | undefined) => {
           clearTimeout(timer)
           endWait?.()
-          resolve()
+          resolve(endFresh)
         },
       }
       const timer = setTimeout(() => {
@@ -168,6 +175,24 @@ export class WorkQueue {
     }
   }
 
+  /** Answers what to call when the work is done, before others begin. */
+  #beginFresh(): (() => void) | undefined {
+    const { stagger } = this.#limits
+    if (stagger === undefined) return undefined
+    this.#fresh += 1
+    let isFresh = true
+    const end = () => {
+      clearTimeout(timer)
+      if (isFresh) this.#fresh -= 1
+      isFresh = false
+    }
+    const timer = setTimeout(() => {
+      end()
+      this.#startWaiting()
+    }, stagger.ms)
+    return end
+  }
+
   #isWaitedFor(): boolean {
     for (const { waiting } of this.#callers.values()) if (waiting.length > 0) return true
     return false
@@ -206,6 +231,7 @@ export class WorkQueue {
   }
 
   #next(): Next | undefined {
+    if (this.#fresh > 0 && this.#limits.stagger?.isDue() === true) return undefined
     let next: Next | undefined
     for (const caller of this.#callers.values()) {
       const at = caller.waiting.findIndex(({ exclusive }) => exclusive === undefined || !this.#exclusive.has(exclusive))
@@ -224,7 +250,7 @@ export class WorkQueue {
     caller.running += 1
     this.#time.serve(caller.usedMs)
     if (waiting?.exclusive !== undefined) this.#exclusive.add(waiting.exclusive)
-    waiting?.start()
+    waiting?.start(this.#beginFresh())
   }
 
   #hasRoom({ running }: Caller, thenUsedMs: number): boolean {
