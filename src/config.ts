@@ -143,7 +143,7 @@ const SETTINGS = {
       600,
       0,
       1_000_000,
-      'Requests of one token a minute and process; 0 is off.',
+      'Requests of one token a minute and process, refused ones too; 0 is off.',
     ),
     headerTrialsPerHour: count(
       'HEADER_TRIALS_PER_HOUR',
@@ -216,7 +216,7 @@ const SETTINGS = {
       1_000,
       1,
       100_000,
-      'Requests in work at once; more answer 503. A token may have as many as places are free; more answer 429.',
+      'Requests in work at once; more answer 503. A token may have as many as places are free, and of them 100 that wait in one queue (ops/observability.md names the queues); more answer 429.',
     ),
     connectionsMax: count('CONNECTIONS_MAX', 5_000, 1, 1_000_000, 'Open client connections.'),
     connectionsPerAddressMax: optional(

@@ -397,6 +397,28 @@ paths: { /a: { get: { operationId: find, summary: Finds all of them } } }
   }
 })
 
+t.test('agent check: a tool whose functions hold too much is named', async t => {
+  // Each function is complete in itself: the schema that they share is in all of them.
+  const properties = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`p${i}`, { type: 'string' }]))
+  const requestBody = { content: { 'application/json': { schema: { $ref: '#/components/schemas/S' } } } }
+  const paths = Array.from({ length: 1_000 }, (_, i) => {
+    return [`/p${i}`, { post: { operationId: `o${i}`, summary: 'Stores one of them', requestBody } }]
+  })
+  const definition = {
+    openapi: '3.1.0',
+    info: { title: 'Wide' },
+    servers: [{ url: 'https://w.example.com' }],
+    paths: Object.fromEntries(paths),
+    components: { schemas: { S: { type: 'object', properties } } },
+  }
+  const path = file('wide.json', JSON.stringify(definition))
+  t.equal((await agentctl('tool', 'create', '--definition', path, '--name', 'Wide')).status, 0)
+  t.equal((await agentctl('agent', 'create', 'Widest', '--tool', '10', '--tool', 'Wide')).status, 0)
+  const { status, stdout } = await agentctl('agent', 'check', 'Widest', '--json')
+  t.equal(status, 1)
+  t.match(JSON.parse(stdout).tools, [{ id: 10 }, { name: 'Wide', functions: 0, refused: /together hold more than/ }])
+})
+
 t.test('2: options that would be without effect', async t => {
   const path = file('in.yaml', INCOMPLETE)
   for (const [args, said] of [

@@ -1,7 +1,8 @@
+import { InvalidRequest } from '../../../errors.js'
 import { type CheckOptions, DEFAULT_AT } from '../check/check.js'
 import type { Finding } from '../check/findings.js'
 import { FUNCTIONS_STILL_CHOSEN, FUNCTIONS_WELL_CHOSEN, PROVIDERS, type Target } from './providers.js'
-import { checkForTargetInSlices } from './report.js'
+import { checkForTargetInSlices, type TargetCheck } from './report.js'
 
 /** A tool of an agent, as much as its functions need. */
 export interface AgentTool {
@@ -59,7 +60,7 @@ export async function checkAgentTools(
     }
     const at = options.at ?? DEFAULT_AT
     const headers = tool.headerNames === undefined ? {} : { headerNames: tool.headerNames }
-    const { check, report: own } = await checkForTargetInSlices(tool.definition, target, { ...options, ...headers, at })
+    const { check, report: own } = await checkOf(tool.definition, target, { ...options, ...headers, at })
     if (!check.ok || own === undefined) {
       const refused = check.ok ? '' : (check.faults[0]?.msg ?? '')
       report.ok = false
@@ -78,6 +79,16 @@ export async function checkAgentTools(
   }
   warnOfNumber(report)
   return report
+}
+
+/** One tool's check; that its functions would hold too much, which is thrown where they are made, is a fault of it as others are. */
+async function checkOf(definition: unknown, target: Target, options: CheckOptions): Promise<TargetCheck> {
+  try {
+    return await checkForTargetInSlices(definition, target, options)
+  } catch (error) {
+    if (!(error instanceof InvalidRequest)) throw error
+    return { check: { ok: false, faults: error.faults, warnings: [] } }
+  }
 }
 
 function warnOfName(report: AgentReport, name: string, owners: [string, string]): void {
