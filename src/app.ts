@@ -9,6 +9,7 @@ import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated, RateLimited } from './errors.js'
+import { addressFault, boundedAddress, registerAddressCheck } from './http/address-bound.js'
 import { type BodySettings, registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHeaderCheck } from './http/broken-requests.js'
 import { registerConnectionEnd } from './http/connection-end.js'
@@ -80,6 +81,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
+    rewriteUrl: boundedAddress,
     routerOptions: { maxParamLength: 256 },
     // Without these Fastify loads compilers of its own, for schemas of which there are none here: each route has its validator.
     schemaController: {
@@ -91,7 +93,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
         setCommonHeaders(request, reply)
         settleConnection(request, reply) // no hook runs for these, nor the next
         watchAnswer(request, reply, undefined)
-        handleError(error, request, reply)
+        handleError(addressFault(request) ?? error, request, reply)
       })
     },
   })
@@ -129,6 +131,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
   const settleConnection = registerConnectionEnd(app, () => service.isDraining())
+  registerAddressCheck(app)
   registerHeaderCheck(app)
   const gate = registerGate(app, service, limits.concurrentRequestsMax, unfinished, database.turns)
   gate.inFlight.whenAbandoned(logAbandoned)

@@ -94,6 +94,13 @@ export class BodyTooLarge extends Refusal {
   }
 }
 
+/** Path and query together are longer than any that an operation has. */
+export class AddressTooLong extends Refusal {
+  constructor(length: number, lengthMax: number) {
+    super(`The address has ${length} characters, path and query together, and at most ${lengthMax} are read.`)
+  }
+}
+
 /**
  * A request that HTTP cannot read to its end, or that did not come in time. `fault`: what is wrong with it. With a body it is answered like
  * every other refusal; what never became a request is answered by `BrokenRequests` itself.

@@ -2,6 +2,7 @@ import type { TObject } from '@sinclair/typebox'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { unavailableFor } from '../db/unavailable.js'
 import {
+  AddressTooLong,
   BodyTooLarge,
   BrokenRequest,
   BuiltinReadOnly,
@@ -200,6 +201,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
   }
   if (error instanceof BrokenRequest) return brokenAnswer(error)
+  if (error instanceof AddressTooLong) return { status: 414, code: 'URI_TOO_LONG', detail: error.message }
   if (error instanceof BodyTooLarge) return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: error.message }
   if (error instanceof RateLimited) {
     request.limit = error.state

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { PIPELINED_REQUESTS_MAX } from '../../src/http/broken-requests.js'
@@ -279,6 +280,50 @@ t.test('431 for more than 100 header fields, also where those that count come la
     t.match(connection.text, /^HTTP\/1\.1 431 /)
     t.match(connection.json(), { error_code: 'HEADERS_TOO_LARGE', detail: /100 header fields/ })
   }
+})
+
+t.test('414 for an address of more than 4,096 characters, of which nothing is parsed', async t => {
+  const { app, port, token } = await running(t, OFF, { listen: true })
+  const received: IncomingMessage[] = []
+  app.server.on('request', request => received.push(request))
+  const connection = new RawConnection(port)
+  const ask = async (address: string) => {
+    connection.text = ''
+    const lines = [
+      `PATCH ${address} HTTP/1.1`,
+      'Host: a',
+      `Authorization: Bearer ${token}`,
+      'Content-Type: application/json',
+    ]
+    const body = '{"description":"by a long address"}'
+    connection.write(`${lines.join('\r\n')}\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+    await connection.until(/\r\n\r\n\{[\s\S]*\}$/)
+    return connection
+  }
+  const path = '/persona/1'
+  const query = '?update_mask=description&dry_run=true'
+  const long = (start: string, length: number) => start + '&a'.repeat(length).slice(0, length - start.length)
+  const longest = await ask(long(path + query, 4_096))
+  t.match(longest.text, /^HTTP\/1\.1 422 [\s\S]*extra_forbidden/)
+  for (const [address, parsed] of [
+    [long(path + query, 4_097), path],
+    [long(`${path}#x`, 15_000), path],
+    [long('/nothing?', 15_000), '/nothing'],
+    [`/${'persona/1/'.repeat(1_500)}`, '/'],
+    [`${path}${'1'.repeat(300)}?${'a'.repeat(5_000)}`, path + '1'.repeat(300)], // the router refuses such a path
+  ] as const) {
+    const { text, headers } = await ask(address)
+    t.match(text, /^HTTP\/1\.1 414 URI Too Long\r\n/)
+    t.match(connection.json(), {
+      error_code: 'URI_TOO_LONG',
+      detail: `The address has ${address.length} characters, path and query together, and at most 4096 are read.`,
+      request_id: headers['x-request-id'],
+    })
+    t.equal(received.at(-1)?.url, parsed)
+  }
+  const agent = await app.inject({ url: path, headers: { authorization: `Bearer ${token}` } })
+  t.notMatch(agent.body, /by a long address/)
+  connection.socket.destroy()
 })
 
 t.test('413 for a body over the limit, with a length and in chunks, and the connection goes on', async t => {
