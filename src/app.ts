@@ -9,7 +9,7 @@ import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated, RateLimited } from './errors.js'
-import { addressFault, boundedAddress, registerAddressCheck } from './http/address-bound.js'
+import { addressFault, registerAddressCheck, registerQuery, routedPath } from './http/address.js'
 import { type BodySettings, registerBodyParser } from './http/body-parser.js'
 import { BrokenRequests, registerHeaderCheck } from './http/broken-requests.js'
 import { registerConnectionEnd } from './http/connection-end.js'
@@ -81,7 +81,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     requestIdHeader: false,
     exposeHeadRoutes: false,
     return503OnClosing: false,
-    rewriteUrl: boundedAddress,
+    rewriteUrl: routedPath,
     routerOptions: { maxParamLength: 256 },
     // Without these Fastify loads compilers of its own, for schemas of which there are none here: each route has its validator.
     schemaController: {
@@ -156,6 +156,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const watchAnswer = registerUnreadAnswers(app)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
   gate.registerAuthenticated(app)
+  registerQuery(app)
   const readiness = singleFlight(() => service.readiness())
   metrics.watch(app, {
     pool: database.pool,

@@ -27,6 +27,7 @@ import {
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
 import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
+import { asksForDryRun } from './address.js'
 import type { ErrorCode } from './error-codes.js'
 import { JSON_TYPE } from './json-type.js'
 import { settingOf } from './limit-settings.js'
@@ -249,9 +250,9 @@ const KEY_NOT_LOOKED_UP =
   'Whether an update with this Idempotency-Key was stored before could not be read: repeat it with the same key.'
 
 /** Whether it may be the repetition of an update that is stored: then "not applied" would be said of that, too. */
-function isRepeatable({ policy, headers, query }: FastifyRequest): boolean {
-  const isDryRun = (query as { dry_run?: unknown } | undefined)?.dry_run // as text where it was not validated yet
-  return policy?.writes === true && headers['idempotency-key'] !== undefined && String(isDryRun) !== 'true'
+function isRepeatable(request: FastifyRequest): boolean {
+  const { policy, headers } = request
+  return policy?.writes === true && headers['idempotency-key'] !== undefined && !asksForDryRun(request)
 }
 
 function frameworkAnswer(error: unknown): ErrorAnswer | undefined {

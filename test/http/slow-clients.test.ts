@@ -305,6 +305,7 @@ t.test('414 for an address of more than 4,096 characters, of which nothing is pa
   const long = (start: string, length: number) => start + '&a'.repeat(length).slice(0, length - start.length)
   const longest = await ask(long(path + query, 4_096))
   t.match(longest.text, /^HTTP\/1\.1 422 [\s\S]*extra_forbidden/)
+  t.equal(received.at(-1)?.url, path, 'the router parses no query')
   for (const [address, parsed] of [
     [long(path + query, 4_097), path],
     [long(`${path}#x`, 15_000), path],

@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 import t from 'tap'
-import { ADDRESS_LENGTH_MAX } from '../../src/http/address-bound.js'
+import { ADDRESS_LENGTH_MAX } from '../../src/http/address.js'
 import { ServiceProcess } from '../faults/service.js'
 import { processorSlowness } from '../slowness.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
