@@ -2,16 +2,20 @@ import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
 import type { ThreadTurns } from '../db/connection/thread-turns.js'
+import { behindReads } from './parser-bounds.js'
 
 /**
- * For so long, and so many in any case, heads of requests are read in one turn of the event loop. With less, callers that ask steadily
+ * For so long, and so many in any case, connections are read in one turn of the event loop. With less, callers that ask steadily
  * come into it, and whoever is quiet beside them waits for connections that have nothing to read.
  */
 const READ_MS = 4
-const HEADS_MIN = 16
+const READS_MIN = 16
 
 /** Connections that are read again in each turn of the event loop behind one in which more came. */
 const READ_AGAIN = 16
+
+/** What has no whole head behind so many reads is read further when it is its turn: so many connections in so many ms. */
+const DRIPPING = { reads: 4, readAgain: 8, everyMs: 5 }
 
 /** An open connection. */
 interface Connection {
@@ -19,70 +23,113 @@ interface Connection {
   /** Whose it is: where the last request of it counted, before one is known the address that it comes from. */
   from: number | string
   atWork: number
+  /** How often it was read since its last request began. */
+  reads: number
+}
+
+/** Connections that are not read meanwhile, those of each caller, or address, in theirs. */
+class LeftAlone {
+  readonly #of = new Map<Connection['from'], Connection[]>()
+
+  get size(): number {
+    return this.#of.size
+  }
+
+  add(connection: Connection): void {
+    connection.socket.pause()
+    const same = this.#of.get(connection.from)
+    if (same === undefined) this.#of.set(connection.from, [connection])
+    else same.push(connection)
+  }
+
+  /** The next one, which is read again; callers take turns. */
+  readNext(): Connection | undefined {
+    const [next] = this.#of
+    if (next === undefined) return undefined
+    const [from, connections] = next
+    const connection = connections.shift()
+    connection?.socket.resume()
+    this.#of.delete(from)
+    if (connections.length > 0) this.#of.set(from, connections) // behind those of others
+    return connection
+  }
 }
 
 /**
- * Bounds how many requests begin in one turn of the event loop. Node reads every connection that has something in the same one:
- * of 400 that send at once the heads alone take 40 ms, in nobody's turn, and what the database answered meanwhile waits. Beyond
- * the bound connections without a request in work are left alone, and read again a few in each turn, those of each token in theirs.
- * Where one token alone asks nothing is bounded.
+ * Bounds how much is read in one turn of the event loop. Node reads every connection that has something in the same one: of 400 that
+ * send at once the heads alone take 40 ms, in nobody's turn, and what the database answered meanwhile waits. Beyond the bound
+ * connections without a request in work are left alone, and read again a few in each turn, those of each token in theirs. Where one
+ * token alone asks nothing is bounded, but connections that send a head in many small parts: a read costs as much for one byte.
  */
 export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
   const open = new Map<Socket, Connection>()
-  const unread = new Map<Connection['from'], Connection[]>()
+  const unread = new LeftAlone()
+  const dripping = new LeftAlone()
   /** Those that are read again in this turn: they are not left alone once more before they were read. */
   const readNow = new Set<Connection>()
-  let heads = 0
+  let reads = 0
   let endsAt: number | undefined
   let isOver = false
+  let readsDripping = false
 
   const leaveAlone = () => {
     isOver = true
     for (const connection of open.values()) {
       if (connection.atWork > 0 || readNow.has(connection) || connection.socket.isPaused()) continue
-      connection.socket.pause()
-      const same = unread.get(connection.from)
-      if (same === undefined) unread.set(connection.from, [connection])
-      else same.push(connection)
-    }
-  }
-  const readAgain = () => {
-    for (let count = 0; count < READ_AGAIN; count++) {
-      const [next] = unread
-      if (next === undefined) return
-      const [from, connections] = next
-      const connection = connections.shift()
-      if (connection !== undefined) readNow.add(connection)
-      connection?.socket.resume()
-      unread.delete(from)
-      if (connections.length > 0) unread.set(from, connections) // behind those of others
+      unread.add(connection)
     }
   }
   const endTurn = () => {
     endsAt = undefined
     readNow.clear()
     if (unread.size === 0) return
-    readAgain()
+    for (let count = 0; count < READ_AGAIN; count++) {
+      const connection = unread.readNext()
+      if (connection !== undefined) readNow.add(connection)
+    }
     beginTurn(performance.now())
   }
   const beginTurn = (now: number) => {
-    heads = 0
+    reads = 0
     isOver = false
     endsAt = now + READ_MS
     setImmediate(endTurn)
   }
+  const noteRead = () => {
+    const now = performance.now()
+    if (endsAt === undefined) beginTurn(now)
+    reads++
+    if (!isOver && reads >= READS_MIN && now >= (endsAt ?? now) && turns.servesSeveral) leaveAlone()
+  }
+  const readDripping = () => {
+    for (let count = 0; count < DRIPPING.readAgain; count++) dripping.readNext()
+    readsDripping = dripping.size > 0
+    if (readsDripping) setTimeout(readDripping, DRIPPING.everyMs).unref()
+  }
+  const leaveDripping = (connection: Connection) => {
+    dripping.add(connection)
+    if (readsDripping) return
+    readsDripping = true
+    setTimeout(readDripping, DRIPPING.everyMs).unref()
+  }
 
   app.server.on('connection', (socket: Socket) => {
-    open.set(socket, { socket, from: plainAddress(socket.remoteAddress ?? ''), atWork: 0 })
+    const connection = { socket, from: plainAddress(socket.remoteAddress ?? ''), atWork: 0, reads: 0 }
+    open.set(socket, connection)
     socket.once('close', () => open.delete(socket))
+    behindReads(socket, () => {
+      if (connection.atWork > 0) return // its request was counted, or counts
+      noteRead()
+      if (++connection.reads >= DRIPPING.reads && !socket.isPaused()) leaveDripping(connection)
+    })
   })
   app.addHook('onRequest', ({ raw }, _reply, done) => {
     const connection = open.get(raw.socket)
-    if (connection !== undefined) connection.atWork++
-    const now = performance.now()
-    if (endsAt === undefined) beginTurn(now)
-    heads++
-    if (!isOver && heads >= HEADS_MIN && now >= (endsAt ?? now) && turns.servesSeveral) leaveAlone()
+    if (connection !== undefined) {
+      connection.atWork++
+      connection.reads = 0
+    }
+    noteRead()
     done()
   })
   app.addHook('onResponse', ({ raw, work }, _reply, done) => {

@@ -94,6 +94,21 @@ export function boundReads(server: Server, isClosed: (socket: Socket) => boolean
   })
 }
 
+/**
+ * Has something done behind each read of a connection, when what it made of that has begun. Not where its parser is not as it is
+ * known. A parser loses this handler with its connection.
+ */
+export function behindReads(socket: Socket & { parser?: Parser }, then: () => void): void {
+  const { parser } = socket
+  const found = parser && Object.entries(parser).find(([, handler]) => isNamed(handler, 'bound onParserExecute'))
+  if (parser === undefined || found === undefined) return
+  const onExecute = found[1] as (result: unknown) => void // that is its name
+  parser[Number(found[0])] = (result: unknown) => {
+    onExecute(result)
+    then()
+  }
+}
+
 /** Counts chunks beyond one for each `meanBytesMin`. */
 class SmallChunks {
   count = 0

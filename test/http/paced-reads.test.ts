@@ -56,7 +56,7 @@ async function served(t: Test, connectionsOf: readonly number[]) {
   }
   /** A token had a step. */
   const serve = (place: number) => turns.turn(place)
-  return { burst, serve, sockets, ask }
+  return { app, port, burst, serve, sockets, ask }
 }
 
 t.test('of many connections that ask at once a few are read in each turn of the event loop', async t => {
@@ -121,3 +121,44 @@ t.test('connections that close while they are left alone keep none of the others
   const { begun } = await burst() // a head that had come before its connection closed can be read now
   t.ok(begun.length >= 20, `${begun.length} began`)
 })
+
+t.test(
+  'of many connections that send their heads byte by byte a few are read in each turn, also where nobody else asks',
+  async t => {
+    const { app, port } = await served(t, [])
+    const accepted: Socket[] = []
+    app.server.on('connection', socket => accepted.push(socket))
+    const clients = Array.from({ length: 60 }, () => connect(port, '127.0.0.1'))
+    for (const client of clients) t.teardown(() => client.destroy())
+    await eventually(() => accepted.length === clients.length)
+    const head = 'GET /1 HTTP/1.1\r\nHost: localhost\r\nx: '
+    const read = () => accepted.map(({ bytesRead }) => bytesRead)
+    const answered = clients.map(client => once(client, 'data'))
+    let most = 0
+    let isOver = false
+    const turn = (before: number[]) => {
+      const now = read()
+      if (now.some(bytes => bytes >= DRIPPED))
+        most = Math.max(most, now.filter((bytes, index) => bytes > (before[index] ?? 0)).length)
+      if (!isOver) setImmediate(turn, now)
+    }
+    turn(read())
+    for (let at = 0; at < head.length; at++) {
+      for (const client of clients) client.write(head.charAt(at))
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    const quick = connect(port, '127.0.0.1')
+    t.teardown(() => quick.destroy())
+    quick.write('GET /2 HTTP/1.1\r\nHost: localhost\r\n\r\n')
+    const [answer] = (await once(quick, 'data')) as [Buffer]
+    t.match(answer.toString(), /^HTTP\/1\.1 200 /)
+    t.ok(read().filter(bytes => bytes < head.length).length > 30, 'who sends its head at once does not wait for them')
+    for (const client of clients) client.write('y\r\n\r\n')
+    await Promise.all(answered)
+    isOver = true
+    t.ok(most > 0 && most <= 8, `${most} in one turn`)
+  },
+)
+
+/** What has come of a head byte by byte when its connection is read in turns. */
+const DRIPPED = 8
