@@ -4,6 +4,7 @@ import { AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text
 import { countBytes } from './limits.js'
 import { heldBytesOf, ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
+import { RoundRobin } from './round-robin.js'
 import type { Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
 
 declare module 'fastify' {
@@ -19,10 +20,11 @@ declare module 'fastify' {
 
 /**
  * Sends long answers in pieces, each when the one before has left, with turns for others between them. At once the encoding of
- * one with several MiB would hold up every other request for tens of milliseconds. Until they have gone out they hold memory. Register
- * behind every hook that looks at the text of an answer.
+ * one with several MiB would hold up every other request for tens of milliseconds. Until they have gone out they hold memory. Pages, whose
+ * bytes all answers share, are sent likewise. Register behind every hook that looks at the text of an answer.
  */
 export function registerLargeAnswers(app: FastifyInstance, unfinished: UnfinishedTransfers): void {
+  const pages = new Pages()
   app.decorateReply('unfinishedAnswer', undefined)
   app.decorateReply('isCutOff', false)
   app.decorateReply('noteProgress', function (this: FastifyReply) {
@@ -39,8 +41,13 @@ export function registerLargeAnswers(app: FastifyInstance, unfinished: Unfinishe
     whenOver(request, () => unfinished.delete(answer))
   })
   app.addHook('onSend', (request, reply, payload, done) => {
-    const isMade = typeof payload === 'string' || (Buffer.isBuffer(payload) && request.isOperation) // pages share their bytes
+    const isMade = typeof payload === 'string' || Buffer.isBuffer(payload)
     if (!isMade || payload.length <= PIECE_LENGTH) return done(null, payload)
+    if (Buffer.isBuffer(payload) && !request.isOperation) {
+      reply.header('content-length', payload.length)
+      const page = request.method === 'HEAD' ? payload.subarray(0, 0) : payload
+      return done(null, new Page(page, waiting => pages.send(waiting, ownerOf(request))))
+    }
     try {
       request.holdAnswer(typeof payload === 'string' ? new AnswerText([payload]).heldBytes : payload.length)
     } catch (error) {
@@ -87,5 +94,52 @@ async function* sent(reply: FastifyReply, texts: readonly (string | Buffer)[]): 
     await turn()
     reply.noteProgress()
     yield typeof piece === 'string' ? Buffer.from(piece) : piece
+  }
+}
+
+/**
+ * Pages that are on their way, of which one piece is sent in each turn of the event loop: of who asks for them in turns, for anybody can
+ * ask for many, and a system takes megabytes of each whose client reads nothing.
+ */
+class Pages {
+  readonly #waiting = new RoundRobin<string, Page>()
+  #isUnderWay = false
+
+  /** Has the next piece of a page sent. `owner`: who asked for it. */
+  send(page: Page, owner: string): void {
+    this.#waiting.add(owner, page)
+    if (!this.#isUnderWay) setImmediate(this.#sendNext)
+    this.#isUnderWay = true
+  }
+
+  readonly #sendNext = (): void => {
+    let page = this.#waiting.next()
+    while (page?.destroyed) page = this.#waiting.next()
+    page?.sendPiece()
+    this.#isUnderWay = this.#waiting.size > 0
+    if (this.#isUnderWay) setImmediate(this.#sendNext)
+  }
+}
+
+/** A page that is sent in pieces. */
+class Page extends Readable {
+  readonly #bytes: Buffer
+  readonly #wait: (page: Page) => void
+  #at = 0
+
+  constructor(bytes: Buffer, wait: (page: Page) => void) {
+    super({ highWaterMark: PIECE_LENGTH })
+    this.#bytes = bytes
+    this.#wait = wait
+  }
+
+  override _read(): void {
+    this.#wait(this)
+  }
+
+  sendPiece(): void {
+    const piece = this.#bytes.subarray(this.#at, this.#at + PIECE_LENGTH)
+    this.#at += piece.length
+    this.push(piece.length > 0 ? piece : null)
   }
 }

@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
 import type { ThreadTurns } from '../db/connection/thread-turns.js'
 import { behindReads } from './parser-bounds.js'
+import { RoundRobin } from './round-robin.js'
 
 /**
  * For so long, and so many in any case, connections are read in one turn of the event loop. With less, callers that ask steadily
@@ -27,34 +28,6 @@ interface Connection {
   reads: number
 }
 
-/** Connections that are not read meanwhile, those of each caller, or address, in theirs. */
-class LeftAlone {
-  readonly #of = new Map<Connection['from'], Connection[]>()
-
-  get size(): number {
-    return this.#of.size
-  }
-
-  add(connection: Connection): void {
-    connection.socket.pause()
-    const same = this.#of.get(connection.from)
-    if (same === undefined) this.#of.set(connection.from, [connection])
-    else same.push(connection)
-  }
-
-  /** The next one, which is read again; callers take turns. */
-  readNext(): Connection | undefined {
-    const [next] = this.#of
-    if (next === undefined) return undefined
-    const [from, connections] = next
-    const connection = connections.shift()
-    connection?.socket.resume()
-    this.#of.delete(from)
-    if (connections.length > 0) this.#of.set(from, connections) // behind those of others
-    return connection
-  }
-}
-
 /**
  * Bounds how much is read in one turn of the event loop. Node reads every connection that has something in the same one: of 400 that
  * send at once the heads alone take 40 ms, in nobody's turn, and what the database answered meanwhile waits. Beyond the bound
@@ -63,8 +36,8 @@ class LeftAlone {
  */
 export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
   const open = new Map<Socket, Connection>()
-  const unread = new LeftAlone()
-  const dripping = new LeftAlone()
+  const unread = new RoundRobin<Connection['from'], Connection>()
+  const dripping = new RoundRobin<Connection['from'], Connection>()
   /** Those that are read again in this turn: they are not left alone once more before they were read. */
   const readNow = new Set<Connection>()
   let reads = 0
@@ -76,7 +49,7 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
     isOver = true
     for (const connection of open.values()) {
       if (connection.atWork > 0 || readNow.has(connection) || connection.socket.isPaused()) continue
-      unread.add(connection)
+      leave(connection, unread)
     }
   }
   const endTurn = () => {
@@ -84,8 +57,10 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
     readNow.clear()
     if (unread.size === 0) return
     for (let count = 0; count < READ_AGAIN; count++) {
-      const connection = unread.readNext()
-      if (connection !== undefined) readNow.add(connection)
+      const connection = unread.next()
+      if (connection === undefined) break
+      readNow.add(connection)
+      connection.socket.resume()
     }
     beginTurn(performance.now())
   }
@@ -102,12 +77,12 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
     if (!isOver && reads >= READS_MIN && now >= (endsAt ?? now) && turns.servesSeveral) leaveAlone()
   }
   const readDripping = () => {
-    for (let count = 0; count < DRIPPING.readAgain; count++) dripping.readNext()
+    for (let count = 0; count < DRIPPING.readAgain; count++) dripping.next()?.socket.resume()
     readsDripping = dripping.size > 0
     if (readsDripping) setTimeout(readDripping, DRIPPING.everyMs).unref()
   }
   const leaveDripping = (connection: Connection) => {
-    dripping.add(connection)
+    leave(connection, dripping)
     if (readsDripping) return
     readsDripping = true
     setTimeout(readDripping, DRIPPING.everyMs).unref()
@@ -140,4 +115,9 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
     }
     done()
   })
+}
+
+function leave(connection: Connection, among: RoundRobin<Connection['from'], Connection>): void {
+  connection.socket.pause()
+  among.add(connection.from, connection)
 }

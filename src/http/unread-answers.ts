@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { abandonAnswer } from './large-answer.js'
 import { heldBytesOf, ownerOf } from './request-memory.js'
@@ -20,13 +21,14 @@ export function registerUnreadAnswers(app: FastifyInstance): WatchAnswer {
   const unread = new UnreadAnswers()
   const watch: WatchAnswer = (request, reply, payload) => {
     const contentBytes = contentBytesOf(request, payload)
-    // Node emits this when the end of the answer has been handed to the socket.
-    reply.raw.on('prefinish', () => {
+    const note = () => {
       const { socket, destroyed } = reply.raw
       if (destroyed || socket === null || socket.writableLength === 0) return
       const bytes = EXCHANGE_BYTES + headerBytesOf(request) + contentBytes - heldBytesOf(request)
       if (bytes > 0) unread.add(ownerOf(request), reply, bytes)
-    })
+    }
+    reply.raw.on('prefinish', note) // when the end of the answer has been handed to the socket
+    if (payload instanceof Readable && !request.isOperation) payload.on('pause', note) // when a part of a page was, and has not left
   }
   app.addHook('onSend', (request, reply, payload, done) => {
     watch(request, reply, payload)

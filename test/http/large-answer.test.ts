@@ -1,9 +1,11 @@
 import { createHash } from 'node:crypto'
+import type { Socket } from 'node:net'
 import { sql } from 'kysely'
 import t from 'tap'
 import { appOver, worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { worldDatabase } from '../world.js'
+import { eventually, RawConnection, running } from './running.js'
 
 t.test('200: an answer that is sent in pieces is whole, whatever its characters are', async t => {
   const { app, call, token } = await worldApp(t)
@@ -98,3 +100,52 @@ t.test('the tag is that of what is shown, whether or not its definitions were ca
   t.equal(update.statusCode, 200)
   t.equal((await get(agent)).body, update.body)
 })
+
+t.test(
+  '200: pages that nobody reads are sent a piece in each turn of the event loop, and keep no other address from theirs',
+  async t => {
+    const { app, port } = await running(t, {}, { listen: true })
+    const file = '/docs/swagger-ui-bundle.js'
+    const whole = await app.inject(file)
+    const bytes = Buffer.byteLength(whole.body)
+    t.equal(whole.headers['content-length'], String(bytes))
+    t.ok(bytes > 1_000_000)
+    const head = await app.inject({ method: 'HEAD', url: file })
+    t.match(head, { statusCode: 200, body: '', headers: { 'content-length': String(bytes) } })
+
+    const accepted: Socket[] = []
+    app.server.on('connection', socket => accepted.push(socket))
+    const unread = Array.from({ length: 40 }, () => new RawConnection(port))
+    t.teardown(() => {
+      for (const { socket } of unread) socket.destroy()
+    })
+    await eventually(() => accepted.length === unread.length)
+    const written = () => accepted.reduce((sum, { bytesWritten }) => sum + bytesWritten, 0)
+    let most = 0
+    let isOver = false
+    const turn = (before: number) => {
+      const now = written()
+      most = Math.max(most, now - before)
+      if (!isOver) setImmediate(turn, now)
+    }
+    turn(written())
+    for (const { socket } of unread) socket.pause().write(`GET ${file} HTTP/1.1\r\nHost: a\r\n\r\n`)
+    await eventually(() => accepted.every(({ bytesWritten }) => bytesWritten > 0))
+    const other = new RawConnection(port, '127.0.0.2').write(
+      `GET ${file} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`,
+    )
+    await other.closed
+    const ofOthers = written() - (accepted.at(-1)?.bytesWritten ?? 0)
+    isOver = true
+    t.equal(other.text.slice(other.text.indexOf('\r\n\r\n') + 4).length, bytes)
+    t.ok(most > 0 && most < 300_000, `${most} bytes in one turn at most`)
+    t.ok(
+      ofOthers < 30 * bytes,
+      `${ofOthers} bytes of 40 pages of ${bytes} went to another address before it had its page`,
+    )
+    const [reader] = unread as [RawConnection]
+    reader.socket.resume()
+    await eventually(() => reader.text.length > bytes)
+    t.match(reader.headers, { 'content-length': String(bytes) })
+  },
+)
