@@ -41,8 +41,12 @@ function senderOf(place: number): number {
   return isOfToken(place) ? place : place | 1
 }
 
-/** So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. */
-const SLICE_MS = 1
+/**
+ * So long requests go on in one turn of the event loop; then what else it has to do comes, answers and new requests mostly. Where some
+ * wait they go on as long as all of that took the last time, within these bounds: with less most of the thread went into that, for
+ * many small statements and writes instead of few that requests share.
+ */
+const SLICE_MS = { min: 1, max: 2 }
 
 /**
  * So long after a token came that had used less than others, once another has asked for something since. Where all use the same, or
@@ -81,6 +85,9 @@ export class ThreadTurns {
   #sinceMs = 0
   /** Of this turn of the event loop; 0 while it has none. */
   #sliceEndsAt = 0
+  #sliceBeganMs = 0
+  /** How long the steps took in it. */
+  #ranMs = 0
   #isSharedUntil = 0
   /** Who had the last step, where the two places of an address are one, and when another than that had one. */
   #lastSender = UNKNOWN_PLACE
@@ -98,7 +105,7 @@ export class ThreadTurns {
    */
   take(place: number, step: Step, waiter?: Waiter): (() => boolean) | undefined {
     const now = performance.now()
-    if (this.#sliceEndsAt === 0) this.#beginSlice(now)
+    if (this.#sliceEndsAt === 0) this.#beginSlice(now, SLICE_MS.min)
     if (place !== this.#newcomer) this.#hasOthers = true
     if (this.#running === place && !this.#isSliced(place, now)) {
       step()
@@ -157,8 +164,10 @@ export class ThreadTurns {
     this.#isSharedUntil = now + SHARED_MS
   }
 
-  #beginSlice(now: number): void {
-    this.#sliceEndsAt = now + SLICE_MS
+  #beginSlice(now: number, ms: number): void {
+    this.#sliceBeganMs = now
+    this.#sliceEndsAt = now + ms
+    this.#ranMs = 0
     setImmediate(this.#endSlice)
   }
 
@@ -166,7 +175,8 @@ export class ThreadTurns {
     this.#sliceEndsAt = 0
     if (this.#waiting.size === 0) return
     const now = performance.now()
-    this.#beginSlice(now)
+    const otherMs = now - this.#sliceBeganMs - this.#ranMs
+    this.#beginSlice(now, Math.min(Math.max(otherMs, SLICE_MS.min), SLICE_MS.max))
     this.#goOn(now)
   }
 
@@ -233,8 +243,10 @@ export class ThreadTurns {
   readonly #end = (): void => {
     const now = performance.now()
     const place = this.#running ?? UNKNOWN_PLACE
+    const tookMs = now - this.#sinceMs
     this.#running = undefined
-    this.#usedMs[place] = this.#time.after(this.usedMs(place), now - this.#sinceMs)
+    this.#ranMs += tookMs
+    this.#usedMs[place] = this.#time.after(this.usedMs(place), tookMs)
     this.#goOn(now)
     if (this.#running === undefined && this.#waiting.size === 0) this.#freeSinceMs = now
   }
