@@ -5,7 +5,7 @@ import type { HostileRequest } from './requests.js'
 /** No request may take longer. */
 export const HANG_MS = 1_000
 
-const STATUSES = [200, 304, 400, 401, 403, 404, 405, 412, 413, 415, 422, 428]
+const STATUSES = [200, 302, 304, 400, 401, 403, 404, 405, 412, 413, 414, 415, 422, 428]
 const ERROR_MEMBERS = ['error_code', 'detail', 'request_id', 'reason', 'current_etag', 'changed', 'applied_etag']
 
 /**
@@ -42,7 +42,8 @@ export function requireShape(answer: LightMyRequestResponse, method: string): vo
   for (const [name, value] of Object.entries(headers)) {
     if (/[^\t\x20-\x7e]/.test(String(value))) refuse(`the header ${name} is not plain ASCII`)
   }
-  if (method === 'HEAD' || statusCode === 304) return
+  if (statusCode === 302 && headers.location !== 'docs') refuse('only / leads somewhere else, which /persona/.. is')
+  if (method === 'HEAD' || statusCode === 302 || statusCode === 304) return
   const content: unknown = JSON.parse(body)
   if (typeof content !== 'object' || content === null) refuse('the body is no object')
   if (statusCode === 200) return
