@@ -257,12 +257,21 @@ function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished' | 'sh
   }
 }
 
-/** The memory of large bodies and answers. A single request with the largest of both gets its memory where no other has any. */
-function memoryLimits({ limits }: Config): MemoryBudgetLimits {
+/**
+ * The memory of large bodies and answers. A single request with the largest of both gets its memory where no other has any. Bodies that are
+ * not read yet wait rather than take more than half, so that those that were read have room for their answers.
+ */
+function memoryLimits({ limits }: Config): MemoryBudgetLimits & { ofBodies: MemoryBudgetLimits } {
   const largestAnswer = Math.max(limits.snapshotBytes, limits.toolBodyBytes)
-  const largest = Math.max(limits.personaBodyBytes, limits.toolBodyBytes) + largestAnswer
+  const largestBody = Math.max(limits.personaBodyBytes, limits.toolBodyBytes)
+  const largest = largestBody + largestAnswer
   const perTokenBytes = Math.max(limits.transferPerTokenBytes, largest)
-  return { perTokenBytes, totalBytes: Math.max(limits.transferBytes, perTokenBytes, 2 * largest) }
+  const totalBytes = Math.max(limits.transferBytes, perTokenBytes, 2 * largest)
+  const ofBodies = {
+    perTokenBytes: Math.max(largestBody, Math.min(perTokenBytes / 2, perTokenBytes - largestAnswer)),
+    totalBytes: Math.max(2 * largestBody, totalBytes / 2),
+  }
+  return { perTokenBytes, totalBytes, ofBodies }
 }
 
 function connectionLimits({ limits }: Config) {

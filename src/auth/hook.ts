@@ -38,6 +38,10 @@ export interface ToldOfRefusal {
   setting: string | undefined
   /** What a 422 finds fault with: nothing that the caller wrote. */
   faults?: readonly string[]
+  /** The error behind a 503. */
+  cause?: unknown
+  /** Whether the update of a 503 is stored. */
+  outcome?: unknown
 }
 
 declare module 'fastify' {

@@ -72,6 +72,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const bounds = isAboutTool(request) ? settings.tool : settings.persona
     const announced = request.headers['content-length']
     let endLarge: (() => void) | undefined
+    let endWait: (() => void) | undefined
     let unnotedBytes = 0
     const shares: BodyShares = {
       onRead: bytes => {
@@ -82,7 +83,18 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
         unfinished.renew(transfer)
       },
       reserveMemory: bytes => request.reserveMemory(bytes, 'body'),
-      releaseMemory: () => request.releaseMemory(),
+      awaitMemory: (bytes, begin, failed) => {
+        unfinished.pause(transfer)
+        const haveBegun = () => {
+          unfinished.resume(transfer)
+          begin()
+        }
+        endWait = request.awaitMemory(bytes, haveBegun, failed)
+      },
+      releaseMemory: bytes => {
+        if (bytes === undefined) endWait?.()
+        request.releaseMemory(bytes)
+      },
       beginLarge: () => {
         const owner = ownerOf(request)
         endLarge = () => large.delete(owner)
@@ -112,6 +124,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       kind: 'body',
       owner: ownerOf(request),
       heldBytes: () => heldBytesOf(request),
+      shrink: () => reader.shrink(),
       abandon: taken => reader.abandon(settings.shared[taken]),
     }
     if (!stream.complete) unfinished.add(transfer)

@@ -16,10 +16,12 @@ export interface BodyBounds extends JsonBounds {
 export interface BodyShares {
   /** Learns how many bytes came. */
   onRead(bytes: number): void
-  /** Reserves memory for more bytes; throws when there is none. */
+  /** Reserves memory for more bytes that come; throws when there is none. */
   reserveMemory(bytes: number): void
-  /** Gives it back: what came is dropped. */
-  releaseMemory(): void
+  /** Reserves it for all of a body, and calls `begin`, when there is some; `failed` learns why there is none. */
+  awaitMemory(bytes: number, begin: () => void, failed: (error: Error) => void): void
+  /** Gives all of it back, and waits for none: what came is dropped. Or so many bytes. */
+  releaseMemory(bytes?: number): void
   /** Takes note that a large body begins, and answers whether no other of the same sender is on its way. */
   beginLarge(): boolean
   /** Does work in a turn on this thread, of which so many milliseconds are used outside of it. `failed` learns why none came. */
@@ -38,11 +40,11 @@ export interface WholeBody {
 /** The whole body; or the bound that it passed: then the rest was not read. */
 export type ReadBody = WholeBody | { beyond: Fault }
 
-/** So much of a body needs no reservation: what most requests send whole. */
-export const FREE_BYTES = 64 * 1024
-
-/** Nor does it take long to parse what is no larger than this, or to work on it. */
+/** So much of a body needs no reservation: most are smaller. Nor does it take long to parse, or to work on. */
 export const SMALL_BYTES = 8 * 1024
+
+/** The first buffer of a body that is larger, and whose length nobody knows. */
+const FIRST_BYTES = 64 * 1024
 
 /**
  * To read so much takes about a millisecond of this thread beside the work of this program on it: in the socket's reads and, later,
@@ -55,7 +57,8 @@ const CHUNKS_COUNT_TIMES = 3
 
 /**
  * Reads a request's body into one buffer that grows with what arrives, whatever length was announced and however small the
- * pieces are. Looks at each piece as it comes: a body beyond its bounds, or without memory, is read no further, and its stream is
+ * pieces are. A length that was announced is reserved before anything is read, so that nothing is read in vain; else memory is taken as it
+ * grows. Looks at each piece as it comes: a body beyond its bounds, or without memory, is read no further, and its stream is
  * paused.
  *
  * Reads a large body in turns, `turnBytes` in each: at once, as fast as it comes, it would keep the thread from everybody else. A
@@ -75,6 +78,7 @@ export class BodyReader {
   readonly #scan: JsonScan
   #buffer = NOTHING
   #bytes = 0
+  #reservedBytes = 0
   #scannedBytes = 0
   #chunks = 0
   #isDone = false
@@ -115,6 +119,25 @@ export class BodyReader {
     }
     this.#stream.on('broken', this.#fail)
     this.#stream.pause().on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
+    const bytes = this.#announcedBytes
+    const haveMemory = () => {
+      this.#reservedBytes = bytes
+      this.#takeTurn()
+    }
+    if (bytes > SMALL_BYTES) this.#shares.awaitMemory(bytes, haveMemory, this.#fail)
+    else this.#takeTurn()
+  }
+
+  /** Gives back the memory that was reserved for what has not come. The rest has it when it comes, if there is some. Answers how many bytes. */
+  shrink(): number {
+    const unused = this.#reservedBytes - this.#buffer.length
+    if (this.#isDone || unused <= 0) return 0
+    this.#reservedBytes -= unused
+    this.#shares.releaseMemory(unused)
+    return unused
+  }
+
+  #takeTurn(): void {
     const isSmall = this.#announcedBytes <= this.#bounds.turnBytes
     if (isSmall || this.#shares.beginLarge()) this.#begin()
     else this.#shares.takeTurn(readMs(this.#wholeBytes), () => this.#begin(), this.#fail)
@@ -203,7 +226,10 @@ export class BodyReader {
     const bytes = this.#bytes + piece.length
     if (bytes > this.#buffer.length) {
       const size = this.#sizeFor(bytes)
-      if (size > FREE_BYTES) this.#shares.reserveMemory(size - Math.max(FREE_BYTES, this.#buffer.length))
+      if (size > SMALL_BYTES && size > this.#reservedBytes) {
+        this.#shares.reserveMemory(size - this.#reservedBytes)
+        this.#reservedBytes = size
+      }
       const larger = size > SMALL_BYTES ? Buffer.allocUnsafeSlow(size) : Buffer.allocUnsafe(size)
       this.#buffer.copy(larger, 0, 0, this.#bytes)
       this.#buffer = larger
@@ -223,8 +249,8 @@ export class BodyReader {
    */
   #sizeFor(bytes: number): number {
     const whole = this.#wholeBytes
-    const grown = Math.max(FREE_BYTES, 4 * this.#buffer.length)
-    return whole <= Math.max(FREE_BYTES, 2 * grown) ? Math.max(bytes, whole) : Math.max(bytes, grown)
+    const grown = bytes <= SMALL_BYTES ? SMALL_BYTES : Math.max(FIRST_BYTES, 4 * this.#buffer.length)
+    return whole <= Math.max(FIRST_BYTES, 2 * grown) ? Math.max(bytes, whole) : Math.max(bytes, grown)
   }
 
   readonly #fail = (error: Error): void => this.#finish(error)

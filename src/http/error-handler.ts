@@ -64,14 +64,15 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
       .send(JSON.stringify({ detail: boundFaults(faults) }))
     return
   }
-  request.toldOfRefusal = () => ({ setting: settingOf(error, request) })
   const answer = answerFor(error, request)
-  if (request.work?.gone && answer.extra?.reason === 'overloaded') {
-    // Whoever left waits for nothing: that there was no room for it is no failure. How long it waited has a line of its own.
-  } else if (answer.status === 503) {
-    // Understood, and maybe one of thousands in an outage: where in the program it was met helps nobody.
+  // The closing line has the cause of a 503, which is understood: where in the program it was met helps nobody.
+  const told = answer.status === 503 ? { cause: error, outcome: answer.extra?.outcome } : {}
+  request.toldOfRefusal = () => ({ setting: settingOf(error, request), ...told })
+  const isRoomLacking = answer.extra?.reason === 'overloaded'
+  if (answer.status === 503 && request.work?.gone && !isRoomLacking) {
+    // The line of who left knows of no failure; whoever left waits for nothing, so that there was no room for it is none.
     request.log.warn({ cause: error, error_code: answer.code, ...answer.extra }, 'the request failed')
-  } else if (answer.status >= 500) {
+  } else if (answer.status >= 500 && answer.status !== 503) {
     request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   }
   sendError(request, reply, answer)

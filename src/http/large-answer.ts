@@ -73,7 +73,7 @@ export const CUT_OFF = 'the answer was cut off: others need its memory'
 /** What a handler answers to send a snapshot, of which it has reserved the memory: a short one at once, a long one in pieces. */
 export function answerText(reply: FastifyReply, snapshot: AnswerText): Buffer | Readable {
   if (snapshot.length <= PIECE_LENGTH) {
-    if (reply.request.reservedMemory !== undefined) reply.noteProgress()
+    if (heldBytesOf(reply.request) > 0) reply.noteProgress()
     return snapshot.toBuffer()
   }
   countBytes(reply.request, snapshot.length)

@@ -1,4 +1,4 @@
-/** What bodies may hold of this process at once, in bytes. */
+/** What bodies and answers may hold of this process at once, in bytes. */
 export interface MemoryBudgetLimits {
   totalBytes: number
   perTokenBytes: number
@@ -7,13 +7,16 @@ export interface MemoryBudgetLimits {
 /** Whose share is used up. */
 export type Exhausted = 'token' | 'total'
 
+/** The first bytes of each token count as its own, and not as those of all: whoever holds little is not refused for what others hold. */
+export const FREE_BYTES = 64 * 1024
+
 /**
- * The memory of all request bodies that are under way, shared out: each token has a bound, and all have one together. A token may
- * also have no more than it leaves free, so that there is room for whoever comes next. Whoever takes gives back.
+ * The memory of all request bodies and large answers that are under way, shared out: each token has a bound, and all have one together.
+ * A token may also have no more than it leaves free, so that there is room for whoever comes next. Whoever takes gives back.
  */
 export class MemoryBudget {
   readonly #limits: MemoryBudgetLimits
-  /** Only tokens that hold something are listed: ordinary requests hold nothing that counts. */
+  /** Only tokens that hold something are listed: most requests hold nothing that counts. */
   readonly #reserved = new Map<string, number>()
   #total = 0
 
@@ -21,7 +24,7 @@ export class MemoryBudget {
     this.#limits = limits
   }
 
-  /** The bytes that all bodies hold now. */
+  /** The bytes that all hold now, but for the first of each. */
   get totalBytes(): number {
     return this.#total
   }
@@ -36,21 +39,29 @@ export class MemoryBudget {
     return this.#limits.perTokenBytes - this.heldBy(token)
   }
 
-  /** Takes more for a token, or says why not and takes nothing. */
-  take(token: string, bytes: number): Exhausted | undefined {
-    const reserved = this.heldBy(token) + bytes
-    if (reserved > this.#limits.perTokenBytes) return 'token'
-    if (reserved > this.#limits.totalBytes - this.#total - bytes) return 'total'
+  /** Takes more for a token, or says why not and takes nothing. `limits`: lower ones, for what may wait. */
+  take(token: string, bytes: number, limits = this.#limits): Exhausted | undefined {
+    const before = this.heldBy(token)
+    const reserved = before + bytes
+    if (reserved > limits.perTokenBytes) return 'token'
+    const counted = countedOf(reserved) - countedOf(before)
+    if (counted > 0 && reserved > limits.totalBytes - this.#total - counted) return 'total'
     this.#reserved.set(token, reserved)
-    this.#total += bytes
+    this.#total += counted
     return undefined
   }
 
   /** Gives back what was taken. */
   give(token: string, bytes: number): void {
-    const reserved = this.heldBy(token) - bytes
+    const before = this.heldBy(token)
+    const reserved = before - bytes
     if (reserved > 0) this.#reserved.set(token, reserved)
     else this.#reserved.delete(token)
-    this.#total -= bytes
+    this.#total -= countedOf(before) - countedOf(reserved)
   }
+}
+
+/** What of the bytes of one token counts for all. */
+function countedOf(bytes: number): number {
+  return Math.max(0, bytes - FREE_BYTES)
 }

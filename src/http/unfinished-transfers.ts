@@ -10,6 +10,9 @@ const PATIENCE_WITH_READERS_MS = 30_000
 /** Who holds most has taken long enough with one transfer when its client had so much time, whatever it does. */
 const AGE_MS = 10_000
 
+/** Who has not sent the whole of a body in so much time, in ms, has no memory for the rest before that comes, where others wait for it. */
+const PROMPT_MS = 200
+
 /** What all requests share, and of which all is taken. */
 export type Shared = 'places' | 'memory'
 
@@ -20,6 +23,8 @@ export interface Unfinished {
   readonly owner: string
   /** The bytes of memory that it holds now. */
   heldBytes(): number
+  /** Gives back what was reserved for bytes that have not come, and answers how many it was. Answers have nothing of the kind. */
+  shrink?(): number
   /** Reads or sends no further, and gives back its memory: all of `taken` is taken. */
   abandon(taken: Shared): void
 }
@@ -96,15 +101,42 @@ export class UnfinishedTransfers {
    * is slow, the body of who holds most makes room, if that is more than `heldBytes`. Answers whether there was one.
    */
   abandonOfLargest(heldBytes: number, thenBytes: number, heldBy: (owner: string) => number): boolean {
+    return this.#abandonForMemory(thenBytes, heldBy, ({ kind }, held) => kind === 'body' && held > heldBytes)
+  }
+
+  /**
+   * Makes room for what may wait, and whose owner would then hold `thenBytes`: what is reserved for bodies that come slowly is given back as
+   * far as it is not used yet. Where that is nothing, abandons a transfer of who holds most, of these the one whose client has done
+   * nothing for longest; who reads an answer and holds less than that has longer. Where no client does nothing, the body makes room whose
+   * client had long for it, of who holds more. Answers whether there is more room now.
+   */
+  makeRoomForWaiting(thenBytes: number, heldBy: (owner: string) => number): boolean {
+    const now = performance.now()
+    let unusedBytes = 0
+    for (const [transfer, times] of this.#times) {
+      if (clientMs(times, now) >= PROMPT_MS) unusedBytes += transfer.shrink?.() ?? 0
+    }
+    if (unusedBytes > 0) return true
+    const hadLong = ({ kind }: Unfinished, held: number, tookMs: number) =>
+      kind === 'body' && held > thenBytes && tookMs >= PATIENCE_MS
+    return this.#abandonForMemory(thenBytes, heldBy, hadLong)
+  }
+
+  #abandonForMemory(
+    thenBytes: number,
+    heldBy: (owner: string) => number,
+    mayGo: (transfer: Unfinished, held: number, tookMs: number) => boolean,
+  ): boolean {
     const now = performance.now()
     return this.#abandonMost('memory', (transfer, times) => {
-      const [held, idle] = [heldBy(transfer.owner), idleMs(times, now)]
       if (transfer.heldBytes() === 0) return []
+      const [held, idle] = [heldBy(transfer.owner), idleMs(times, now)]
       const holdsMuch = held >= thenBytes
-      const isOld = idle >= 0 && holdsMuch && times.earlierMs + now - times.since >= AGE_MS
+      const tookMs = clientMs(times, now)
+      const isOld = idle >= 0 && holdsMuch && tookMs >= AGE_MS
       const patienceMs = transfer.kind === 'answer' && !holdsMuch ? PATIENCE_WITH_READERS_MS : PATIENCE_MS
       if (isOld || idle >= patienceMs) return [1, held, idle]
-      return transfer.kind === 'body' && held > heldBytes ? [0, held] : []
+      return mayGo(transfer, held, tookMs) ? [0, held] : []
     })
   }
 
@@ -123,6 +155,11 @@ export class UnfinishedTransfers {
     found.abandon(taken)
     return true
   }
+}
+
+/** How long its client had for it. */
+function clientMs({ active, earlierMs, since }: Times, now: number): number {
+  return earlierMs + (active === undefined ? 0 : now - since)
 }
 
 /** For how long its client has done nothing; negative while that is not its turn. */

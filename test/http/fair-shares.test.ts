@@ -6,7 +6,7 @@ import { mintToken } from '../../src/auth/token.js'
 import { BodyTurns } from '../../src/http/body-turns.js'
 import { ByteQuota } from '../../src/http/byte-quota.js'
 import { LINGER_MS } from '../../src/http/connection-end.js'
-import { MemoryBudget } from '../../src/http/memory-budget.js'
+import { FREE_BYTES, MemoryBudget } from '../../src/http/memory-budget.js'
 import { type Unfinished, UnfinishedTransfers } from '../../src/http/unfinished-transfers.js'
 import { DEFINITION } from '../matrix-organisation.js'
 import { slowness } from '../slowness.js'
@@ -39,12 +39,23 @@ function unfinished({ port }: Running, token: string): RawConnection {
   return new RawConnection(port).write(head(token, LONG_BYTES) + longBody)
 }
 
+/** The same without its length: nobody knows how much memory it takes. */
+function unfinishedChunk({ port }: Running, token: string, body = longBody): RawConnection {
+  return new RawConnection(port).write(`${chunked(token)}${body.length.toString(16)}\r\n${body}\r\n`)
+}
+
+const LAST_CHUNK = '0\r\n\r\n'
+
+function chunked(token: string): string {
+  return head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
+}
+
 t.test(
-  '429 for bodies of one token beyond its bytes; others are served, and there is room after a hang-up',
+  '429 for bodies of unknown length beyond the bytes of a token; others are served, and there is room after a hang-up',
   async t => {
     const service = await running(t, { ...SMALL, TRANSFER_PER_TOKEN_BYTES_MAX: String(8 * MIB) }, { listen: true })
     const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
-    const all = [1, 2, 3].map(() => unfinished(service, service.token))
+    const all = [1, 2, 3].map(() => unfinishedChunk(service, service.token))
     const isRefused = ({ text }: RawConnection) => /HTTP\/1\.1 429 [\s\S]*request_id/.test(text)
     await eventually(() => all.some(isRefused))
     const held = all.filter(connection => !isRefused(connection))
@@ -58,18 +69,18 @@ t.test(
     saysItsLimit(t, refused.headers, refused.json())
     const small = new RawConnection(service.port).write(`${head(service.token, 2)}{}`)
     await small.until(/HTTP\/1\.1 404 /) // it needs no room
-    const fromOther = unfinished(service, other).write('}')
+    const fromOther = unfinishedChunk(service, other).write(`1\r\n}\r\n${LAST_CHUNK}`)
     await fromOther.until(/HTTP\/1\.1 404 /)
     for (const { socket } of held) socket.destroy()
     await eventually(() => held.every(({ socket }) => socket.closed))
     await new Promise(resolve => setTimeout(resolve, 500))
-    const after = unfinished(service, service.token).write('}')
+    const after = unfinishedChunk(service, service.token).write(`1\r\n}\r\n${LAST_CHUNK}`)
     await after.until(/HTTP\/1\.1 404 /)
     for (const { socket } of [small, fromOther, after]) socket.destroy()
   },
 )
 
-t.test('503 for bodies of all tokens beyond their bytes together; small ones are served', async t => {
+t.test('503 for bodies of unknown length beyond the bytes of all tokens together; small ones are served', async t => {
   const service = await running(
     t,
     { ...SMALL, TRANSFER_PER_TOKEN_BYTES_MAX: String(8 * MIB), TRANSFER_BYTES_MAX: String(16 * MIB) },
@@ -77,7 +88,9 @@ t.test('503 for bodies of all tokens beyond their bytes together; small ones are
   )
   const held: RawConnection[] = []
   for (let i = 0; i < 7; i++) {
-    held.push(unfinished(service, await tokenOf(service.database, { email: `alice+${i}@example.com`, active: true })))
+    held.push(
+      unfinishedChunk(service, await tokenOf(service.database, { email: `alice+${i}@example.com`, active: true })),
+    )
   }
   await eventually(() =>
     held.some(({ text }) => /HTTP\/1\.1 503 [\s\S]*retry-after: 1\r\n[\s\S]*request_id/.test(text)),
@@ -96,6 +109,27 @@ t.test('503 for bodies of all tokens beyond their bytes together; small ones are
   await larger.until(/HTTP\/1\.1 404 /) // those that hold much leave room for one that holds nothing yet
   for (const { socket } of [...held, small, larger]) socket.destroy()
 })
+
+t.test(
+  'bodies whose length is known wait, unread, for the memory of all of them: many at once are all served',
+  async t => {
+    const shares = { TRANSFER_PER_TOKEN_BYTES_MAX: String(4 * MIB), TRANSFER_BYTES_MAX: String(8 * MIB) }
+    const service = await running(t, { ...SMALL, ...shares, PERSONA_BODY_LIMIT_BYTES: String(MIB) }, { listen: true })
+    const others = await Promise.all(
+      [1, 2].map(n => tokenOf(service.database, { email: `alice+large${n}@example.com`, active: true })),
+    )
+    const body = `{"name":"${'x'.repeat(900_000)}"}`
+    const all = [service.token, ...others].flatMap(token =>
+      Array.from({ length: 20 }, () => new RawConnection(service.port).write(head(token, body.length) + body)),
+    )
+    await Promise.all(all.map(connection => connection.until(/^HTTP\/1\.1 \d[\s\S]*"detail"/)))
+    t.strictSame(new Set(all.map(({ text }) => text.slice(9, 12))), new Set(['404']))
+    const { body: metrics } = await service.metrics.text()
+    const [, waits] = /^agents_queue_wait_seconds_count{queue="transfer_memory"} (\d+)$/m.exec(metrics) ?? []
+    t.ok(Number(waits) >= all.length - 8, `${waits} waited`)
+    for (const { socket } of all) socket.destroy()
+  },
+)
 
 t.test(
   '429 for a large agent beyond the memory of its token, also as it was and where it is read under its lock',
@@ -152,9 +186,7 @@ t.test(
     const room = await ask('with room')
     t.equal(room.statusCode, 200)
     t.ok(room.body.length > 64 * 1024)
-    const held = [1, 2].map(() =>
-      new RawConnection(service.port).write(head(service.token, MIB) + longBody.slice(0, MIB - 1)),
-    )
+    const held = [1, 2].map(() => unfinishedChunk(service, service.token, longBody.slice(0, MIB - 1)))
     let refused = await ask('stored')
     for (let i = 0; refused.statusCode === 200 && i < 1_000; i++) {
       await sleep(10) // until the bodies have arrived
@@ -267,20 +299,19 @@ async function restOf(bytes: () => number): Promise<void> {
 
 t.test('400 for a body in chunks of a byte; the rest of it is not read, and larger chunks are', async t => {
   const service = await running(t, OFF, { listen: true })
-  const lines = (token: string) => head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
-  const tiny = new RawConnection(service.port).write(lines(service.token) + '1\r\n \r\n'.repeat(500_000))
+  const tiny = new RawConnection(service.port).write(chunked(service.token) + '1\r\n \r\n'.repeat(500_000))
   const control = new RawConnection(service.port)
-  control.write(`${lines(service.token)}2\r\n{}\r\n${`50\r\n${' '.repeat(80)}\r\n`.repeat(6_000)}0\r\n\r\n`)
+  control.write(`${chunked(service.token)}2\r\n{}\r\n${`50\r\n${' '.repeat(80)}\r\n`.repeat(6_000)}0\r\n\r\n`)
   await control.until(/HTTP\/1\.1 404 /)
   await tiny.closed
   t.match(tiny.text, /^HTTP\/1\.1 400 /)
   t.match(tiny.json(), { error_code: 'BAD_REQUEST', detail: /chunks/ })
   const unknown = new RawConnection(service.port)
-  unknown.write(lines(mintToken('person').token) + '1\r\n \r\n'.repeat(500_000))
+  unknown.write(chunked(mintToken('person').token) + '1\r\n \r\n'.repeat(500_000))
   await unknown.closed // long before the request timeout
   t.match(unknown.text, /^HTTP\/1\.1 401 /)
   const few = new RawConnection(service.port)
-  few.write(`${lines(service.token)}1\r\n{\r\n${'1\r\n \r\n'.repeat(2_000)}1\r\n}\r\n0\r\n\r\n`)
+  few.write(`${chunked(service.token)}1\r\n{\r\n${'1\r\n \r\n'.repeat(2_000)}1\r\n}\r\n0\r\n\r\n`)
   await few.until(/HTTP\/1\.1 404 /)
   for (const { socket } of [control, few]) socket.destroy()
 })
@@ -301,8 +332,7 @@ t.test('what small chunks cost counts as time: such bodies wait for turns, other
     const before = await waits()
     const chunks = body.match(new RegExp(`.{1,${chunkBytes}}`, 'g')) ?? []
     const text = chunks.map(chunk => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join('')
-    const lines = (token: string) => head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
-    const all = tokens.map(token => new RawConnection(service.port).write(`${lines(token)}${text}0\r\n\r\n`))
+    const all = tokens.map(token => new RawConnection(service.port).write(`${chunked(token)}${text}${LAST_CHUNK}`))
     await Promise.all(all.map(connection => connection.until(/^HTTP\/1\.1 (404|503) /)))
     for (const { socket } of all) socket.destroy()
     t.ok(all.some(connection => connection.text.startsWith('HTTP/1.1 404 ')))
@@ -321,7 +351,6 @@ t.test(
   'a refusal before the end of a body in chunks says that its connection ends; behind a whole one it goes on',
   async t => {
     const service = await running(t, OFF, { listen: true })
-    const chunked = (token: string) => head(token, 0).replace('Content-Length: 0', 'Transfer-Encoding: chunked')
     const unknown = mintToken('person').token
     const chunk = '2\r\n{}\r\n'
     for (const token of ['malformed', unknown]) {
@@ -625,15 +654,25 @@ function openedFrom(port: number, localAddress: string, count: number): Socket[]
 }
 
 t.test('what is given back to a budget can be taken again, by whom ever', async t => {
-  const budget = new MemoryBudget({ totalBytes: 100, perTokenBytes: 40 })
-  t.equal(budget.take('a', 40), undefined)
-  t.equal(budget.take('a', 1), 'token')
-  t.equal(budget.take('b', 31), 'total', 'more than it would leave free')
-  t.equal(budget.take('b', 30), undefined)
-  t.equal(budget.take('c', 15), undefined, 'there is room for whoever comes next')
-  budget.give('a', 40)
-  t.equal(budget.totalBytes, 45)
-  t.equal(budget.take('b', 10), undefined)
+  const budget = new MemoryBudget({ totalBytes: 100 * FREE_BYTES, perTokenBytes: 40 * FREE_BYTES })
+  const take = (token: string, times: number) => budget.take(token, times * FREE_BYTES)
+  t.equal(take('a', 40), undefined)
+  t.equal(budget.totalBytes, 39 * FREE_BYTES)
+  t.equal(take('a', 1), 'token')
+  t.equal(take('b', 32), 'total', 'more than it would leave free')
+  t.equal(take('b', 31), undefined)
+  t.equal(take('c', 16), undefined, 'there is room for whoever comes next')
+  t.equal(take('d', 8), undefined)
+  t.equal(take('e', 4), undefined)
+  t.equal(take('f', 2), undefined)
+  t.equal(take('g', 1), undefined, 'the first bytes of each count for nobody else')
+  t.equal(take('g', 3), 'total')
+  budget.give('a', 40 * FREE_BYTES)
+  t.equal(budget.totalBytes, (30 + 15 + 7 + 3 + 1) * FREE_BYTES)
+  t.equal(take('b', 6), undefined)
+  for (const [token, times] of Object.entries({ b: 37, c: 16, d: 8, e: 4, f: 2, g: 1 }))
+    budget.give(token, times * FREE_BYTES)
+  t.equal(budget.totalBytes, 0)
 })
 
 t.test('a byte quota begins anew with its window and forgets the oldest key when there are too many', async t => {

@@ -148,8 +148,9 @@ t.test('each refusal is logged with its reason, and each line of a request with 
       [503, 'draining'],
     ],
   )
-  const failed = found.find(line => line.msg === 'the request failed')
-  t.match(failed, { level: 40, trace_id: TRACE, cause: /^\w+: / })
+  const failed = found.filter(line => line.status === 503 || line.msg === 'the request failed')
+  t.match(failed, [{ msg: 'request answered', level: 40, trace_id: TRACE, cause: /^\w+: / }])
+  t.equal(failed.length, 1, 'one line tells of it')
   t.notMatch(JSON.stringify(failed), /\.js:\d/, 'no stack of what is understood')
 })
 

@@ -17,7 +17,8 @@ export function validatingApp(t: { teardown(fn: () => Promise<void>): unknown },
     keyBytesMax: 1_000,
     turnBytes: 64 * 1024,
   }
-  registerRequestMemory(app, { totalBytes: 100_000_000, perTokenBytes: 100_000_000 }, new UnfinishedTransfers())
+  const memory = { totalBytes: 100_000_000, perTokenBytes: 100_000_000 }
+  registerRequestMemory(app, { ...memory, ofBodies: memory }, new UnfinishedTransfers())
   registerBodyParser(app, {
     persona: bounds,
     tool: bounds,

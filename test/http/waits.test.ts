@@ -142,8 +142,12 @@ t.test('who leaves, and whose turn does not come in time, is no failure of the s
     linesOf(service).map(({ msg }) => msg),
     ['the client went away before its answer', 'request answered'],
   )
-  const failures = service.log.filter(line => line.includes('the request failed'))
-  t.equal(failures.length, 1, 'of who stayed')
+  const failures = linesOf(service).filter(({ cause }) => cause !== undefined)
+  t.strictSame(
+    failures.map(({ status, cause }) => [status, String(cause)]),
+    [[503, 'QueueExhausted: waited 1200 ms in vain for one of the places for large requests']],
+    'of who stayed',
+  )
 })
 
 t.test('who leaves while it waits for the checking thread has one line, and no failure of the service', async t => {

@@ -1,6 +1,7 @@
 /** What requests wait in, by the names that metrics and log have for it. */
 export const QUEUES = [
   'thread_turns',
+  'transfer_memory',
   'body_turns',
   'checking_thread',
   'own_heavy_requests',
