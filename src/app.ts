@@ -226,7 +226,7 @@ const AGENT_KEY_BYTES_MAX = 1_024
 const TOOL_KEY_BYTES_MAX = 48 * 1_024
 
 /** How much of a body is read before a turn is waited for. Large definitions are ordinary, large agents are not. */
-const AGENT_TURN_BYTES = 64 * 1_024
+const AGENT_TURN_BYTES = 8 * 1_024
 const TOOL_TURN_BYTES = 256 * 1_024
 
 /** Every part of a request that has a schema has the validator that `registerRequestValidation` makes of it. */

@@ -177,7 +177,7 @@ type Done = (error: Error | null, body?: ReceivedBody) => void
 const PROGRESS_BYTES = 16 * 1024
 
 /** Ordinary bodies are shorter. */
-const DEAR_BYTES = 16 * 1024
+const DEAR_BYTES = 8 * 1024
 /** Lists and texts of a body that take long to parse, and faults of them to collect; the largest list of ids has half as many. */
 const DEAR_NODES = 4_000
 

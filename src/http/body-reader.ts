@@ -52,6 +52,9 @@ const FIRST_BYTES = 64 * 1024
  */
 const READ_BYTES_PER_MS = 250_000
 
+/** What one read of a socket brings. */
+const READ_AT_ONCE_BYTES = 64 * 1024
+
 /** What the parser did for small chunks was in no turn: all that one read of the socket brings is parsed in one go. So it counts threefold. */
 const CHUNKS_COUNT_TIMES = 3
 
@@ -139,8 +142,16 @@ export class BodyReader {
 
   #takeTurn(): void {
     const isSmall = this.#announcedBytes <= this.#bounds.turnBytes
-    if (isSmall || this.#shares.beginLarge()) this.#begin()
-    else this.#shares.takeTurn(readMs(this.#wholeBytes), () => this.#begin(), this.#fail)
+    if (isSmall || this.#shares.beginLarge()) {
+      this.#begin()
+      return
+    }
+    const bytes = this.#wholeBytes
+    const begin = () => {
+      if (bytes <= READ_AT_ONCE_BYTES) this.#turnBytes = -bytes // it was its turn
+      this.#begin()
+    }
+    this.#shares.takeTurn(readMs(bytes), begin, this.#fail)
   }
 
   #begin(): void {
