@@ -231,6 +231,29 @@ t.test('what sends much shares with few, and the largest go alone', async t => {
   t.strictSame(groups, [[0, 1, 4, 5], [2], [3]])
 })
 
+t.test('while tokens take turns light rows share no group with others, and have one of the two places', async t => {
+  const { groups, batcher, release } = await held(await sharedTurns(), [1, 2, 3])
+  const heavy = Array.from({ length: 6 }, (_, i) => ask(batcher, i, { sizeBytes: 24 * 1024, place: 1 + (i % 2) }))
+  const light = [ask(batcher, 100, { place: 3 }), ask(batcher, 101, { place: 1 })]
+  await new Promise(setImmediate)
+  t.strictSame(groups.map(group => [...group].sort((a, b) => a - b)).sort(), [
+    [0, 1],
+    [100, 101],
+  ])
+  release(groups.findIndex(group => group.includes(100)))
+  await Promise.all(light)
+  t.equal(groups.length, 2, 'the place of the light ones stays theirs')
+  const beside = ask(batcher, 102, { place: 3 })
+  await new Promise(setImmediate)
+  t.strictSame(groups[2], [102])
+  while (groups.flat().length < 9) {
+    release(...groups.keys())
+    await new Promise(setImmediate)
+  }
+  release(...groups.keys())
+  t.strictSame(await Promise.all([...heavy, beside]), [0, 1, 2, 3, 4, 5, 102])
+})
+
 t.test('who was answered much, or never before, has one row under way at a time while others are served', async t => {
   for (const turns of [await sharedTurns(), new ThreadTurns()]) {
     const groups: number[][] = []

@@ -32,6 +32,9 @@ const BATCH_ROWS_MAX = 32
 const SHARED_ROWS_MAX = 8
 /** A batch sends no more than this, and is answered about no more: beyond it, sending costs more than sharing saves. */
 const BATCH_BYTES_MAX = 256 * 1024
+/** A row of more, sent and answered, is no light one: while the thread is shared out it goes with its like, of which a batch holds no more. */
+const LIGHT_BYTES = 8 * 1024
+const SHARED_BATCH_BYTES_MAX = 64 * 1024
 /** An answer of more takes the server some milliseconds, or as long as some hundred small ones. */
 const LARGE_ANSWER_BYTES = 32 * 1024
 /** Of so many tokens it is known how much they were answered. */
@@ -51,13 +54,16 @@ const SHARED_WAIT_MS = 50
  *
  * While the thread is shared out (`ThreadTurns`) so are batches: whoever brings many rows waits for them, and another's single row is
  * in the next batch. With their results they go on in the turns of their tokens. Whoever was answered much, or never before, has one
- * row under way at a time while others are served: who shares a batch waits for all of it.
+ * row under way at a time while others are served: who shares a batch waits for all of it. So do light rows not share one with others then,
+ * and one batch is theirs.
  */
 export class Batcher<Row, Result> {
   readonly #run: RunBatch<Row, Result>
   readonly #turns: ThreadTurns
   #waiting: Waiting<Row, Result>[] = []
   #batches = 0
+  /** Of these, those of rows that are not light. */
+  #heavyBatches = 0
   /** Of each token, how many rows are under way. */
   readonly #sent = new Map<number, number>()
   /** About how many bytes each token is answered for a row; who was answered last is last. */
@@ -104,15 +110,17 @@ export class Batcher<Row, Result> {
   #sendNext(isForNew = false): boolean {
     const [first, later] = this.#shared()
     const isNew = (entry: Entry<Row>) => !this.#sent.has(placeOf(entry))
-    const { batch, rest } = this.#nextBatch(isForNew ? first.filter(isNew) : first)
+    const { batch, rest, isHeavy } = this.#nextBatch(isForNew ? first.filter(isNew) : first)
     if (batch.length === 0) return false
     const kept = isForNew ? first.filter(entry => !isNew(entry)) : []
     this.#waiting = [...kept, ...rest, ...later]
     if (!isForNew) this.#sentAtMs = performance.now()
     this.#batches++
+    if (isHeavy) this.#heavyBatches++
     this.#count(batch, 1)
     void this.#send(batch).finally(() => {
       this.#batches--
+      if (isHeavy) this.#heavyBatches--
       this.#count(batch, -1)
       this.#offer()
     })
@@ -120,28 +128,34 @@ export class Batcher<Row, Result> {
   }
 
   /** As much of the entries, in their order, as one batch may hold: the first in any case that may go. */
-  #nextBatch<T extends Entry<Row>>(entries: readonly T[]): { batch: T[]; rest: T[] } {
+  #nextBatch<T extends Entry<Row>>(entries: readonly T[]): { batch: T[]; rest: T[]; isHeavy: boolean } {
     const batch: T[] = []
     const rest: T[] = []
     const keys = new Set<unknown>()
     const singles = new Set<number>()
+    const { isShared } = this.#turns
     let sizeBytes = 0
+    let isHeavy = false
     for (const entry of entries) {
       const place = placeOf(entry)
       const entryBytes = entry.sizeBytes + (this.#answerBytes.get(place) ?? 0)
-      const isFull = batch.length >= BATCH_ROWS_MAX || sizeBytes + entryBytes > BATCH_BYTES_MAX
+      const isEntryHeavy = isShared && entryBytes > LIGHT_BYTES
+      const bytesMax = isEntryHeavy ? SHARED_BATCH_BYTES_MAX : BATCH_BYTES_MAX
+      const isFull = batch.length >= BATCH_ROWS_MAX || sizeBytes + entryBytes > bytesMax
       const isSingle = this.#isOneAtATime(place)
       const hasOther = isSingle && (singles.has(place) || this.#sent.has(place))
-      if ((isFull && batch.length > 0) || keys.has(entry.key) || hasOther) {
+      const isUnlike = batch.length > 0 ? isEntryHeavy !== isHeavy : isEntryHeavy && this.#heavyBatches > 0
+      if ((isFull && batch.length > 0) || keys.has(entry.key) || hasOther || isUnlike) {
         rest.push(entry)
         continue
       }
       batch.push(entry)
+      isHeavy = isEntryHeavy
       sizeBytes += entryBytes
       if (isSingle) singles.add(place)
       if (entry.key !== undefined) keys.add(entry.key)
     }
-    return { batch, rest }
+    return { batch, rest, isHeavy }
   }
 
   #isOneAtATime(place: number): boolean {
