@@ -240,7 +240,7 @@ const SETTINGS = {
       64 * 2 ** 20,
       2 ** 20,
       2 ** 40,
-      'Memory of large bodies and answers under way; more answer 503, also what one token would have beyond what it leaves free. The first 64 KiB of a body do not count.',
+      'Memory of large bodies and answers under way; more answer 503, also what one token would have beyond what it leaves free. The first 64 KiB of each token and bodies of up to 8 KiB do not count; a body of known length waits for it, unread, for up to 20 s.',
     ),
     transferPerTokenBytes: count(
       'TRANSFER_PER_TOKEN_BYTES_MAX',
