@@ -84,7 +84,7 @@ export class ServiceProcess {
     if (this.#log.length > 2 * LOG_KEPT) this.#log = this.#log.slice(-LOG_KEPT)
     const lines = (this.#line + text).split('\n')
     this.#line = lines.pop() ?? ''
-    this.refusalsLogged += lines.filter(line => line.includes('"error_code":"SERVICE_UNAVAILABLE"')).length
+    this.refusalsLogged += lines.filter(line => /"status":503\b.*"cause":/.test(line)).length
   }
 
   /** Waits until the readiness probe succeeds. */

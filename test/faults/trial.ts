@@ -109,7 +109,7 @@ export class Trial<S extends Server = Cluster> {
       await load.stop()
       const found = await findings(this.#cluster, load.sent, mayLose)
       // A killed service takes its last lines with it.
-      if (!mayLose) found.faults.push(...this.#logFaults(load, loggedBefore))
+      if (!mayLose) found.faults.push(...(await this.#logFaults(load, loggedBefore)))
       const repeats = await this.#repeatUnknown(load, found)
       return summary(load.sent, found, repeats, mendedAt, limitMs)
     } finally {
@@ -124,9 +124,13 @@ export class Trial<S extends Server = Cluster> {
   }
 
   /** Every 503 has a line with its cause. */
-  #logFaults({ sent }: Load, before: number): string[] {
+  async #logFaults({ sent }: Load, before: number): Promise<string[]> {
     const answered = sent.filter(({ status }) => status === 503).length
-    const logged = this.#service.refusalsLogged - before
+    let logged = this.#service.refusalsLogged - before
+    for (const end = performance.now() + LATE_MS; logged < answered && performance.now() < end; ) {
+      await sleep(20) // the line comes behind the answer, and through a pipe
+      logged = this.#service.refusalsLogged - before
+    }
     return logged === answered ? [] : [`${answered} answers of 503 and ${logged} lines in the log`]
   }
 
