@@ -120,6 +120,10 @@ export class BodyReader {
       this.#fail(this.#stream.fault)
       return
     }
+    if (this.#stream.destroyed) {
+      this.#onError() // its client left before it was its turn, and no event comes any more
+      return
+    }
     this.#stream.on('broken', this.#fail)
     this.#stream.pause().on('data', this.#onData).on('end', this.#onEnd).on('error', this.#onError)
     const bytes = this.#announcedBytes

@@ -21,7 +21,6 @@ const QUEUE: QueueName = 'transfer_memory'
 export interface MemoryQueueOptions {
   /** Takes so many bytes for an owner, or says why not. */
   take(owner: string, bytes: number): Exhausted | undefined
-  heldBy(owner: string): number
   /** Has a slow transfer make room; answers whether one did. */
   makeRoom(owner: string, bytes: number): boolean
   /** What its client is told whose wait was in vain. */
@@ -40,14 +39,16 @@ interface Waiting {
 
 /**
  * The queue of the bodies for which there is no memory yet: nothing of them is read meanwhile. What is free goes to whose owner will
- * hold least with it, of the same to who asked first; nobody behind gets what that one needs. An owner whose own share is taken
- * waits for that alone.
+ * have least under way with it, of the same to who asked first; nobody behind gets what that one needs. An owner whose own share is
+ * taken waits for that alone. What is announced counts as under way, whether it comes or not.
  */
 export class MemoryQueue {
   readonly #options: MemoryQueueOptions
   readonly #waiting = new Set<Waiting>()
   #look: NodeJS.Timeout | undefined
   #isServing = false
+  /** The bytes of the bodies of each owner that have begun and are not over, also of what has not come and holds no memory. */
+  readonly #begun = new Map<string, number>()
   /** What was served since somebody waits, and since when. */
   #servedBytes = 0
   #since = 0
@@ -59,11 +60,11 @@ export class MemoryQueue {
   /**
    * Takes memory for a body and calls `begin`: at once where there is some and nobody waits, else when it is its turn. Calls `failed`
    * instead with `RateLimited` when too much of the owner waits, with what `refusal` makes when too much of all does, or none became
-   * free in time. Answers how to end the wait; nothing is called then.
+   * free in time. Answers how to end the wait; nothing is called then. Behind `begin`, `end` is to be called when the body is done with.
    */
   enter(owner: string, bytes: number, waiter: Waiter, begin: () => void, failed: (error: Error) => void): () => void {
     if (this.#waiting.size === 0 && this.#take(owner, bytes) === undefined) {
-      begin()
+      this.#begin({ owner, bytes, begin })
       return nothing
     }
     if (this.#countOf(owner) >= WAITING_PER_TOKEN_MAX) {
@@ -96,6 +97,13 @@ export class MemoryQueue {
     }
   }
 
+  /** A body that began is answered, or its client gone. */
+  end(owner: string, bytes: number): void {
+    const left = this.#begunOf(owner) - bytes
+    if (left > 0) this.#begun.set(owner, left)
+    else this.#begun.delete(owner)
+  }
+
   /** Memory became free. */
   serve(): void {
     if (this.#isServing || this.#waiting.size === 0) return // who makes room gives it back in here
@@ -103,7 +111,7 @@ export class MemoryQueue {
     for (let next = this.#next(); next !== undefined; next = this.#next()) {
       next.end()
       this.#servedBytes += next.bytes
-      next.begin()
+      this.#begin(next)
     }
     this.#isServing = false
   }
@@ -115,7 +123,7 @@ export class MemoryQueue {
       let first: Waiting | undefined
       let least = Number.POSITIVE_INFINITY
       for (const waiting of this.#waiting) {
-        const then = this.#options.heldBy(waiting.owner) + waiting.bytes
+        const then = this.#begunOf(waiting.owner) + waiting.bytes
         if (then >= least || full.has(waiting.owner)) continue
         first = waiting
         least = then
@@ -137,12 +145,21 @@ export class MemoryQueue {
   /** Ends its wait in vain; who was behind it may need less. */
   #refuse(waiting: Waiting): void {
     const retryAfterS = this.#retryAfterS
-    const { owner, bytes, begin, failed, end } = waiting
-    end()
+    const { owner, bytes, failed } = waiting
+    waiting.end()
     const exhausted = this.#take(owner, bytes)
-    if (exhausted === undefined) begin()
+    if (exhausted === undefined) this.#begin(waiting)
     else failed(this.#options.refusal(exhausted, owner, retryAfterS))
     this.serve()
+  }
+
+  #begin({ owner, bytes, begin }: Pick<Waiting, 'owner' | 'bytes' | 'begin'>): void {
+    this.#begun.set(owner, this.#begunOf(owner) + bytes)
+    begin()
+  }
+
+  #begunOf(owner: string): number {
+    return this.#begun.get(owner) ?? 0
   }
 
   #countOf(owner: string): number {

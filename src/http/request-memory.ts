@@ -59,7 +59,6 @@ export function registerRequestMemory(
   }
   const queue = new MemoryQueue({
     take: (owner, bytes) => budget.take(owner, bytes, limits.ofBodies),
-    heldBy,
     makeRoom: (owner, bytes) => unfinished.makeRoomForWaiting(heldBy(owner) + bytes, heldBy),
     refusal,
   })
@@ -85,6 +84,7 @@ export function registerRequestMemory(
     const owner = ownerOf(this)
     const haveBegun = () => {
       note(this, owner, bytes, 'body')
+      whenOver(this, () => queue.end(owner, bytes))
       begin()
     }
     return queue.enter(owner, bytes, this, haveBegun, failed)
@@ -103,8 +103,9 @@ export function registerRequestMemory(
   app.decorateRequest('releaseMemory', function (this: FastifyRequest, bodyBytes?: number) {
     if (this.reservedMemory === undefined) return
     const { owner, body, answer } = this.reservedMemory
-    Object.assign(this.reservedMemory, bodyBytes === undefined ? { body: 0, answer: 0 } : { body: body - bodyBytes })
-    give(owner, bodyBytes ?? body + answer)
+    const part = Math.min(bodyBytes ?? body, body) // when the request is over nothing is left of it
+    Object.assign(this.reservedMemory, { body: body - part, ...(bodyBytes === undefined && { answer: 0 }) })
+    give(owner, part + (bodyBytes === undefined ? answer : 0))
   })
 }
 

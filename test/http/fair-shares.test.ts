@@ -289,6 +289,27 @@ t.test('bodies whose clients send no further give their memory to others', async
   for (const { socket } of [connection, ...held]) socket.destroy()
 })
 
+t.test('bodies that are announced and given up leave nothing reserved', async t => {
+  const service = await running(t, { ...SMALL, TRANSFER_BYTES_MAX: String(16 * MIB) }, { listen: true })
+  const others = await Promise.all(
+    [1, 2, 3, 4, 5, 6].map(n => tokenOf(service.database, { email: `alice+left${n}@example.com`, active: true })),
+  )
+  for (let round = 0; round < 3; round++) {
+    const left = Array.from({ length: 200 }, async (_, n) => {
+      const text = head(others[n % others.length] ?? '', LONG_BYTES) + ' '.repeat(n % 3 === 0 ? 0 : n * 1_000)
+      const { socket } = new RawConnection(service.port).write(text)
+      await sleep((n * 7) % 400) // in every phase: before its token is known, before its turn, and behind it
+      socket.destroy()
+    })
+    await Promise.all(left)
+  }
+  const body = `${longBody}}`
+  const all = others.slice(0, 2).map(token => new RawConnection(service.port).write(head(token, body.length) + body))
+  await Promise.all(all.map(connection => connection.until(/"detail"/)))
+  for (const { text } of all) t.match(text, /^HTTP\/1\.1 404 /)
+  for (const { socket } of all) socket.destroy()
+})
+
 /** Resolves when a number of bytes has not changed for so long that their senders count as slow: they are read in turns. */
 async function restOf(bytes: () => number): Promise<void> {
   for (let before = -1; before !== bytes(); ) {
