@@ -89,6 +89,7 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
   }
 
   app.server.on('connection', (socket: Socket) => {
+    turns.noteAccepted()
     const connection = { socket, from: plainAddress(socket.remoteAddress ?? ''), atWork: 0, reads: 0 }
     open.set(socket, connection)
     socket.once('close', () => open.delete(socket))

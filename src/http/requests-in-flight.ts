@@ -4,7 +4,6 @@ import { clientAddressOf } from '../auth/client-address.js'
 import { tokenHashIn } from '../auth/hook.js'
 import {
   isOfToken,
-  PLACES,
   placeOfAddress,
   placeOfToken,
   type ThreadTurns,
@@ -42,14 +41,14 @@ type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
  * hangs on that chain is kept until the next full garbage collection. So the counts of tokens are in a table that stays.
  */
 export function countRequests(app: FastifyInstance, turns: ThreadTurns): RequestsInFlight {
-  const atPlaces = new Uint32Array(PLACES)
+  const { atWork } = turns
   const isKnown = new Uint8Array(TOKEN_PLACES)
   const onAbandoned: OnAbandoned[] = []
   let total = 0
   let ofUnseen = 0
   const count = (place: number, by: number) => {
-    const before = atPlaces[place] ?? 0
-    atPlaces[place] = before + by
+    const before = atWork[place] ?? 0
+    atWork[place] = before + by
     if (before === 0 && by > 0) turns.placesAtWork++
     if (before > 0 && before + by === 0) turns.placesAtWork--
     if (!isOfToken(place)) ofUnseen += by
@@ -118,7 +117,7 @@ export function countRequests(app: FastifyInstance, turns: ThreadTurns): Request
     get ofUnseenTokens() {
       return ofUnseen
     },
-    ofSame: ({ work }) => (work && atPlaces[work.place]) ?? 0,
+    ofSame: ({ work }) => (work && atWork[work.place]) ?? 0,
     noteAuthenticated: request => {
       const { work } = request
       failed.delete(request.raw.socket)

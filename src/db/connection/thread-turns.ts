@@ -59,6 +59,18 @@ const CREDIT_MS = 20
 const DEBT_MS = 100
 
 /**
+ * Each further request that a token has in work counts as so much used, of so many at most: of those who used about the same, as when many
+ * come at once who asked for nothing until then, whoever asks for less comes first.
+ */
+const ASKED = { ms: 1, most: 8 }
+
+/**
+ * Node accepts one connection in each turn of the event loop. Where one came, so many turns follow at most in which nobody has a step, as
+ * long as more come: four hundred took seconds while each turn had its steps, and whoever connected behind them waited for all of them.
+ */
+const ACCEPTING_TURNS = 16
+
+/**
  * Of the time for which the thread had nothing to do, so much is taken off what each token used: who asks for less than that all the
  * time comes as early as who asked for nothing.
  */
@@ -96,8 +108,12 @@ export class ThreadTurns {
   /** The last one to come that had used less, and whether others have asked since the first of these came. */
   #newcomer = UNKNOWN_PLACE
   #hasOthers = false
-  /** How many tokens, and addresses, have requests in work; who counts them says it. */
+  /** How many requests of each token, and address, are in work, and how many have some; who counts them says it. */
+  readonly atWork = new Uint32Array(PLACES)
   placesAtWork = 0
+  #hasAccepted = false
+  /** How many turns of the event loop there were since the last slice in which nobody had a step. */
+  #acceptingTurns = 0
 
   /**
    * Takes a step for the token that has this place: now where there is time, else in its turn, and `waiter` learns of the wait.
@@ -117,6 +133,12 @@ export class ThreadTurns {
     }
     this.#run(place, step, now)
     return undefined
+  }
+
+  /** A connection was accepted. */
+  noteAccepted(): void {
+    this.#hasAccepted = true
+    if (this.#sliceEndsAt === 0) this.#beginSlice(performance.now(), SLICE_MS.min)
   }
 
   /** Resolves when it is the turn of the token that has this place: what follows is its step. */
@@ -172,6 +194,13 @@ export class ThreadTurns {
   }
 
   readonly #endSlice = (): void => {
+    if (this.#hasAccepted && this.#acceptingTurns < ACCEPTING_TURNS) {
+      this.#hasAccepted = false
+      this.#acceptingTurns++
+      setImmediate(this.#endSlice)
+      return
+    }
+    this.#acceptingTurns = 0
     this.#sliceEndsAt = 0
     if (this.#waiting.size === 0) return
     const now = performance.now()
@@ -183,6 +212,7 @@ export class ThreadTurns {
   /** Takes the next of the steps that have waited: in slices in any case, there may be many. */
   #goOn(now: number): void {
     if (this.#waiting.size === 0 || this.#running !== undefined || now >= this.#sliceEndsAt) return
+    if (this.#acceptingTurns > 0) return
     const place = this.#next()
     const steps = this.#waiting.get(place) ?? []
     const step = steps.shift()
@@ -191,7 +221,7 @@ export class ThreadTurns {
   }
 
   #hasTime(place: number, now: number): boolean {
-    return now < this.#sliceEndsAt || !this.#isSliced(place, now)
+    return this.#acceptingTurns === 0 && (now < this.#sliceEndsAt || !this.#isSliced(place, now))
   }
 
   #isShared(now: number): boolean {
@@ -213,9 +243,10 @@ export class ThreadTurns {
     let next = UNKNOWN_PLACE
     let leastMs = Number.POSITIVE_INFINITY
     for (const place of this.#waiting.keys()) {
-      const usedMs = this.usedMs(place)
-      if (usedMs >= leastMs) continue
-      leastMs = usedMs
+      const askedMs = ASKED.ms * Math.min((this.atWork[place] ?? 0) - 1, ASKED.most)
+      const thenMs = this.usedMs(place) + askedMs
+      if (thenMs >= leastMs) continue
+      leastMs = thenMs
       next = place
     }
     return next
