@@ -2,6 +2,7 @@ import { lookup } from 'node:dns/promises'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import type { FastifyInstance } from 'fastify'
+import { acceptOften } from './accept-often.js'
 
 /** The addresses to listen on for a host: `localhost` may be two. */
 export async function addressesOf(host: string): Promise<string[]> {
@@ -15,6 +16,7 @@ export async function addressesOf(host: string): Promise<string[]> {
  */
 export async function listenOn(app: FastifyInstance, [first, ...others]: string[], port: number): Promise<void> {
   await app.listen({ ...(first !== undefined && { host: first }), port })
+  void acceptOften(app.server)
   const bound = app.server.address()
   for (const host of others) {
     const entrance = createServer({ allowHalfOpen: true, noDelay: true }, socket => {
@@ -24,6 +26,10 @@ export async function listenOn(app: FastifyInstance, [first, ...others]: string[
     entrance.on('drop', refused => app.server.emit('drop', refused))
     app.server.once('close', () => entrance.close())
     entrance.listen({ host, port: typeof bound === 'object' ? bound?.port : port })
-    await once(entrance, 'listening').catch(() => undefined)
+    const isListening = await once(entrance, 'listening').then(
+      () => true,
+      () => false,
+    )
+    if (isListening) void acceptOften(entrance)
   }
 }

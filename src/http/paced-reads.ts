@@ -12,8 +12,11 @@ import { RoundRobin } from './round-robin.js'
 const READ_MS = 4
 const READS_MIN = 16
 
-/** Connections that are read again in each turn of the event loop behind one in which more came. */
-const READ_AGAIN = 16
+/**
+ * Connections that are read again in each turn of the event loop behind one in which more came, and those beside them of which nobody knows
+ * whose they are: as one more sender among those who are known a new one would wait for all of them.
+ */
+const READ_AGAIN = { known: 16, unknown: 8 }
 
 /** What has no whole head behind so many reads is read further when it is its turn: so many connections in so many ms. */
 const DRIPPING = { reads: 4, readAgain: 8, everyMs: 5 }
@@ -36,7 +39,7 @@ interface Connection {
  */
 export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
   const open = new Map<Socket, Connection>()
-  const unread = new RoundRobin<Connection['from'], Connection>()
+  const unread = new Unread()
   const dripping = new RoundRobin<Connection['from'], Connection>()
   /** Those that are read again in this turn: they are not left alone once more before they were read. */
   const readNow = new Set<Connection>()
@@ -55,10 +58,8 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
   const endTurn = () => {
     endsAt = undefined
     readNow.clear()
-    if (unread.size === 0) return
-    for (let count = 0; count < READ_AGAIN; count++) {
-      const connection = unread.next()
-      if (connection === undefined) break
+    if (unread.isEmpty) return
+    for (const connection of unread.next()) {
       readNow.add(connection)
       connection.socket.resume()
     }
@@ -89,7 +90,6 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
   }
 
   app.server.on('connection', (socket: Socket) => {
-    turns.noteAccepted()
     const connection = { socket, from: plainAddress(socket.remoteAddress ?? ''), atWork: 0, reads: 0 }
     open.set(socket, connection)
     socket.once('close', () => open.delete(socket))
@@ -118,7 +118,34 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
   })
 }
 
-function leave(connection: Connection, among: RoundRobin<Connection['from'], Connection>): void {
+/** Connections that are left alone, in the order in which they are read again. */
+class Unread {
+  readonly #known = new RoundRobin<Connection['from'], Connection>()
+  readonly #unknown = new RoundRobin<Connection['from'], Connection>()
+
+  get isEmpty(): boolean {
+    return this.#known.size + this.#unknown.size === 0
+  }
+
+  add(from: Connection['from'], connection: Connection): void {
+    const among = typeof from === 'number' ? this.#known : this.#unknown
+    among.add(from, connection)
+  }
+
+  /** Those of the next turn. */
+  next(): Connection[] {
+    return [...taken(this.#unknown, READ_AGAIN.unknown), ...taken(this.#known, READ_AGAIN.known)]
+  }
+}
+
+function taken(from: RoundRobin<Connection['from'], Connection>, most: number): Connection[] {
+  const found: Connection[] = []
+  for (let next = from.next(); next !== undefined; next = found.length < most ? from.next() : undefined)
+    found.push(next)
+  return found
+}
+
+function leave(connection: Connection, among: Pick<Unread, 'add'>): void {
   connection.socket.pause()
   among.add(connection.from, connection)
 }

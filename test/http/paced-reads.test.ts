@@ -45,13 +45,13 @@ async function served(t: Test, connectionsOf: readonly number[]) {
     sockets.push([socket, place])
     await eventually(() => answers === sockets.length)
   }
-  /** All ask at once: how many requests began in one turn of the event loop at most, and whose in which order. */
-  const burst = async () => {
+  /** All ask at once, so many of them made here: how many requests began in one turn of the event loop at most, and whose in which order. */
+  const burst = async (expected = sockets.length) => {
     most = 0
     begun.length = 0
     answers = 0
     for (const one of sockets) ask(one)
-    await eventually(() => answers === sockets.length)
+    await eventually(() => answers === expected)
     return { most, begun: [...begun] }
   }
   /** A token had a step. */
@@ -82,6 +82,24 @@ t.test('who has one connection is read before most of those of who has many, als
     t.equal(begun.length, 122)
     for (const place of [2, 3]) t.ok(begun.indexOf(place) < 40, `${place} in ${begun.join(' ')}`)
   }
+})
+
+t.test('connections of which nobody knows whose they are do not wait for all that are known', async t => {
+  const { app, port, sockets, burst, serve } = await served(t, Array(60).fill(2))
+  let open = 0
+  app.server.on('connection', () => open++)
+  const unknown = Array.from({ length: 20 }, () => connect(port, '127.0.0.1'))
+  for (const socket of unknown) t.teardown(() => socket.destroy())
+  await eventually(() => open === unknown.length)
+  for (const place of [0, 1]) await serve(place)
+  sockets.push(...unknown.map((socket): [Socket, number] => [socket, 99]))
+  let answers = 0
+  for (const socket of unknown) socket.on('data', () => answers++)
+  const bursting = burst(sockets.length - unknown.length)
+  await eventually(() => answers === unknown.length)
+  const { begun } = await bursting
+  t.equal(begun.length, 140)
+  t.ok(begun.lastIndexOf(99) < 120, begun.join(' '))
 })
 
 t.test('who asks now and then beside many that always ask is read once for a few of theirs', async t => {

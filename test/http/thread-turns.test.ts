@@ -60,6 +60,23 @@ t.test('of a burst the steps wait, in their order; the first of another token co
   )
 })
 
+t.test('of who used about the same, whoever has fewer requests in work comes first', async t => {
+  const turns = await sharedTurns()
+  const order: string[] = []
+  const take = (place: number, name: string) =>
+    turns.take(place, () => {
+      order.push(name)
+      busy(2)
+    })
+  turns.atWork[1] = 8
+  turns.atWork[2] = 1
+  take(3, 'first')
+  for (const name of ['a0', 'a1', 'a2']) take(1, name)
+  take(2, 'b0')
+  await eventually(() => order.length === 5)
+  t.strictSame(order, ['first', 'b0', 'a0', 'a1', 'a2'])
+})
+
 t.test('between two slices everything else goes on', async t => {
   const turns = await sharedTurns()
   let taken = 0

@@ -65,12 +65,6 @@ const DEBT_MS = 100
 const ASKED = { ms: 1, most: 8 }
 
 /**
- * Node accepts one connection in each turn of the event loop. Where one came, so many turns follow at most in which nobody has a step, as
- * long as more come: four hundred took seconds while each turn had its steps, and whoever connected behind them waited for all of them.
- */
-const ACCEPTING_TURNS = 16
-
-/**
  * Of the time for which the thread had nothing to do, so much is taken off what each token used: who asks for less than that all the
  * time comes as early as who asked for nothing.
  */
@@ -111,9 +105,6 @@ export class ThreadTurns {
   /** How many requests of each token, and address, are in work, and how many have some; who counts them says it. */
   readonly atWork = new Uint32Array(PLACES)
   placesAtWork = 0
-  #hasAccepted = false
-  /** How many turns of the event loop there were since the last slice in which nobody had a step. */
-  #acceptingTurns = 0
 
   /**
    * Takes a step for the token that has this place: now where there is time, else in its turn, and `waiter` learns of the wait.
@@ -133,12 +124,6 @@ export class ThreadTurns {
     }
     this.#run(place, step, now)
     return undefined
-  }
-
-  /** A connection was accepted. */
-  noteAccepted(): void {
-    this.#hasAccepted = true
-    if (this.#sliceEndsAt === 0) this.#beginSlice(performance.now(), SLICE_MS.min)
   }
 
   /** Resolves when it is the turn of the token that has this place: what follows is its step. */
@@ -194,13 +179,6 @@ export class ThreadTurns {
   }
 
   readonly #endSlice = (): void => {
-    if (this.#hasAccepted && this.#acceptingTurns < ACCEPTING_TURNS) {
-      this.#hasAccepted = false
-      this.#acceptingTurns++
-      setImmediate(this.#endSlice)
-      return
-    }
-    this.#acceptingTurns = 0
     this.#sliceEndsAt = 0
     if (this.#waiting.size === 0) return
     const now = performance.now()
@@ -212,7 +190,6 @@ export class ThreadTurns {
   /** Takes the next of the steps that have waited: in slices in any case, there may be many. */
   #goOn(now: number): void {
     if (this.#waiting.size === 0 || this.#running !== undefined || now >= this.#sliceEndsAt) return
-    if (this.#acceptingTurns > 0) return
     const place = this.#next()
     const steps = this.#waiting.get(place) ?? []
     const step = steps.shift()
@@ -221,7 +198,7 @@ export class ThreadTurns {
   }
 
   #hasTime(place: number, now: number): boolean {
-    return this.#acceptingTurns === 0 && (now < this.#sliceEndsAt || !this.#isSliced(place, now))
+    return now < this.#sliceEndsAt || !this.#isSliced(place, now)
   }
 
   #isShared(now: number): boolean {
