@@ -23,7 +23,7 @@ export interface MetricsPort {
 /**
  * A server with `/metrics` and the probes, for `METRICS_PORT`. Whoever reaches the port may read, unless a token is set: then
  * the metrics ask for it. The probes answer here as they do on the main port, where a new connection waits behind all that came
- * before it: libuv accepts one of each listener in a turn of the loop. Rejects when the address cannot be listened on.
+ * before it: few are accepted in a turn of the loop. Rejects when the address cannot be listened on.
  */
 export async function listenForMetrics(
   metrics: Metrics,
