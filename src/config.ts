@@ -218,14 +218,20 @@ const SETTINGS = {
       100_000,
       'Requests in work at once; more answer 503. A token may have as many as places are free, and of them 100 that wait in one queue (ops/observability.md names the queues); more answer 429.',
     ),
-    connectionsMax: count('CONNECTIONS_MAX', 5_000, 1, 1_000_000, 'Open client connections.'),
+    connectionsMax: count(
+      'CONNECTIONS_MAX',
+      5_000,
+      1,
+      1_000_000,
+      'Open client connections; more are closed without an answer.',
+    ),
     connectionsPerAddressMax: optional(
       count(
         'CONNECTIONS_PER_ADDRESS_MAX',
         1,
         1,
         1_000_000,
-        'Open connections of one address that is not a trusted proxy; absent: half of CONNECTIONS_MAX.',
+        'Open connections of one address that is not a trusted proxy; more are closed without an answer; absent: half of CONNECTIONS_MAX.',
       ),
     ),
     snapshotBytes: count(

@@ -19,6 +19,9 @@ export const DROPPED_BYTES_MAX = 64 * 1024
 /** A body of no more bytes counts for nothing: its headers may have as many. */
 const FREE_DROPPED_BYTES = 4 * 1024
 
+/** While the service ends, connections without a request in work are ended so often. */
+const END_IDLE_MS = 100
+
 /** Has an answer end its connection where it must; for answers that no hook sees. */
 export type SettleConnection = (request: FastifyRequest, reply: FastifyReply) => void
 
@@ -32,9 +35,12 @@ export type SettleConnection = (request: FastifyRequest, reply: FastifyReply) =>
  */
 export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): SettleConnection {
   let isClosing = false
+  const endIdle = idleConnections(app)
   const droppedBytes = new WeakMap<Socket, number>()
   app.addHook('preClose', async () => {
     isClosing = true
+    endIdle()
+    setInterval(endIdle, END_IDLE_MS).unref() // one may come until nothing listens any more
   })
   const settle: SettleConnection = ({ raw }, reply) => {
     const unread = unreadBytes(raw)
@@ -61,6 +67,32 @@ export function registerConnectionEnd(app: FastifyInstance, isDraining: () => bo
     else send()
   })
   return settle
+}
+
+/**
+ * Answers how to end the connections without a request in work. Node ends those whose last request was answered; one that has sent nothing,
+ * or a part of a head, would hold the end of the process until it is forced.
+ */
+function idleConnections(app: FastifyInstance): () => void {
+  const atWork = new Map<Socket, number>()
+  app.server.on('connection', (socket: Socket) => {
+    atWork.set(socket, 0)
+    socket.once('close', () => atWork.delete(socket))
+  })
+  app.addHook('onRequest', ({ raw: { socket } }, reply, done) => {
+    const count = atWork.get(socket)
+    if (count !== undefined) {
+      atWork.set(socket, count + 1)
+      reply.raw.once('close', () => {
+        const left = atWork.get(socket)
+        if (left !== undefined) atWork.set(socket, left - 1)
+      })
+    }
+    done()
+  })
+  return () => {
+    for (const [socket, count] of atWork) if (count === 0 && !socket.writableEnded) socket.destroy()
+  }
 }
 
 /**

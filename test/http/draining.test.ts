@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { running } from './running.js'
 
@@ -60,6 +61,32 @@ t.test('the slow client of a small refused body has its answer, and a whole end,
   await closed
   t.equal(accepted.bytesRead, bytesRead + 10_000)
 })
+
+t.test(
+  'connections that sent nothing, a part of a head, or that only wait do not hold the end of the service',
+  async t => {
+    const { app, service, port } = await running(t, {}, { listen: true })
+    const sockets = [
+      '',
+      'GET /healthz HTTP/1.1\r\nHo',
+      'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /healthz HTTP/1.1\r\nHo',
+    ].map(text => {
+      const socket = connect(port, '127.0.0.1').on('error', () => undefined)
+      t.teardown(() => void socket.destroy())
+      socket.write(text)
+      return socket
+    })
+    await once(sockets[2] as Socket, 'data')
+    const ended = sockets.map(socket => once(socket, 'close'))
+    service.drain()
+    const held = sleep(HEADERS_TIMEOUT_MS / 2, 'held', { ref: false })
+    t.equal(await Promise.race([app.close().then(() => 'closed'), held]), 'closed')
+    await Promise.all(ended)
+  },
+)
+
+/** So long Node waits for a head by default. */
+const HEADERS_TIMEOUT_MS = 30_000
 
 async function ask(port: number, path: string, init: RequestInit = {}): Promise<string> {
   const answer = await fetch(`http://127.0.0.1:${port}${path}`, init)
