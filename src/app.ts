@@ -122,7 +122,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerMatchedRoute(app)
   const turns = new RequestTurns(database.turns)
   turns.registerSecond(app)
-  paceReads(app, database.turns)
+  const idleConnections = paceReads(app, database.turns)
   registerTracing(app)
   app.addHook('onRequest', (request, reply, done) => {
     setCommonHeaders(request, reply)
@@ -130,7 +130,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  const settleConnection = registerConnectionEnd(app, () => service.isDraining())
+  const settleConnection = registerConnectionEnd(app, () => service.isDraining(), idleConnections)
   registerAddressCheck(app)
   registerHeaderCheck(app)
   const gate = registerGate(app, service, limits.concurrentRequestsMax, unfinished, database.turns)

@@ -27,18 +27,25 @@ export type SettleConnection = (request: FastifyRequest, reply: FastifyReply) =>
 
 /**
  * From the first moment of draining every answer ends its connection: a balancer that keeps connections would send its
- * next request just as they are closed. An idle connection would also hold the close for its whole timeout.
+ * next request just as they are closed. When the service closes, the connections without a request in work are ended: Node takes one that
+ * has sent nothing, or a part of a head, for busy, and would hold the end of the process until that is forced.
  *
  * One rule for each body that is answered before its end, whatever it is refused for: one that is announced as small is dropped
  * and the connection goes on, until these are no longer small together; of every other nothing more is read, for nobody pays for that.
  * Then the answer says that the connection ends, or a proxy would send another client's request behind it.
  */
-export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): SettleConnection {
+export function registerConnectionEnd(
+  app: FastifyInstance,
+  isDraining: () => boolean,
+  idleConnections: () => Socket[],
+): SettleConnection {
   let isClosing = false
-  const endIdle = idleConnections(app)
   const droppedBytes = new WeakMap<Socket, number>()
   app.addHook('preClose', async () => {
     isClosing = true
+    const endIdle = () => {
+      for (const socket of idleConnections()) if (!socket.writableEnded) socket.destroy()
+    }
     endIdle()
     setInterval(endIdle, END_IDLE_MS).unref() // one may come until nothing listens any more
   })
@@ -67,32 +74,6 @@ export function registerConnectionEnd(app: FastifyInstance, isDraining: () => bo
     else send()
   })
   return settle
-}
-
-/**
- * Answers how to end the connections without a request in work. Node ends those whose last request was answered; one that has sent nothing,
- * or a part of a head, would hold the end of the process until it is forced.
- */
-function idleConnections(app: FastifyInstance): () => void {
-  const atWork = new Map<Socket, number>()
-  app.server.on('connection', (socket: Socket) => {
-    atWork.set(socket, 0)
-    socket.once('close', () => atWork.delete(socket))
-  })
-  app.addHook('onRequest', ({ raw: { socket } }, reply, done) => {
-    const count = atWork.get(socket)
-    if (count !== undefined) {
-      atWork.set(socket, count + 1)
-      reply.raw.once('close', () => {
-        const left = atWork.get(socket)
-        if (left !== undefined) atWork.set(socket, left - 1)
-      })
-    }
-    done()
-  })
-  return () => {
-    for (const [socket, count] of atWork) if (count === 0 && !socket.writableEnded) socket.destroy()
-  }
 }
 
 /**

@@ -36,8 +36,9 @@ interface Connection {
  * send at once the heads alone take 40 ms, in nobody's turn, and what the database answered meanwhile waits. Beyond the bound
  * connections without a request in work are left alone, and read again a few in each turn, those of each token in theirs. Where one
  * token alone asks nothing is bounded, but connections that send a head in many small parts: a read costs as much for one byte.
+ * Answers how to find the open connections without a request in work.
  */
-export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
+export function paceReads(app: FastifyInstance, turns: ThreadTurns): () => Socket[] {
   const open = new Map<Socket, Connection>()
   const unread = new Unread()
   const dripping = new RoundRobin<Connection['from'], Connection>()
@@ -116,6 +117,7 @@ export function paceReads(app: FastifyInstance, turns: ThreadTurns): void {
     }
     done()
   })
+  return () => [...open.values()].filter(({ atWork }) => atWork === 0).map(({ socket }) => socket)
 }
 
 /** Connections that are left alone, in the order in which they are read again. */
