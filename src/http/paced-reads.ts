@@ -142,8 +142,11 @@ class Unread {
 
 function taken(from: RoundRobin<Connection['from'], Connection>, most: number): Connection[] {
   const found: Connection[] = []
-  for (let next = from.next(); next !== undefined; next = found.length < most ? from.next() : undefined)
+  while (found.length < most) {
+    const next = from.next()
+    if (next === undefined) break
     found.push(next)
+  }
   return found
 }
 

@@ -19,6 +19,17 @@ async function sharedTurns(): Promise<ThreadTurns> {
   return turns
 }
 
+/** Takes steps with names, of 2 ms each, and tells in which order they came. */
+function named(turns: ThreadTurns) {
+  const order: string[] = []
+  const take = (place: number, name: string) =>
+    turns.take(place, () => {
+      order.push(name)
+      busy(2)
+    })
+  return { order, take }
+}
+
 /** Takes a step of so many ms, and waits until it is over, with what follows from it. */
 async function taken(turns: ThreadTurns, place: number, ms: number): Promise<void> {
   let isTaken = false
@@ -42,12 +53,7 @@ t.test('where there is time a step is taken at once, also of a token that took m
 
 t.test('of a burst the steps wait, in their order; the first of another token comes before them', async t => {
   const turns = await sharedTurns()
-  const order: string[] = []
-  const take = (place: number, name: string) =>
-    turns.take(place, () => {
-      order.push(name)
-      busy(2)
-    })
+  const { order, take } = named(turns)
   for (let n = 0; n < 10; n++) take(1, `a${n}`)
   t.ok(order.length <= 1, 'one takes more time than a slice has')
   take(11, 'b0')
@@ -62,12 +68,7 @@ t.test('of a burst the steps wait, in their order; the first of another token co
 
 t.test('of who used about the same, whoever has fewer requests in work comes first', async t => {
   const turns = await sharedTurns()
-  const order: string[] = []
-  const take = (place: number, name: string) =>
-    turns.take(place, () => {
-      order.push(name)
-      busy(2)
-    })
+  const { order, take } = named(turns)
   turns.atWork[1] = 8
   turns.atWork[2] = 1
   take(3, 'first')
