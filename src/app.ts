@@ -35,6 +35,7 @@ import { registerRequestMemory } from './http/request-memory.js'
 import { RequestTurns } from './http/request-turns.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
+import { registerStop } from './http/stop.js'
 import { registerTracing } from './http/tracing.js'
 import { UnfinishedTransfers } from './http/unfinished-transfers.js'
 import { registerUnreadAnswers } from './http/unread-answers.js'
@@ -130,7 +131,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  const settleConnection = registerConnectionEnd(app, () => service.isDraining(), idleConnections)
+  const settleConnection = registerConnectionEnd(app, () => service.isDraining())
   registerAddressCheck(app)
   registerHeaderCheck(app)
   const gate = registerGate(app, service, limits.concurrentRequestsMax, unfinished, database.turns)
@@ -153,7 +154,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     else failureLimit(error, request, reply).then(answer, answer)
   })
   registerLargeAnswers(app, unfinished)
-  const watchAnswer = registerUnreadAnswers(app)
+  const { watch: watchAnswer, unread } = registerUnreadAnswers(app)
+  registerStop(app, { idleConnections, unfinished, unread }, server.shutdownTimeoutMs)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
   gate.registerAuthenticated(app)
   registerQuery(app)

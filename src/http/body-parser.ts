@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { ClientGone, type Fault, NotJson, UnsupportedBody } from '../errors.js'
+import { ClientGone, type Fault, NotJson, TRY_AGAIN, Unavailable, UnsupportedBody } from '../errors.js'
 import { jsonBodySteps, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 import { type BodyBounds, BodyReader, type BodyShares, SMALL_BYTES, type WholeBody } from './body-reader.js'
@@ -125,7 +125,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
       owner: ownerOf(request),
       heldBytes: () => heldBytesOf(request),
       shrink: () => reader.shrink(),
-      abandon: taken => reader.abandon(settings.shared[taken]),
+      abandon: reason => reader.abandon(reason === 'stop' ? ended() : needed(settings.shared[reason])),
     }
     if (!stream.complete) unfinished.add(transfer)
     reader.start()
@@ -150,6 +150,18 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     }
     takeTurn(parseMs(body))
   }
+}
+
+/** Why a body is read no further when the service ends. */
+function ended(): Unavailable {
+  const message = 'The body was still on its way when the service had to end.'
+  return new Unavailable('draining', `${message} ${TRY_AGAIN}`, 'not_applied')
+}
+
+/** Why it is read no further when others need what it holds. */
+function needed({ words, setting }: { words: string; setting: string }): Unavailable {
+  const message = `The body was still on its way when others needed room: ${words} of all callers together are taken.`
+  return new Unavailable('overloaded', `${message} ${TRY_AGAIN}`, 'not_applied', { setting })
 }
 
 /** Counts things by their names. */

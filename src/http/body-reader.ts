@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import { errorCodes } from 'fastify'
-import { BodyTooLarge, ClientGone, type Fault, TinyChunks, TRY_AGAIN, Unavailable } from '../errors.js'
+import { BodyTooLarge, ClientGone, type Fault, TinyChunks, type Unavailable } from '../errors.js'
 import { type JsonBounds, JsonScan } from '../schema/json-scan.js'
 import { PackedMessage } from './packed-message.js'
 import { CHUNKS } from './parser-bounds.js'
@@ -105,10 +105,9 @@ export class BodyReader {
     this.#scan = new JsonScan(bounds)
   }
 
-  /** Reads no further: others need the place, or the memory. `words`: how much there is of it. */
-  abandon({ words, setting }: { words: string; setting: string }): void {
-    const message = `The body was still on its way when others needed room: ${words} of all callers together are taken.`
-    this.#finish(new Unavailable('overloaded', `${message} ${TRY_AGAIN}`, 'not_applied', { setting }))
+  /** Reads no further, for this reason. */
+  abandon(reason: Unavailable): void {
+    this.#finish(reason)
   }
 
   start(): void {

@@ -19,35 +19,22 @@ export const DROPPED_BYTES_MAX = 64 * 1024
 /** A body of no more bytes counts for nothing: its headers may have as many. */
 const FREE_DROPPED_BYTES = 4 * 1024
 
-/** While the service ends, connections without a request in work are ended so often. */
-const END_IDLE_MS = 100
-
 /** Has an answer end its connection where it must; for answers that no hook sees. */
 export type SettleConnection = (request: FastifyRequest, reply: FastifyReply) => void
 
 /**
  * From the first moment of draining every answer ends its connection: a balancer that keeps connections would send its
- * next request just as they are closed. When the service closes, the connections without a request in work are ended: Node takes one that
- * has sent nothing, or a part of a head, for busy, and would hold the end of the process until that is forced.
+ * next request just as they are closed.
  *
  * One rule for each body that is answered before its end, whatever it is refused for: one that is announced as small is dropped
  * and the connection goes on, until these are no longer small together; of every other nothing more is read, for nobody pays for that.
  * Then the answer says that the connection ends, or a proxy would send another client's request behind it.
  */
-export function registerConnectionEnd(
-  app: FastifyInstance,
-  isDraining: () => boolean,
-  idleConnections: () => Socket[],
-): SettleConnection {
+export function registerConnectionEnd(app: FastifyInstance, isDraining: () => boolean): SettleConnection {
   let isClosing = false
   const droppedBytes = new WeakMap<Socket, number>()
   app.addHook('preClose', async () => {
     isClosing = true
-    const endIdle = () => {
-      for (const socket of idleConnections()) if (!socket.writableEnded) socket.destroy()
-    }
-    endIdle()
-    setInterval(endIdle, END_IDLE_MS).unref() // one may come until nothing listens any more
   })
   const settle: SettleConnection = ({ raw }, reply) => {
     const unread = unreadBytes(raw)

@@ -1,11 +1,12 @@
 import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyReply } from 'fastify'
+import type { UnavailableReason } from '../errors.js'
 import { AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text.js'
 import { countBytes } from './limits.js'
 import { heldBytesOf, ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
 import { RoundRobin } from './round-robin.js'
-import type { Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
+import type { AbandonedFor, Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
 
 declare module 'fastify' {
   interface FastifyReply {
@@ -13,8 +14,8 @@ declare module 'fastify' {
     noteProgress(): void
     /** What `noteProgress` noted. */
     unfinishedAnswer: Unfinished | undefined
-    /** Whether the service ended the connection in this answer, and not the client. */
-    isCutOff: boolean
+    /** Why the service ended the connection in this answer; undefined where it did not. */
+    cutOffFor: AbandonedFor | undefined
   }
 }
 
@@ -26,7 +27,7 @@ declare module 'fastify' {
 export function registerLargeAnswers(app: FastifyInstance, unfinished: UnfinishedTransfers): void {
   const pages = new Pages()
   app.decorateReply('unfinishedAnswer', undefined)
-  app.decorateReply('isCutOff', false)
+  app.decorateReply('cutOffFor', undefined)
   app.decorateReply('noteProgress', function (this: FastifyReply) {
     if (this.unfinishedAnswer !== undefined) return unfinished.renew(this.unfinishedAnswer)
     const { request } = this
@@ -34,7 +35,7 @@ export function registerLargeAnswers(app: FastifyInstance, unfinished: Unfinishe
       kind: 'answer',
       owner: ownerOf(request),
       heldBytes: () => heldBytesOf(request),
-      abandon: () => abandonAnswer(this),
+      abandon: reason => abandonAnswer(this, reason),
     }
     this.unfinishedAnswer = answer
     unfinished.add(answer)
@@ -57,18 +58,21 @@ export function registerLargeAnswers(app: FastifyInstance, unfinished: Unfinishe
   })
 }
 
-/** Others need the memory: the connection ends, as nothing else can be said any more. */
-export function abandonAnswer(reply: FastifyReply): void {
+/** Others need its memory, or the service ends: the connection ends, as nothing else can be said any more. */
+export function abandonAnswer(reply: FastifyReply, reason: AbandonedFor): void {
   const { request, raw } = reply
-  request.refusal = 'overloaded'
-  reply.isCutOff = true
+  request.refusal = (reason === 'stop' ? 'draining' : 'overloaded') satisfies UnavailableReason
+  reply.cutOffFor = reason
   if (request.reservedMemory !== undefined) request.releaseMemory() // where no hook ran, it has neither
   raw.destroy()
-  if (request.operation === undefined) request.log.info({ refusal: request.refusal }, CUT_OFF) // no hook tells of it
+  if (request.operation === undefined) request.log.info({ refusal: request.refusal }, tellCutOff(reply)) // no hook tells of it
 }
 
-/** What the log says of it. */
-export const CUT_OFF = 'the answer was cut off: others need its memory'
+/** What the log says of an answer that the service cut off; undefined where it did not. */
+export function tellCutOff({ cutOffFor }: FastifyReply): string | undefined {
+  if (cutOffFor === undefined) return undefined
+  return `the answer was cut off: ${cutOffFor === 'stop' ? 'the service ends' : 'others need its memory'}`
+}
 
 /** What a handler answers to send a snapshot, of which it has reserved the memory: a short one at once, a long one in pieces. */
 export function answerText(reply: FastifyReply, snapshot: AnswerText): Buffer | Readable {

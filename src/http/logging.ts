@@ -5,7 +5,7 @@ import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../schema/parameters.js'
-import { CUT_OFF } from './large-answer.js'
+import { tellCutOff } from './large-answer.js'
 import { toldWait } from './waits.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
@@ -83,7 +83,7 @@ export function registerRequestLog(app: FastifyInstance): void {
         waited_ms: waited?.ms,
         queue: request.limit?.queue ?? waited?.longestIn,
       },
-      reply.isCutOff ? CUT_OFF : 'request answered',
+      tellCutOff(reply) ?? 'request answered',
     )
     done()
   })
@@ -107,7 +107,7 @@ export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void
       waited_ms: waited?.ms,
       queue: waited?.longestIn,
     },
-    reply.isCutOff ? CUT_OFF : 'the client went away before its answer',
+    tellCutOff(reply) ?? 'the client went away before its answer',
   )
 }
 

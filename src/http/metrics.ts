@@ -165,7 +165,7 @@ export class Metrics {
     })
     sources.inFlight.whenAbandoned((request, reply) => {
       const { operation, refusal } = request
-      if (refusal !== undefined && reply.isCutOff) this.#refused.inc({ reason: refusal })
+      if (refusal !== undefined && reply.cutOffFor !== undefined) this.#refused.inc({ reason: refusal })
       else this.#abandoned.inc({ operation })
     })
     this.#watchConnections(app.server, sources)

@@ -16,6 +16,9 @@ const PROMPT_MS = 200
 /** What all requests share, and of which all is taken. */
 export type Shared = 'places' | 'memory'
 
+/** Why a transfer is abandoned: others need what it holds, or the service ends. */
+export type AbandonedFor = Shared | 'stop'
+
 /** What is still being read, or still being sent. */
 export interface Unfinished {
   readonly kind: 'body' | 'answer'
@@ -25,8 +28,8 @@ export interface Unfinished {
   heldBytes(): number
   /** Gives back what was reserved for bytes that have not come, and answers how many it was. Answers have nothing of the kind. */
   shrink?(): number
-  /** Reads or sends no further, and gives back its memory: all of `taken` is taken. */
-  abandon(taken: Shared): void
+  /** Reads or sends no further, and gives back its memory. */
+  abandon(reason: AbandonedFor): void
 }
 
 /** The time that the client of a transfer had for it, in ms. */
@@ -122,6 +125,19 @@ export class UnfinishedTransfers {
     return this.#abandonForMemory(thenBytes, heldBy, hadLong)
   }
 
+  /** The service ends: abandons all bodies whose client has sent nothing for longer than it may have to make room. */
+  abandonSlowBodies(): void {
+    const now = performance.now()
+    for (const [transfer, times] of this.#times) {
+      if (transfer.kind === 'body' && idleMs(times, now) >= PATIENCE_MS) this.#abandon(transfer, 'stop')
+    }
+  }
+
+  /** The service ends: abandons whatever is left. */
+  abandonAll(): void {
+    for (const transfer of this.#times.keys()) this.#abandon(transfer, 'stop')
+  }
+
   #abandonForMemory(
     thenBytes: number,
     heldBy: (owner: string) => number,
@@ -141,7 +157,7 @@ export class UnfinishedTransfers {
   }
 
   /** Abandons the one of the highest rank; those of an empty rank stay. */
-  #abandonMost(taken: Shared, rankOf: (transfer: Unfinished, times: Times) => number[]): boolean {
+  #abandonMost(reason: Shared, rankOf: (transfer: Unfinished, times: Times) => number[]): boolean {
     let found: Unfinished | undefined
     let highest: number[] = []
     for (const [transfer, times] of this.#times) {
@@ -151,9 +167,13 @@ export class UnfinishedTransfers {
       highest = rank
     }
     if (found === undefined) return false
-    this.#times.delete(found)
-    found.abandon(taken)
+    this.#abandon(found, reason)
     return true
+  }
+
+  #abandon(transfer: Unfinished, reason: AbandonedFor): void {
+    this.#times.delete(transfer)
+    transfer.abandon(reason)
   }
 }
 

@@ -17,7 +17,7 @@ export type WatchAnswer = (request: FastifyRequest, reply: FastifyReply, payload
  * for each connection. Beyond the bound, who holds most loses the one that was written first: its connection ends. What the system
  * takes at once, as it does of nearly every answer, is not counted. Register behind every hook that changes the content of an answer.
  */
-export function registerUnreadAnswers(app: FastifyInstance): WatchAnswer {
+export function registerUnreadAnswers(app: FastifyInstance): { watch: WatchAnswer; unread: UnreadAnswers } {
   const unread = new UnreadAnswers()
   const watch: WatchAnswer = (request, reply, payload) => {
     const contentBytes = contentBytesOf(request, payload)
@@ -34,7 +34,7 @@ export function registerUnreadAnswers(app: FastifyInstance): WatchAnswer {
     watch(request, reply, payload)
     done(null, payload)
   })
-  return watch
+  return { watch, unread }
 }
 
 /** The bytes of memory that the content of an answer takes until the system has all of it. */
@@ -55,7 +55,8 @@ interface Owned {
   answers: Map<FastifyReply, number>
 }
 
-class UnreadAnswers {
+/** The answers that were written and that the system has not taken yet. */
+export class UnreadAnswers {
   readonly #ofOwners = new Map<string, Owned>()
   #bytes = 0
 
@@ -70,12 +71,22 @@ class UnreadAnswers {
     while (this.#bytes > UNREAD_BYTES_MAX) this.#abandonOfLargest()
   }
 
+  /** The service ends: the connections of all of them end. */
+  abandonAll(): void {
+    for (const [owner, owned] of this.#ofOwners) {
+      for (const reply of owned.answers.keys()) {
+        this.#delete(owner, owned, reply)
+        abandonAnswer(reply, 'stop')
+      }
+    }
+  }
+
   #abandonOfLargest(): void {
     let [largest, most] = ['', { bytes: 0, answers: new Map<FastifyReply, number>() }]
     for (const [owner, owned] of this.#ofOwners) if (owned.bytes > most.bytes) [largest, most] = [owner, owned]
     for (const reply of most.answers.keys()) {
       this.#delete(largest, most, reply)
-      abandonAnswer(reply)
+      abandonAnswer(reply, 'memory')
       return
     }
   }

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { running } from './running.js'
+import { metricsOf, running } from './running.js'
 
 t.test('every answer ends its connection from the first moment of draining, and none does before', async t => {
   const { service, token, port } = await running(t, {}, { listen: true })
@@ -84,6 +84,40 @@ t.test(
     await Promise.all(ended)
   },
 )
+
+t.test('who sends no further, or reads no answer, does not hold the end of the service', async t => {
+  const started = await running(t, { SHUTDOWN_TIMEOUT_MS: '4000' }, { listen: true })
+  const { app, service, token, port } = started
+  const accepted: Socket[] = []
+  app.server.on('connection', socket => accepted.push(socket))
+  const open = (text: string) => {
+    const socket = connect(port, '127.0.0.1').on('error', () => undefined)
+    t.teardown(() => void socket.destroy())
+    socket.write(text)
+    return socket
+  }
+  const update = `PATCH /persona/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\nContent-Length: 60000\r\n\r\n{`
+  const silent = open(update)
+  let answer = ''
+  silent.on('data', data => {
+    answer += data
+  })
+  // Fast enough to count as one that goes on, and without an end.
+  const steady = open(update.replace('Content-Length: 60000', 'Transfer-Encoding: chunked').replace(/{$/, ''))
+  const piece = `${(1024).toString(16)}\r\n${' '.repeat(1024)}\r\n`
+  const drip = setInterval(() => steady.write(piece), 20)
+  t.teardown(() => clearInterval(drip))
+  // More answers than the buffers of both sides hold.
+  open('GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(15)).pause()
+  const bodiesAreRead = async () => (await metricsOf(started)).body.includes('agents_http_requests_in_work 2\n')
+  while (!(await bodiesAreRead()) || accepted.every(({ writableLength }) => writableLength === 0)) await sleep(20)
+  const ended = [silent, steady].map(socket => new Promise(resolve => socket.once('close', resolve)))
+  service.drain()
+  const held = sleep(ENDED_WITHIN_MS, 'held', { ref: false })
+  t.equal(await Promise.race([app.close().then(() => 'closed'), held]), 'closed')
+  await Promise.all(ended)
+  t.match(answer, /^HTTP\/1\.1 503 [\s\S]*connection: close[\s\S]*"reason":"draining"[\s\S]*"outcome":"not_applied"/)
+})
 
 /** Much longer than it takes; what held it did so for longer. */
 const ENDED_WITHIN_MS = 15_000
