@@ -15,6 +15,7 @@ declare module 'fastify' {
 /** Gives each request its `beginWait`, which the metrics and its line in the log know of. Register before whatever may have it wait. */
 export function registerWaits(app: FastifyInstance, metrics: Metrics): void {
   app.decorateRequest('waits', undefined)
+  app.decorateRequest('turnNumber', undefined)
   app.decorateRequest('beginWait', function (this: FastifyRequest, queue: QueueName) {
     this.waits ??= new Waits()
     const end = this.waits.begin(queue)

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { placeOfAddress, ThreadTurns } from '../../src/db/connection/thread-turns.js'
+import type { Waiter } from '../../src/db/connection/waiter.js'
 import { eventually, RawConnection, running, tokenOf } from './running.js'
 
 function busy(ms: number): void {
@@ -22,11 +23,15 @@ async function sharedTurns(): Promise<ThreadTurns> {
 /** Takes steps with names, of 2 ms each, and tells in which order they came. */
 function named(turns: ThreadTurns) {
   const order: string[] = []
-  const take = (place: number, name: string) =>
-    turns.take(place, () => {
-      order.push(name)
-      busy(2)
-    })
+  const take = (place: number, name: string, waiter?: Waiter) =>
+    turns.take(
+      place,
+      () => {
+        order.push(name)
+        busy(2)
+      },
+      waiter,
+    )
   return { order, take }
 }
 
@@ -76,6 +81,38 @@ t.test('of who used about the same, whoever has fewer requests in work comes fir
   take(2, 'b0')
   await eventually(() => order.length === 5)
   t.strictSame(order, ['first', 'b0', 'a0', 'a1', 'a2'])
+})
+
+t.test('of one token the request that came first goes on first', async t => {
+  const turns = await sharedTurns()
+  const { order, take } = named(turns)
+  const [first, second]: Waiter[] = [0, 1].map(() => ({ beginWait: () => () => undefined }))
+  take(3, 'other')
+  take(1, 'a0', first)
+  take(1, 'b0', second)
+  take(1, 'a1', first)
+  take(1, 'b1', second)
+  await eventually(() => order.length === 5)
+  t.strictSame(order, ['other', 'a0', 'a1', 'b0', 'b1'])
+})
+
+t.test('hundreds who used a little less, and come again and again, do not pass by for long who waits', async t => {
+  const turns = await sharedTurns()
+  let isTaken = false
+  let others = 0
+  const again = (place: number) =>
+    turns.take(place, () => {
+      busy(1)
+      others++
+      if (!isTaken) setImmediate(again, place)
+    })
+  for (let place = 100; place < 300; place++) again(place)
+  turns.take(5, () => {
+    isTaken = true
+  })
+  await eventually(() => isTaken)
+  t.ok(others > 20, `${others} had used less`)
+  t.ok(others < 2_000, `${others} came before, of 4,000 that would have used as much`)
 })
 
 t.test('between two slices everything else goes on', async t => {

@@ -6,7 +6,7 @@
 export class FairTime {
   readonly #creditMs: number
   readonly #debtMs: number
-  /** What the caller who was served last had used. It does not fall. */
+  /** What the caller who was served last had used, and what was forgiven since. It does not fall. */
   #servedMs = 0
 
   /**
@@ -21,6 +21,11 @@ export class FairTime {
   /** What counts as used by somebody who had nothing to wait for. */
   returning(usedMs: number): number {
     return Math.max(usedMs, this.#servedMs - this.#creditMs)
+  }
+
+  /** So much of what each of them used counts no more. */
+  forgive(ms: number): void {
+    this.#servedMs += ms
   }
 
   /** Somebody is served who used so much. */

@@ -60,32 +60,52 @@ const DEBT_MS = 100
 
 /**
  * Each further request that a token has in work counts as so much used, of so many at most: of those who used about the same, as when many
- * come at once who asked for nothing until then, whoever asks for less comes first.
+ * come at once who asked for nothing until then, whoever asks for less comes first. All that wait may be served meanwhile, which takes no longer
+ * than `waitMs`.
  */
-const ASKED = { ms: 1, most: 8 }
+const ASKED = { ms: 2, most: 8, waitMs: 600 }
 
 /**
- * Of the time for which the thread had nothing to do, so much is taken off what each token used: who asks for less than that all the
- * time comes as early as who asked for nothing.
+ * Of the time for which the thread had nothing to do, so much is forgiven to each token, also to one that waits: who asks for less than
+ * that all the time comes as early as who asked for nothing.
  */
 const FORGIVEN_SHARE = 1 / 16
+
+/**
+ * So much counts as not used for each ms for which a token waits for its turn. What tokens used differs by tens of ms, a step that took long among
+ * them, and with hundreds of tokens each of these ms is a second of waiting: they come one after the other then.
+ */
+const AGEING = 1 / 20
 
 /** What a request does next on the thread, without waiting for anything. */
 type Step = () => void
 
+/** A step that waits; `number` tells which of its token's come before it. */
+interface WaitingStep {
+  number: number
+  step: Step
+}
+
+/** The steps of a token that wait, and since when none of them was taken. */
+interface Waiting {
+  steps: WaitingStep[]
+  sinceMs: number
+}
+
 /**
  * Shares the thread that serves requests out between tokens: of a burst that takes all of it, the requests wait here, and whoever
  * used least is first. A request has its turn when its headers are there, when its body is, and when the database has answered;
- * what it waits for between keeps nobody from theirs. Where there is time nothing waits, and a token alone has all of it.
+ * what it waits for between keeps nobody from theirs. Of one token's the request that came first goes on first: were all of many begun
+ * before one is answered, the first answer would come with the last. Where there is time nothing waits, and a token alone has all of it.
  */
 export class ThreadTurns {
   readonly #time = new FairTime(CREDIT_MS, DEBT_MS)
   readonly #usedMs = new Float64Array(PLACES)
-  /** For how long nobody had a step or waited for one, until the last step began, and where it is known when each came last. */
-  #freeMs = 0
-  readonly #freeMsAt = new Float64Array(PLACES)
+  /** Since when nobody has a step or waits for one, as far as that was not counted yet. */
   #freeSinceMs: number | undefined = performance.now()
-  readonly #waiting = new Map<number, Step[]>()
+  readonly #waiting = new Map<number, Waiting>()
+  /** How many requests have asked for a turn. */
+  #requests = 0
   /** Whose step is under way, with all that follows from it without waiting, and since when. */
   #running: number | undefined
   #sinceMs = 0
@@ -112,6 +132,7 @@ export class ThreadTurns {
    */
   take(place: number, step: Step, waiter?: Waiter): (() => boolean) | undefined {
     const now = performance.now()
+    if (waiter !== undefined) waiter.turnNumber ??= ++this.#requests
     if (this.#sliceEndsAt === 0) this.#beginSlice(now, SLICE_MS.min)
     if (place !== this.#newcomer) this.#hasOthers = true
     if (this.#running === place && !this.#isSliced(place, now)) {
@@ -120,7 +141,7 @@ export class ThreadTurns {
     }
     if (!this.#waiting.has(place)) this.#come(place, now)
     if (this.#running !== undefined || this.#waiting.size > 0 || !this.#hasTime(place, now)) {
-      return this.#wait(place, step, waiter)
+      return this.#wait(place, step, now, waiter)
     }
     this.#run(place, step, now)
     return undefined
@@ -159,11 +180,12 @@ export class ThreadTurns {
   }
 
   #come(place: number, now: number): void {
+    if (this.#freeSinceMs !== undefined) {
+      this.#time.forgive(FORGIVEN_SHARE * (now - this.#freeSinceMs))
+      this.#freeSinceMs = now
+    }
     const usedMs = this.usedMs(place)
-    const freeMs = this.#freeMs + (now - (this.#freeSinceMs ?? now))
-    const forgivenMs = FORGIVEN_SHARE * (freeMs - (this.#freeMsAt[place] ?? 0))
-    const countedMs = this.#time.returning(usedMs - forgivenMs)
-    this.#freeMsAt[place] = freeMs
+    const countedMs = this.#time.returning(usedMs)
     this.#usedMs[place] = countedMs
     if (countedMs <= usedMs) return
     if (now >= this.#isSharedUntil) this.#hasOthers = this.#waiting.size > 0 || this.#running !== undefined
@@ -190,11 +212,13 @@ export class ThreadTurns {
   /** Takes the next of the steps that have waited: in slices in any case, there may be many. */
   #goOn(now: number): void {
     if (this.#waiting.size === 0 || this.#running !== undefined || now >= this.#sliceEndsAt) return
-    const place = this.#next()
-    const steps = this.#waiting.get(place) ?? []
-    const step = steps.shift()
-    if (steps.length === 0) this.#waiting.delete(place)
-    if (step !== undefined) this.#run(place, step, now)
+    const place = this.#next(now)
+    const waiting = this.#waiting.get(place)
+    const next = waiting?.steps.shift()
+    if (waiting === undefined || next === undefined) return
+    waiting.sinceMs = now
+    if (waiting.steps.length === 0) this.#waiting.delete(place)
+    this.#run(place, next.step, now)
   }
 
   #hasTime(place: number, now: number): boolean {
@@ -216,12 +240,13 @@ export class ThreadTurns {
     return senderOf(place) === this.#lastSender ? this.#otherAt : this.#lastAt
   }
 
-  #next(): number {
+  #next(now: number): number {
     let next = UNKNOWN_PLACE
     let leastMs = Number.POSITIVE_INFINITY
-    for (const place of this.#waiting.keys()) {
-      const askedMs = ASKED.ms * Math.min((this.atWork[place] ?? 0) - 1, ASKED.most)
-      const thenMs = this.usedMs(place) + askedMs
+    const mostAskedMs = Math.min(ASKED.ms * ASKED.most, ASKED.waitMs / this.#waiting.size)
+    for (const [place, { sinceMs }] of this.#waiting) {
+      const askedMs = Math.min(ASKED.ms * ((this.atWork[place] ?? 0) - 1), mostAskedMs)
+      const thenMs = this.usedMs(place) + askedMs - AGEING * (now - sinceMs)
       if (thenMs >= leastMs) continue
       leastMs = thenMs
       next = place
@@ -236,7 +261,6 @@ export class ThreadTurns {
       this.#lastSender = sender
     }
     this.#lastAt = now
-    this.#freeMs += now - (this.#freeSinceMs ?? now)
     this.#freeSinceMs = undefined
     this.#time.serve(this.usedMs(place))
     this.#running = place
@@ -259,15 +283,18 @@ export class ThreadTurns {
     if (this.#running === undefined && this.#waiting.size === 0) this.#freeSinceMs = now
   }
 
-  #wait(place: number, step: Step, waiter: Waiter | undefined): () => boolean {
+  #wait(place: number, step: Step, now: number, waiter: Waiter | undefined): () => boolean {
     const endWait = waiter?.beginWait('thread_turns')
-    const late = () => {
-      endWait?.()
-      step()
+    const late = {
+      number: waiter?.turnNumber ?? this.#requests,
+      step: () => {
+        endWait?.()
+        step()
+      },
     }
-    const steps = this.#waiting.get(place)
-    if (steps === undefined) this.#waiting.set(place, [late])
-    else steps.push(late)
+    const waiting = this.#waiting.get(place)
+    if (waiting === undefined) this.#waiting.set(place, { steps: [late], sinceMs: now })
+    else waiting.steps.splice(1 + waiting.steps.findLastIndex(({ number }) => number <= late.number), 0, late)
     return () => {
       const isTakenBack = this.#takeBack(place, late)
       if (isTakenBack) endWait?.()
@@ -275,8 +302,8 @@ export class ThreadTurns {
     }
   }
 
-  #takeBack(place: number, step: Step): boolean {
-    const steps = this.#waiting.get(place) ?? []
+  #takeBack(place: number, step: WaitingStep): boolean {
+    const steps = this.#waiting.get(place)?.steps ?? []
     const at = steps.indexOf(step)
     if (at < 0) return false
     steps.splice(at, 1)

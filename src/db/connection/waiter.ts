@@ -16,6 +16,8 @@ export type QueueName = (typeof QUEUES)[number]
 export interface Waiter {
   /** Learns that it begins to wait; answers what to call, once, when that is over. Not called where nothing is waited for. */
   beginWait(queue: QueueName): () => void
+  /** The how many-th it was to ask for a turn on the thread; undefined until it does. */
+  turnNumber?: number | undefined
 }
 
 /** Whose a row is that shares a statement with others'. */
