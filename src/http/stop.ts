@@ -20,8 +20,8 @@ export interface WaitingForClients {
 
 /**
  * When the service closes no client can hold that up until it is forced: nothing of the service is in work for them. Connections without
- * a request in work are ended, which Node takes for busy where one has sent nothing, or a part of a head. A body whose client sends
- * nothing for a second is refused. Late in `timeoutMs`, the time for the whole end, the rest of the bodies are refused too, and answers
+ * a request in work are ended, which Node takes for busy where one has sent nothing, or a part of a head. A body of which little
+ * comes for a second is refused. Late in `timeoutMs`, the time for the whole end, the rest of the bodies are refused too, and answers
  * that are not read are cut off; what handlers are at goes on.
  */
 export function registerStop(app: FastifyInstance, waiting: WaitingForClients, timeoutMs: number): void {
