@@ -245,7 +245,8 @@ export class ThreadTurns {
     let leastMs = Number.POSITIVE_INFINITY
     const mostAskedMs = Math.min(ASKED.ms * ASKED.most, ASKED.waitMs / this.#waiting.size)
     for (const [place, { sinceMs }] of this.#waiting) {
-      const askedMs = Math.min(ASKED.ms * ((this.atWork[place] ?? 0) - 1), mostAskedMs)
+      const further = Math.max(0, (this.atWork[place] ?? 0) - 1) // pages and probes do not count as in work
+      const askedMs = Math.min(ASKED.ms * further, mostAskedMs)
       const thenMs = this.usedMs(place) + askedMs - AGEING * (now - sinceMs)
       if (thenMs >= leastMs) continue
       leastMs = thenMs
