@@ -1,5 +1,5 @@
 import type { KeyObject } from 'node:crypto'
-import { appendFileSync, chmodSync, existsSync, renameSync } from 'node:fs'
+import { chmodSync, chownSync, existsSync, lstatSync, realpathSync, renameSync, rmSync, statSync } from 'node:fs'
 import { type Kysely, sql } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
@@ -333,15 +333,38 @@ function openedDeploymentKey(ring: KeyRing, stored: Parameters<typeof openDeploy
   }
 }
 
-/** Puts a new key first in a key file of mode 0600, which is made when it is missing. Answers the new key's id. */
-export function addKeyToFile(path: string): string {
+/**
+ * Puts a new key first in a key file, which keeps its owner and mode; a missing file is made with mode 0600. A link is followed.
+ * The file is replaced in one step, and nothing is left beside it on failure. Answers the new key's id. Throws `Refusal`.
+ */
+export function addKeyToFile(given: string): string {
   const entry = generateKey()
-  const before = existsSync(path) ? readText(path) : ''
+  const path = behindLinks(given)
+  const before = path === undefined ? '' : readText(path)
   if (before.trim() !== '') parseKeyRing(before)
-  const draft = `${path}.${process.pid}`
-  writeText(draft, `${entry}\n`, { mode: 0o600, flag: 'wx' })
-  appendFileSync(draft, before)
-  chmodSync(draft, 0o600)
-  renameSync(draft, path)
+  const draft = `${path ?? given}.${process.pid}`
+  try {
+    writeText(draft, `${entry}\n${before}`, { mode: 0o600, flag: 'wx' })
+    if (path !== undefined) {
+      const { uid, gid, mode } = statSync(path)
+      chownSync(draft, uid, gid)
+      chmodSync(draft, mode)
+    }
+    renameSync(draft, path ?? given)
+  } catch (error) {
+    rmSync(draft, { force: true })
+    if (!(error instanceof Error && 'syscall' in error)) throw error
+    const { code, syscall } = error as NodeJS.ErrnoException // what node:fs throws
+    throw new Refusal(
+      `${given} cannot be replaced with its owner and mode kept (${code}, ${syscall}): run this as its owner`,
+    )
+  }
   return entry.slice(0, entry.indexOf(':'))
+}
+
+/** The file that a path leads to; undefined where there is none yet. Throws `Refusal` for a link to nothing. */
+function behindLinks(path: string): string | undefined {
+  if (existsSync(path)) return realpathSync(path)
+  if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return undefined
+  throw new Refusal(`${path} is a link that leads to a file that is not there`)
 }

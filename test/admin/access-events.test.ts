@@ -8,7 +8,7 @@ import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { operatorActor } from '../../src/admin/operator.js'
 import { recordAccess } from '../../src/updates/access-events.js'
 import { worldDatabase } from '../world.js'
-import { agentctl as agentctlOf } from './agentctl.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 
 const { database, url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'access-events-'))

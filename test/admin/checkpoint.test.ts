@@ -13,7 +13,7 @@ import { growTree } from '../../src/updates/audit-leaves.js'
 import { HashTree, siblingsOf } from '../../src/updates/hash-tree.js'
 import { ServiceProcess } from '../faults/service.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
-import { agentctl as agentctlOf } from './agentctl.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 
 const { database, url } = await worldDatabase(t)
 const { db } = database

@@ -7,7 +7,7 @@ import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
 import { testDatabase } from '../postgres.js'
 import { worldDatabase, worldFile } from '../world.js'
-import { agentctl as agentctlOf } from './agentctl.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 
 const { database, url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'cli-'))

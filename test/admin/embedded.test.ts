@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { startAgentctl } from './agentctl.js'
+import { startAgentctl } from '../cli/agentctl.js'
 
 t.test('--embedded makes an embedded database; afterwards commands join it and say nothing of it', async t => {
   const folder = mkdtempSync(join(tmpdir(), 'cli-embedded-'))

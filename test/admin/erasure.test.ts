@@ -10,7 +10,7 @@ import type { InvalidDocument } from '../../src/admin/refusal.js'
 import { createToken, revokeToken } from '../../src/admin/tokens.js'
 import type { Database } from '../../src/db/tables.js'
 import { worldApp } from '../app.js'
-import { agentctl as agentctlOf } from './agentctl.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 
 const world = await worldApp(t)
 const { database, call } = world

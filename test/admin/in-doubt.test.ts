@@ -5,7 +5,7 @@ import t from 'tap'
 import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import { MessageProxy } from '../faults/message-proxy.js'
 import { worldDatabase } from '../world.js'
-import { agentctl } from './agentctl.js'
+import { agentctl } from '../cli/agentctl.js'
 
 const { url, database } = await worldDatabase(t)
 const parsed = parseDatabaseUrl(url)

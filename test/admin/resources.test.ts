@@ -5,7 +5,7 @@ import t from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { appOver } from '../app.js'
 import { worldDatabase } from '../world.js'
-import { agentctl as agentctlOf } from './agentctl.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 
 const { database, url, token } = await worldDatabase(t)
 const { db } = database

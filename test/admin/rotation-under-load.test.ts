@@ -20,7 +20,7 @@ import { definition } from '../faults/load.js'
 import { ServiceProcess } from '../faults/service.js'
 import { makeWorld, range } from '../faults/world.js'
 import { only, repetitions } from '../updates/stored-state.js'
-import { agentctl, startAgentctl } from './agentctl.js'
+import { agentctl, startAgentctl } from '../cli/agentctl.js'
 import { type Header, type LoadedAgent, type LoadedTool, newSecret, SECRET_MARKER, SecretLoad } from './secret-load.js'
 
 const TOOLS = repetitions({ few: 100, full: 2_000 })

@@ -17,7 +17,7 @@ import { openVault } from '../../src/secrets/vault.js'
 import { VERSION } from '../../src/version.js'
 import { testDatabase } from '../postgres.js'
 import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
-import { agentctl, startAgentctl } from './agentctl.js'
+import { agentctl, startAgentctl } from '../cli/agentctl.js'
 
 const ROOT = join(import.meta.dirname, '..', '..', '..')
 

@@ -7,7 +7,7 @@ import { readConfig } from '../../src/config.js'
 import { ServiceProcess } from '../faults/service.js'
 import { METRICS_TOKEN, running } from '../http/running.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
-import { agentctl } from './agentctl.js'
+import { agentctl } from '../cli/agentctl.js'
 
 t.test('status tells what failed in the running service: the reason, how often, when last', async t => {
   const { url } = await worldDatabase(t)

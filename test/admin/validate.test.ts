@@ -7,7 +7,7 @@ import { editedText } from '../../src/admin/edited-text.js'
 import { parseSource } from '../../src/admin/source.js'
 import { completeDefinition } from '../../src/tool/definition/index.js'
 import { worldDatabase } from '../world.js'
-import { agentctl as agentctlOf } from './agentctl.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 
 const { url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'validate-'))

@@ -7,7 +7,7 @@ import { CommitUnknown, ServerUnfit } from '../../src/db/connection/database-err
 import { type DatabaseUrl, parseDatabaseUrl } from '../../src/db/connection/database-url.js'
 import { BEGIN, COMMIT } from '../../src/db/connection/session.js'
 import { openUrl } from '../../src/db/open.js'
-import { agentctl } from '../admin/agentctl.js'
+import { agentctl } from '../cli/agentctl.js'
 import { appOver } from '../app.js'
 import { MessageProxy } from '../faults/message-proxy.js'
 import { testDatabase } from '../postgres.js'

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { startAgentctl } from '../admin/agentctl.js'
+import { startAgentctl } from '../cli/agentctl.js'
 import { FULL, fairService, repeatedly, requireFairness } from './beside.js'
 import { fairnessWorld } from './world.js'
 

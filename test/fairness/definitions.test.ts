@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { startAgentctl } from '../admin/agentctl.js'
+import { startAgentctl } from '../cli/agentctl.js'
 import { FULL, fairService, peakResidentBytes, RESIDENT_BYTES_MAX, repeatedly, requireFairness } from './beside.js'
 import { Callers, percentile } from './callers.js'
 import { fairnessWorld, owner } from './world.js'

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { startAgentctl } from '../admin/agentctl.js'
+import { startAgentctl } from '../cli/agentctl.js'
 import {
   compared,
   FULL,

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { generateKey } from '../../src/secrets/key-ring.js'
-import { type Answer, agentctl, type CommandLine } from '../admin/agentctl.js'
+import { type Answer, agentctl, type CommandLine } from '../cli/agentctl.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 
 /** A command line and how it ends; without `status` with 0. */

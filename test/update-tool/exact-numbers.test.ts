@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { isSameNumber } from '../../src/tool/written-numbers.js'
-import { agentctl } from '../admin/agentctl.js'
+import { agentctl } from '../cli/agentctl.js'
 import { worldApp } from '../app.js'
 
 /** A definition as JSON text whose enum lists the given numbers. */

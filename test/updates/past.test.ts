@@ -6,7 +6,7 @@ import { applyOrganisation } from '../../src/admin/apply.js'
 import { createUser } from '../../src/admin/people.js'
 import { readPastOf } from '../../src/updates/past.js'
 import { pruneHistory } from '../../src/updates/prune.js'
-import { agentctl } from '../admin/agentctl.js'
+import { agentctl } from '../cli/agentctl.js'
 import { worldApp } from '../app.js'
 import { worldFile } from '../world.js'
 
