@@ -7,8 +7,8 @@ import type { ListedChange } from '../../src/admin/audit.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { operatorActor } from '../../src/admin/operator.js'
 import { recordAccess } from '../../src/updates/access-events.js'
-import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
+import { worldDatabase } from '../world.js'
 
 const { database, url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'access-events-'))

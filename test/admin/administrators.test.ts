@@ -1,7 +1,7 @@
 import t from 'tap'
 import { firstAdministrator, setUserActive } from '../../src/admin/people.js'
-import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
+import { worldDatabase } from '../world.js'
 
 const { database, url } = await worldDatabase(t)
 const { db } = database

@@ -8,8 +8,8 @@ import { InvalidDocument } from '../../src/admin/refusal.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import type { Fault } from '../../src/errors.js'
-import { worldDatabase, worldFile } from '../world.js'
 import { agentctl } from '../cli/agentctl.js'
+import { worldDatabase, worldFile } from '../world.js'
 
 const { database, url, vault } = await worldDatabase(t)
 const options = { vault, env: {} }

@@ -11,9 +11,9 @@ import { generateSigningKey, parseSigningKey, readNote, signedNote } from '../..
 import { CheckpointFolder, CheckpointRefuted } from '../../src/admin/checkpoint-folder.js'
 import { growTree } from '../../src/updates/audit-leaves.js'
 import { HashTree, siblingsOf } from '../../src/updates/hash-tree.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 import { ServiceProcess } from '../faults/service.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
-import { agentctl as agentctlOf } from '../cli/agentctl.js'
 
 const { database, url } = await worldDatabase(t)
 const { db } = database

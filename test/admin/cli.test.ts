@@ -5,9 +5,9 @@ import t from 'tap'
 import { COMMANDS } from '../../src/admin/commands/run.js'
 import { authenticate } from '../../src/auth/authenticate.js'
 import { hashToken } from '../../src/auth/token.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 import { testDatabase } from '../postgres.js'
 import { worldDatabase, worldFile } from '../world.js'
-import { agentctl as agentctlOf } from '../cli/agentctl.js'
 
 const { database, url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'cli-'))

@@ -3,9 +3,9 @@ import { join } from 'node:path'
 import { sql } from 'kysely'
 import t from 'tap'
 import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
+import { agentctl } from '../cli/agentctl.js'
 import { MessageProxy } from '../faults/message-proxy.js'
 import { worldDatabase } from '../world.js'
-import { agentctl } from '../cli/agentctl.js'
 
 const { url, database } = await worldDatabase(t)
 const parsed = parseDatabaseUrl(url)

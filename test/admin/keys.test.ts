@@ -8,8 +8,8 @@ import { addKeyToFile, keyStatus, rotateKeys, verifyKeys } from '../../src/admin
 import { decryptSecret, encryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'
-import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 import { agentctl } from '../cli/agentctl.js'
+import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
 
 const { database, vault, url } = await worldDatabase(t)
 const { db } = database

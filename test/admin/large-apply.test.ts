@@ -7,8 +7,8 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { applyOrganisation, countOutcomes, PartlyApplied } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { worldDatabase } from '../world.js'
 import { startAgentctl } from '../cli/agentctl.js'
+import { worldDatabase } from '../world.js'
 
 const { database, url, vault } = await worldDatabase(t)
 const { db } = database

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import t from 'tap'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { appOver } from '../app.js'
-import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
+import { worldDatabase } from '../world.js'
 
 const { database, url, token } = await worldDatabase(t)
 const { db } = database

@@ -15,12 +15,12 @@ import { decryptSecret } from '../../src/secrets/cipher.js'
 import { generateKey, type KeyRing, parseKeyRing } from '../../src/secrets/key-ring.js'
 import { fingerprint, maskOf } from '../../src/secrets/mask.js'
 import { openVault, requireDeploymentKey } from '../../src/secrets/vault.js'
+import { agentctl, startAgentctl } from '../cli/agentctl.js'
 import { Cluster } from '../faults/cluster.js'
 import { definition } from '../faults/load.js'
 import { ServiceProcess } from '../faults/service.js'
 import { makeWorld, range } from '../faults/world.js'
 import { only, repetitions } from '../updates/stored-state.js'
-import { agentctl, startAgentctl } from '../cli/agentctl.js'
 import { type Header, type LoadedAgent, type LoadedTool, newSecret, SECRET_MARKER, SecretLoad } from './secret-load.js'
 
 const TOOLS = repetitions({ few: 100, full: 2_000 })

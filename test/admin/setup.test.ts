@@ -15,9 +15,9 @@ import { openUrl } from '../../src/db/open.js'
 import { parseKeyRing } from '../../src/secrets/key-ring.js'
 import { openVault } from '../../src/secrets/vault.js'
 import { VERSION } from '../../src/version.js'
+import { agentctl, startAgentctl } from '../cli/agentctl.js'
 import { testDatabase } from '../postgres.js'
 import { TEST_SECRET_KEYS, worldDatabase, worldFile } from '../world.js'
-import { agentctl, startAgentctl } from '../cli/agentctl.js'
 
 const ROOT = join(import.meta.dirname, '..', '..', '..')
 

@@ -4,10 +4,10 @@ import { join } from 'node:path'
 import t from 'tap'
 import { metricsUrl } from '../../src/admin/failures.js'
 import { readConfig } from '../../src/config.js'
+import { agentctl } from '../cli/agentctl.js'
 import { ServiceProcess } from '../faults/service.js'
 import { METRICS_TOKEN, running } from '../http/running.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
-import { agentctl } from '../cli/agentctl.js'
 
 t.test('status tells what failed in the running service: the reason, how often, when last', async t => {
   const { url } = await worldDatabase(t)

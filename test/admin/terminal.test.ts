@@ -1,8 +1,8 @@
 import t from 'tap'
 import { COMMANDS } from '../../src/admin/commands/run.js'
 import { harmless, jsonText, shownWidth, tableLines } from '../../src/admin/terminal.js'
-import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
+import { worldDatabase } from '../world.js'
 
 const { url } = await worldDatabase(t)
 const agentctl = (...args: string[]) => agentctlOf({ url, args })

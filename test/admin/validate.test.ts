@@ -6,8 +6,8 @@ import { parse } from 'yaml'
 import { editedText } from '../../src/admin/edited-text.js'
 import { parseSource } from '../../src/admin/source.js'
 import { completeDefinition } from '../../src/tool/definition/index.js'
-import { worldDatabase } from '../world.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
+import { worldDatabase } from '../world.js'
 
 const { url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'validate-'))

@@ -7,8 +7,8 @@ import t, { type Test } from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { showTool } from '../../src/admin/resources.js'
 import { rollbackPersona } from '../../src/admin/rollback.js'
-import { agentctl as agentctlOf } from '../cli/agentctl.js'
 import { worldApp } from '../app.js'
+import { agentctl as agentctlOf } from '../cli/agentctl.js'
 import { DEFINITION } from '../matrix-organisation.js'
 
 /*

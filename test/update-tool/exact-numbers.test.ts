@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { isSameNumber } from '../../src/tool/written-numbers.js'
-import { agentctl } from '../cli/agentctl.js'
 import { worldApp } from '../app.js'
+import { agentctl } from '../cli/agentctl.js'
 
 /** A definition as JSON text whose enum lists the given numbers. */
 function definitionText(...numbers: string[]): string {

@@ -6,8 +6,8 @@ import { applyOrganisation } from '../../src/admin/apply.js'
 import { createUser } from '../../src/admin/people.js'
 import { readPastOf } from '../../src/updates/past.js'
 import { pruneHistory } from '../../src/updates/prune.js'
-import { agentctl } from '../cli/agentctl.js'
 import { worldApp } from '../app.js'
+import { agentctl } from '../cli/agentctl.js'
 import { worldFile } from '../world.js'
 
 const { call, token, database, vault, url } = await worldApp(t)
