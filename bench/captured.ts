@@ -6,7 +6,7 @@ import type { ServiceDatabase } from '../src/db/transaction.js'
 import { personaResource } from '../src/persona/resource.js'
 import { callerAndPersona, type PersonaState } from '../src/persona/state.js'
 import { generateKey, parseKeyRing } from '../src/secrets/key-ring.js'
-import { inSlices, originsOf } from '../src/tool/definition/index.js'
+import { originsOf } from '../src/tool/definition/index.js'
 import { cacheOrigins } from '../src/tool/definition-cache.js'
 import { toolResource } from '../src/tool/resource.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
@@ -85,7 +85,7 @@ async function captureAgent(database: ServiceDatabase, world: World, id: number,
 async function captureTool(database: ServiceDatabase, world: World, id: number, edition: number) {
   const text = JSON.stringify(TOOL_DEFINITIONS[edition])
   const definition = { text, hash: sha256(text) }
-  const origins = await inSlices(originsOf(TOOL_DEFINITIONS[edition]))
+  const origins = originsOf(TOOL_DEFINITIONS[edition])
   cacheOrigins(definition.hash, origins)
   return await capture(database, async recording => {
     const { caller, prefetched } = await authenticate(recording, hashToken(world.toolToken), {
@@ -112,7 +112,7 @@ async function captureTool(database: ServiceDatabase, world: World, id: number, 
 async function cacheStoredOrigins(database: ServiceDatabase): Promise<void> {
   const { rows } = await sql<{ hash: string; definition: object }>`
     select encode(hash, 'hex') as hash, content as definition from tool_definition`.execute(database.db)
-  for (const { hash, definition } of rows) cacheOrigins(hash, await inSlices(originsOf(definition)))
+  for (const { hash, definition } of rows) cacheOrigins(hash, originsOf(definition))
 }
 
 async function captureCaller(database: ServiceDatabase, world: World) {

@@ -39,7 +39,6 @@ DATABASE_URL        a server on which databases may be created; without it an em
 BENCH_NODE_OPTIONS  what the service and the controls are run with, instead of the options of npm start for the service
 pgbench             of Debian's postgresql packages, in PATH; without it its column is a loop over pg and is not compared
 
-node build/bench/definition.js times the check of a definition alone.
 `
 
 const QUICK: Durations = { rounds: 3, slotMs: 300, warmUpMs: 200, pgbenchSeconds: 1, mixedRequests: 2_000 }

@@ -34,7 +34,6 @@ const FIRST = [
   'faults/boundaries',
   'fairness/memory',
   'fairness/random',
-  'definition/growth',
   'http/large-bodies',
 ].map(pathOf)
 

@@ -1,5 +1,5 @@
 import { bigIntSteps, withBigInts } from '../schema/exact-json.js'
-import { compareDefinitionsInSlices, type DefinitionChange, inSlices, type WorkBudget } from './definition/index.js'
+import { compareDefinitions, type DefinitionChange, inSlices, type WorkBudget } from './definition/index.js'
 
 /** What storing a definition in a tool would change, and for whom. */
 export interface Impact {
@@ -33,10 +33,6 @@ export async function impactOf(
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
   const before =
     stored === null ? { ...(definition as object), paths: {} } : await inSlices(bigIntSteps(stored), options)
-  const { changes } = await compareDefinitionsInSlices(
-    before,
-    await inSlices(withBigInts(definition), options),
-    options,
-  )
+  const { changes } = compareDefinitions(before, await inSlices(withBigInts(definition), options))
   return { changes, agents: { ids, others } }
 }

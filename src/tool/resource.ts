@@ -8,7 +8,7 @@ import { AnswerText, type DefinitionText } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
 import type { ResourceTypes, ShowPast, VersionedResource } from '../updates/resource.js'
 import { changedValues, fieldVersions } from '../updates/statements.js'
-import { inSlices, originsOf } from './definition/index.js'
+import { originsOf } from './definition/index.js'
 import {
   type CachedTexts,
   cachedOrigins,
@@ -194,7 +194,7 @@ function foundOrigins(
 /** Of a definition that was stored since the request looked: of all others the origins are found before (`stored-origins.ts`). */
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const row = hash === null ? undefined : await readDefinition.for({ hash }).single(executor)
-  const stored = row === undefined ? new Set<string>() : await inSlices(originsOf(JSON.parse(row.definition)))
+  const stored = row === undefined ? new Set<string>() : originsOf(JSON.parse(row.definition))
   if (hash !== null) cacheOrigins(hash, stored)
   return stored
 }

@@ -3,13 +3,7 @@ import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parseExact } from '../../src/schema/exact-json.js'
-import {
-  type Completion,
-  checkDefinition,
-  completeDefinition,
-  completeDefinitionInSlices,
-  toFunctions,
-} from '../../src/tool/definition/index.js'
+import { type Completion, checkDefinition, completeDefinition, toFunctions } from '../../src/tool/definition/index.js'
 import { applied } from './applied.js'
 
 type Json = Record<string, unknown>
@@ -721,7 +715,6 @@ t.test(
           [],
           file,
         )
-      t.same(await completeDefinitionInSlices(definition, { ...options, sliceMs: 0 }), completed, `${file} in slices`)
       if (!completed.check.ok) continue
       count++
       t.same(completeDefinition(completed.definition, options).edits, [], `${file} again`)

@@ -7,7 +7,6 @@ import {
   checkAgentTools,
   checkDefinition,
   checkForTarget,
-  checkForTargetInSlices,
   functionsFor,
   TARGETS,
   type Target,
@@ -573,10 +572,6 @@ t.test(
         const { check } = checkForTarget(definition, target)
         t.same(check.ok ? check.methods : check.faults, plain.ok ? plain.methods : plain.faults)
       }
-      t.same(
-        (await checkForTargetInSlices(definition, 'gemini', { sliceMs: 0 })).check,
-        checkForTarget(definition, 'gemini').check,
-      )
     }
   },
 )

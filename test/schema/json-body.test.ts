@@ -2,7 +2,6 @@ import fc from 'fast-check'
 import t from 'tap'
 import { exceedsDepth, jsonBodySteps, parseJsonBody, tooDeep } from '../../src/schema/json-body.js'
 import { offsetOfSyntaxError } from '../../src/schema/json-syntax.js'
-import { processorMs } from '../definition/proportion.js'
 import { requireWithin } from '../slowness.js'
 
 const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text))
@@ -10,25 +9,6 @@ const refusal = (text: string | Uint8Array) => {
   const body = parsed(text)
   return body.kind === 'value' ? undefined : body.faults
 }
-
-// First, for what V8 makes of texts of every kind is slower, by escapes most.
-t.test('the offset of a mistake behind millions of escapes or blanks is found as fast as behind letters', async t => {
-  const letters = `"${'a'.repeat(4_000_000)}`
-  const texts = [`"${'\\u0000'.repeat(660_000)}`, `"${'\\n'.repeat(2_000_000)}`, `${' '.repeat(4_000_000)}x`]
-  const shortestMs = (text: string, known = Infinity) =>
-    Math.min(
-      known,
-      processorMs(() => void offsetOfSyntaxError(text)),
-    )
-  for (const text of texts) {
-    let [ms, controlMs] = [Infinity, Infinity]
-    const isFine = () => ms <= 1.6 * controlMs + 2
-    // Noise only adds.
-    for (let round = 0; round < 8 || (round < 80 && !isFine()); round++)
-      [ms, controlMs] = [shortestMs(text, ms), shortestMs(letters, controlMs)]
-    t.ok(isFine(), `${text.slice(0, 3)} ${ms.toFixed(1)} ms, letters ${controlMs.toFixed(1)} ms`)
-  }
-})
 
 t.test('a large body is decoded in steps, wherever these cut its characters', async t => {
   for (const before of ['', 'a', 'ab', 'abc']) {

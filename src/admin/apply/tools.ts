@@ -7,7 +7,7 @@ import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.
 import { stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
 import { agentsBeyond, readBeyond } from '../../tool/agents-beyond.js'
-import { checkDefinition, type DefinitionLimits, inSlices, originsOf } from '../../tool/definition/index.js'
+import { checkDefinition, type DefinitionLimits, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { auditedTool, originsBeside, toolResource } from '../../tool/resource.js'
 import {
@@ -143,7 +143,7 @@ async function secretNotes(
 }
 
 async function originsOfText(definition: string | undefined): Promise<ReadonlySet<string>> {
-  return definition === undefined ? new Set() : await inSlices(originsOf(JSON.parse(definition)))
+  return definition === undefined ? new Set() : originsOf(JSON.parse(definition))
 }
 
 /**

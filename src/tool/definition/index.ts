@@ -1,4 +1,4 @@
-export { type CheckOptions, checkDefinition, checkDefinitionInSlices, type DefinitionCheck } from './check/check.js'
+export { type CheckOptions, checkDefinition, type DefinitionCheck } from './check/check.js'
 export type { Finding } from './check/findings.js'
 export {
   DEFAULT_DEFINITION_LIMITS,
@@ -10,16 +10,12 @@ export type { MethodRecord } from './check/operations.js'
 export { originsOf } from './check/origins.js'
 export { unusableServer } from './check/servers.js'
 export { BudgetSpent, inSlices, TimeBudget, type WorkBudget } from './check/slices.js'
-export {
-  compareDefinitions,
-  compareDefinitionsInSlices,
-  type DefinitionChange,
-} from './compare/compare.js'
-export { type Completion, completeDefinition, completeDefinitionInSlices } from './complete/complete.js'
+export { compareDefinitions, type DefinitionChange } from './compare/compare.js'
+export { type Completion, completeDefinition } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'
 export { GivenPlaces } from './complete/given-places.js'
 export { type FunctionView, toFunctions } from './functions/functions.js'
 export { type AgentReport, type AgentTool, checkAgentTools } from './targets/agent.js'
 export { TARGETS, type Target } from './targets/providers.js'
 export { functionsFor, type TargetFunction } from './targets/rename.js'
-export { checkForTarget, checkForTargetInSlices } from './targets/report.js'
+export { checkForTarget } from './targets/report.js'

@@ -2,13 +2,7 @@ import type { Fault, Loc } from '../../errors.js'
 import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
 import { sha256 } from '../../updates/audit.js'
-import {
-  checkDefinitionInSlices,
-  type DefinitionLimits,
-  inSlices,
-  originsOf,
-  type WorkBudget,
-} from '../definition/index.js'
+import { checkDefinition, type DefinitionLimits, originsOf, type WorkBudget } from '../definition/index.js'
 import { definitionNotes } from '../notes.js'
 import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolUpdate } from '../schema.js'
@@ -33,13 +27,11 @@ export interface UpdateContent {
 /** Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
 export async function updateContentOf(
   body: CustomToolUpdate,
-  { limits, budget }: { limits: Partial<DefinitionLimits>; budget?: WorkBudget },
+  { limits }: { limits: Partial<DefinitionLimits>; budget?: WorkBudget },
 ): Promise<UpdateContent> {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key)
-  const checked = definition
-    ? await checkDefinitionInSlices(definition, { limits, budget, ...(headerNames && { headerNames }) })
-    : null
+  const checked = definition ? checkDefinition(definition, { limits, ...(headerNames && { headerNames }) }) : null
   const text = checked?.ok ? writerFor(body)(definition) : ''
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
@@ -52,7 +44,7 @@ export async function updateContentOf(
   return {
     fields,
     hasPlainNumbers: writerFor(body) === JSON.stringify,
-    origins: checked?.ok ? await inSlices(originsOf(definition), { budget }) : new Set(),
+    origins: checked?.ok ? originsOf(definition) : new Set(),
     definitionFaults: checked === null || checked.ok ? [] : checked.faults,
     notes: definitionNotes(checked),
     unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),

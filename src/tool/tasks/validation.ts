@@ -5,9 +5,9 @@ import { unknownFields } from '../../schema/faults.js'
 import { PIECE_LENGTH } from '../../updates/answer-text.js'
 import {
   type Completion,
-  checkDefinitionInSlices,
-  checkForTargetInSlices,
-  completeDefinitionInSlices,
+  checkDefinition,
+  checkForTarget,
+  completeDefinition,
   type DefinitionLimits,
   GivenPlaces,
   type Target,
@@ -50,7 +50,7 @@ export async function validationOf(
   body: ValidateToolRequest,
   { limits, query, use, stored, budget }: ValidationAsked,
 ): Promise<Validation> {
-  const completion = query.complete ? await completed(body.definition, query, { limits, budget }) : undefined
+  const completion = query.complete ? completed(body.definition, query, limits) : undefined
   if (completion && !completion.check.ok) {
     const places = new GivenPlaces(body.definition, completion.edits)
     throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, places, query)))
@@ -59,10 +59,10 @@ export async function validationOf(
   const { check: checked, report: target } =
     query.target === undefined
       ? {
-          check: completion?.check ?? (await checkDefinitionInSlices(definition, { limits, budget })),
+          check: completion?.check ?? checkDefinition(definition, { limits }),
           report: undefined,
         }
-      : await checkForTargetInSlices(definition, query.target, { limits, budget })
+      : checkForTarget(definition, query.target, { limits })
   if (!checked.ok) throw new InvalidRequest(checked.faults)
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
@@ -80,13 +80,9 @@ export async function validationOf(
   }
 }
 
-async function completed(
-  definition: unknown,
-  { server, drop }: ValidationQuery,
-  options: { limits: Partial<DefinitionLimits>; budget: WorkBudget | undefined },
-) {
-  return await completeDefinitionInSlices(definition, {
-    ...options,
+function completed(definition: unknown, { server, drop }: ValidationQuery, limits: Partial<DefinitionLimits>) {
+  return completeDefinition(definition, {
+    limits,
     ...(server !== undefined && { server }),
     dropsUnsupported: drop !== undefined,
   })

@@ -52,24 +52,17 @@ export class BudgetWalk {
     else if (this.values > limits.values) this.exceeded = 'definition_too_large'
   }
 
-  /** Visits about `budget` more values; true when nothing is left to visit. */
-  step(budget: number): boolean {
-    let left = budget
+  /** Visits all values. */
+  run(): void {
     while (this.top >= 0 && this.exceeded === undefined) {
-      if (left <= 0) return false
       const keys = this.keys[this.top]
       // The parallel arrays have an entry for every level up to `top`.
       const node = this.nodes[this.top] as Record<string, unknown> | unknown[]
       const start = this.next[this.top] as number
-      const end = Math.min(keys === undefined ? (node as unknown[]).length : keys.length, start + left)
-      // Going up costs a step too, so that a million empty lists are divided as well.
-      left -=
-        1 +
-        (keys === undefined
-          ? this.visitList(node as unknown[], start, end)
-          : this.visitObject(node as Record<string, unknown>, keys, start, end))
+      const end = keys === undefined ? (node as unknown[]).length : keys.length
+      if (keys === undefined) this.visitList(node as unknown[], start, end)
+      else this.visitObject(node as Record<string, unknown>, keys, start, end)
     }
-    return true
   }
 
   /** Visits the members from `start`, at most to `end`; stops when it descends. Returns how many it visited. */

@@ -8,7 +8,6 @@ import { type MethodRecord, type OperationInput, OperationRules } from './operat
 import { isObject, References } from './references.js'
 import { SchemaWalk } from './schemas.js'
 import { checkServers } from './servers.js'
-import { inOneGo, inSlices, type Slicing } from './slices.js'
 
 export interface CheckOptions {
   /** Defaults: `DEFAULT_DEFINITION_LIMITS`. */
@@ -36,9 +35,6 @@ export interface Inspection {
 
 /** Where a definition stands in a request. */
 export const DEFAULT_AT: Loc = ['body', 'definition']
-/** Members visited between two looks at the clock: some hundred microseconds. */
-const STEP_MEMBERS = 2000
-const PATHS_A_STEP = 25
 
 /**
  * Answers one question: can the operations of this definition be turned into tools without losing anything?
@@ -51,23 +47,11 @@ const PATHS_A_STEP = 25
  * that is not OpenAPI 3 stand alone. Time is linear in the size of the document and the references in use.
  */
 export function checkDefinition(definition: unknown, options: CheckOptions = {}): DefinitionCheck {
-  return inOneGo(inspection(definition, options, false)).check
+  return inspection(definition, options, false).check
 }
 
-/**
- * `checkDefinition` with the same result, giving way to the event loop between slices,
- * so that other requests are answered meanwhile. What cannot be divided is the listing of one object's keys, which costs a third
- * of what parsing that object took.
- */
-export async function checkDefinitionInSlices(
-  definition: unknown,
-  options: CheckOptions & Slicing = {},
-): Promise<DefinitionCheck> {
-  return (await inSlices(inspection(definition, options, false), options)).check
-}
-
-/** The one implementation: a sequence of short steps. */
-export function* inspection(definition: unknown, options: CheckOptions, collect: boolean): Generator<void, Inspection> {
+/** The one implementation. */
+export function inspection(definition: unknown, options: CheckOptions, collect: boolean): Inspection {
   const limits =
     options.limits === undefined ? DEFAULT_DEFINITION_LIMITS : { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const root = placeOf(options.at ?? DEFAULT_AT)
@@ -79,12 +63,12 @@ export function* inspection(definition: unknown, options: CheckOptions, collect:
 
   const keyLists = new KeyLists()
   const walk = new BudgetWalk(definition, root, limits, findings, keyLists)
-  while (!walk.step(STEP_MEMBERS)) yield
+  walk.run()
   if (walk.exceeded !== undefined) return exceeded(walk.exceeded, root, limits)
 
   if (!checkVersion(definition, root, findings)) return refusal(findings, limits)
   checkInfo(definition.info, root, findings)
-  yield* checkServers(definition.servers, true, placeUnder(root, 'servers'), findings)
+  checkServers(definition.servers, true, placeUnder(root, 'servers'), findings)
 
   const references = new References(definition, root, walk.named, limits)
   const siblingsCount = !(definition.openapi as string).startsWith('3.0')
@@ -99,8 +83,8 @@ export function* inspection(definition: unknown, options: CheckOptions, collect:
     keyLists,
     definition.servers,
   )
-  yield* checkPaths(definition, placeUnder(root, 'paths'), rules, findings, keyLists)
-  yield* checkSecurity(definition.components, placeUnder(root, 'components'), findings, keyLists)
+  checkPaths(definition, placeUnder(root, 'paths'), rules, findings, keyLists)
+  checkSecurity(definition.components, placeUnder(root, 'components'), findings, keyLists)
 
   const check: DefinitionCheck =
     findings.faultCount > 0
@@ -175,13 +159,13 @@ function checkInfo(info: unknown, root: Place, findings: Findings): void {
   else if (typeof info.title !== 'string') findings.faultOf('string_type', root, 'info', 'title')
 }
 
-function* checkPaths(
+function checkPaths(
   { paths, webhooks }: Record<string, unknown>,
   place: Place,
   rules: OperationRules,
   findings: Findings,
   keyLists: KeyLists,
-): Generator<void> {
+): void {
   if (paths === undefined) {
     const hint = webhooks === undefined ? '' : ': the document has only webhooks, which a model cannot call'
     findings.fault('missing', `Field required${hint}`, place)
@@ -192,14 +176,9 @@ function* checkPaths(
     return
   }
   const before = findings.faultCount
-  let sinceYield = 0
   for (const path of keyLists.of(paths)) {
-    if (++sinceYield > PATHS_A_STEP) {
-      sinceYield = 0
-      yield
-    }
     if (path.startsWith('x-')) continue
-    yield* rules.checkPath(path, paths[path], place)
+    rules.checkPath(path, paths[path], place)
     if (rules.isFull) return
   }
   if (rules.operationCount === 0 && findings.faultCount === before) {
@@ -209,12 +188,10 @@ function* checkPaths(
 }
 
 /** `api_key_in_query`: a key that is sent in the address ends up in logs, and no custom header can supply it. */
-function* checkSecurity(components: unknown, place: Place, findings: Findings, keyLists: KeyLists): Generator<void> {
+function checkSecurity(components: unknown, place: Place, findings: Findings, keyLists: KeyLists): void {
   const schemes = isObject(components) ? components.securitySchemes : undefined
   if (!isObject(schemes)) return
-  let sinceYield = 0
   for (const name of keyLists.of(schemes)) {
-    if (++sinceYield % STEP_MEMBERS === 0) yield
     const scheme = schemes[name]
     if (!isObject(scheme) || scheme.type !== 'apiKey' || scheme.in !== 'query') continue
     const msg = () =>

@@ -56,9 +56,6 @@ interface OperationFacts {
 const PASSED_OVER = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
 const NOT_IN_NAME = /[^A-Za-z0-9_-]/
 const NAME_CHARACTERS = 64
-/** Members looked at between two looks at the clock; one of a schema may be a reference that must be resolved. */
-const STEP_MEMBERS = 300
-const KEYS_BETWEEN_YIELDS = 500
 
 /**
  * The rules for paths and operations (DECISIONS section 12), applied path by path.
@@ -102,7 +99,7 @@ export class OperationRules {
   }
 
   /** One entry of `paths`. */
-  *checkPath(path: string, item: unknown, paths: Place): Generator<void> {
+  checkPath(path: string, item: unknown, paths: Place): void {
     const place = placeUnder(paths, path)
     if (!isObject(item)) {
       this.findings.faultOf('dict_type', place)
@@ -120,8 +117,8 @@ export class OperationRules {
     const use: PathUse = { path, place, template, first, shared: NOTHING_SHARED, sharedFindings: undefined }
     let layer: Layer | undefined = first.hasTool ? first : undefined
     while (layer !== undefined && layer.value.parameters === undefined) layer = layer.next
-    if (layer !== undefined) yield* this.readShared(use, layer)
-    yield* this.checkLayers(use)
+    if (layer !== undefined) this.readShared(use, layer)
+    this.checkLayers(use)
     this.reportShared(use)
   }
 
@@ -147,7 +144,7 @@ export class OperationRules {
   }
 
   /** Reads the path-level parameters that operations take in; what is found is kept apart, as they may stand after the methods. */
-  private *readShared(use: PathUse, layer: Layer): Generator<void> {
+  private readShared(use: PathUse, layer: Layer): void {
     const outer = this.findings
     use.sharedFindings = outer.apart()
     this.findings = use.sharedFindings
@@ -157,7 +154,7 @@ export class OperationRules {
       layer !== use.first,
       this.findings,
     )
-    while (!this.parameters.read(reading, this.findings)) yield
+    this.parameters.read(reading, this.findings)
     this.parameters.warnUnused(reading.list, use.template, this.findings)
     use.shared = reading.list
     this.findings = outer
@@ -170,16 +167,14 @@ export class OperationRules {
   }
 
   /** The keys of the path item in document order, those of the next layer in the place of its `$ref`. */
-  private *checkLayers(use: PathUse): Generator<void> {
+  private checkLayers(use: PathUse): void {
     const stack: { layer: Layer; at: number }[] = [{ layer: use.first, at: 0 }]
-    let count = 0
     for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
       const { layer } = top
       const key = layer.keys[top.at++]
-      if (++count % KEYS_BETWEEN_YIELDS === 0) yield
       if (key === undefined) {
         stack.pop()
-        if (layer !== use.first && !layer.isReported) yield* this.pathItems.finish(layer)
+        if (layer !== use.first && !layer.isReported) this.pathItems.finish(layer)
       } else if (key === '$ref') {
         let { next } = layer
         // What says nothing of this path is passed by.
@@ -188,17 +183,17 @@ export class OperationRules {
       } else if (key === 'parameters') {
         this.reportShared(use)
       } else if (!isToolMethod(key)) {
-        if (!layer.isReported && !isSilent(key)) yield* this.reportKey(key, layer)
+        if (!layer.isReported && !isSilent(key)) this.reportKey(key, layer)
       } else if (!isShadowed(key, use.first, layer)) {
-        yield* this.checkOperation(use, layer, key)
+        this.checkOperation(use, layer, key)
       }
       if (this.isFull) return
     }
   }
 
-  private *reportKey(key: string, layer: Resolved): Generator<void> {
+  private reportKey(key: string, layer: Resolved): void {
     if (key === 'servers') {
-      yield* this.checkOwnServers(layer)
+      this.checkOwnServers(layer)
     } else if (key.length <= LONGEST_METHOD_CHARACTERS && PASSED_OVER.has(key.toLowerCase())) {
       this.findings.warn(
         'method_passed_over',
@@ -212,7 +207,7 @@ export class OperationRules {
     }
   }
 
-  private *checkOperation(use: PathUse, layer: Layer, method: string): Generator<void> {
+  private checkOperation(use: PathUse, layer: Layer, method: string): void {
     const operation = layer.value[method]
     const place = placeUnder(layer.place, method)
     // Whatever stands at a method counts, so that a shared path item costs no more than the operations it may have.
@@ -241,16 +236,15 @@ export class OperationRules {
       isShared,
       this.findings,
     )
-    while (!this.parameters.read(reading, this.findings)) yield
+    this.parameters.read(reading, this.findings)
     if (known === undefined) this.parameters.warnUnused(reading.list, use.template, this.findings)
     this.parameters.checkTogether(reading.list, use.shared, use.template, this.findings)
     const body = this.bodies.read(operation.requestBody, placeUnder(place, 'requestBody'), isShared, this.findings)
-    while (!this.schemas.step(STEP_MEMBERS, this.findings)) yield
+    this.schemas.run(this.findings)
     if (known === undefined) {
-      if (operation.servers !== undefined) yield* this.checkOwnServers({ value: operation, place })
+      if (operation.servers !== undefined) this.checkOwnServers({ value: operation, place })
       this.warnRest(operation, place)
     }
-    yield
 
     if (!isFirst || summary === undefined) return
     const record: MethodRecord = { name: id, summary, path: use.path, method, spec: operation }
@@ -322,10 +316,10 @@ export class OperationRules {
     }
   }
 
-  private *checkOwnServers({ value, place }: Resolved): Generator<void> {
+  private checkOwnServers({ value, place }: Resolved): void {
     if (value.servers === undefined || value.servers === null) return
     const at = placeUnder(place, 'servers')
-    yield* checkServers(value.servers, false, at, this.findings)
+    checkServers(value.servers, false, at, this.findings)
     const host = this.documentHost === undefined ? undefined : hostOf(value.servers)
     if (host === undefined || host === this.documentHost) return
     const msg = () => `calls go to ${quote(this.documentHost ?? '')}, the server of the document, not to ${quote(host)}`

@@ -1,8 +1,6 @@
 import { isObject } from './references.js'
 import { hasOpenEnd, originsOfServer } from './servers.js'
 
-const NODES_A_STEP = 2000
-
 /**
  * The origins to which calls by a checked definition may go: those of the document's servers, of its paths and of their
  * operations. Wherever a list of servers stands it counts, as a reference may lead there. What calls a tool reads the document's own.
@@ -11,40 +9,33 @@ const NODES_A_STEP = 2000
  * goes on with the host (`https://good.example.com` and `@evil.example.net/a`). Each such path, and each such server, is an
  * origin of its own.
  */
-export function* originsOf(definition: unknown): Generator<void, Set<string>> {
+export function originsOf(definition: unknown): Set<string> {
   const origins = new Set<string>()
   const open = new Set<string>()
   const stack: unknown[] = [definition]
-  for (let nodes = 1; stack.length > 0; nodes++) {
-    if (nodes % NODES_A_STEP === 0) yield
+  while (stack.length > 0) {
     const node = stack.pop()
     if (typeof node !== 'object' || node === null) continue
     for (const key of Array.isArray(node) ? node.keys() : Object.keys(node)) {
-      if (++nodes % NODES_A_STEP === 0) yield
       const value = (node as Record<string | number, unknown>)[key]
       if (typeof value === 'object' && value !== null) stack.push(value)
     }
     if (!isObject(node) || !Array.isArray(node.servers)) continue
     for (const server of node.servers) {
-      for (const origin of yield* originsOfServer(server)) origins.add(origin)
+      for (const origin of originsOfServer(server)) origins.add(origin)
       if (hasOpenEnd(server)) open.add(server.url)
-      yield
     }
   }
-  yield
   const paths = isObject(definition) && isObject(definition.paths) ? Object.keys(definition.paths) : []
   const [first] = open
   let goingOn = 0
-  for (const [i, path] of paths.entries()) {
-    if (i % NODES_A_STEP === NODES_A_STEP - 1) yield
+  for (const path of paths) {
     if (first === undefined || path === '/' || /^\/(?![/\\])/.test(path)) continue
     goingOn++
     origins.add(`${first}${path}`)
   }
   if (goingOn === 0) return origins
-  let nodes = 0
   for (const url of open) {
-    if (++nodes % NODES_A_STEP === 0) yield
     origins.add(`${url} and paths that go on with it`)
   }
   return origins

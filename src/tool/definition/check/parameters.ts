@@ -51,9 +51,6 @@ export interface Reading {
 const LOCATIONS = new Set(['query', 'header', 'path', 'cookie', 'querystring'])
 /** OpenAPI: header parameters of these names are ignored; the media type, the security scheme and the caller's token rule. */
 const RESERVED_HEADERS = new Set(['accept', 'content-type', 'authorization'])
-/** Members looked at between two looks at the clock; one of a schema may be a reference that must be resolved. */
-const STEP_MEMBERS = 300
-const PARAMETERS_A_STEP = 8
 /** Up to here comparing is cheaper than making a set. */
 const SHORT_LIST = 8
 const NO_ENTRIES: readonly unknown[] = []
@@ -90,17 +87,14 @@ export class ParameterRules {
     return { entries: NO_ENTRIES, list, next: 0 }
   }
 
-  /** Reads on; true when the list is read to its end, with every schema in it. */
-  read(reading: Reading, findings: Findings): boolean {
-    const { entries, list } = reading
-    for (let read = 0; ; read++) {
-      if (!this.schemas.step(STEP_MEMBERS, findings)) return false
-      if (reading.next >= entries.length) return true
-      if (read >= PARAMETERS_A_STEP) return false
-      const index = reading.next++
-      const input = this.readParameter(entries[index], list.place, index, findings)
+  /** Reads the list to its end, with every schema in it. */
+  read({ entries, list }: Reading, findings: Findings): void {
+    this.schemas.run(findings)
+    for (const [index, entry] of entries.entries()) {
+      const input = this.readParameter(entry, list.place, index, findings)
       if (input === undefined) list.isBroken = true
       else this.add(input, index, list, findings)
+      this.schemas.run(findings)
     }
   }
 

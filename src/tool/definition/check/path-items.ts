@@ -15,7 +15,6 @@ export interface Layer extends Resolved {
 }
 
 export const LONGEST_METHOD_CHARACTERS = 'additionalOperations'.length
-const KEYS_A_STEP = 4000
 /** What a small letter of ASCII has more than the large one. */
 const CASE_BIT = 0x20
 
@@ -49,9 +48,9 @@ export class PathItems {
     return layer
   }
 
-  *finish(layer: Layer): Generator<void> {
+  finish(layer: Layer): void {
     layer.isReported = true
-    layer.keys = yield* filtered(layer.keys, key => key === '$ref' || key === 'parameters' || isToolMethod(key))
+    layer.keys = filtered(layer.keys, key => key === '$ref' || key === 'parameters' || isToolMethod(key))
   }
 }
 
@@ -85,10 +84,9 @@ export function isShadowed(key: string, first: Layer, layer: Layer): boolean {
   return false
 }
 
-function* filtered(keys: readonly string[], keeps: (key: string) => boolean): Generator<void, string[]> {
+function filtered(keys: readonly string[], keeps: (key: string) => boolean): string[] {
   const kept: string[] = []
   for (let i = 0; i < keys.length; i++) {
-    if (i % KEYS_A_STEP === KEYS_A_STEP - 1) yield
     const key = keys[i] as string // i is inside the list
     if (keeps(key)) kept.push(key)
   }

@@ -84,11 +84,10 @@ export class SchemaWalk {
     this.scan(value, up, key, findings, typeof value.$id === 'string' ? value : base)
   }
 
-  /** Visits about `budget` more members; true when nothing is left. */
-  step(budget: number, findings: Findings): boolean {
+  /** Visits everything that is inside the schemas that were entered. */
+  run(findings: Findings): void {
     const { stack } = this
-    for (let left = budget; stack.length > 0; left--) {
-      if (left <= 0) return false
+    while (stack.length > 0) {
       // The loop's condition says that there is one.
       const frame = stack.at(-1) as Frame
       const { node, keys, base, place } = frame
@@ -100,7 +99,6 @@ export class SchemaWalk {
       if (frame.isSchema) this.visitKeyword(key as string, value, place, findings, base)
       else this.enter(value, place, key, findings, base)
     }
-    return true
   }
 
   /** Looks at one schema's own keys. Only a schema that holds schemas or a reference costs more than that. */

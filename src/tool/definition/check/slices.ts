@@ -1,7 +1,5 @@
 import { setImmediate } from 'node:timers/promises'
 
-export { inOneGo } from '../../../schema/steps.js'
-
 /** How long work may hold the event loop before it gives way, in milliseconds. */
 const DEFAULT_SLICE_MS = 2
 

@@ -21,17 +21,15 @@ interface Frame {
  */
 export class Structures {
   private readonly numbers = new Map<string, number>()
-  private readonly byObject = new Map<object, number>();
+  private readonly byObject = new Map<object, number>()
 
-  /** The number of `value`; a sequence of short steps, and no recursion. */
-  *numberOf(value: unknown): Generator<void, number> {
+  /** The number of `value`. */
+  numberOf(value: unknown): number {
     const stack: Frame[] = []
     let result = this.begin(value, stack)
-    let sinceYield = 0
     for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
-      if (++sinceYield % STEP_MEMBERS === 0) yield
       if (!top.isSorted) {
-        top.keys = yield* sorted(top.keys ?? [])
+        top.keys = sorted(top.keys ?? [])
         top.isSorted = true
       }
       const { value, keys } = top
@@ -55,8 +53,8 @@ export class Structures {
   }
 
   /** A text that tells a value from every other: of a large object or list it is its number. */
-  *keyOf(value: unknown): Generator<void, string> {
-    return typeof value === 'object' && value !== null ? `#${yield* this.numberOf(value)}` : textWithBigInts(value)
+  keyOf(value: unknown): string {
+    return typeof value === 'object' && value !== null ? `#${this.numberOf(value)}` : textWithBigInts(value)
   }
 
   /** The number of a plain value or of an object that has one; undefined if a frame was put on the stack for it. */
@@ -86,21 +84,20 @@ export class Structures {
 }
 
 /** The texts in order: short runs are sorted, then each two made one. */
-function* sorted(texts: readonly string[]): Generator<void, string[]> {
+function sorted(texts: readonly string[]): string[] {
   let runs: string[][] = []
   for (let start = 0; start < texts.length; start += STEP_MEMBERS) {
     runs.push(texts.slice(start, start + STEP_MEMBERS).sort())
-    yield
   }
   while (runs.length > 1) {
     const merged: string[][] = []
-    for (let i = 0; i < runs.length; i += 2) merged.push(yield* mergedRun(runs[i] ?? [], runs[i + 1] ?? []))
+    for (let i = 0; i < runs.length; i += 2) merged.push(mergedRun(runs[i] ?? [], runs[i + 1] ?? []))
     runs = merged
   }
   return runs[0] ?? []
 }
 
-function* mergedRun(one: readonly string[], other: readonly string[]): Generator<void, string[]> {
+function mergedRun(one: readonly string[], other: readonly string[]): string[] {
   const result: string[] = []
   let [i, j] = [0, 0]
   while (i < one.length || j < other.length) {
@@ -109,22 +106,19 @@ function* mergedRun(one: readonly string[], other: readonly string[]): Generator
     result.push((isLeft ? left : right) as string) // one of them is there
     if (isLeft) i++
     else j++
-    if (result.length % STEP_MEMBERS === 0) yield
   }
   return result
 }
 
-/** True if two JSON values are equal, whatever the order of keys; neither may hold itself. A sequence of short steps, and no recursion. */
-export function* areEqual(one: unknown, other: unknown): Generator<void, boolean> {
+/** True if two JSON values are equal, whatever the order of keys; neither may hold itself. No recursion. */
+export function areEqual(one: unknown, other: unknown): boolean {
   const pending: [unknown, unknown][] = [[one, other]]
-  let sinceYield = 0
   for (let pair = pending.pop(); pair !== undefined; pair = pending.pop()) {
     const [left, right] = pair
     if (left === right) continue
     if (Array.isArray(left) && Array.isArray(right)) {
       if (left.length !== right.length) return false
       for (let i = 0; i < left.length; i++) {
-        if (++sinceYield % STEP_MEMBERS === 0) yield
         if (left[i] === right[i]) continue
         if (typeof left[i] !== 'object' || typeof right[i] !== 'object') return false
         pending.push([left[i], right[i]])
@@ -132,11 +126,8 @@ export function* areEqual(one: unknown, other: unknown): Generator<void, boolean
     } else if (isObject(left) && isObject(right)) {
       const keys = Object.keys(left)
       // To list the keys of a large object is one step, and cannot be divided.
-      if (keys.length > STEP_MEMBERS) yield
       if (keys.length !== Object.keys(right).length) return false
-      if (keys.length > STEP_MEMBERS) yield
       for (const key of keys) {
-        if (++sinceYield % STEP_MEMBERS === 0) yield
         if (!Object.hasOwn(right, key)) return false
         if (left[key] !== right[key]) pending.push([left[key], right[key]])
       }

@@ -5,7 +5,6 @@ import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
 import type { OperationInput } from '../check/operations.js'
 import { keyOf, type ParameterInput } from '../check/parameters.js'
 import { isObject } from '../check/references.js'
-import { inOneGo, inSlices, type Slicing } from '../check/slices.js'
 import { areEqual, Structures } from '../check/structures.js'
 import { InputSchemas } from '../functions/functions.js'
 import type { ConvertedSchema } from '../functions/json-schema.js'
@@ -71,22 +70,13 @@ const MOST_CHANGES = 10_000
  * is `comparison_incomplete`.
  */
 export function compareDefinitions(before: unknown, after: unknown, options: CheckOptions = {}): DefinitionImpact {
-  return inOneGo(comparison(before, after, options))
+  return comparison(before, after, options)
 }
 
-/** `compareDefinitions` with the same result, giving way to the event loop between slices. */
-export async function compareDefinitionsInSlices(
-  before: unknown,
-  after: unknown,
-  options: CheckOptions & Slicing = {},
-): Promise<DefinitionImpact> {
-  return await inSlices(comparison(before, after, options), options)
-}
-
-/** The one implementation: a sequence of short steps. */
-export function* comparison(before: unknown, after: unknown, options: CheckOptions): Generator<void, DefinitionImpact> {
-  const old = yield* inspection(before, options, true)
-  const next = yield* inspection(after, options, true)
+/** The one implementation. */
+export function comparison(before: unknown, after: unknown, options: CheckOptions): DefinitionImpact {
+  const old = inspection(before, options, true)
+  const next = inspection(after, options, true)
   const oldSide = sideOf(old)
   const nextSide = sideOf(next)
   if (oldSide === undefined || nextSide === undefined) {
@@ -95,11 +85,11 @@ export function* comparison(before: unknown, after: unknown, options: CheckOptio
     return { changes: [{ class: 'unknown', kind: 'definition_unreadable', operation: '', msg }] }
   }
   // Both were walked and nest no deeper than the limit, so that comparing them as they stand comes to an end.
-  if (yield* areEqual(before, after)) return { changes: [] }
+  if (areEqual(before, after)) return { changes: [] }
   const { functionValues } = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const comparison = new Comparison(oldSide, nextSide, functionValues)
   comparison.changes.push(...serverChanges(before, after, options))
-  yield* comparison.run()
+  comparison.run()
   return { changes: comparison.result() }
 }
 
@@ -149,57 +139,48 @@ class Comparison {
     ]
   }
 
-  *run(): Generator<void> {
+  run(): void {
     const byId = new Map<string, OperationInput>()
     const oldIds = new Set<string>()
     const newcomers = new Map<string, OperationInput>()
     // Of ids of thousands of letters each one takes its time.
     for (const each of this.next.operations) {
       byId.set(each.record.name, each)
-      yield
     }
     for (const { record } of this.old.operations) {
       oldIds.add(record.name)
-      yield
     }
     for (const each of this.next.operations) {
       if (!oldIds.has(each.record.name)) newcomers.set(targetOf(each), each)
-      yield
     }
     for (const operation of this.old.operations) {
-      yield
       const same = byId.get(operation.record.name)
       const renamed = same === undefined ? newcomers.get(targetOf(operation)) : undefined
-      if (same !== undefined) yield* this.compareMoved(operation, same)
-      else if (renamed !== undefined) yield* this.compareRenamed(operation, renamed, newcomers)
+      if (same !== undefined) this.compareMoved(operation, same)
+      else if (renamed !== undefined) this.compareRenamed(operation, renamed, newcomers)
       else this.add('breaking', 'operation_removed', operation, undefined, 'the operation is gone')
     }
     for (const operation of newcomers.values()) {
       this.add('safe', 'operation_added', operation, operation.place, 'the operation is new')
-      yield
     }
   }
 
-  private *compareMoved(old: OperationInput, next: OperationInput): Generator<void> {
+  private compareMoved(old: OperationInput, next: OperationInput): void {
     if (targetOf(old) !== targetOf(next)) {
       const msg = `the operation is ${quote(targetOf(next))} instead of ${quote(targetOf(old))}`
       this.add('unknown', 'operation_moved', old, next.place, msg)
     }
-    yield* this.compareInputs(old, next)
+    this.compareInputs(old, next)
   }
 
-  private *compareRenamed(
-    old: OperationInput,
-    next: OperationInput,
-    newcomers: Map<string, OperationInput>,
-  ): Generator<void> {
+  private compareRenamed(old: OperationInput, next: OperationInput, newcomers: Map<string, OperationInput>): void {
     newcomers.delete(targetOf(next))
     const msg = `the operation is called ${quote(next.record.name)} now`
     this.add('breaking', 'operation_renamed', old, placeUnder(next.place, 'operationId'), msg)
-    yield* this.compareInputs(old, next)
+    this.compareInputs(old, next)
   }
 
-  private *compareInputs(old: OperationInput, next: OperationInput): Generator<void> {
+  private compareInputs(old: OperationInput, next: OperationInput): void {
     const before = old.parameters
     const now = next.parameters
     this.ledger.valuesLeft -= before.length + now.length
@@ -209,7 +190,7 @@ class Comparison {
       const key = keyOf(parameter)
       const same = nextByKey.get(key)
       nextByKey.delete(key)
-      if (same !== undefined) yield* this.compareParameter(old, parameter, same)
+      if (same !== undefined) this.compareParameter(old, parameter, same)
       else this.add('breaking', 'parameter_removed', old, undefined, `the ${nameOf(parameter)} is gone`)
     }
     for (const parameter of nextByKey.values()) {
@@ -218,10 +199,10 @@ class Comparison {
       const kind = required ? 'parameter_required' : 'parameter_added'
       this.add(required ? 'breaking' : 'safe', kind, old, parameter.place, msg)
     }
-    yield* this.compareBody(old, next)
+    this.compareBody(old, next)
   }
 
-  private *compareParameter(operation: OperationInput, old: ParameterInput, next: ParameterInput): Generator<void> {
+  private compareParameter(operation: OperationInput, old: ParameterInput, next: ParameterInput): void {
     if (isRequired(next) !== isRequired(old)) {
       const [kind, how] = isRequired(next)
         ? (['parameter_required', 'required'] as const)
@@ -229,9 +210,9 @@ class Comparison {
       const weight = isRequired(next) ? 'breaking' : 'safe'
       this.add(weight, kind, operation, next.place, `the ${nameOf(next)} is now ${how}`)
     }
-    const differences = yield* this.compareSchemas(
-      yield* this.old.schemas.parameterSchema(old),
-      yield* this.next.schemas.parameterSchema(next),
+    const differences = this.compareSchemas(
+      this.old.schemas.parameterSchema(old),
+      this.next.schemas.parameterSchema(next),
     )
     for (const { class: weight, isType, msg } of differences) {
       const kind = isType ? 'parameter_type_changed' : 'parameter_schema_changed'
@@ -240,18 +221,18 @@ class Comparison {
   }
 
   /** Operations share schemas: each pair is compared once. */
-  private *compareSchemas(old: ConvertedSchema, next: ConvertedSchema): Generator<void, readonly Difference[]> {
+  private compareSchemas(old: ConvertedSchema, next: ConvertedSchema): readonly Difference[] {
     const known = this.compared.get(old)?.get(next)
     if (known !== undefined) return known
     if (this.ledger.valuesLeft <= 0) return []
     const comparison = new SchemaComparison(this.old.schemas.converter, this.next.schemas.converter, this.ledger)
-    yield* comparison.run(old.schema, next.schema)
+    comparison.run(old.schema, next.schema)
     const results = this.compared.get(old) ?? new Map<object, Difference[]>()
     this.compared.set(old, results.set(next, comparison.differences))
     return comparison.differences
   }
 
-  private *compareBody(old: OperationInput, next: OperationInput): Generator<void> {
+  private compareBody(old: OperationInput, next: OperationInput): void {
     const place = next.body?.place
     if (old.body === undefined || next.body === undefined) {
       if (old.body !== undefined) this.add('breaking', 'body_removed', old, undefined, 'the request body is gone')
@@ -266,9 +247,9 @@ class Comparison {
       const msg = `the request body is now ${isNowRequired ? 'required' : 'optional'}`
       this.add(isNowRequired ? 'breaking' : 'safe', isNowRequired ? 'body_required' : 'body_optional', old, place, msg)
     }
-    const differences = yield* this.compareSchemas(
-      yield* this.old.schemas.bodySchema(old.body),
-      yield* this.next.schemas.bodySchema(next.body),
+    const differences = this.compareSchemas(
+      this.old.schemas.bodySchema(old.body),
+      this.next.schemas.bodySchema(next.body),
     )
     for (const { class: weight, msg } of differences)
       this.add(weight, 'body_changed', old, place, `the request body: ${msg}`)

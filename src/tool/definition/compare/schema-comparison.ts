@@ -45,7 +45,7 @@ export class RefPairs {
   }
 
   *all(): Generator<[old: string, next: string]> {
-    yield* this.first
+    this.first
     for (const [old, nexts] of this.others) for (const next of nexts) yield [old, next]
   }
 }
@@ -84,8 +84,6 @@ const SCHEMA_MAPS = new Set(['patternProperties', 'dependentSchemas'])
 const ALL_TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']
 /** Differences told of one schema; a rewritten one is not explained in thousands of lines. */
 const MOST_DIFFERENCES = 50
-/** Members compared between two looks at the clock. */
-const STEP_MEMBERS = 300
 /** The end of a long place inside a schema says more than its beginning. */
 const SHOWN_PLACE_CHARACTERS = 200
 /** A little more than what is quoted of a value. */
@@ -96,7 +94,6 @@ export class SchemaComparison {
   readonly differences: Difference[] = []
   private readonly compared = new RefPairs()
   private readonly pending: SchemaPair[] = []
-  private sinceYield = 0
 
   constructor(
     private readonly oldSchemas: SchemaConverter,
@@ -104,31 +101,26 @@ export class SchemaComparison {
     private readonly ledger: Ledger,
   ) {}
 
-  *run(old: JsonSchema, next: JsonSchema): Generator<void> {
+  run(old: JsonSchema, next: JsonSchema): void {
     this.pending.push({ old, next, at: '' })
     for (let i = 0; i < this.pending.length && this.differences.length < MOST_DIFFERENCES; i++) {
       const pair = this.pending[i]
       if (pair === undefined || this.ledger.valuesLeft <= 0) break
-      yield* this.compare(pair)
-      if (this.pays(1)) yield
+      this.compare(pair)
+      this.pays(1)
     }
     if (this.differences.length > 0 || this.ledger.valuesLeft <= 0) return
     for (const [old, next] of this.compared.all()) {
       this.ledger.equal.add(old, next)
-      if (this.pays(0)) yield
     }
   }
 
-  /** Counts members that are compared, none for one that is only looked at; true if it is time to look at the clock. */
-  private pays(members: number): boolean {
+  /** Counts members that are compared. */
+  private pays(members: number): void {
     this.ledger.valuesLeft -= members
-    this.sinceYield += 1
-    if (this.sinceYield < STEP_MEMBERS) return false
-    this.sinceYield = 0
-    return true
   }
 
-  private *compare({ old: oldSchema, next: nextSchema, at }: SchemaPair): Generator<void> {
+  private compare({ old: oldSchema, next: nextSchema, at }: SchemaPair): void {
     if (
       isObject(oldSchema) &&
       isObject(nextSchema) &&
@@ -148,11 +140,11 @@ export class SchemaComparison {
       return
     }
     this.compareTypes(old, next, at)
-    yield* this.compareValues(old, next, at)
-    yield* this.compareProperties(old, next, at)
+    this.compareValues(old, next, at)
+    this.compareProperties(old, next, at)
     this.compareAdditional(old.additionalProperties, next.additionalProperties, at)
     this.compareItems(old, next, at)
-    yield* this.compareRest(old, next, at)
+    this.compareRest(old, next, at)
   }
 
   /** The schema with what its references say, as far as a chain of plain references goes; undefined for the schema `false`. */
@@ -179,9 +171,9 @@ export class SchemaComparison {
     this.add(lost.length > 0 ? 'breaking' : 'safe', at, msg, true)
   }
 
-  private *compareValues(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
-    const before = yield* this.valuesOf(old)
-    const now = yield* this.valuesOf(next)
+  private compareValues(old: Record<string, unknown>, next: Record<string, unknown>, at: string): void {
+    const before = this.valuesOf(old)
+    const now = this.valuesOf(next)
     if (now === undefined) {
       if (before !== undefined) this.add('safe', at, 'the values are no longer a fixed list')
       return
@@ -190,65 +182,64 @@ export class SchemaComparison {
       this.add('breaking', at, 'the values are now a fixed list')
       return
     }
-    const lost = yield* this.firstMissing(before, now)
-    const gained = yield* this.firstMissing(now, before)
+    const lost = this.firstMissing(before, now)
+    const gained = this.firstMissing(now, before)
     if (lost !== undefined) this.add('breaking', at, `the value ${shownValue(lost.value)} is not accepted any more`)
     else if (gained !== undefined) this.add('safe', at, `the value ${shownValue(gained.value)} is accepted too`)
   }
 
   /** The values that a schema lists, by what tells one from another. */
-  private *valuesOf(schema: Record<string, unknown>): Generator<void, Map<string, unknown> | undefined> {
+  private valuesOf(schema: Record<string, unknown>): Map<string, unknown> | undefined {
     const values = 'const' in schema ? [schema.const] : schema.enum
     if (!Array.isArray(values)) return undefined
     const byKey = new Map<string, unknown>()
     for (const value of values) {
-      byKey.set(yield* this.ledger.structures.keyOf(value), value)
-      if (this.pays(1)) yield
+      byKey.set(this.ledger.structures.keyOf(value), value)
+      this.pays(1)
     }
     return byKey
   }
 
-  private *firstMissing(
+  private firstMissing(
     values: ReadonlyMap<string, unknown>,
     from: ReadonlyMap<string, unknown>,
-  ): Generator<void, { value: unknown } | undefined> {
+  ): { value: unknown } | undefined {
     for (const [key, value] of values) {
       if (!from.has(key)) return { value }
-      if (this.pays(1)) yield
+      this.pays(1)
     }
     return undefined
   }
 
-  private *compareProperties(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
+  private compareProperties(old: Record<string, unknown>, next: Record<string, unknown>, at: string): void {
     const [before, now] = [mapOf(old.properties), mapOf(next.properties)]
-    const requiredBefore = yield* this.namesOf(old.required)
-    const requiredNow = yield* this.namesOf(next.required)
+    const requiredBefore = this.namesOf(old.required)
+    const requiredNow = this.namesOf(next.required)
     for (const name of Object.keys(before)) {
-      if (this.pays(1)) yield
+      this.pays(1)
       if (Object.hasOwn(now, name)) this.queue(before[name], now[name], under(at, name))
       else this.add('breaking', under(at, name), 'the property is gone')
     }
     for (const name of Object.keys(now)) {
-      if (this.pays(1)) yield
+      this.pays(1)
       if (Object.hasOwn(before, name) || requiredNow.has(name)) continue
       this.add('safe', under(at, name), 'the property is new and optional')
     }
     for (const name of requiredNow) {
-      if (this.pays(1)) yield
+      this.pays(1)
       if (!requiredBefore.has(name)) this.add('breaking', under(at, name), 'the property is now required')
     }
     for (const name of requiredBefore) {
-      if (this.pays(1)) yield
+      this.pays(1)
       if (!requiredNow.has(name) && Object.hasOwn(now, name))
         this.add('safe', under(at, name), 'the property is now optional')
     }
   }
 
   /** The names in a list. They are counted when they are compared. */
-  private *namesOf(value: unknown): Generator<void, Set<string>> {
+  private namesOf(value: unknown): Set<string> {
     const names = new Set<string>()
     for (const each of Array.isArray(value) ? value : []) {
-      if (this.pays(0)) yield
       if (typeof each === 'string') names.add(each)
     }
     return names
@@ -268,38 +259,32 @@ export class SchemaComparison {
     this.queue(old.items ?? true, next.items ?? true, `${at}[]`)
   }
 
-  private *compareRest(old: Record<string, unknown>, next: Record<string, unknown>, at: string): Generator<void> {
+  private compareRest(old: Record<string, unknown>, next: Record<string, unknown>, at: string): void {
     for (const key of new Set([...Object.keys(old), ...Object.keys(next)])) {
-      if (this.pays(1)) yield
+      this.pays(1)
       if (COMPARED_KEYWORDS.has(key) || KEYWORDS_WITHOUT_EFFECT.has(key)) continue
       const [before, now] = [old[key], next[key]]
-      const isEqual = arePaired(key, before, now) || (yield* this.areAlike(before, now))
-      if ((yield* this.queueParts(key, before, now, isEqual, at)) || isEqual) continue
-      const weight = ALTERNATIVES.has(key) ? yield* this.classOfAlternatives(before, now) : classOf(key, before, now)
+      const isEqual = arePaired(key, before, now) || this.areAlike(before, now)
+      if (this.queueParts(key, before, now, isEqual, at) || isEqual) continue
+      const weight = ALTERNATIVES.has(key) ? this.classOfAlternatives(before, now) : classOf(key, before, now)
       this.add(weight, at, `${key} is ${shown(now)} instead of ${shown(before)}`)
     }
   }
 
-  private *areAlike(before: unknown, now: unknown): Generator<void, boolean> {
+  private areAlike(before: unknown, now: unknown): boolean {
     if (typeof before !== 'object' || typeof now !== 'object') return before === now
     if (Array.isArray(before) && Array.isArray(now) && before.length !== now.length) return false
     const { structures } = this.ledger
-    return (yield* structures.numberOf(before)) === (yield* structures.numberOf(now))
+    return structures.numberOf(before) === structures.numberOf(now)
   }
 
   /** Equal words may refer to definitions that changed, so parts that belong together are compared; true if that says it all. */
-  private *queueParts(
-    key: string,
-    before: unknown,
-    now: unknown,
-    isEqual: boolean,
-    at: string,
-  ): Generator<void, boolean> {
+  private queueParts(key: string, before: unknown, now: unknown, isEqual: boolean, at: string): boolean {
     if (Array.isArray(before) && Array.isArray(now)) {
       if (!isEqual) return false
       for (const [i, part] of before.entries()) {
         this.queue(part, now[i], `${under(at, key)}[${i}]`)
-        if (this.pays(1)) yield
+        this.pays(1)
       }
       return true
     }
@@ -310,24 +295,24 @@ export class SchemaComparison {
     }
     for (const name of Object.keys(before)) {
       this.queue(before[name], now[name], under(under(at, key), name))
-      if (this.pays(1)) yield
+      this.pays(1)
     }
     return true
   }
 
   /** An alternative more is safe, one less is breaking; `oneOf` is read as people mean it, its alternatives excluding each other. */
-  private *classOfAlternatives(before: unknown, now: unknown): Generator<void, ChangeClass> {
+  private classOfAlternatives(before: unknown, now: unknown): ChangeClass {
     if (!Array.isArray(before) || !Array.isArray(now)) return 'unknown'
-    const [old, next] = [yield* this.numbersOf(before), yield* this.numbersOf(now)]
+    const [old, next] = [this.numbersOf(before), this.numbersOf(now)]
     if ([...old].every(each => next.has(each))) return 'safe'
     return [...next].every(each => old.has(each)) ? 'breaking' : 'unknown'
   }
 
-  private *numbersOf(values: readonly unknown[]): Generator<void, Set<number>> {
+  private numbersOf(values: readonly unknown[]): Set<number> {
     const numbers = new Set<number>()
     for (const value of values) {
-      numbers.add(yield* this.ledger.structures.numberOf(value))
-      if (this.pays(1)) yield
+      numbers.add(this.ledger.structures.numberOf(value))
+      this.pays(1)
     }
     return numbers
   }

@@ -17,7 +17,6 @@ const MOST_TYPE_CHARACTERS = 200
 const ANY_JSON = /^\s*(?:\*\/\*|application\/\*|text\/json|application\/x-json|application\/javascript)\s*(?:;|$)/i
 /** An operation that more paths than this have is not left out: nobody could read all of what is. */
 const MOST_DROPPED = 20_000
-const USERS_A_STEP = 500
 
 /** The repairs of request bodies that a model cannot send. */
 export class BodyRepairs {
@@ -30,7 +29,7 @@ export class BodyRepairs {
   ) {}
 
   /** A body of any type is JSON too. Otherwise the operations that send it are left out when that was asked for. */
-  *mend(path: Loc, content: unknown): Generator<void> {
+  mend(path: Loc, content: unknown): void {
     const { document } = this
     const types = isObject(content) ? Object.keys(content) : []
     if (content === undefined || (isObject(content) && types.length === 0)) {
@@ -41,32 +40,31 @@ export class BodyRepairs {
     const any = types.find(name => ANY_JSON.test(name))
     if (any !== undefined) {
       const msg = `${any} takes JSON too`
-      document.set([...path, 'application/json'], yield* deepCopy(content[any]), 'body_type_added', msg)
+      document.set([...path, 'application/json'], deepCopy(content[any]), 'body_type_added', msg)
     } else if (this.dropsUnsupported) {
-      yield* this.dropOperationsOf(path.slice(0, -1), cut(types.slice(0, 3).join(', ')))
+      this.dropOperationsOf(path.slice(0, -1), cut(types.slice(0, 3).join(', ')))
     }
   }
 
-  private *dropOperationsOf(body: Loc, types: string): Generator<void> {
+  private dropOperationsOf(body: Loc, types: string): void {
     const isOwn = body.at(-1) === 'requestBody' && isToolMethod(String(body.at(-2)))
     // A body that stands elsewhere is left out with every operation that refers to it.
-    const operations = isOwn ? [body.slice(0, -1)] : ((yield* this.uses.ofBodies()).get(placeKey(body)) ?? [])
-    for (const operation of operations) yield* this.dropOperation(operation, types)
+    const operations = isOwn ? [body.slice(0, -1)] : (this.uses.ofBodies().get(placeKey(body)) ?? [])
+    for (const operation of operations) this.dropOperation(operation, types)
   }
 
   /** Leaves an operation out, and names it for each path that has it. */
-  private *dropOperation(path: Loc, types: string): Generator<void> {
+  private dropOperation(path: Loc, types: string): void {
     const { document } = this
     if (document.at(path) === undefined) return
     const [holder, name, key] = path
     const method = String(path.at(-1))
     const msg = `its body is ${types}: a model sends JSON only`
-    const users = (yield* this.uses.ofItems()).get(placeKey(path.slice(0, -1)))?.paths ?? []
+    const users = this.uses.ofItems().get(placeKey(path.slice(0, -1)))?.paths ?? []
     if (this.dropped.length + users.length >= MOST_DROPPED) return
     document.remove(path, 'operation_dropped', msg)
     if (holder === 'paths' && key === method) this.dropped.push({ method, path: String(name), msg })
-    for (const [i, user] of users.entries()) {
-      if (i % USERS_A_STEP === USERS_A_STEP - 1) yield
+    for (const user of users) {
       if (document.at(['paths', user, method]) === undefined) this.dropped.push({ method, path: user, msg })
     }
   }

@@ -1,7 +1,6 @@
 import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, type Inspection, inspection } from '../check/check.js'
 import { boundFaults } from '../check/findings.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
-import { inOneGo, inSlices, type Slicing } from '../check/slices.js'
 import type { DroppedOperation } from './bodies.js'
 import type { Edit } from './edits.js'
 import { MOST_EDITS, Repair, type RepairOptions } from './repair.js'
@@ -36,32 +35,24 @@ const MOST_ROUNDS = 5
  * given is not changed. Completing a completed definition changes nothing.
  */
 export function completeDefinition(definition: unknown, options: CompletionOptions = {}): Completion {
-  return inOneGo(completion(definition, options))
-}
-
-/** `completeDefinition` with the same result, giving way to the event loop between slices. */
-export async function completeDefinitionInSlices(
-  definition: unknown,
-  options: CompletionOptions & Slicing = {},
-): Promise<Completion> {
-  return await inSlices(completion(definition, options), options)
+  return completion(definition, options)
 }
 
 /**
  * Its time is that of the check: the definition is checked once, and once more after each round of repairs that changed something.
  * A document that is not OpenAPI 3 costs only the first pass of the check over its values before it is converted.
  */
-export function* completion(definition: unknown, options: CompletionOptions): Generator<void, Completion> {
+export function completion(definition: unknown, options: CompletionOptions): Completion {
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const at = options.at ?? DEFAULT_AT
   const roomy: CheckOptions = { ...options, at, limits: { ...limits, faults: MOST_EDITS, faultBytes: Infinity } }
   const repair = new Repair(definition, { ...options, at }, limits)
   repair.servers.resolveRelative()
-  let inspected = yield* inspection(repair.document.value, roomy, false)
-  if (yield* repair.prepare(inspected.check)) inspected = yield* inspection(repair.document.value, roomy, false)
+  let inspected = inspection(repair.document.value, roomy, false)
+  if (repair.prepare(inspected.check)) inspected = inspection(repair.document.value, roomy, false)
   for (let round = 0; round < MOST_ROUNDS && !inspected.check.ok; round++) {
-    if (!(yield* repair.mend(inspected.check.faults))) break
-    inspected = yield* inspection(repair.document.value, roomy, false)
+    if (!repair.mend(inspected.check.faults)) break
+    inspected = inspection(repair.document.value, roomy, false)
   }
   const { document, refusal } = repair
   const { dropped } = repair.bodies

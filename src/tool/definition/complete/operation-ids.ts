@@ -11,7 +11,6 @@ import { placeKey, type Uses } from './uses.js'
 
 /** Characters of all path items together that are copied because several paths share them. */
 const MOST_COPIED_CHARACTERS = 1024 * 1024
-const MEMBERS_A_STEP = 1000
 /** Between an id and what has it already, in the message of the check. */
 const ALREADY = ' is already the name of '
 
@@ -35,57 +34,56 @@ export class OperationIdRepairs {
   }
 
   /** Gives an operation that has no id one that is made of method and path. */
-  *add(path: Loc, msg: string): Generator<void> {
-    const ids = yield* this.takenIds()
+  add(path: Loc, msg: string): void {
+    const ids = this.takenIds()
     const id = generatedId(String(path.at(-2)), String(path.at(-3)), ids)
     this.document.set(path, id, 'operation_id_added', msg)
   }
 
   /** The id of an operation that another path refers to is that path's as well: then that path gets a copy. */
-  *mendEqual(path: Loc, value: string, msg: string): Generator<void> {
+  mendEqual(path: Loc, value: string, msg: string): void {
     const start = `${quote(value)}${ALREADY}`
     if (!msg.startsWith(start)) return
-    const users = (yield* this.uses.ofItems()).get(placeKey(path.slice(0, -2)))
-    if (users === undefined || !(yield* users.areNamed(String(path.at(-2)), msg.slice(start.length)))) {
-      yield* this.renumberId(path, value)
+    const users = this.uses.ofItems().get(placeKey(path.slice(0, -2)))
+    if (users === undefined || !users.areNamed(String(path.at(-2)), msg.slice(start.length))) {
+      this.renumberId(path, value)
       return
     }
     for (const user of users.paths) {
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
-      yield* this.mendSharedItem(['paths', user], msg)
-      yield
+      this.mendSharedItem(['paths', user], msg)
     }
   }
 
   /** A path that shares its operations with another one gets a copy of them with ids of its own, as long as that is small. */
-  *mendSharedItem(path: Loc, msg: string): Generator<void> {
+  mendSharedItem(path: Loc, msg: string): void {
     const { document } = this
     const item = document.at(path)
     if (!isObject(item) || this.copiedCharacters > MOST_COPIED_CHARACTERS) return
     const quotedId = msg.slice(0, Math.max(0, msg.lastIndexOf(ALREADY)))
     if (item.$ref !== undefined) {
-      const rest = typeof item.$ref === 'string' ? yield* this.mergedItem(item.$ref) : undefined
+      const rest = typeof item.$ref === 'string' ? this.mergedItem(item.$ref) : undefined
       if (rest === undefined) return
-      const methods = (yield* this.methodsOf(rest, quotedId)).filter(method => !Object.hasOwn(item, method))
-      if (methods.length === 0 && (yield* this.methodsOf(item, quotedId)).length === 0) return
+      const methods = this.methodsOf(rest, quotedId).filter(method => !Object.hasOwn(item, method))
+      if (methods.length === 0 && this.methodsOf(item, quotedId).length === 0) return
       for (const part of [item, rest]) {
         const room = MOST_COPIED_CHARACTERS - this.copiedCharacters
-        if ((yield* charactersOf(part, room)) <= room) continue
+        if (charactersOf(part, room) <= room) continue
         this.copiedCharacters = MOST_COPIED_CHARACTERS + 1
         return
       }
       const merged: Record<string, unknown> = {}
-      yield* addMembers(merged, item)
-      yield* addMembers(merged, rest)
-      this.copiedCharacters += yield* charactersOf(merged, MOST_COPIED_CHARACTERS - this.copiedCharacters)
+      addMembers(merged, item)
+      addMembers(merged, rest)
+      this.copiedCharacters += charactersOf(merged, MOST_COPIED_CHARACTERS - this.copiedCharacters)
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
-      const copy = yield* deepCopy(merged)
+      const copy = deepCopy(merged)
       const reason = 'another path has the same operations; each operation has an id of its own'
       document.set(path, copy, 'path_item_copied', reason)
     }
-    for (const method of yield* this.methodsOf(document.at(path) as Record<string, unknown>, quotedId)) {
+    for (const method of this.methodsOf(document.at(path) as Record<string, unknown>, quotedId)) {
       const id = document.at([...path, method, 'operationId'])
-      if (typeof id === 'string' && quote(id) === quotedId) yield* this.renumberId([...path, method, 'operationId'], id)
+      if (typeof id === 'string' && quote(id) === quotedId) this.renumberId([...path, method, 'operationId'], id)
     }
   }
 
@@ -93,13 +91,11 @@ export class OperationIdRepairs {
    * The methods of a path item whose operation has this id, as messages quote it. They are put in order once for each item: of one that
    * was changed since, some of them may have another id.
    */
-  private *methodsOf(item: Record<string, unknown>, quotedId: string): Generator<void, readonly string[]> {
+  private methodsOf(item: Record<string, unknown>, quotedId: string): readonly string[] {
     let methods = this.methodsByIds.get(item)
     if (methods === undefined) {
       methods = new Map()
-      let count = 0
       for (const key of Object.keys(item)) {
-        if (++count % MEMBERS_A_STEP === 0) yield
         const operation = isToolMethod(key) ? item[key] : undefined
         if (!isObject(operation) || typeof operation.operationId !== 'string') continue
         const id = quote(operation.operationId)
@@ -112,14 +108,14 @@ export class OperationIdRepairs {
     return methods.get(quotedId) ?? []
   }
 
-  private *renumberId(path: Loc, value: string): Generator<void> {
-    const ids = yield* this.takenIds()
+  private renumberId(path: Loc, value: string): void {
+    const ids = this.takenIds()
     const id = ids.take(`${value}_${String(path.at(-2)).toLowerCase()}`)
     this.document.set(path, id, 'operation_id_renamed', `${quote(value)} is the id of another operation`)
   }
 
   /** The path item that a reference leads to with all that it refers to in turn, what stands earlier winning as in the check. */
-  private *mergedItem(ref: string): Generator<void, Record<string, unknown> | undefined> {
+  private mergedItem(ref: string): Record<string, unknown> | undefined {
     const first = this.document.at(stepsOf(ref))
     if (!isObject(first)) return undefined
     const known = this.mergedItems.get(first)
@@ -127,7 +123,7 @@ export class OperationIdRepairs {
     const merged: Record<string, unknown> = {}
     let layer: Record<string, unknown> = first
     for (let hops = 0; hops <= this.referenceHops; hops++) {
-      yield* addMembers(merged, layer)
+      addMembers(merged, layer)
       if (typeof layer.$ref !== 'string') {
         if (layer.$ref !== undefined) return undefined
         this.mergedItems.set(first, merged)
@@ -141,17 +137,14 @@ export class OperationIdRepairs {
   }
 
   /** All operationIds of the document, also of what is not used, so that a new one is unlike each. */
-  private *takenIds(): Generator<void, TakenNames> {
+  private takenIds(): TakenNames {
     if (this.ids !== undefined) return this.ids
     const ids = new TakenNames()
-    let count = 0
     for (const holder of [this.document.at(['paths']), this.document.at(['components', 'pathItems'])]) {
       if (!isObject(holder)) continue
       for (const name of Object.keys(holder)) {
-        if (++count % MEMBERS_A_STEP === 0) yield
         const item = holder[name]
         for (const operation of isObject(item) ? Object.values(item) : []) {
-          if (++count % MEMBERS_A_STEP === 0) yield
           if (isObject(operation) && typeof operation.operationId === 'string') ids.add(operation.operationId)
         }
       }
@@ -162,10 +155,8 @@ export class OperationIdRepairs {
 }
 
 /** Adds the members of a path item that are not there yet, but for its reference. */
-function* addMembers(to: Record<string, unknown>, item: Record<string, unknown>): Generator<void> {
-  let count = 0
+function addMembers(to: Record<string, unknown>, item: Record<string, unknown>): void {
   for (const key of Object.keys(item)) {
-    if (++count % MEMBERS_A_STEP === 0) yield
     // An assignment to `__proto__` would set the prototype; such a definition is refused.
     if (key !== '$ref' && key !== '__proto__' && !Object.hasOwn(to, key)) to[key] = item[key]
   }

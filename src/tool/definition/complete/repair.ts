@@ -23,8 +23,6 @@ export interface RepairOptions {
 /** A definition that needs more edits is repaired as far as these go: nobody could read them. */
 export const MOST_EDITS = 20_000
 const PATH_FROM_PLACEHOLDER = /^the placeholder (".*") of the path is not declared/
-const REPAIRS_A_STEP = 20
-const NOTES_A_STEP = 500
 const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
 /** What no copy can be made of. */
 const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
@@ -55,14 +53,13 @@ export class Repair {
   }
 
   /** Makes OpenAPI 3 of what can be read as such. True if it did: the faults of that version must be looked for. */
-  *prepare(check: DefinitionCheck): Generator<void, boolean> {
+  prepare(check: DefinitionCheck): boolean {
     const { document } = this
     const before = document.edits.length
     if (!check.ok && check.faults.some(each => BEYOND_REPAIR.has(each.type))) return false
     if (!isObject(document.value)) return false
     const { openapi, swagger } = document.value
-    if (openapi === undefined && (swagger === '2.0' || swagger === 2 || swagger === '2'))
-      yield* this.convert(document.value)
+    if (openapi === undefined && (swagger === '2.0' || swagger === 2 || swagger === '2')) this.convert(document.value)
     else if (openapi === undefined && swagger === undefined && isObject(document.value.paths))
       document.set(['openapi'], '3.0.3', 'openapi_added', 'the document does not say which version of OpenAPI it has')
     else if (typeof openapi === 'number' && openapi >= 3 && openapi < 4)
@@ -77,7 +74,7 @@ export class Repair {
   }
 
   /** One round of repairs; true if it changed something. */
-  *mend(faults: readonly Fault[]): Generator<void, boolean> {
+  mend(faults: readonly Fault[]): boolean {
     const { edits } = this.document
     const before = edits.length
     this.uses.beginRound()
@@ -88,12 +85,11 @@ export class Repair {
       type === 'request_body_media_type_unsupported' ? 0 : REMOVING.has(type) ? 2 : 1
     const inTurn = (turn: number) => faults.filter(fault => turnOf(fault) === turn)
     const inOrder = [...inTurn(0), ...inTurn(1), ...inTurn(2).reverse()]
-    for (const [i, fault] of inOrder.entries()) {
-      if (edits.length >= MOST_EDITS || (yield* this.hasNoRoom())) break
-      if (i % REPAIRS_A_STEP === 0) yield
+    for (const fault of inOrder) {
+      if (edits.length >= MOST_EDITS || this.hasNoRoom()) break
       const path = fault.loc.slice(this.options.at.length)
       // A key that is cut in the place may be that of something else.
-      if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key))) yield* this.mendOne(fault, path)
+      if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key))) this.mendOne(fault, path)
     }
     this.document.closeGaps()
     // A repair may have made a relative server of what was none.
@@ -102,21 +98,20 @@ export class Repair {
   }
 
   /** True once the edits take more characters than may be made of the document. */
-  private *hasNoRoom(): Generator<void, boolean> {
+  private hasNoRoom(): boolean {
     const { editCharacters, given } = this.document
     if (editCharacters < mostMadeOf(0)) return false
-    this.mostCharacters ??= mostMadeOf(yield* charactersOf(given))
+    this.mostCharacters ??= mostMadeOf(charactersOf(given))
     return editCharacters > this.mostCharacters
   }
 
-  private *convert(document: Record<string, unknown>): Generator<void> {
+  private convert(document: Record<string, unknown>): void {
     const { server } = this.options
     const scheme = server === undefined ? undefined : new URL(server).protocol.slice(0, -1)
     try {
-      const converted = yield* convertSwagger(document, { mostValues: this.limits.values, scheme })
+      const converted = convertSwagger(document, { mostValues: this.limits.values, scheme })
       this.document.replaceAll(converted.document, 'swagger_converted', 'Swagger 2.0 was converted to OpenAPI 3.0.3')
-      for (const [i, { path, type, msg }] of converted.notes.slice(0, MOST_EDITS).entries()) {
-        if (i % NOTES_A_STEP === NOTES_A_STEP - 1) yield
+      for (const { path, type, msg } of converted.notes.slice(0, MOST_EDITS)) {
         this.document.note(path, type, msg)
       }
       this.servers.resolveRelative()
@@ -126,7 +121,7 @@ export class Repair {
     }
   }
 
-  private *mendOne({ type, msg }: Fault, path: Loc): Generator<void> {
+  private mendOne({ type, msg }: Fault, path: Loc): void {
     const { document } = this
     const last = path.at(-1)
     const value = document.at(path)
@@ -138,19 +133,19 @@ export class Repair {
         break
       case 'string_type':
         if (last === 'operationId' && value === null)
-          yield* this.ids.add(path, 'the operationId held nothing; it is made of method and path')
+          this.ids.add(path, 'the operationId held nothing; it is made of method and path')
         else this.mendText(path, value)
         break
       case 'servers_missing':
-        yield* this.servers.add()
+        this.servers.add()
         break
       case 'list_type':
-        if (last === 'servers' && path.length === 1) yield* this.servers.add()
+        if (last === 'servers' && path.length === 1) this.servers.add()
         else if (last === 'parameters') this.mendParameters(path, value)
         break
       case 'server_url_missing':
       case 'server_url_invalid':
-        yield* this.servers.mend(path.slice(0, -1))
+        this.servers.mend(path.slice(0, -1))
         break
       case 'dict_type':
         this.mendObject(path, value)
@@ -159,11 +154,11 @@ export class Repair {
         this.makeExtension(path, value)
         break
       case 'operation_id_missing':
-        yield* this.ids.add(path, 'the operation had no operationId; it is made of method and path')
+        this.ids.add(path, 'the operation had no operationId; it is made of method and path')
         break
       case 'operation_id_duplicate':
-        if (last === 'operationId' && typeof value === 'string') yield* this.ids.mendEqual(path, value, msg)
-        else if (last === '$ref') yield* this.ids.mendSharedItem(path.slice(0, -1), msg)
+        if (last === 'operationId' && typeof value === 'string') this.ids.mendEqual(path, value, msg)
+        else if (last === '$ref') this.ids.mendSharedItem(path.slice(0, -1), msg)
         break
       case 'summary_missing':
         document.set(path, this.summaryFor(path), 'summary_added', 'the operation had neither summary nor description')
@@ -172,7 +167,7 @@ export class Repair {
         this.declareParameter(path, msg)
         break
       case 'request_body_media_type_unsupported':
-        yield* this.bodies.mend(path, value)
+        this.bodies.mend(path, value)
         break
       case 'ref_unresolved':
       case 'ref_external':

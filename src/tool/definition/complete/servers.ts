@@ -4,8 +4,6 @@ import { unusableServer } from '../check/servers.js'
 import type { EditedDocument } from './edits.js'
 import { serversOf } from './swagger-parts.js'
 
-const MEMBERS_A_STEP = 1000
-
 /** The repairs of the servers of a definition. `server` is the address that was given for it, if one was. */
 export class ServerRepairs {
   constructor(
@@ -26,14 +24,14 @@ export class ServerRepairs {
   }
 
   /** Names a server in a document that has none, if one is found. */
-  *add(): Generator<void> {
-    const found = yield* this.serverFound()
+  add(): void {
+    const found = this.serverFound()
     if (found === undefined) return
     this.document.set(['servers'], [{ url: found.url }], 'server_added', `no server was named; this is ${found.origin}`)
   }
 
   /** A server that cannot be used is taken out; the last one of the document is replaced. */
-  *mend(path: Loc): Generator<void> {
+  mend(path: Loc): void {
     const length = this.document.lengthAt(path.slice(0, -1))
     if (length === undefined) return
     const isOwn = path.length > 2
@@ -42,7 +40,7 @@ export class ServerRepairs {
     } else if (isOwn) {
       this.document.remove(path.slice(0, -1), 'server_removed', 'the address cannot be used')
     } else {
-      const found = yield* this.serverFound()
+      const found = this.serverFound()
       if (found === undefined) return
       this.document.set(
         path,
@@ -54,7 +52,7 @@ export class ServerRepairs {
   }
 
   /** The server given, else the one that the document names somewhere else. */
-  private *serverFound(): Generator<void, { url: string; origin: string } | undefined> {
+  private serverFound(): { url: string; origin: string } | undefined {
     if (this.server !== undefined) return { url: this.server, origin: 'the one given' }
     const document = this.document.value
     if (!isObject(document)) return undefined
@@ -63,13 +61,10 @@ export class ServerRepairs {
       return { url: leftover.url, origin: 'that of host and base path' }
     const { paths } = document
     if (!isObject(paths)) return undefined
-    let count = 0
     for (const path of Object.keys(paths)) {
       const item = paths[path]
-      if (++count % MEMBERS_A_STEP === 0) yield
       if (!isObject(item)) continue
       for (const holder of [item, ...Object.values(item)]) {
-        if (++count % MEMBERS_A_STEP === 0) yield
         const [server] = isObject(holder) && Array.isArray(holder.servers) ? holder.servers : []
         if (
           isObject(server) &&

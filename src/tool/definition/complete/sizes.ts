@@ -1,20 +1,17 @@
-const MEMBERS_A_STEP = 1000
 /** Numbers, and what separates the members, count a few. */
 const OTHER_CHARACTERS = 4
 const FREE_CHARACTERS = 256 * 1024
 const CHARACTERS_FOR_EACH = 16
 const MOST_CHARACTERS = 32 * 1024 * 1024
 
-/** Characters of all keys and strings of a value, not counted beyond `most`. Shared values count at every place. A sequence of short steps. */
-export function* charactersOf(value: unknown, most = Number.POSITIVE_INFINITY): Generator<void, number> {
+/** Characters of all keys and strings of a value, not counted beyond `most`. Shared values count at every place. */
+export function charactersOf(value: unknown, most = Number.POSITIVE_INFINITY): number {
   let characters = charactersAt(value)
-  let members = 0
   const pending: unknown[] = [value]
   while (pending.length > 0 && characters <= most) {
     const at = pending.pop()
     if (typeof at !== 'object' || at === null) continue
     for (const key of Object.keys(at)) {
-      if (++members % MEMBERS_A_STEP === 0) yield
       const member = (at as Record<string, unknown>)[key]
       characters += charactersAt(member) + (Array.isArray(at) ? 1 : key.length)
       if (characters > most) break

@@ -5,7 +5,6 @@ import { isObject } from '../check/references.js'
 
 type Json = Record<string, unknown>
 
-const STEP_MEMBERS = 500
 const FORM_TYPES = new Set(['application/x-www-form-urlencoded', 'multipart/form-data'])
 /** Members of a parameter or header that are its schema in OpenAPI 3. */
 export const SCHEMA_KEYS = [
@@ -49,29 +48,27 @@ export function serversOf({ host, basePath, schemes }: Json, scheme = 'https'): 
   return chosen.map(each => ({ url: `${each}://${name}${path.startsWith('/') || path === '' ? '' : '/'}${path}` }))
 }
 
-export function* formBody(forms: readonly Json[], types: readonly string[]): Generator<void, Json> {
+export function formBody(forms: readonly Json[], types: readonly string[]): Json {
   const named = forms.filter(each => typeof each.name === 'string')
   const hasFile = named.some(each => each.type === 'file')
   const formTypes = types.filter(each => FORM_TYPES.has(each.split(';', 1)[0]?.trim().toLowerCase() ?? ''))
   const fallback = hasFile ? 'multipart/form-data' : 'application/x-www-form-urlencoded'
   const required = named.filter(each => each.required === true).map(each => each.name)
   const fields = new Map(named.map(each => [each.name as string, each]))
-  const properties = yield* mapOf([...fields.keys()], name => {
+  const properties = mapOf([...fields.keys()], name => {
     const each = fields.get(name) as Json // one for each name
     const description = typeof each.description === 'string' ? { description: each.description } : {}
     return { ...schemaOf(each), ...description }
   })
   const schema = { type: 'object', properties, ...(required.length > 0 ? { required } : {}) }
-  const content = yield* mapOf(formTypes.length > 0 ? formTypes : [fallback], () => ({ schema }))
+  const content = mapOf(formTypes.length > 0 ? formTypes : [fallback], () => ({ schema }))
   return { content, ...(required.length > 0 ? { required: true } : {}) }
 }
 
-/** What is made for each of some names, by the name. A sequence of short steps. */
-export function* mapOf(names: readonly string[], make: (name: string) => unknown): Generator<void, Json> {
+/** What is made for each of some names, by the name. */
+export function mapOf(names: readonly string[], make: (name: string) => unknown): Json {
   const result: Json = {}
-  let count = 0
   for (const name of names) {
-    if (++count % STEP_MEMBERS === 0) yield
     const value = make(name)
     // An assignment to it would set the prototype.
     if (name !== '__proto__') result[name] = value

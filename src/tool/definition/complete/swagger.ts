@@ -32,10 +32,6 @@ const MAP_KEYS = new Set([
 ])
 /** What is data, in which no reference and no schema stands. */
 const SHARED_KEYS = new Set(['example', 'examples', 'default', 'enum'])
-const STEP_MEMBERS = 1000
-/** References followed between two looks at the clock; so many characters more of one take as long as another. */
-const STEP_REFERENCES = 200
-const CHARACTERS_OF_REFERENCE = 30
 /** What a field of a form, or a media type, is at least in the result: a name and an object. */
 const MEMBER_CHARACTERS = 16
 /**
@@ -43,14 +39,14 @@ const MEMBER_CHARACTERS = 16
  * responses, security schemes, and references to where things stand now. What it does not know stays as it is, extensions too;
  * what it had to decide is in `notes`. Own code, because no library of it is bounded: the result has at most `mostValues` values
  * and 16 characters for each of the input, which must have passed the budget walk. `scheme` is that of a document that names none.
- * Throws `NotConvertible`. The input is never changed; what is the same in both versions is shared with it. A sequence of short steps.
+ * Throws `NotConvertible`. The input is never changed; what is the same in both versions is shared with it.
  */
-export function* convertSwagger(
+export function convertSwagger(
   document: Json,
   { mostValues, scheme }: { mostValues: number; scheme: string | undefined },
-): Generator<void, Conversion> {
-  const most = mostMadeOf(yield* charactersOf(document))
-  return yield* new SwaggerConversion(document, mostValues, most, scheme).run()
+): Conversion {
+  const most = mostMadeOf(charactersOf(document))
+  return new SwaggerConversion(document, mostValues, most, scheme).run()
 }
 
 class SwaggerConversion {
@@ -74,7 +70,7 @@ class SwaggerConversion {
     this.references = new MovedReferences(document, this.parameters, types => this.typesOf(types))
   }
 
-  *run(): Generator<void, Conversion> {
+  run(): Conversion {
     const { document } = this
     const result: Json = { openapi: '3.0.3' }
     rememberNumbers(document, result)
@@ -89,43 +85,39 @@ class SwaggerConversion {
         this.note(['servers', 0, 'url'], 'scheme_assumed', `the document names a host and no scheme: ${origin}`)
       }
     }
-    result.paths = yield* this.paths()
-    const components = yield* this.components()
+    result.paths = this.paths()
+    const components = this.components()
     if (Object.keys(components).length > 0) result.components = components
     // Both are objects: a copy of an object is one.
-    return { document: (yield* this.withModernSchemas(result)) as Json, notes: this.notes }
+    return { document: this.withModernSchemas(result) as Json, notes: this.notes }
   }
 
-  private *paths(): Generator<void, unknown> {
+  private paths(): unknown {
     const { paths } = this.document
     if (!isObject(paths)) return paths
     const result: Json = {}
     for (const path of Object.keys(paths)) {
       const item = paths[path]
-      result[path] = isObject(item) && !path.startsWith('x-') ? yield* this.pathItem(item, ['paths', path]) : item
-      yield
+      result[path] = isObject(item) && !path.startsWith('x-') ? this.pathItem(item, ['paths', path]) : item
     }
     return result
   }
 
-  private *pathItem(item: Json, at: Loc): Generator<void, Json> {
+  private pathItem(item: Json, at: Loc): Json {
     const shared = Array.isArray(item.parameters) ? item.parameters : []
     const bodies: unknown[] = []
     const plain: unknown[] = []
-    for (const [i, each] of shared.entries()) {
-      if (i % STEP_MEMBERS === STEP_MEMBERS - 1) yield
+    for (const each of shared) {
       if (this.parameters.isBody(each)) bodies.push(each)
-      else plain.push(yield* this.parameter(each, [...at, 'parameters', plain.length]))
+      else plain.push(this.parameter(each, [...at, 'parameters', plain.length]))
     }
     const result: Json = {}
-    let count = 0
     for (const key of Object.keys(item)) {
-      if (++count % STEP_MEMBERS === 0) yield
       const value = item[key]
       if (key === 'parameters' && Array.isArray(value)) {
         result.parameters = plain
       } else if (isObject(value) && METHODS.has(key.toLowerCase())) {
-        result[key] = yield* this.operation(value, bodies, [...at, key])
+        result[key] = this.operation(value, bodies, [...at, key])
       } else {
         result[key] = value
       }
@@ -133,13 +125,11 @@ class SwaggerConversion {
     return result
   }
 
-  private *operation(operation: Json, sharedBodies: readonly unknown[], at: Loc): Generator<void, Json> {
+  private operation(operation: Json, sharedBodies: readonly unknown[], at: Loc): Json {
     const result: Json = {}
-    let count = 0
     for (const key of Object.keys(operation)) {
-      if (++count % STEP_MEMBERS === 0) yield
       if (key === 'consumes' || key === 'produces' || key === 'schemes') continue
-      if (key === 'responses') result.responses = yield* this.responses(operation.responses, operation.produces)
+      if (key === 'responses') result.responses = this.responses(operation.responses, operation.produces)
       else if (key !== 'parameters' || !Array.isArray(operation.parameters)) result[key] = operation[key]
       else result.parameters = []
     }
@@ -148,19 +138,18 @@ class SwaggerConversion {
     const plain: unknown[] = []
     const forms: Json[] = []
     let body: unknown
-    for (const [i, entry] of [...sharedBodies, ...own].entries()) {
-      if (i % STEP_MEMBERS === STEP_MEMBERS - 1) yield
+    for (const entry of [...sharedBodies, ...own]) {
       const parameter = this.parameters.resolved(entry)
       if (parameter.in === 'body') body = entry
       else if (parameter.in === 'formData') forms.push(parameter)
-      else plain.push(yield* this.parameter(entry, [...at, 'parameters', plain.length]))
+      else plain.push(this.parameter(entry, [...at, 'parameters', plain.length]))
       // Path-level bodies stand in each operation.
       this.pay(MEMBER_CHARACTERS)
     }
     if (Array.isArray(operation.parameters)) result.parameters = plain
     const types = this.typesOf(operation.consumes ?? this.document.consumes)
-    if (body !== undefined) result.requestBody = yield* this.body(body, types)
-    else if (forms.length > 0) result.requestBody = yield* formBody(forms, types)
+    if (body !== undefined) result.requestBody = this.body(body, types)
+    else if (forms.length > 0) result.requestBody = formBody(forms, types)
     return result
   }
 
@@ -189,23 +178,21 @@ class SwaggerConversion {
     return servers
   }
 
-  private *body(entry: unknown, types: readonly string[]): Generator<void, Json> {
+  private body(entry: unknown, types: readonly string[]): Json {
     const parameter = this.parameters.resolved(entry)
     const schema = parameter.schema
     return {
       ...(typeof parameter.description === 'string' ? { description: parameter.description } : {}),
       ...(parameter.required === true ? { required: true } : {}),
-      content: yield* mapOf(types, () => (schema === undefined ? {} : { schema })),
+      content: mapOf(types, () => (schema === undefined ? {} : { schema })),
     }
   }
 
-  private *parameter(entry: unknown, at: Loc): Generator<void, unknown> {
+  private parameter(entry: unknown, at: Loc): unknown {
     this.pay(1)
     if (!isObject(entry) || entry.$ref !== undefined || typeof entry.in !== 'string') return entry
     const result: Json = {}
-    let count = 0
     for (const key of Object.keys(entry)) {
-      if (++count % STEP_MEMBERS === 0) yield
       if (!SCHEMA_KEYS.includes(key) && key !== 'collectionFormat' && key !== 'allowEmptyValue')
         result[key] = entry[key]
     }
@@ -220,24 +207,23 @@ class SwaggerConversion {
     return entry.in === 'query' ? { ...result, style: 'form', explode: false } : result
   }
 
-  private *responses(responses: unknown, produces: unknown): Generator<void, unknown> {
+  private responses(responses: unknown, produces: unknown): unknown {
     if (!isObject(responses)) return responses
     const result: Json = {}
     for (const code of Object.keys(responses)) {
-      result[code] = yield* this.response(responses[code], produces)
-      yield
+      result[code] = this.response(responses[code], produces)
     }
     return result
   }
 
-  private *response(response: unknown, produces: unknown): Generator<void, unknown> {
+  private response(response: unknown, produces: unknown): unknown {
     this.pay(1)
     if (!isObject(response) || response.$ref !== undefined) return response
     const { schema, headers, examples } = response
     const kept = Object.keys(response).filter(key => key !== 'schema' && key !== 'headers' && key !== 'examples')
-    const result = yield* mapOf(kept, key => response[key])
+    const result = mapOf(kept, key => response[key])
     if (isObject(headers)) {
-      result.headers = yield* mapOf(Object.keys(headers), name => {
+      result.headers = mapOf(Object.keys(headers), name => {
         const header = headers[name]
         if (!isObject(header)) return header
         const description = typeof header.description === 'string' ? { description: header.description } : {}
@@ -246,7 +232,7 @@ class SwaggerConversion {
     }
     if (schema !== undefined) {
       const shown = isObject(examples) ? examples : {}
-      result.content = yield* mapOf(this.typesOf(produces ?? this.document.produces), type => ({
+      result.content = mapOf(this.typesOf(produces ?? this.document.produces), type => ({
         schema,
         ...(Object.hasOwn(shown, type) ? { example: shown[type] } : {}),
       }))
@@ -254,7 +240,7 @@ class SwaggerConversion {
     return result
   }
 
-  private *components(): Generator<void, Json> {
+  private components(): Json {
     const { definitions, parameters, responses, securityDefinitions } = this.document
     const components: Json = {}
     if (isObject(definitions)) components.schemas = definitions
@@ -264,15 +250,14 @@ class SwaggerConversion {
       for (const name of Object.keys(parameters)) {
         const parameter = parameters[name]
         if (!this.parameters.isBody(parameter))
-          kept[name] = yield* this.parameter(parameter, ['components', 'parameters', name])
-        yield
+          kept[name] = this.parameter(parameter, ['components', 'parameters', name])
       }
       components.parameters = kept
     }
-    if (isObject(responses)) components.responses = yield* this.responses(responses, undefined)
+    if (isObject(responses)) components.responses = this.responses(responses, undefined)
     if (isObject(securityDefinitions)) {
       const schemes = Object.keys(securityDefinitions)
-      components.securitySchemes = yield* mapOf(schemes, name => securityScheme(securityDefinitions[name]))
+      components.securitySchemes = mapOf(schemes, name => securityScheme(securityDefinitions[name]))
     }
     return components
   }
@@ -304,7 +289,7 @@ class SwaggerConversion {
    * A copy in which references lead to where things stand now and schemas speak 3.0: files are binary strings, a discriminator is an
    * object, `x-nullable` is `nullable`. Without recursion; the input nests no deeper than the budget walk allows.
    */
-  private *withModernSchemas(document: Json): Generator<void, unknown> {
+  private withModernSchemas(document: Json): unknown {
     const pending: { from: object; to: Record<string | number, unknown> | unknown[]; isMap: boolean }[] = []
     const copy = (value: unknown, isMap: boolean): unknown => {
       if (typeof value !== 'object' || value === null) return value
@@ -315,13 +300,11 @@ class SwaggerConversion {
     }
     const root = copy(document, false)
     let values = 0
-    let followed = 0
     this.made = 0
     for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
       const { from, to, isMap } = next
       for (const key of Array.isArray(from) ? from.keys() : Object.keys(from)) {
-        if (++values % STEP_MEMBERS === 0) yield
-        if (values > this.mostValues) throw tooLarge(this.mostValues, 'values')
+        if (++values > this.mostValues) throw tooLarge(this.mostValues, 'values')
         const value = (from as Record<string | number, unknown>)[key]
         this.pay(charactersAt(value) + (typeof key === 'string' ? key.length : 1))
         // In a map the keys are names and mean nothing.
@@ -329,15 +312,10 @@ class SwaggerConversion {
           ;(to as Json)[key] = copy(value, false)
         } else if (key === '$ref' && typeof value === 'string') {
           ;(to as Json).$ref = this.references.moved(value)
-          followed += 1 + value.length / CHARACTERS_OF_REFERENCE
-          if (followed > STEP_REFERENCES) {
-            followed = 0
-            yield
-          }
         } else if (key === 'x-nullable' && typeof value === 'boolean') {
           ;(to as Json).nullable = value
         } else if (SHARED_KEYS.has(String(key)) || String(key).startsWith('x-')) {
-          if (typeof value === 'object') this.pay(yield* charactersOf(value, this.mostCharacters - this.made))
+          if (typeof value === 'object') this.pay(charactersOf(value, this.mostCharacters - this.made))
           ;(to as Json)[key] = value
         } else if (key === 'discriminator' && typeof value === 'string') {
           ;(to as Json).discriminator = { propertyName: value }

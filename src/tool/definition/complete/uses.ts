@@ -5,9 +5,6 @@ import { isObject } from '../check/references.js'
 import type { EditedDocument } from './edits.js'
 import { stepsOf } from './pointers.js'
 
-const USES_A_STEP = 20
-const MEMBERS_A_STEP = 1000
-
 /** Where a reference leads, as the key of a map of uses, and the reference that stands there. */
 interface Hop {
   readonly place: string
@@ -18,18 +15,17 @@ interface Hop {
 export class ItemUsers {
   readonly paths: string[] = []
   /** What `quote` makes of a method of so many letters, a space and each of the paths, without the method. */
-  private readonly quoted = new Map<number, Set<string>>();
+  private readonly quoted = new Map<number, Set<string>>()
 
   /** True if a message that ends with `quote` of this method and a path names one of these. */
-  *areNamed(method: string, quotedUse: string): Generator<void, boolean> {
+  areNamed(method: string, quotedUse: string): boolean {
     const start = `"${method} `
     if (!quotedUse.startsWith(start)) return false
     let rests = this.quoted.get(method.length)
     if (rests === undefined) {
       rests = new Set()
-      for (const [i, path] of this.paths.entries()) {
+      for (const path of this.paths) {
         rests.add(quote(`${method} ${path}`).slice(start.length))
-        if (i % MEMBERS_A_STEP === MEMBERS_A_STEP - 1) yield
       }
       this.quoted.set(method.length, rests)
     }
@@ -57,16 +53,12 @@ export class Uses {
   }
 
   /** The paths that refer to a path item, directly or by way of others, by the place of the item. */
-  *ofItems(): Generator<void, Map<string, ItemUsers>> {
+  ofItems(): Map<string, ItemUsers> {
     if (this.itemUses !== undefined) return this.itemUses
     const uses = new Map<string, ItemUsers>()
     const paths = this.document.at(['paths'])
-    let count = 0
-    let passed = 0
     for (const path of isObject(paths) ? Object.keys(paths) : []) {
-      if (++passed % MEMBERS_A_STEP === 0) yield
       for (const place of this.placesBehind(['paths', path])) {
-        if (++count % USES_A_STEP === 0) yield
         const users = uses.get(place)
         if (users !== undefined) users.paths.push(path)
         else {
@@ -81,22 +73,17 @@ export class Uses {
   }
 
   /** The operations that refer to a body, directly or by way of others, by the place of the body. */
-  *ofBodies(): Generator<void, Map<string, Loc[]>> {
+  ofBodies(): Map<string, Loc[]> {
     if (this.bodyUses !== undefined) return this.bodyUses
     const uses = new Map<string, Loc[]>()
-    let count = 0
-    let passed = 0
     for (const holder of [['paths'], ['components', 'pathItems']]) {
       const items = this.document.at(holder)
       for (const name of isObject(items) ? Object.keys(items) : []) {
-        if (++passed % MEMBERS_A_STEP === 0) yield
         const item = this.document.at([...holder, name])
         for (const method of isObject(item) ? Object.keys(item) : []) {
-          if (++passed % MEMBERS_A_STEP === 0) yield
           if (!isToolMethod(method)) continue
           const operation = [...holder, name, method]
           for (const place of this.placesBehind([...operation, 'requestBody'])) addTo(uses, place, operation)
-          if (++count % USES_A_STEP === 0) yield
         }
       }
     }

@@ -5,7 +5,6 @@ import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limit
 import type { OperationInput } from '../check/operations.js'
 import { isSupplied, type ParameterInput } from '../check/parameters.js'
 import { isDangling, isObject, type References } from '../check/references.js'
-import { inOneGo } from '../check/slices.js'
 import {
   type ConvertedSchema,
   type Definition,
@@ -30,8 +29,6 @@ export interface FunctionView {
 }
 
 const BODY_PROPERTY = 'requestBody'
-const DEFINITIONS_A_STEP = 500
-const EXAMPLES_A_STEP = 500
 /** What is around name, description and the members of the parameters in the JSON of a function. */
 const ENVELOPE_BYTES = JSON.stringify({
   type: 'function',
@@ -56,30 +53,27 @@ const ENVELOPE_BYTES = JSON.stringify({
  * the functions hold together, as each is complete in itself, is beyond the limits.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
-  return inOneGo(functionViews(definition, options))
+  return functionViews(definition, options)
 }
 
 /** `toFunctions` as a sequence of short steps. */
-export function* functionViews(definition: unknown, options: CheckOptions): Generator<void, FunctionView[]> {
-  const inspected = yield* inspection(definition, options, true)
+export function functionViews(definition: unknown, options: CheckOptions): FunctionView[] {
+  const inspected = inspection(definition, options, true)
   if (!inspected.check.ok) throw new InvalidRequest(inspected.check.faults)
-  return yield* viewsOf(inspected, options)
+  return viewsOf(inspected, options)
 }
 
-function* viewsOf(inspected: Inspection, options: CheckOptions): Generator<void, FunctionView[]> {
-  return (yield* sizedViewsOf(inspected, options)).map(each => each.view)
+function viewsOf(inspected: Inspection, options: CheckOptions): FunctionView[] {
+  return sizedViewsOf(inspected, options).map(each => each.view)
 }
 
 /** The functions of a definition that was inspected and accepted, each with the bytes that it has as JSON, escapes aside. */
-export function* sizedViewsOf(
-  inspected: Inspection,
-  options: CheckOptions,
-): Generator<void, { view: FunctionView; bytes: number }[]> {
+export function sizedViewsOf(inspected: Inspection, options: CheckOptions): { view: FunctionView; bytes: number }[] {
   const { operations, references, document } = inspected
   if (references === undefined) return []
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const schemas = new InputSchemas(references, document, options.headerNames ?? [])
-  const names = yield* functionNames(operations.map(each => each.record))
+  const names = functionNames(operations.map(each => each.record))
   const views: { view: FunctionView; bytes: number }[] = []
   const size: Size = { values: 0, bytes: 0, otherBytes: 0 }
   for (const [i, operation] of operations.entries()) {
@@ -89,7 +83,7 @@ export function* sizedViewsOf(
     const description = describe(record.summary, record.spec.description)
     size.bytes += name.length + Buffer.byteLength(description)
     size.otherBytes += ENVELOPE_BYTES
-    const parameters = yield* schemas.parametersOf(operation, size, limits)
+    const parameters = schemas.parametersOf(operation, size, limits)
     if (parameters === undefined) throw new InvalidRequest([tooLarge(options.at ?? DEFAULT_AT, limits)])
     const view: FunctionView = {
       name,
@@ -100,7 +94,6 @@ export function* sizedViewsOf(
       path: record.path,
     }
     views.push({ view, bytes: size.bytes + size.otherBytes - before })
-    yield
   }
   return views
 }
@@ -130,11 +123,11 @@ export class InputSchemas {
   }
 
   /** The arguments of one operation; adds their size to `size`, and is undefined once that is beyond the limits. */
-  *parametersOf(
+  parametersOf(
     operation: OperationInput,
     size: Size,
     limits: Pick<DefinitionLimits, 'functionValues' | 'functionBytes'>,
-  ): Generator<void, Record<string, unknown> | undefined> {
+  ): Record<string, unknown> | undefined {
     const { body } = operation
     const properties: Record<string, unknown> = {}
     const required: string[] = []
@@ -155,12 +148,11 @@ export class InputSchemas {
     for (const parameter of operation.parameters) {
       if (!this.isAsked(parameter)) continue
       const isRequired = parameter.in === 'path' || parameter.value.required === true
-      add(parameter.name, parameter.in, yield* this.parameterSchema(parameter), isRequired)
+      add(parameter.name, parameter.in, this.parameterSchema(parameter), isRequired)
       if (isTooLarge()) return undefined
     }
-    if (body !== undefined) add(BODY_PROPERTY, 'body', yield* this.bodySchema(body), body.value.required === true)
+    if (body !== undefined) add(BODY_PROPERTY, 'body', this.bodySchema(body), body.value.required === true)
     const $defs: Record<string, JsonSchema> = {}
-    let sinceYield = 0
     for (const { name, converted } of uses) {
       if (converted === undefined) continue
       if (isTooLarge()) return undefined
@@ -168,14 +160,13 @@ export class InputSchemas {
       addName(size, name, '"":,')
       addSize(size, converted.size)
       for (const use of converted.uses) uses.add(use)
-      if (++sinceYield % DEFINITIONS_A_STEP === 0) yield
     }
     if (isTooLarge()) return undefined
     return {
       type: 'object',
       properties,
       ...(required.length > 0 ? { required } : {}),
-      ...(sinceYield > 0 ? { $defs } : {}),
+      ...(Object.keys($defs).length > 0 ? { $defs } : {}),
     }
   }
 
@@ -184,34 +175,34 @@ export class InputSchemas {
   }
 
   /** A parameter that many operations share is the same object each time. */
-  *parameterSchema({ value }: ParameterInput): Generator<void, ConvertedSchema> {
+  parameterSchema({ value }: ParameterInput): ConvertedSchema {
     const known = this.parameters.get(value)
     if (known !== undefined) return known
-    const { schema, uses, size } = yield* this.converter.convert(this.schemaOf(value))
+    const { schema, uses, size } = this.converter.convert(this.schemaOf(value))
     const described = { ...asObject(schema) }
     const own: Record<string, unknown> = {}
     if (typeof value.description === 'string' && value.description !== '') own.description = value.description
     if (value.deprecated === true) own.deprecated = true
-    const examples = yield* examplesOf(value)
+    const examples = examplesOf(value)
     if (examples.length > 0) own.examples = examples
     const ownSize = { ...size }
-    yield* measure(own, ownSize)
+    measure(own, ownSize)
     const made = { schema: Object.assign(described, own), uses, size: ownSize }
     this.parameters.set(value, made)
     return made
   }
 
-  *bodySchema(body: BodyInput): Generator<void, ConvertedSchema> {
+  bodySchema(body: BodyInput): ConvertedSchema {
     const { value, media } = body
     const known = this.bodies.get(body)
     if (known !== undefined) return known
     const items = media.itemSchema === undefined ? undefined : { type: 'array', items: media.itemSchema }
-    const { schema, uses, size } = yield* this.converter.convert(media.schema ?? items)
+    const { schema, uses, size } = this.converter.convert(media.schema ?? items)
     const described = { ...asObject(schema) }
     const ownSize = { ...size }
     if (typeof value.description === 'string' && described.description === undefined) {
       described.description = value.description
-      yield* measure({ description: value.description }, ownSize)
+      measure({ description: value.description }, ownSize)
     }
     const made = { schema: described, uses, size: ownSize }
     this.bodies.set(body, made)
@@ -235,13 +226,11 @@ function asObject(schema: JsonSchema): Record<string, unknown> {
   return schema ? {} : { not: {} }
 }
 
-function* examplesOf({ example, examples }: Record<string, unknown>): Generator<void, unknown[]> {
+function examplesOf({ example, examples }: Record<string, unknown>): unknown[] {
   if (example !== undefined) return [example]
   const values: unknown[] = []
   if (!isObject(examples)) return values
-  let count = 0
   for (const name of Object.keys(examples)) {
-    if (++count % EXAMPLES_A_STEP === 0) yield
     const each = examples[name]
     if (isObject(each) && 'value' in each) values.push(each.value)
   }

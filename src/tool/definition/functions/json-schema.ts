@@ -68,8 +68,6 @@ const LONGEST_PATTERN_CHARACTERS = 2000
 /** References followed in one step; and how far from its end one that is not a circle is not taken for one. */
 const HOPS_A_STEP = 250
 const HOPS_TOLD = 100
-/** Members converted between two looks at the clock. */
-const STEP_MEMBERS = 500
 /** Members that are converted while a pattern is parsed, and while so many of its characters are: one that is none makes an error. */
 const PATTERN_MEMBERS = 10
 const PATTERN_CHARACTERS_OF_MEMBER = 20
@@ -110,7 +108,7 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
  *   `xml`, extensions, identifiers). A pattern that is not ECMAScript is moved to the description. Here, and only here, a pattern
  *   is parsed; none is ever run.
  *
- * Every schema of the document is converted once and shared by all that use it. The work is a sequence of short steps.
+ * Every schema of the document is converted once and shared by all that use it.
  */
 export class SchemaConverter {
   private readonly definitions = new Map<object, Definition>()
@@ -128,13 +126,13 @@ export class SchemaConverter {
   ) {}
 
   /** Converts one schema and every definition that it needs. The result is shared and not to be changed. */
-  *convert(schema: unknown): Generator<void, ConvertedSchema> {
+  convert(schema: unknown): ConvertedSchema {
     const known = isObject(schema) ? this.converted.get(schema) : undefined
     if (known !== undefined) return known
-    const converted = yield* this.convertTree(schema, undefined)
+    const converted = this.convertTree(schema, undefined)
     if (isObject(schema)) this.converted.set(schema, converted)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop()) {
-      next.converted = yield* this.convertTree(next.target.value, next.target.base)
+      next.converted = this.convertTree(next.target.value, next.target.base)
     }
     return converted
   }
@@ -144,26 +142,18 @@ export class SchemaConverter {
     return this.definitionsByRef.get(ref)?.converted?.schema
   }
 
-  private *convertTree(schema: unknown, base: Record<string, unknown> | undefined): Generator<void, ConvertedSchema> {
+  private convertTree(schema: unknown, base: Record<string, unknown> | undefined): ConvertedSchema {
     const run: Run = { tasks: [], uses: new Set(), size: { values: 1, bytes: 0, otherBytes: '{}'.length } }
     const result = begin(schema, base, run.tasks)
     for (let task = run.tasks.pop(); task !== undefined; task = run.tasks.pop()) {
       const before = run.size.values
-      yield* this.convertOne(task, run)
+      this.convertOne(task, run)
       this.sinceYield += 1 + run.size.values - before
-      if (this.isDue()) yield
     }
     return { schema: result, uses: run.uses, size: run.size }
   }
 
-  /** True if it is time to look at the clock. */
-  private isDue(): boolean {
-    if (this.sinceYield < STEP_MEMBERS) return false
-    this.sinceYield = 0
-    return true
-  }
-
-  private *convertOne({ schema, target, base: outer }: Task, run: Run): Generator<void> {
+  private convertOne({ schema, target, base: outer }: Task, run: Run): void {
     const base = typeof schema.$id === 'string' ? schema : outer
     const ref = schema.$ref ?? schema.$dynamicRef
     const result: Record<string, unknown> = {}
@@ -176,75 +166,70 @@ export class SchemaConverter {
     }
     const children: Task[] = []
     const convert = (each: unknown) => begin(each, base, children)
-    let count = 0
     for (const key of Object.keys(schema)) {
-      if (++count % STEP_MEMBERS === 0) yield
       if (typeof ref === 'string' && this.is30 && !ANNOTATIONS.has(key)) continue
       const isAllowed = PLAIN_KEYWORDS.get(key)
-      if (isAllowed === undefined) yield* this.convertKeyword(key, schema[key], result, base, convert)
+      if (isAllowed === undefined) this.convertKeyword(key, schema[key], result, base, convert)
       else if (isAllowed(schema[key])) result[key] = schema[key]
     }
     for (let i = children.length - 1; i >= 0; i--) {
       run.tasks.push(children[i] as Task) // i is inside the list
-      if (i % STEP_MEMBERS === STEP_MEMBERS - 1) yield
     }
     finishTuple(schema, result)
     finishBounds(schema, result)
-    if (isObject(schema.properties)) yield* finishRequired(schema.properties, result)
+    if (isObject(schema.properties)) finishRequired(schema.properties, result)
     if (isText(schema.pattern) && typeof ref !== 'string' && result.pattern === undefined)
       describePattern(schema.pattern, result)
     Object.assign(target, schema.nullable === true ? nullable(result) : result)
-    yield* measure(target, run.size)
+    measure(target, run.size)
   }
 
-  private *convertKeyword(
+  private convertKeyword(
     key: string,
     value: unknown,
     result: Record<string, unknown>,
     base: Record<string, unknown> | undefined,
     convert: (value: unknown) => JsonSchema,
-  ): Generator<void> {
+  ): void {
     switch (key) {
       case 'type':
         setType(value, result)
         break
       case 'enum':
-        if (Array.isArray(value) && value.length > 0) result.enum = yield* withoutRepeats(value)
+        if (Array.isArray(value) && value.length > 0) result.enum = withoutRepeats(value)
         break
       case 'required':
-        if (Array.isArray(value)) result.required = yield* withoutRepeats(value.filter(isText))
+        if (Array.isArray(value)) result.required = withoutRepeats(value.filter(isText))
         break
       case 'example':
         if (!Array.isArray(result.examples)) result.examples = [value]
         break
       case 'properties':
-        if (isObject(value))
-          result.properties = yield* mapValues(value, convert, (_, each) => !this.isSetByServer(each, base))
+        if (isObject(value)) result.properties = mapValues(value, convert, (_, each) => !this.isSetByServer(each, base))
         break
       case 'dependentSchemas':
-        if (isObject(value)) result[key] = yield* mapValues(value, convert)
+        if (isObject(value)) result[key] = mapValues(value, convert)
         break
       case 'pattern':
         if (this.isPattern(value)) result[key] = value
         break
       case 'patternProperties':
         if (isObject(value)) {
-          const isDue = () => this.isDue()
-          result[key] = yield* mapValues(value, convert, each => this.isPattern(each), isDue)
+          result[key] = mapValues(value, convert, each => this.isPattern(each))
         }
         break
       case 'dependentRequired':
-        if (isObject(value)) result[key] = yield* namesOfEach(value)
+        if (isObject(value)) result[key] = namesOfEach(value)
         break
       case 'allOf':
       case 'anyOf':
       case 'oneOf':
       case 'prefixItems':
-        if (Array.isArray(value) && value.length > 0) result[key] = yield* mapped(value, convert)
+        if (Array.isArray(value) && value.length > 0) result[key] = mapped(value, convert)
         break
       case 'items':
         if (Array.isArray(value)) {
-          if (value.length > 0) result.prefixItems = yield* mapped(value, convert)
+          if (value.length > 0) result.prefixItems = mapped(value, convert)
         } else if (value !== null) result.items = convert(value)
         break
       case 'additionalItems':
@@ -375,19 +360,16 @@ function finishBounds(schema: Record<string, unknown>, result: Record<string, un
 }
 
 /** Adds properties that are flagged as required, takes away those that were left out. */
-function* finishRequired(given: Record<string, unknown>, result: Record<string, unknown>): Generator<void> {
+function finishRequired(given: Record<string, unknown>, result: Record<string, unknown>): void {
   if (!isObject(result.properties)) return
   const kept = result.properties
   const names = new Set<string>()
   let isChanged = false
-  let count = 0
   for (const name of Array.isArray(result.required) ? result.required.filter(isText) : []) {
-    if (++count % STEP_MEMBERS === 0) yield
     if (Object.hasOwn(given, name) && !Object.hasOwn(kept, name)) isChanged = true
     else names.add(name)
   }
   for (const name of Object.keys(kept)) {
-    if (++count % STEP_MEMBERS === 0) yield
     const property = given[name]
     if (!isObject(property) || property.required !== true || names.has(name)) continue
     names.add(name)
@@ -419,50 +401,42 @@ function describePattern(pattern: string, result: Record<string, unknown>): void
   result.description = typeof result.description === 'string' ? `${result.description}\n${note}` : note
 }
 
-function* mapped(values: readonly unknown[], convert: (value: unknown) => unknown): Generator<void, unknown[]> {
+function mapped(values: readonly unknown[], convert: (value: unknown) => unknown): unknown[] {
   const result: unknown[] = []
   for (const value of values) {
     result.push(convert(value))
-    if (result.length % STEP_MEMBERS === 0) yield
   }
   return result
 }
 
-function* mapValues(
+function mapValues(
   map: Record<string, unknown>,
   convert: (value: unknown) => unknown,
   keeps: (key: string, value: unknown) => boolean = () => true,
-  isDue: () => boolean = () => false,
-): Generator<void, Record<string, unknown>> {
+): Record<string, unknown> {
   const result: Record<string, unknown> = {}
-  let count = 0
   for (const key of Object.keys(map)) {
     if (keeps(key, map[key])) result[key] = convert(map[key])
-    if (++count % STEP_MEMBERS === 0 || isDue()) yield
   }
   return result
 }
 
 /** The names that each member lists. */
-function* namesOfEach(map: Record<string, unknown>): Generator<void, Record<string, string[]>> {
+function namesOfEach(map: Record<string, unknown>): Record<string, string[]> {
   const result: Record<string, string[]> = {}
-  let count = 0
   for (const key of Object.keys(map)) {
     const names = map[key]
-    result[key] = Array.isArray(names) ? yield* withoutRepeats(names.filter(isText)) : []
-    if (++count % STEP_MEMBERS === 0) yield
+    result[key] = Array.isArray(names) ? withoutRepeats(names.filter(isText)) : []
   }
   return result
 }
 
-function* withoutRepeats<T>(values: readonly T[]): Generator<void, T[]> {
+function withoutRepeats<T>(values: readonly T[]): T[] {
   const seen = new Set<string>()
   const result: T[] = []
   const structures = new Structures()
-  let count = 0
   for (const value of values) {
-    if (++count % STEP_MEMBERS === 0) yield
-    const text = typeof value === 'string' ? `"${value}` : yield* structures.keyOf(value)
+    const text = typeof value === 'string' ? `"${value}` : structures.keyOf(value)
     if (seen.has(text)) continue
     seen.add(text)
     result.push(value)
@@ -474,11 +448,9 @@ function* withoutRepeats<T>(values: readonly T[]): Generator<void, T[]> {
  * Adds the size of what is written with a converted schema: its own keywords and, for values that are not schemas (a default,
  * examples, a list of values), all that is inside. Schemas inside are measured when their own turn comes: they are empty now.
  */
-export function* measure(value: object, size: Size): Generator<void> {
+export function measure(value: object, size: Size): void {
   const pending: object[] = [value]
-  let sinceYield = 0
   for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
-    if (++sinceYield % STEP_MEMBERS === 0) yield // many may be empty
     for (const key of Array.isArray(at) ? at.keys() : Object.keys(at)) {
       const member = (at as Record<string | number, unknown>)[key]
       size.values++
@@ -494,7 +466,6 @@ export function* measure(value: object, size: Size): Generator<void> {
         size.otherBytes += '{}'.length
         pending.push(member)
       } else size.otherBytes += String(member).length
-      if (++sinceYield % STEP_MEMBERS === 0) yield
     }
   }
 }

@@ -10,7 +10,6 @@ export interface NamedOperation {
 
 const NAME_CHARACTERS = 64
 const HASH_CHARACTERS = 8
-const NAMES_A_STEP = 50
 const VALID = /^[A-Za-z0-9_-]{1,64}$/
 
 /**
@@ -22,16 +21,15 @@ const VALID = /^[A-Za-z0-9_-]{1,64}$/
  *   If nothing readable is left, method and path stand before the hash.
  *
  * A name that needs no hash is never taken by one that does, whatever their order: a name depends on other operations only where
- * two would be the same. A sequence of short steps.
+ * two would be the same.
  */
-export function* functionNames(operations: readonly NamedOperation[]): Generator<void, string[]> {
+export function functionNames(operations: readonly NamedOperation[]): string[] {
   const readable: Readable[] = []
   const uses = new Map<string, number>()
   for (const operation of operations) {
     const made = readableName(operation)
     readable.push(made)
     uses.set(made.name, (uses.get(made.name) ?? 0) + 1)
-    if (readable.length % NAMES_A_STEP === 0) yield
   }
   const stays = operations.map(({ name: id }, i) => {
     const { name, isWhole } = readable[i] as Readable // one for each operation
@@ -41,10 +39,9 @@ export function* functionNames(operations: readonly NamedOperation[]): Generator
   const names: string[] = []
   for (const [i, operation] of operations.entries()) {
     const { name } = readable[i] as Readable // likewise
-    const chosen = stays[i] ? name : yield* hashedName(name, operation.name, taken)
+    const chosen = stays[i] ? name : hashedName(name, operation.name, taken)
     taken.add(chosen)
     names.push(chosen)
-    if (names.length % NAMES_A_STEP === 0) yield
   }
   return names
 }
@@ -68,13 +65,12 @@ function readableName({ name: id, method, path }: NamedOperation): Readable {
 }
 
 /** The hash of a long id is made once: what stands in its way may be hundreds of names that somebody chose for that. */
-function* hashedName(name: string, id: string, taken: ReadonlySet<string>): Generator<void, string> {
+function hashedName(name: string, id: string, taken: ReadonlySet<string>): string {
   const start = name.slice(0, NAME_CHARACTERS - 1 - HASH_CHARACTERS)
   const digest = hashOf(id)
   for (let round = 0; ; round++) {
     const hashed = `${start}_${(round === 0 ? digest : hashOf(`${digest}#${round}`)).slice(0, HASH_CHARACTERS)}`
     if (!taken.has(hashed)) return hashed
-    if (round % NAMES_A_STEP === NAMES_A_STEP - 1) yield
   }
 }
 

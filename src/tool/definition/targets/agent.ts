@@ -2,7 +2,7 @@ import { InvalidRequest } from '../../../errors.js'
 import { type CheckOptions, DEFAULT_AT } from '../check/check.js'
 import type { Finding } from '../check/findings.js'
 import { FUNCTIONS_STILL_CHOSEN, FUNCTIONS_WELL_CHOSEN, PROVIDERS, type Target } from './providers.js'
-import { checkForTargetInSlices, type TargetCheck } from './report.js'
+import { checkForTarget, type TargetCheck } from './report.js'
 
 /** A tool of an agent, as much as its functions need. */
 export interface AgentTool {
@@ -84,7 +84,7 @@ export async function checkAgentTools(
 /** One tool's check; that its functions would hold too much, which is thrown where they are made, is a fault of it as others are. */
 async function checkOf(definition: unknown, target: Target, options: CheckOptions): Promise<TargetCheck> {
   try {
-    return await checkForTargetInSlices(definition, target, options)
+    return checkForTarget(definition, target, options)
   } catch (error) {
     if (!(error instanceof InvalidRequest)) throw error
     return { check: { ok: false, faults: error.faults, warnings: [] } }

@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto'
 import { quote } from '../check/findings.js'
-import { inOneGo } from '../check/slices.js'
 import type { FunctionView } from '../functions/functions.js'
 import { PROVIDERS, type ProviderRules, type Target } from './providers.js'
 
@@ -25,14 +24,11 @@ export interface RenamedFunction {
  * cannot read its hash. Schemas are shared with those that were given.
  */
 export function functionsFor(functions: readonly FunctionView[], target: Target): TargetFunction[] {
-  return inOneGo(renamedFunctions(functions, target)).map(each => each.function)
+  return renamedFunctions(functions, target).map(each => each.function)
 }
 
 /** `functionsFor` as a sequence of short steps. */
-export function* renamedFunctions(
-  functions: readonly FunctionView[],
-  target: Target,
-): Generator<void, RenamedFunction[]> {
+export function renamedFunctions(functions: readonly FunctionView[], target: Target): RenamedFunction[] {
   const rules = PROVIDERS[target]
   const names = new SafeNames()
   const taken = new Set(functions.map(each => each.name))
@@ -46,7 +42,6 @@ export function* renamedFunctions(
       function: { ...each, name, description, parameters, arguments: renamed },
       moreBytes: moreBytes + Buffer.byteLength(description) - Buffer.byteLength(each.description),
     })
-    yield
   }
   return result
 }

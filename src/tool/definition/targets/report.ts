@@ -4,7 +4,6 @@ import { KeyLists } from '../check/key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
 import type { OperationInput } from '../check/operations.js'
 import { isSupplied } from '../check/parameters.js'
-import { inOneGo, inSlices, type Slicing } from '../check/slices.js'
 import { type FunctionView, sizedViewsOf } from '../functions/functions.js'
 import {
   FUNCTIONS_STILL_CHOSEN,
@@ -82,31 +81,22 @@ const VALUES = new Set(['default', 'examples', 'enum', 'const', 'required'])
  * Throws `InvalidRequest` with `functions_too_large` as the function view does.
  */
 export function checkForTarget(definition: unknown, target: Target, options: CheckOptions = {}): TargetCheck {
-  return inOneGo(targetCheck(definition, target, options))
+  return targetCheck(definition, target, options)
 }
 
-/** `checkForTarget` with the same result, giving way to the event loop between slices. */
-export async function checkForTargetInSlices(
-  definition: unknown,
-  target: Target,
-  options: CheckOptions & Slicing = {},
-): Promise<TargetCheck> {
-  return await inSlices(targetCheck(definition, target, options), options)
-}
-
-/** The one implementation: a sequence of short steps. */
-export function* targetCheck(definition: unknown, target: Target, options: CheckOptions): Generator<void, TargetCheck> {
-  const inspected = yield* inspection(definition, options, true)
+/** The one implementation. */
+export function targetCheck(definition: unknown, target: Target, options: CheckOptions): TargetCheck {
+  const inspected = inspection(definition, options, true)
   const { check, operations } = inspected
   if (!check.ok) return { check }
-  const sized = yield* sizedViewsOf(inspected, options)
+  const sized = sizedViewsOf(inspected, options)
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const findings = new Findings(0, limits.warnings)
   const rules = PROVIDERS[target]
   const known = new KnownFacts()
   const parameterTexts = new Map<object, TextFault | undefined>()
   const headerNames = new Set((options.headerNames ?? []).map(name => name.toLowerCase()))
-  const renamed = yield* renamedFunctions(
+  const renamed = renamedFunctions(
     sized.map(each => each.view),
     target,
   )
@@ -118,15 +108,14 @@ export function* targetCheck(definition: unknown, target: Target, options: Check
     // What is not asked of a model, such as the header Accept, it never reads.
     const parameters = given.parameters.filter(each => each.isSendable && !isSupplied(each, headerNames))
     const operation = { ...given, parameters }
-    const facts = yield* factsOf(view, known)
+    const facts = factsOf(view, known)
     const warner = new FunctionReport(rules, target, findings, operation.place, parameterTexts)
-    yield* warner.warn(operation, view, named, facts)
+    warner.warn(operation, view, named, facts)
     together.optional += facts.optional
     together.unions += facts.unions
     const tokens = Math.ceil((bytes + moreBytes) / BYTES_PER_TOKEN)
     report.tokens += tokens
     report.functions.push({ name: named.name, operation: operation.record.name, tokens })
-    yield
   }
   const paths = placeOf([...(options.at ?? DEFAULT_AT), 'paths'])
   warnNumber(sized.length, rules, target, findings, paths)
@@ -148,15 +137,15 @@ class FunctionReport {
     private readonly parameterTexts: Map<object, TextFault | undefined>,
   ) {}
 
-  *warn(operation: OperationInput, view: FunctionView, named: TargetFunction, facts: Facts): Generator<void> {
-    yield* this.warnTexts(operation, view, facts)
+  warn(operation: OperationInput, view: FunctionView, named: TargetFunction, facts: Facts): void {
+    this.warnTexts(operation, view, facts)
     this.warnNames(operation, named)
     this.warnSchema(view, facts)
   }
 
-  private *warnTexts({ record, parameters }: OperationInput, view: FunctionView, facts: Facts): Generator<void> {
+  private warnTexts({ record, parameters }: OperationInput, view: FunctionView, facts: Facts): void {
     const { findings, place } = this
-    const own = (yield* textFaultOf(view.description)) ?? (yield* textFaultOf(record.name))
+    const own = textFaultOf(view.description) ?? textFaultOf(record.name)
     if (own !== undefined) this.warnText(own, place)
     if (view.description === record.summary && !saysEnough(record.summary)) {
       const msg = () => `${quote(record.summary)} does not say when a model should use the function`
@@ -165,7 +154,7 @@ class FunctionReport {
     let isSaid = own !== undefined
     for (const parameter of parameters) {
       const { description } = parameter.value
-      const fault = yield* this.parameterFault(parameter.name, parameter.value)
+      const fault = this.parameterFault(parameter.name, parameter.value)
       if (fault !== undefined) this.warnText(fault, parameter.place)
       isSaid ||= fault !== undefined
       if (typeof description !== 'string' || description.trim() === '') {
@@ -178,11 +167,10 @@ class FunctionReport {
   }
 
   /** What stands in name and description of a parameter that many operations may share. */
-  private *parameterFault(name: string, value: Record<string, unknown>): Generator<void, TextFault | undefined> {
+  private parameterFault(name: string, value: Record<string, unknown>): TextFault | undefined {
     if (this.parameterTexts.has(value)) return this.parameterTexts.get(value)
     const { description } = value
-    const fault =
-      (yield* textFaultOf(name)) ?? (typeof description === 'string' ? yield* textFaultOf(description) : undefined)
+    const fault = textFaultOf(name) ?? (typeof description === 'string' ? textFaultOf(description) : undefined)
     this.parameterTexts.set(value, fault)
     return fault
   }
@@ -323,11 +311,10 @@ class KnownFacts {
     return this.facts.get(schema)
   }
 
-  *lookedAt(schema: unknown): Generator<void, Facts> {
-    if (this.isTime()) yield
+  lookedAt(schema: unknown): Facts {
     const known = this.facts.get(schema)
     if (known !== undefined) return known
-    const facts = yield* factsOfSchema(schema, this)
+    const facts = factsOfSchema(schema, this)
     this.facts.set(schema, facts)
     return facts
   }
@@ -341,23 +328,23 @@ class KnownFacts {
   }
 
   /** The fault of a reference's text, which thousands may share. */
-  *referenceFault(ref: string): Generator<void, TextFault | undefined> {
-    if (!this.references.has(ref)) this.references.set(ref, yield* textFaultOf(ref))
+  referenceFault(ref: string): TextFault | undefined {
+    if (!this.references.has(ref)) this.references.set(ref, textFaultOf(ref))
     return this.references.get(ref)
   }
 }
 
 /** The facts of all schemas of one function; each schema is looked at once, however many functions share it. */
-function* factsOf(view: FunctionView, known: KnownFacts): Generator<void, Facts> {
+function factsOf(view: FunctionView, known: KnownFacts): Facts {
   const { properties = {}, $defs = {}, required } = view.parameters as Record<string, Record<string, unknown>>
   const whole = noFacts()
   const names = Object.keys($defs)
   const own = Object.keys(properties)
   whole.properties = own.length
   whole.optional = whole.properties - (Array.isArray(required) ? required.length : 0)
-  for (const name of own) join(whole, yield* known.lookedAt(properties[name]))
-  for (const name of names) join(whole, yield* known.lookedAt($defs[name]))
-  whole.isRecursive = yield* leadsInCircles(names, name => known.of($defs[name])?.uses ?? new Set())
+  for (const name of own) join(whole, known.lookedAt(properties[name]))
+  for (const name of names) join(whole, known.lookedAt($defs[name]))
+  whole.isRecursive = leadsInCircles(names, name => known.of($defs[name])?.uses ?? new Set())
   if (names.length > 0) whole.keywords.add('$defs')
   return whole
 }
@@ -378,19 +365,13 @@ function join(whole: Facts, facts: Facts): void {
 }
 
 /** True if one of the names uses itself, be it by way of others: what remains when those that use nothing more are taken away. */
-function* leadsInCircles(
-  names: readonly string[],
-  usesOf: (name: string) => ReadonlySet<string>,
-): Generator<void, boolean> {
+function leadsInCircles(names: readonly string[], usesOf: (name: string) => ReadonlySet<string>): boolean {
   const open = new Map<string, number>()
   const usedBy = new Map<string, string[]>()
-  let steps = 0
   for (const name of names) {
     const uses = usesOf(name)
     open.set(name, uses.size)
-    if (++steps % STEP_MEMBERS === 0) yield
     for (const each of uses) {
-      if (++steps % STEP_MEMBERS === 0) yield
       const users = usedBy.get(each) ?? []
       users.push(name)
       usedBy.set(each, users)
@@ -398,9 +379,7 @@ function* leadsInCircles(
   }
   const done = names.filter(name => open.get(name) === 0)
   for (const name of done) {
-    if (++steps % STEP_MEMBERS === 0) yield
     for (const user of usedBy.get(name) ?? []) {
-      if (++steps % STEP_MEMBERS === 0) yield
       const left = (open.get(user) ?? 0) - 1
       open.set(user, left)
       if (left === 0) done.push(user)
@@ -427,7 +406,7 @@ function noFacts(): Facts {
   }
 }
 
-function* factsOfSchema(schema: unknown, known: KnownFacts): Generator<void, Facts> {
+function factsOfSchema(schema: unknown, known: KnownFacts): Facts {
   const { keyLists } = known
   const facts = noFacts()
   const pending: { value: unknown; kind: 'schema' | 'map' | 'value'; level: number }[] = [
@@ -435,17 +414,15 @@ function* factsOfSchema(schema: unknown, known: KnownFacts): Generator<void, Fac
   ]
   for (let at = pending.pop(); at !== undefined; at = pending.pop()) {
     const { value, kind, level } = at
-    if (known.isTime(typeof value === 'string' ? value.length : 0)) yield
-    if (typeof value === 'string') facts.texts ??= yield* textFaultOf(value)
+    if (typeof value === 'string') facts.texts ??= textFaultOf(value)
     if (typeof value !== 'object' || value === null) continue
     if (kind === 'schema' && !Array.isArray(value)) lookAt(value as Record<string, unknown>, level, facts, keyLists)
     for (const key of Array.isArray(value) ? value.keys() : keyLists.of(value as Record<string, unknown>)) {
-      if (known.isTime(typeof key === 'string' ? key.length : 0)) yield
       const member = (value as Record<string | number, unknown>)[key]
       // Keywords are known; any other key is a name that somebody chose.
-      if (kind !== 'schema' && typeof key === 'string') facts.texts ??= yield* textFaultOf(key)
+      if (kind !== 'schema' && typeof key === 'string') facts.texts ??= textFaultOf(key)
       if (kind === 'schema' && key === '$ref' && typeof member === 'string')
-        facts.texts ??= yield* known.referenceFault(member)
+        facts.texts ??= known.referenceFault(member)
       else if (kind === 'value') pending.push({ value: member, kind, level })
       else if (kind === 'map' || typeof key === 'number') pending.push({ value: member, kind: 'schema', level })
       else if (VALUES.has(key)) pending.push({ value: member, kind: 'value', level })

@@ -63,19 +63,18 @@ const INSTRUCTION = new RegExp(
  * What stands in a text beside what it says, if anything does; hidden characters before instructions. Linear in the length of the text,
  * in steps.
  */
-export function* textFaultOf(text: string): Generator<void, TextFault | undefined> {
-  if (yield* holds(text, HIDDEN)) return 'text_hidden_characters'
-  return (yield* holds(text, INSTRUCTION)) ? 'text_instructs' : undefined
+export function textFaultOf(text: string): TextFault | undefined {
+  if (holds(text, HIDDEN)) return 'text_hidden_characters'
+  return holds(text, INSTRUCTION) ? 'text_instructs' : undefined
 }
 
-function* holds(text: string, pattern: RegExp): Generator<void, boolean> {
+function holds(text: string, pattern: RegExp): boolean {
   if (text.length <= STEP_CHARACTERS) return pattern.test(text)
   for (let start = 0; start < text.length; start += STEP_CHARACTERS) {
     let from = Math.max(0, start - OVERLAP_CHARACTERS)
     // A part begins with a plain letter if one is near: what is hidden depends on what stands before it.
     for (let i = 0; i < OVERLAP_CHARACTERS && from > 0 && text.charCodeAt(from) > LAST_ASCII; i++) from--
     if (pattern.test(text.slice(from, start + STEP_CHARACTERS))) return true
-    yield
   }
   return false
 }
