@@ -58,9 +58,7 @@ function ruleOf(type: string, findings: readonly FileFinding[]): object {
   const isError = findings.some(each => each.type === type && each.level === 'error')
   const effect = isError
     ? 'The definition is refused: what the result names cannot become a tool as it is.'
-    : type.startsWith('target_')
-      ? 'The definition is accepted. The provider that was named refuses something of the function or loses it, or a model is told too little or too much.'
-      : 'The definition is accepted. What the result names may work otherwise than its author means.'
+    : 'The definition is accepted. What the result names may work otherwise than its author means.'
   return {
     id: type,
     shortDescription: { text: `${words.charAt(0).toUpperCase()}${words.slice(1)}` },

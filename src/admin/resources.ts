@@ -250,18 +250,3 @@ export async function definitionUse(db: Kysely<Database>, id: number) {
   if (row === undefined) throw new Refusal(`there is no tool ${id}`)
   return row
 }
-
-/** The tools of an agent by id, with their definitions as text and the names of their headers. Throws `Refusal`. */
-export async function agentTools(
-  db: Kysely<Database>,
-  id: number,
-): Promise<{ id: number; name: string; definition: string | null; header_names: string[] }[]> {
-  const { rows: agents } = await sql`select 1 from persona where id = ${id}::integer and not deleted`.execute(db)
-  if (agents.length === 0) throw new Refusal(`there is no agent ${id}`)
-  const { rows } = await sql<{ id: number; name: string; definition: string | null; header_names: string[] }>`
-    select t.id, t.name, d.content::text as definition,
-      array(select name from tool_header where tool_id = t.id order by position) as header_names
-    from persona_tool l join tool t on t.id = l.tool_id left join tool_definition d on d.hash = t.definition_hash
-    where l.persona_id = ${id}::integer order by t.id`.execute(db)
-  return rows
-}

@@ -126,18 +126,6 @@ export const ValidateToolResponse = Type.Object(
         },
       ),
     ),
-    target: Type.Optional(
-      Type.Object(
-        {
-          target: text(),
-          as_of: text({ description: "When the provider's rules were read." }),
-          sources: list(text()),
-          tokens: Type.Integer({ description: 'An estimate of what all functions cost in every request.' }),
-          functions: list(Type.Object({ name: text(), operation: text(), tokens: Type.Integer() })),
-        },
-        { description: 'With `target`: what the provider makes of the functions.' },
-      ),
-    ),
     impact: Type.Optional(
       Type.Object(
         {

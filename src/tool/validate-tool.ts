@@ -12,7 +12,7 @@ import { addWarnings } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import { definitionLimitsOf, TARGETS, unusableServer } from './definition/index.js'
+import { definitionLimitsOf, unusableServer } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import type { BodyTasks } from './tasks/body-tasks.js'
 import type { ValidationQuery } from './tasks/validation.js'
@@ -26,7 +26,7 @@ export interface ValidateToolOptions extends ToolBodyBounds {
 const PURPOSE =
   'Says which methods a definition gives a model, or every reason why it gives none. Nothing is stored. ' +
   '`report=full` adds advice, `tool_id` what storing the definition in that tool would break, ' +
-  '`complete=true` the smallest repair, `target` what a provider makes of the functions.'
+  '`complete=true` the smallest repair.'
 
 const SERVER_CHARACTERS = 2048
 
@@ -65,10 +65,6 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
           ),
           server: Server,
           drop: queryChoice(['unsupported'], 'With `complete=true`: leave out operations whose body is not JSON.'),
-          target: queryChoice(
-            TARGETS,
-            'Adds `target`: what this provider refuses or loses of the functions, as warnings, and an estimate of tokens.',
-          ),
         }),
         headers: Type.Object({ prefer: Prefer }),
         body: ValidateToolRequest,

@@ -322,7 +322,7 @@ paths:
     post: { operationId: '##[error]x', summary: 'Ends with ##[group]' }
 `,
   )
-  for (const more of [[], ['--json'], ['--target', 'mcp'], ['--complete', '-o', '-']] as const) {
+  for (const more of [[], ['--json'], ['--complete', '-o', '-']] as const) {
     const { status, stdout, stderr } = await agentctl('validate', path, ...more)
     t.equal(status, 0)
     if (more[1] !== '-o') t.notMatch(stdout, /^\s*::|##\[/m, `${more.join(' ')}: standard output`)
@@ -334,91 +334,6 @@ paths:
   t.equal(JSON.parse((await agentctl('validate', path, '--json')).stdout).methods[1].name, '##[error]x')
 })
 
-t.test('--target: what a provider makes of it; functions for it, with the way back', async t => {
-  const good = file(
-    'good.yaml',
-    `openapi: 3.1.0
-info: { title: Maps }
-servers: [{ url: https://maps.example.com }]
-paths:
-  /route:
-    get:
-      operationId: find route
-      summary: Finds the way between two places
-      parameters: [{ name: $to, in: query, description: Where to }]
-`,
-  )
-  const { status, stdout } = await agentctl('validate', good, '--target', 'anthropic')
-  t.equal(status, 0)
-  t.match(
-    stdout,
-    /target_function_name[\s\S]*target_argument_name[\s\S]*about \d+ tokens in every request \(anthropic, rules of \d{4}-/,
-  )
-  t.equal((await agentctl('tool', 'update', '16', '--definition', good)).status, 0)
-  const functions = JSON.parse((await agentctl('tool', 'show', '16', '--as-functions', '--target', 'anthropic')).stdout)
-  t.match(functions, [{ name: 'find_route', operationId: 'find route', arguments: { _to: '$to' } }])
-})
-
-t.test('agent check: functions and tokens of all tools of an agent, and what each warns of', async t => {
-  t.equal((await agentctl('agent', 'create', 'Guide', '--tool', '16', '--tool', '10')).status, 0)
-  const { status, stdout } = await agentctl('agent', 'check', 'Guide', '--target', 'gemini', '--json')
-  const report = JSON.parse(stdout)
-  t.match(report, {
-    target: 'gemini',
-    functions: Number,
-    tokens: Number,
-    tools: [{ id: 10 }, { id: 16, functions: 1 }],
-  })
-  t.equal(status, report.tools.some((tool: object) => 'refused' in tool) ? 1 : 0)
-  t.match((await agentctl('agent', 'check', 'Guide')).stdout, /functions, about \d+ tokens in every request \(openai/)
-  t.match((await agentctl('agent', 'check', '99999')).stderr, 'there is no agent 99999')
-})
-
-t.test('agent check: two functions of one name end with 1 where the provider refuses the request', async t => {
-  const definition = file(
-    'twin.yaml',
-    `openapi: 3.1.0
-info: { title: Twin }
-servers: [{ url: https://t.example.com }]
-paths: { /a: { get: { operationId: find, summary: Finds all of them } } }
-`,
-  )
-  for (const name of ['Twin 1', 'Twin 2'])
-    t.equal((await agentctl('tool', 'create', '--definition', definition, '--name', name)).status, 0)
-  t.equal((await agentctl('agent', 'create', 'Twins', '--tool', 'Twin 1', '--tool', 'Twin 2')).status, 0)
-  for (const [target, status, type] of [
-    ['openai', 0, 'agent_functions_collide'],
-    ['anthropic', 1, 'agent_names_refused'],
-    ['gemini', 1, 'agent_names_refused'],
-  ] as const) {
-    const answer = await agentctl('agent', 'check', 'Twins', '--target', target, '--json')
-    t.equal(answer.status, status, target)
-    t.match(JSON.parse(answer.stdout), { ok: status === 0, warnings: [{ type }] })
-  }
-})
-
-t.test('agent check: a tool whose functions hold too much is named', async t => {
-  // Each function is complete in itself: the schema that they share is in all of them.
-  const properties = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`p${i}`, { type: 'string' }]))
-  const requestBody = { content: { 'application/json': { schema: { $ref: '#/components/schemas/S' } } } }
-  const paths = Array.from({ length: 1_000 }, (_, i) => {
-    return [`/p${i}`, { post: { operationId: `o${i}`, summary: 'Stores one of them', requestBody } }]
-  })
-  const definition = {
-    openapi: '3.1.0',
-    info: { title: 'Wide' },
-    servers: [{ url: 'https://w.example.com' }],
-    paths: Object.fromEntries(paths),
-    components: { schemas: { S: { type: 'object', properties } } },
-  }
-  const path = file('wide.json', JSON.stringify(definition))
-  t.equal((await agentctl('tool', 'create', '--definition', path, '--name', 'Wide')).status, 0)
-  t.equal((await agentctl('agent', 'create', 'Widest', '--tool', '10', '--tool', 'Wide')).status, 0)
-  const { status, stdout } = await agentctl('agent', 'check', 'Widest', '--json')
-  t.equal(status, 1)
-  t.match(JSON.parse(stdout).tools, [{ id: 10 }, { name: 'Wide', functions: 0, refused: /together hold more than/ }])
-})
-
 t.test('2: options that would be without effect', async t => {
   const path = file('in.yaml', INCOMPLETE)
   for (const [args, said] of [
@@ -427,7 +342,6 @@ t.test('2: options that would be without effect', async t => {
     [['validate', path, '--complete', '-o', '-', '--json'], '--json excludes --output -'],
     [['validate', path, '--json', '--sarif'], '--json excludes --sarif'],
     [['validate', path, '--complete', '--server', 'a'], '--server must be an absolute'],
-    [['tool', 'show', '16', '--target', 'mcp'], '--target goes together with --as-functions'],
   ] as const) {
     const { status, stderr } = await agentctl(...args)
     t.equal(status, 2)

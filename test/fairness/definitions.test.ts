@@ -94,7 +94,6 @@ t.test('definitions that are dear to check', async t => {
   const attacks: Hostile[] = [
     ['row 7: an $id of two million characters and 30,000 references', 422, longBase(), 'POST', 'validate'],
     ['row 8: sixty thousand paths of one path item', 422, sharedItems(), 'POST', 'validate'],
-    ['functions that would take 5 GB', 422, sharedSchema(), 'POST', 'validate?target=openai'],
     ['a million values, repaired', 200, accepted, 'POST', 'validate?complete=true'],
     ['a million values, compared', 200, accepted, 'POST', `validate?report=full&tool_id=${tool}`],
     ['an object of 300,000 keys, stored', 200, manyKeys, 'PUT', `${tool}`],
@@ -107,13 +106,7 @@ t.test('definitions that are dear to check', async t => {
   await requireFair(ordinary[0], [ordinary], { atOnce: 1, pauseMs: 0 })
   const small: Hostile = ['ten at once of 64 kB, validated', 200, smallOperations(), 'POST', 'validate']
   await requireFair(small[0], [small], { atOnce: 10, pauseMs: 0 })
-  const dear: Hostile = [
-    '7 kB, repaired',
-    200,
-    smallAndDear(),
-    'POST',
-    'validate?complete=true&report=full&target=openai',
-  ]
+  const dear: Hostile = ['7 kB, repaired', 200, smallAndDear(), 'POST', 'validate?complete=true&report=full']
   await requireFair(dear[0], [dear], { atOnce: 4, pauseMs: 100 })
 
   t.test('a definition of 15 kB is stored beside repairs that take half a second each', async t => {
@@ -139,7 +132,7 @@ t.test('definitions that are dear to check', async t => {
     }
     await store(AbortSignal.timeout(1)) // the thread starts
     const body = JSON.stringify({ definition: manyParameters() })
-    const path = '/admin/tool/custom/validate?complete=true&report=full&target=openai'
+    const path = '/admin/tool/custom/validate?complete=true&report=full'
     const comparisons: string[] = []
     let isFair = false
     for (let attempt = 0; attempt < 3 && !isFair; attempt++) {
@@ -168,7 +161,7 @@ t.test('definitions that are dear to check', async t => {
     const [checking, ...repairing] = owners.map(({ token }) => token)
     const callers = new Callers(service.port)
     t.teardown(() => callers.close())
-    const repair = '/admin/tool/custom/validate?complete=true&report=full&target=openai'
+    const repair = '/admin/tool/custom/validate?complete=true&report=full'
     const [dear, cheap] = [smallAndDear(), smallOperations(150)].map(definition => JSON.stringify({ definition }))
     const check = async () => {
       const answer = await callers.send('POST', '/admin/tool/custom/validate', checking ?? '', cheap ?? '')
@@ -245,9 +238,7 @@ t.test('definitions that are dear to check', async t => {
       JSON.stringify({ definition }),
     )
     t.equal(status, 200, 'accepted')
-    for (const options of [['--as-functions'], ['--as-functions', '--target', 'openai'], ['--json']].slice(
-      FULL ? 0 : 1,
-    )) {
+    for (const options of [['--as-functions'], ['--json']].slice(FULL ? 0 : 1)) {
       const name = options.join(' ')
       const { child, answer } = startAgentctl({ url: world.url, args: ['tool', 'show', String(shared), ...options] })
       let peak = 0

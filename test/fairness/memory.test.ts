@@ -65,7 +65,7 @@ t.test('what one caller has checked, stored and compared', async t => {
         ['PUT', tool, one],
         ['PUT', `${tool}?dry_run=true`, other],
         ['POST', `/admin/tool/custom/validate?tool_id=${popularTool}`, other],
-        ['POST', '/admin/tool/custom/validate?complete=true&report=full&target=openai', one],
+        ['POST', '/admin/tool/custom/validate?complete=true&report=full', one],
       ] as const
       for (const [method, path, body = ''] of steps) {
         const { status, body: answer } = await callers.send(method, path, attacker.token, body)

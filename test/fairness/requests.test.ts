@@ -149,7 +149,7 @@ const ATTACKS: Record<string, [number[], Attack]> = {
   'validations with all that they can tell': [
     [200],
     each(8, curators, (callers, { token }) =>
-      callers.send('POST', '/admin/tool/custom/validate?complete=true&report=full&target=openai', token, validation),
+      callers.send('POST', '/admin/tool/custom/validate?complete=true&report=full', token, validation),
     ),
   ],
   'an agent of 200 kB, updated by six editors': [

@@ -63,7 +63,7 @@ t.test('200: every answer fits its schema, with all of its fields in order and n
     fits(PlainValidation, validated, `validation of ${id}`)
     const url = `/admin/tool/custom/validate?report=full&tool_id=${id}`
     fits(FullReport, await call('POST', url, { token: admin, body: { definition } }), `full report of ${id}`)
-    const all = await call('POST', `${url}&complete=true&target=anthropic`, { token: admin, body: { definition } })
+    const all = await call('POST', `${url}&complete=true`, { token: admin, body: { definition } })
     fits(ValidateToolResponse, all, `completed and reported, ${id}`)
   }
 })

@@ -37,7 +37,7 @@ t.test('a large body is answered as the same body without its spaces is', async 
     [200, 'PUT', PUT, JSON.stringify({ definition: { ...DEFINITION, 'x-note': '\u00e9 2' } })],
     [200, 'POST', VALIDATE, JSON.stringify({ definition: DEFINITION, unknown: [1] })],
     [200, 'POST', `${VALIDATE}?report=full`, JSON.stringify({ definition: DEFINITION })],
-    [200, 'POST', `${VALIDATE}?tool_id=10&target=openai`, JSON.stringify({ definition: DEFINITION })],
+    [200, 'POST', `${VALIDATE}?tool_id=10`, JSON.stringify({ definition: DEFINITION })],
     [200, 'POST', `${VALIDATE}?complete=true`, JSON.stringify({ definition: SWAGGER })],
     [
       422,

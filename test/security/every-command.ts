@@ -138,8 +138,6 @@ function tools(file: File, plant: () => string): Line[] {
     { args: ['tool', 'update', '10', ...headers(`X-A: ${plant()}`), '--plan'], status: 2 },
     { args: ['tool', 'update', '10', ...headers(plant().replaceAll(':', '')), '--json'], status: 1 },
     { args: ['tool', 'delete', '10', '--plan'], status: 2 },
-    { args: ['agent', 'check', '8'] },
-    { args: ['agent', 'check', '8', '--json'] },
     { args: ['validate', definition, '--against', 'tool:10'] },
     { args: ['validate', definition, '--against', 'tool:10', '--json'] },
   ]

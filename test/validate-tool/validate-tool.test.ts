@@ -105,44 +105,15 @@ t.test('422: parameters that would be without effect, or are not what they shoul
     'query server extra_forbidden',
     'query drop extra_forbidden',
   ])
-  t.same(await faults('?complete=yes&drop=all&server=ftp://a&target=none'), [
+  t.same(await faults('?complete=yes&drop=all&server=ftp://a'), [
     'query complete bool_parsing',
     'query drop enum',
     'query server url_parsing',
-    'query target enum',
   ])
 })
 
-t.test('200 target: what the provider makes of the functions, its warnings with report=full', async t => {
-  const definition = {
-    ...incomplete,
-    servers: [{ url: 'https://t.example.com' }],
-    paths: {
-      '/items': {
-        get: {
-          operationId: 'list',
-          summary: 'Lists the items',
-          parameters: [{ name: '$top', in: 'query', description: 'How many' }],
-        },
-      },
-    },
-  }
-  const { status, body } = await validate('?report=full&target=anthropic', definition)
-  t.equal(status, 200)
-  t.match(body.target, {
-    target: 'anthropic',
-    as_of: /^\d{4}-/,
-    functions: [{ name: 'list', operation: 'list', tokens: Number }],
-  })
-  t.ok(body.warnings.some((each: { type: string }) => each.type === 'target_argument_name'))
-  t.notOk(Object.hasOwn((await validate('?target=mcp', definition)).body, 'warnings'))
-  const plain = await validate('', definition)
-  t.same(Object.keys(plain.body), ['methods'])
-  t.same(plain.body.methods, body.methods)
-})
-
-t.test('the document names what complete, server, drop and target do', async t => {
+t.test('the document names what complete, server and drop do', async t => {
   const { paths } = (await app.inject('/openapi.json')).json()
   const names = paths[VALIDATE].post.parameters.map((each: { name: string }) => each.name)
-  for (const name of ['complete', 'server', 'drop', 'target']) t.ok(names.includes(name), name)
+  for (const name of ['complete', 'server', 'drop']) t.ok(names.includes(name), name)
 })

@@ -1,11 +1,10 @@
 import type { ShareLevel } from '../../db/tables.js'
-import { parseExact, stringifyExact } from '../../schema/exact-json.js'
+import { stringifyExact } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
-import { type AgentReport, checkAgentTools, definitionLimitsOf, TARGETS } from '../../tool/definition/index.js'
-import { counted, countedAll } from '../counts.js'
+import { countedAll } from '../counts.js'
 import { deleteAgent, planAgentDeletion } from '../deletion.js'
-import { placeText, Refusal } from '../refusal.js'
-import { agentTools, listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
+import { Refusal } from '../refusal.js'
+import { listAgents, resourceId, shareAgent, showAgent } from '../resources.js'
 import { readGivenSource } from '../source.js'
 import { deleteAsked } from './asking.js'
 import {
@@ -78,24 +77,6 @@ export const agentCommands: Command[] = [
     run: createCommand,
   },
   {
-    name: 'agent check',
-    summary: "Says what a provider's models make of all tools of an agent.",
-    positionals: ['AGENT'],
-    options: {
-      target: {
-        type: 'string',
-        value: 'TARGET',
-        choices: TARGETS,
-        description: `One of ${TARGETS.join(', ')}; default: openai.`,
-      },
-      ...JSON_OPTION,
-    },
-    details:
-      'Exit status 1 when the definition of a tool is refused, there are more functions than the provider takes, or two ' +
-      'have a name that it takes once. Tokens are an estimate.',
-    run: checkCommand,
-  },
-  {
     name: 'agent share',
     summary: 'Shares an agent with users and groups.',
     positionals: ['AGENT'],
@@ -131,45 +112,6 @@ async function showCommand(call: Call): Promise<undefined> {
   const asOf = asOfOption(call)
   const database = await call.database()
   showRecord(call, await showAgent(database, await resourceId(database.db, 'persona', call.argument(0)), asOf))
-}
-
-async function checkCommand(call: Call): Promise<number | undefined> {
-  const { db } = await call.database()
-  const tools = await agentTools(db, await resourceId(db, 'persona', call.argument(0)))
-  const target = TARGETS.find(each => each === call.text('target')) ?? 'openai'
-  const report = await checkAgentTools(
-    tools.map(({ id, name, definition, header_names }) => ({
-      id,
-      name,
-      definition: definition === null ? null : parseExact(definition),
-      headerNames: header_names,
-    })),
-    target,
-    { limits: definitionLimitsOf(call.config.limits) },
-  )
-  call.answer(report, () => printReport(call, report))
-  return report.ok ? EXIT.ok : EXIT.refused
-}
-
-function printReport(call: Call, { target, as_of, functions, tokens, tools, warnings }: AgentReport): void {
-  call.print(
-    `${counted(functions, 'function')}, about ${counted(tokens, 'token')} in every request (${target}, rules of ${as_of})`,
-  )
-  call.printTable(
-    tools.map(tool => [
-      tool.id,
-      tool.name,
-      counted(tool.functions, 'function'),
-      counted(tool.tokens, 'token'),
-      tool.refused === undefined ? counted(tool.warnings.length, 'warning') : `refused: ${tool.refused}`,
-    ]),
-    [0],
-  )
-  for (const { msg, type } of warnings) call.print(`warning: ${msg} (${type})`)
-  for (const tool of tools) {
-    for (const { loc, msg, type } of tool.warnings.filter(each => each.type.startsWith('target_')))
-      call.print(`${tool.name}: ${placeText(loc.slice(2))}: ${msg} (${type})`)
-  }
 }
 
 async function createCommand(call: Call): Promise<number | undefined> {

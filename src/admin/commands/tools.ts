@@ -1,7 +1,7 @@
 import { bigIntSteps } from '../../schema/exact-json.js'
 import { inOneGo } from '../../schema/steps.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
-import { functionsFor, toFunctions } from '../../tool/definition/index.js'
+import { toFunctions } from '../../tool/definition/index.js'
 import { counted, countedAll } from '../counts.js'
 import { deleteTool, planToolDeletion } from '../deletion.js'
 import { Refusal } from '../refusal.js'
@@ -21,7 +21,6 @@ import {
 } from './command.js'
 import { listCommand } from './list.js'
 import { applyEntry } from './organisation.js'
-import { TARGET_OPTION, targetOf } from './validate.js'
 
 const CONTENT_OPTIONS = {
   'display-name': { type: 'string', description: 'The name for people.' },
@@ -61,11 +60,6 @@ export const toolCommands: Command[] = [
     positionals: ['TOOL'],
     options: {
       'as-functions': { type: 'boolean', description: 'Show, as JSON, the functions that a model is given.' },
-      target: {
-        ...TARGET_OPTION,
-        description:
-          'With --as-functions: names that this provider takes, and the way back to those of the definition.',
-      },
       ...SHOW_OPTIONS,
     },
     run: showCommand,
@@ -112,8 +106,6 @@ export const toolCommands: Command[] = [
 ]
 
 async function showCommand(call: Call): Promise<undefined> {
-  if (call.text('target') !== undefined && !call.flag('as-functions'))
-    throw new UsageError('--target goes together with --as-functions')
   const asOf = asOfOption(call)
   if (asOf !== undefined && call.flag('as-functions')) throw new UsageError('--as-functions excludes --at')
   const database = await call.database()
@@ -121,9 +113,7 @@ async function showCommand(call: Call): Promise<undefined> {
   if (!call.flag('as-functions')) return showRecord(call, await showTool(database, id, asOf))
   const { definition, header_names } = await definitionUse(database.db, id)
   if (definition === null) throw new Refusal('this tool has no definition')
-  const functions = toFunctions(inOneGo(bigIntSteps(definition)), { headerNames: header_names })
-  const target = targetOf(call)
-  call.printJson(target === undefined ? functions : functionsFor(functions, target))
+  call.printJson(toFunctions(inOneGo(bigIntSteps(definition)), { headerNames: header_names }))
 }
 
 async function createCommand(call: Call): Promise<number | undefined> {

@@ -2,13 +2,10 @@ import type { Fault, Loc } from '../../errors.js'
 import {
   type CheckOptions,
   checkDefinition,
-  checkForTarget,
   completeDefinition,
   definitionLimitsOf,
   type Edit,
   GivenPlaces,
-  TARGETS,
-  type Target,
   unusableServer,
 } from '../../tool/definition/index.js'
 import { type Impact, impactOf } from '../../tool/impact.js'
@@ -20,8 +17,6 @@ import { definitionUse, resourceId } from '../resources.js'
 import { parseSource, readGivenSource, type Source, UnreadableText, writeText } from '../source.js'
 import { type Call, type Command, EXIT, JSON_OPTION, UsageError } from './command.js'
 
-export const TARGET_OPTION = { type: 'string', value: 'TARGET', choices: TARGETS } as const
-
 export const validateCommand: Command = {
   name: 'validate',
   summary: 'Checks a tool definition, JSON or YAML, with the check of the service.',
@@ -31,10 +26,6 @@ export const validateCommand: Command = {
       type: 'string',
       value: 'TOOL',
       description: 'Say what it would change for the agents that use this tool.',
-    },
-    target: {
-      ...TARGET_OPTION,
-      description: 'Say what this provider refuses or loses, and how many tokens it costs.',
     },
     complete: { type: 'boolean', description: 'Repair it with the fewest edits, and say which they are.' },
     server: {
@@ -77,13 +68,7 @@ async function validate(call: Call): Promise<number | undefined> {
   }
   const completion = call.flag('complete') ? completed(call, given, options) : undefined
   const source = completion?.source ?? given
-  const target = targetOf(call)
-  const { check, report } =
-    completion && !completion.check.ok
-      ? { check: completion.check, report: undefined }
-      : target === undefined
-        ? { check: checkDefinition(source.value, options), report: undefined }
-        : checkForTarget(source.value, target, options)
+  const check = completion && !completion.check.ok ? completion.check : checkDefinition(source.value, options)
   const written = completion && writeCompleted(call, source.text ?? '', check.ok)
   // What is found stands in a text that the reader has: the one that was written, else the one that was given.
   const shown = written === undefined ? given : source
@@ -116,7 +101,6 @@ async function validate(call: Call): Promise<number | undefined> {
       faults,
       warnings,
       ...(completion && { edits: completion.edits.map(shownEdit), dropped: completion.dropped }),
-      ...(report && { target: report }),
       ...(impact && { impact }),
     })
   } else {
@@ -130,10 +114,6 @@ async function validate(call: Call): Promise<number | undefined> {
       [0, 1, 2, 3],
     )
     if (check.ok) printMethods(call, check.methods)
-    if (report)
-      call.print(
-        `about ${counted(report.tokens, 'token')} in every request (${report.target}, rules of ${report.as_of})`,
-      )
     if (impact) printImpact(call, impact)
   }
   return status
@@ -181,10 +161,6 @@ function requireTogether(call: Call): void {
     throw new UsageError('--server must be an absolute http(s) address')
   const reason = unusableServer(server)
   if (reason !== undefined) throw new UsageError(`the address of --server ${reason}`)
-}
-
-export function targetOf(call: Call): Target | undefined {
-  return TARGETS.find(each => each === call.text('target'))
 }
 
 function completed(call: Call, given: Source, options: CheckOptions) {

@@ -6,11 +6,9 @@ import { PIECE_LENGTH } from '../../updates/answer-text.js'
 import {
   type Completion,
   checkDefinition,
-  checkForTarget,
   completeDefinition,
   type DefinitionLimits,
   GivenPlaces,
-  type Target,
   type WorkBudget,
 } from '../definition/index.js'
 import { impactOf, type ToolUse } from '../impact.js'
@@ -27,7 +25,6 @@ export interface ValidationQuery {
   complete?: boolean
   server?: string
   drop?: 'unsupported'
-  target?: Target
 }
 
 /** How a definition is validated. `use` is that of the tool that it would be stored in, if one is asked for, `stored` its definition. */
@@ -56,13 +53,7 @@ export async function validationOf(
     throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, places, query)))
   }
   const definition = completion?.definition ?? body.definition
-  const { check: checked, report: target } =
-    query.target === undefined
-      ? {
-          check: completion?.check ?? checkDefinition(definition, { limits }),
-          report: undefined,
-        }
-      : checkForTarget(definition, query.target, { limits })
+  const checked = completion?.check ?? checkDefinition(definition, { limits })
   if (!checked.ok) throw new InvalidRequest(checked.faults)
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
@@ -70,7 +61,6 @@ export async function validationOf(
     methods: checked.methods,
     ...(full && { warnings: checked.warnings }),
     ...(completion && { completed: shownCompletion(completion) }),
-    ...(target && { target }),
     ...(use && { impact: await impactOf(use, stored ?? null, definition, { budget }) }),
   }
   const text = writerFor(body)(answer)
