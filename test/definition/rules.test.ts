@@ -372,11 +372,11 @@ const accepted: [string, unknown, number][] = [
     1,
   ],
   [
-    'media type that is a reference',
+    'media type that is a reference, from 3.2',
     withItem(
       '/x',
       { post: { ...operation, requestBody: { content: { 'application/json': ref('#/components/mediaTypes/M') } } } },
-      { components: { mediaTypes: { M: {} } } },
+      { openapi: '3.2.0', components: { mediaTypes: { M: {} } } },
     ),
     1,
   ],

@@ -1,6 +1,7 @@
 import { type Findings, type Place, placeUnder } from './findings.js'
 import type { KeyLists } from './key-lists.js'
 import { jsonMediaType, type MediaTypes } from './media-types.js'
+import type { MisplacedReferences } from './misplaced.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
 import { isObject } from './references.js'
 
@@ -18,6 +19,7 @@ export class BodyRules {
 
   constructor(
     private readonly chains: ReferenceChains,
+    private readonly misplaced: MisplacedReferences,
     private readonly mediaTypes: MediaTypes,
     private readonly keyLists: KeyLists,
   ) {}
@@ -39,6 +41,7 @@ export class BodyRules {
   /** Of several JSON media types `application/json` is used, else the first; only that one becomes input and is looked into. */
   private readFields(body: Resolved, findings: Findings): BodyInput | undefined {
     const { content } = body.value
+    if (this.misplaced.report(content, placeUnder(body.place, 'content'), 'content', findings)) return undefined
     if (content !== undefined && !isObject(content)) {
       findings.faultOf('dict_type', body.place, 'content')
       return undefined

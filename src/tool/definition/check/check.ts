@@ -4,6 +4,7 @@ import { BudgetWalk } from './budget.js'
 import { type Finding, Findings, type Place, placeOf, placeUnder, quote } from './findings.js'
 import { KeyLists } from './key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
+import { MisplacedReferences } from './misplaced.js'
 import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'
 import { isObject, References } from './references.js'
 import { SchemaWalk } from './schemas.js'
@@ -66,15 +67,18 @@ export function inspection(definition: unknown, options: CheckOptions, collect: 
   walk.run()
   if (walk.exceeded !== undefined) return exceeded(walk.exceeded, root, limits)
 
-  if (!checkVersion(definition, root, findings)) return refusal(findings, limits)
-  checkInfo(definition.info, root, findings)
-  checkServers(definition.servers, true, placeUnder(root, 'servers'), findings)
-
   const references = new References(definition, root, walk.named, limits)
+  const misplaced = new MisplacedReferences(references, !/^3\.[01](\D|$)/.test(String(definition.openapi)))
+  if (misplaced.report(definition, root, 'document', findings)) return refusal(findings, limits)
+  if (!checkVersion(definition, root, misplaced, findings)) return refusal(findings, limits)
+  checkInfo(definition.info, root, misplaced, findings)
+  checkServers(definition.servers, true, placeUnder(root, 'servers'), misplaced, findings)
+
   const siblingsCount = !(definition.openapi as string).startsWith('3.0')
-  const schemas = new SchemaWalk(references, siblingsCount, limits.referenceHops, keyLists)
+  const schemas = new SchemaWalk(references, misplaced, siblingsCount, limits.referenceHops, keyLists)
   const rules = new OperationRules(
     references,
+    misplaced,
     schemas,
     limits,
     options.headerNames ?? [],
@@ -83,8 +87,10 @@ export function inspection(definition: unknown, options: CheckOptions, collect: 
     keyLists,
     definition.servers,
   )
-  checkPaths(definition, placeUnder(root, 'paths'), rules, findings, keyLists)
+  if (!misplaced.report(definition.paths, placeUnder(root, 'paths'), 'paths', findings))
+    checkPaths(definition, placeUnder(root, 'paths'), rules, findings, keyLists)
   checkSecurity(definition.components, placeUnder(root, 'components'), findings, keyLists)
+  misplaced.walk(definition, root, 'document', findings)
 
   const check: DefinitionCheck =
     findings.faultCount > 0
@@ -122,8 +128,14 @@ function exceeded(
  * True if this is an OpenAPI 3 document. Any 3.x is taken, also a future one, as OpenAPI promises that minor versions agree;
  * one after 3.2 is the warning `openapi_version_unknown`.
  */
-function checkVersion(definition: Record<string, unknown>, root: Place, findings: Findings): boolean {
+function checkVersion(
+  definition: Record<string, unknown>,
+  root: Place,
+  misplaced: MisplacedReferences,
+  findings: Findings,
+): boolean {
   const { openapi, swagger } = definition
+  if (misplaced.report(openapi, placeUnder(root, 'openapi'), '"openapi"', findings)) return false
   if (openapi === undefined && swagger !== undefined) {
     const version = typeof swagger === 'string' || typeof swagger === 'number' ? String(swagger) : ''
     const remedy = /^2(\.0)?$/.test(version)
@@ -152,10 +164,13 @@ function checkVersion(definition: Record<string, unknown>, root: Place, findings
   return false
 }
 
-function checkInfo(info: unknown, root: Place, findings: Findings): void {
+function checkInfo(info: unknown, root: Place, misplaced: MisplacedReferences, findings: Findings): void {
+  const place = placeUnder(root, 'info')
+  if (misplaced.report(info, place, 'info', findings)) return
   if (info === undefined) findings.faultOf('missing', root, 'info')
   else if (!isObject(info)) findings.faultOf('dict_type', root, 'info')
   else if (info.title === undefined) findings.faultOf('missing', root, 'info', 'title')
+  else if (misplaced.report(info.title, placeUnder(place, 'title'), '"title"', findings)) return
   else if (typeof info.title !== 'string') findings.faultOf('string_type', root, 'info', 'title')
 }
 

@@ -136,6 +136,7 @@ export class Findings {
   append(other: Findings): void {
     const faultRoom = this.faultCap - this.faults.length
     this.faults.push(...other.faults.slice(0, faultRoom))
+    for (const key of other.known) this.known.add(key)
     this.faultCharacters += other.faultCharacters
     this.faultCount += other.faultCount
     const warningRoom = this.warningCap - this.warnings.length

@@ -1,5 +1,6 @@
 import type { Findings } from './findings.js'
 import type { KeyLists } from './key-lists.js'
+import type { MisplacedReferences } from './misplaced.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
 import type { SchemaWalk } from './schemas.js'
 
@@ -7,11 +8,13 @@ import type { SchemaWalk } from './schemas.js'
 export class MediaTypes {
   constructor(
     private readonly chains: ReferenceChains,
+    private readonly misplaced: MisplacedReferences,
     private readonly schemas: SchemaWalk,
   ) {}
 
   /** Goes into the schema of a media type, which may itself be a reference (3.2). */
   enter(media: Resolved, findings: Findings): Resolved | undefined {
+    if (this.misplaced.report(media.value, media.place, 'media type', findings)) return undefined
     const found = this.chains.follow(media, 'mediaType', findings)
     if (found === undefined) return undefined
     for (const key of ['schema', 'itemSchema']) {

@@ -4,6 +4,7 @@ import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { KeyLists } from './key-lists.js'
 import type { DefinitionLimits } from './limits.js'
 import { MediaTypes } from './media-types.js'
+import type { MisplacedReferences } from './misplaced.js'
 import { merged, NOTHING_SHARED, type ParameterInput, type ParameterList, ParameterRules } from './parameters.js'
 import { isShadowed, isToolMethod, type Layer, LONGEST_METHOD_CHARACTERS, PathItems } from './path-items.js'
 import { ReferenceChains, type Resolved } from './reference-chains.js'
@@ -81,6 +82,7 @@ export class OperationRules {
 
   constructor(
     references: References,
+    private readonly misplaced: MisplacedReferences,
     private readonly schemas: SchemaWalk,
     private readonly limits: DefinitionLimits,
     headerNames: readonly string[],
@@ -92,10 +94,10 @@ export class OperationRules {
     this.documentHost = hostOf(servers)
     this.chains = new ReferenceChains(references, limits.referenceHops)
     this.pathItems = new PathItems(keyLists)
-    const mediaTypes = new MediaTypes(this.chains, schemas)
+    const mediaTypes = new MediaTypes(this.chains, misplaced, schemas)
     const names = new Set(headerNames.map(name => name.toLowerCase()))
-    this.parameters = new ParameterRules(this.chains, mediaTypes, schemas, limits, names)
-    this.bodies = new BodyRules(this.chains, mediaTypes, keyLists)
+    this.parameters = new ParameterRules(this.chains, misplaced, mediaTypes, schemas, limits, names)
+    this.bodies = new BodyRules(this.chains, misplaced, mediaTypes, keyLists)
   }
 
   /** One entry of `paths`. */
@@ -218,6 +220,7 @@ export class OperationRules {
       this.findings.fault('too_many_operations', msg, use.place.up ?? use.place)
       return
     }
+    if (this.misplaced.report(operation, place, 'operation', this.findings)) return
     if (!isObject(operation)) {
       this.findings.faultOf('dict_type', place)
       return
@@ -263,6 +266,7 @@ export class OperationRules {
       )
       return undefined
     }
+    if (this.misplaced.report(id, placeUnder(place, 'operationId'), '"operationId"', this.findings)) return undefined
     if (typeof id !== 'string') {
       this.findings.faultOf('string_type', place, 'operationId')
       return undefined
@@ -299,6 +303,7 @@ export class OperationRules {
       const text = operation[key]
       if (text === undefined || text === null || text === '') continue
       if (typeof text === 'string') return text
+      if (this.misplaced.report(text, placeUnder(place, key), `"${key}"`, this.findings)) return undefined
       this.findings.faultOf('string_type', place, key)
       return undefined
     }
@@ -319,7 +324,7 @@ export class OperationRules {
   private checkOwnServers({ value, place }: Resolved): void {
     if (value.servers === undefined || value.servers === null) return
     const at = placeUnder(place, 'servers')
-    checkServers(value.servers, false, at, this.findings)
+    checkServers(value.servers, false, at, this.misplaced, this.findings)
     const host = this.documentHost === undefined ? undefined : hostOf(value.servers)
     if (host === undefined || host === this.documentHost) return
     const msg = () => `calls go to ${quote(this.documentHost ?? '')}, the server of the document, not to ${quote(host)}`

@@ -2,6 +2,7 @@ import { comparedText } from './compared-text.js'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { DefinitionLimits } from './limits.js'
 import type { MediaTypes } from './media-types.js'
+import type { MisplacedReferences } from './misplaced.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
 import { isObject } from './references.js'
 import type { SchemaWalk } from './schemas.js'
@@ -64,6 +65,7 @@ export class ParameterRules {
 
   constructor(
     private readonly chains: ReferenceChains,
+    private readonly misplaced: MisplacedReferences,
     private readonly mediaTypes: MediaTypes,
     private readonly schemas: SchemaWalk,
     private readonly limits: DefinitionLimits,
@@ -76,7 +78,7 @@ export class ParameterRules {
     if (known !== undefined) return { entries: NO_ENTRIES, list: known, next: 0 }
     const list = emptyList(place)
     if (!Array.isArray(entries)) {
-      findings.faultOf('list_type', place)
+      if (!this.misplaced.report(entries, place, 'list of parameters', findings)) findings.faultOf('list_type', place)
       list.isBroken = true
       return { entries: NO_ENTRIES, list, next: 0 }
     }
@@ -129,10 +131,12 @@ export class ParameterRules {
       findings.faultOf('missing', place, 'name')
       return undefined
     }
+    if (this.misplaced.report(name, placeUnder(place, 'name'), '"name"', findings)) return undefined
     if (typeof name !== 'string') {
       findings.faultOf('string_type', place, 'name')
       return undefined
     }
+    if (this.misplaced.report(value.in, placeUnder(place, 'in'), '"in"', findings)) return undefined
     const location = typeof value.in === 'string' ? value.in : ''
     const compared = comparedText(location === 'header' ? name.toLowerCase() : name)
     const input = { name, in: location, compared, value, place, isSendable: LOCATIONS.has(location) }
@@ -144,7 +148,7 @@ export class ParameterRules {
   private enterSchemas(parameter: Record<string, unknown>, place: Place, findings: Findings): void {
     const { schema, content } = parameter
     if (schema !== undefined && schema !== null) this.schemas.enter(schema, place, 'schema', findings)
-    if (!isObject(content)) return
+    if (this.misplaced.report(content, placeUnder(place, 'content'), 'content', findings) || !isObject(content)) return
     const [first] = Object.keys(content)
     if (first === undefined) return
     const media = content[first]

@@ -1,5 +1,6 @@
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { KeyLists } from './key-lists.js'
+import { isReference, type MisplacedReferences } from './misplaced.js'
 import { isDangling, isObject, messageOf, type References, type Target } from './references.js'
 
 /** What the value of a schema keyword holds. Keywords that are not listed hold no schema: their content is never read. */
@@ -23,6 +24,30 @@ const KEYWORD_SHAPES = new Map<string, 'schema' | 'list' | 'map' | 'schema-or-li
   ['contains', 'schema'],
   ['propertyNames', 'schema'],
   ['contentSchema', 'schema'],
+])
+
+/** Keywords that hold neither a schema nor data. */
+const PLAIN_KEYWORDS = new Set([
+  'type',
+  'format',
+  'title',
+  'description',
+  'required',
+  'enum',
+  'pattern',
+  'minimum',
+  'maximum',
+  'minLength',
+  'maxLength',
+  'minItems',
+  'maxItems',
+  'nullable',
+  'readOnly',
+  'writeOnly',
+  'deprecated',
+  'discriminator',
+  'externalDocs',
+  'xml',
 ])
 
 /** References followed in one step. */
@@ -66,6 +91,7 @@ export class SchemaWalk {
 
   constructor(
     private readonly references: References,
+    private readonly misplaced: MisplacedReferences,
     private readonly siblingsCount: boolean,
     private readonly hops: number,
     private readonly keyLists: KeyLists,
@@ -114,7 +140,13 @@ export class SchemaWalk {
     if (ref === undefined || this.siblingsCount) {
       let keys: string[] | undefined
       for (const keyword of this.keyLists.of(schema)) {
-        if (!KEYWORD_SHAPES.has(keyword)) continue
+        if (!KEYWORD_SHAPES.has(keyword)) {
+          if (PLAIN_KEYWORDS.has(keyword) && isReference(schema[keyword])) {
+            const place = placeUnder(placeUnder(up, key), keyword)
+            this.misplaced.report(schema[keyword], place, quote(keyword), findings)
+          }
+          continue
+        }
         if (keys === undefined) keys = [keyword]
         else keys.push(keyword)
       }
@@ -137,6 +169,11 @@ export class SchemaWalk {
       this.push(value, undefined, placeUnder(place, keyword), base)
     } else if (shape === 'schema' || shape === 'schema-or-list') {
       this.enter(value, place, keyword, findings, base)
+    } else if (
+      (shape === 'map' || shape === 'list') &&
+      this.misplaced.report(value, placeUnder(place, keyword), quote(keyword), findings)
+    ) {
+      // said
     } else if (shape === 'map' && isObject(value)) {
       const keys = this.keyLists.of(value)
       this.push(value, keys, placeUnder(place, keyword), base)

@@ -1,4 +1,5 @@
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
+import type { MisplacedReferences } from './misplaced.js'
 import { isObject } from './references.js'
 
 const RELATIVE_HOST = 'relative.invalid'
@@ -27,7 +28,13 @@ const METADATA_IPV6 = new Set(['fd00:ec2:0:0:0:0:0:254', 'fd20:ce:0:0:0:0:0:254'
  * Servers of a path or an operation replace the document's in OpenAPI, so the same addresses are forbidden there; they cannot replace
  * the document's own, because what calls a tool reads those first: another host there is the warning `server_other_host`.
  */
-export function checkServers(servers: unknown, required: boolean, place: Place, findings: Findings): void {
+export function checkServers(
+  servers: unknown,
+  required: boolean,
+  place: Place,
+  misplaced: MisplacedReferences,
+  findings: Findings,
+): void {
   if (servers === undefined) {
     if (required)
       findings.fault(
@@ -37,6 +44,7 @@ export function checkServers(servers: unknown, required: boolean, place: Place, 
       )
     return
   }
+  if (misplaced.report(servers, place, 'servers', findings)) return
   if (!Array.isArray(servers)) {
     findings.faultOf('list_type', place)
     return
@@ -46,7 +54,7 @@ export function checkServers(servers: unknown, required: boolean, place: Place, 
   }
   const judged = Math.min(servers.length, SERVERS_JUDGED)
   for (let i = 0; i < judged; i++) {
-    checkServer(servers[i], placeUnder(place, i), findings)
+    checkServer(servers[i], placeUnder(place, i), misplaced, findings)
     // Thousands of values may be tried for one that has variables.
   }
   if (servers.length > 1) {
@@ -54,7 +62,8 @@ export function checkServers(servers: unknown, required: boolean, place: Place, 
   }
 }
 
-function checkServer(server: unknown, place: Place, findings: Findings): void {
+function checkServer(server: unknown, place: Place, misplaced: MisplacedReferences, findings: Findings): void {
+  if (misplaced.report(server, place, 'server', findings)) return
   if (!isObject(server)) {
     findings.faultOf('dict_type', place)
     return
@@ -65,6 +74,7 @@ function checkServer(server: unknown, place: Place, findings: Findings): void {
     findings.fault('server_url_missing', 'the server has no url', place, 'url')
     return
   }
+  if (misplaced.report(url, placeUnder(place, 'url'), '"url"', findings)) return
   if (typeof url !== 'string') {
     findings.faultOf('string_type', place, 'url')
     return
