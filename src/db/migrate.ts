@@ -135,9 +135,11 @@ async function prepareStep(connection: Kysely<Database>, step: SchemaStep | unde
   if (step?.prepare === undefined) return
   // It waits for the transactions before it, which may be long, and nobody waits for it.
   await sql`set lock_timeout = 0`.execute(connection)
+  await sql`set statement_timeout = 0`.execute(connection)
   try {
     await step.prepare(connection as Kysely<unknown>) // a step knows its tables itself: ours are those of today
   } finally {
+    await sql`reset statement_timeout`.execute(connection)
     await sql`reset lock_timeout`.execute(connection)
   }
 }

@@ -9,8 +9,8 @@ export const RESOURCE_KINDS = ['persona', 'tool'] as const satisfies readonly Re
 
 /** Gives the statements of a transaction the time of a page, and every way to read it: a page is more than a few keys. */
 export async function beLong(trx: Transaction<Database>): Promise<void> {
-  await sql`select set_config('statement_timeout', ${String(STATEMENT_TIMEOUT_MS)}, true),
-    set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true)`.execute(trx)
+  await sql`set local statement_timeout = ${sql.lit(STATEMENT_TIMEOUT_MS)}`.execute(trx)
+  await sql`set local enable_seqscan = on; set local enable_bitmapscan = on`.execute(trx)
 }
 
 /** Runs one statement with the time of a page. */

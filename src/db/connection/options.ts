@@ -11,8 +11,8 @@ export interface DatabaseOptions {
   idleInTransactionTimeoutMs: number
   /** Bounds both making a connection and waiting for a free one. `connect_timeout` of the URL wins. */
   connectTimeoutMs: number
-  /** A server silent for longer is taken for lost. Default: the statement timeout and two seconds. */
-  responseTimeoutMs?: number
+  /** A server silent for so long after the timeout of the statement is taken for lost. Default: two seconds. */
+  responseMarginMs?: number
   /** A connection not used for longer is closed. Default: five minutes. */
   idleTimeoutMs?: number
   /** A connection is not used for longer, by up to a fifth more or less. Default: five minutes. */

@@ -302,7 +302,8 @@ class Connections<DB> implements OpenDatabase<DB> {
     return {
       names: options.preparedStatements ? new PreparedNames(options.preparedStatementLimit ?? 200) : undefined,
       types: TYPE_PARSERS,
-      responseTimeoutMs: options.responseTimeoutMs ?? options.statementTimeoutMs + 2_000,
+      statementTimeoutMs: options.statementTimeoutMs,
+      responseMarginMs: options.responseMarginMs ?? 2_000,
       transactionPrelude: transactionPrelude(options),
       onExchange: exchange => {
         this.counters.statements += exchange.texts.length

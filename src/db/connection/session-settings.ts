@@ -26,6 +26,8 @@ function sessionSettings(options: DatabaseOptions): Record<string, string> {
     statement_timeout: String(Math.trunc(options.statementTimeoutMs)),
     lock_timeout: String(Math.trunc(options.lockTimeoutMs)),
     idle_in_transaction_session_timeout: String(Math.trunc(options.idleInTransactionTimeoutMs)),
+    // The server ends a statement soon after its client has gone.
+    client_connection_check_interval: '1000',
     client_encoding: 'UTF8',
     DateStyle: 'ISO, MDY',
     TimeZone: 'UTC',

@@ -5,7 +5,6 @@ import { type Descriptions, Pipeline, ProtocolViolation, type StatementResult, t
 import { prepareValue } from './prepare-value.js'
 import type { PreparedNames } from './prepared-names.js'
 import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
-import { TimeLimit } from './time-limit.js'
 
 /** SQL text and its values by position, as a compiled Kysely query holds them. */
 export interface BoundStatement {
@@ -26,8 +25,10 @@ export interface SessionSettings {
   /** Undefined: nothing is prepared by name. */
   names: PreparedNames | undefined
   types: pg.CustomTypesConfig
-  /** A server that has not answered by then is taken for lost, and its connection is cut. */
-  responseTimeoutMs: number
+  /** The `statement_timeout` of a new connection. */
+  statementTimeoutMs: number
+  /** A server that has not answered so long after the `statement_timeout` is taken for lost, and its connection is cut. */
+  responseMarginMs: number
   /** Sent behind every `begin` of a transaction. */
   transactionPrelude: BoundStatement | undefined
   onExchange(exchange: Exchange): void
@@ -41,6 +42,9 @@ export interface SessionSettings {
 
 const IS_COMMIT = /^\s*(?:commit|end)\b/i
 const IS_BEGIN = /^\s*(?:begin|start\s+transaction)\b/i
+/** What changes the time that the server gives to later statements: by a whole number of milliseconds, or of seconds with an `s`. */
+const SETS_TIMEOUT =
+  /^\s*(?:set\s+(local\s+|session\s+)?statement_timeout\s*(?:=|to)\s*'?(\d+)(s?)|reset\s+statement_timeout)/i
 const IS_ROLLBACK = /^\s*rollback\s*(?:;\s*)?$/i
 const IS_QUERY = /^\s*(?:select|values|with)\b/i
 // Of the functions that write, the service calls this one in a SELECT.
@@ -64,7 +68,6 @@ const SYNC_REPLICATION_WAIT = 'SyncRepWaitForLSN'
 export class Session {
   readonly #client: pg.Client
   readonly #settings: SessionSettings
-  readonly #responseLimit: TimeLimit
   readonly #descriptions: Descriptions = new Map()
   /** The name under which the server lists this connection, and no other (`application_name`). */
   readonly name: string
@@ -78,6 +81,9 @@ export class Session {
   /** Whether the server has confirmed a commit since the last statement was sent. */
   #hasCommitted = false
   readonly #staleAt: number
+  /** What the server gives to a statement on this connection, and in this transaction where it is set there; 0: no limit. */
+  #statementTimeoutMs: number
+  #localTimeoutMs: number | undefined
   /** Set when the connection was made; undefined before. */
   server: DatabaseServer | undefined
 
@@ -85,7 +91,7 @@ export class Session {
     this.#client = client
     this.name = name
     this.#settings = settings
-    this.#responseLimit = new TimeLimit(settings.responseTimeoutMs, () => this.cut())
+    this.#statementTimeoutMs = settings.statementTimeoutMs
     this.#staleAt = performance.now() + settings.ageMaxMs()
     // Without a listener of its own, a client that is checked out would end the process when its server dies.
     client.on('error', error => this.#lose(error))
@@ -222,7 +228,7 @@ export class Session {
 
   async #timed<T>(texts: readonly string[], run: () => Promise<T>): Promise<T> {
     const start = performance.now()
-    this.#responseLimit.begin()
+    const timer = this.#responseTimer()
     this.#isReady = false
     this.#hasCommitted = false
     let ok = false
@@ -239,10 +245,30 @@ export class Session {
       ok = true
       return result
     } finally {
-      this.#responseLimit.end()
+      clearTimeout(timer)
+      this.#noteTimeout(texts, ok)
       this.#isUnreplicated = false
       this.#settings.onExchange({ texts, durationMs: performance.now() - start, ok })
     }
+  }
+
+  /** Cuts the connection when the server is silent for longer than it may work; it then ends the statement by itself. */
+  #responseTimer(): NodeJS.Timeout | undefined {
+    const limitMs = this.#localTimeoutMs ?? this.#statementTimeoutMs
+    if (limitMs === 0) return undefined
+    return setTimeout(() => this.cut(), limitMs + this.#settings.responseMarginMs).unref()
+  }
+
+  /** The client waits for as long as the server was told to work. */
+  #noteTimeout(texts: readonly string[], ok: boolean): void {
+    for (const text of ok ? texts : []) {
+      const [found, scope, number, seconds] = SETS_TIMEOUT.exec(text) ?? []
+      if (found === undefined) continue
+      const ms = number === undefined ? this.#settings.statementTimeoutMs : Number(number) * (seconds ? 1_000 : 1)
+      if (/local/i.test(scope ?? '')) this.#localTimeoutMs = ms
+      else this.#statementTimeoutMs = ms
+    }
+    if (!this.#isInTransaction) this.#localTimeoutMs = undefined
   }
 
   /** A server that is not in the transaction which it says it began would commit each statement by itself. */
