@@ -1,11 +1,15 @@
 import { execFileSync, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Ajv2020 as Ajv } from 'ajv/dist/2020.js'
 import t from 'tap'
 import { parse } from 'yaml'
 import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { Call } from '../../src/admin/commands/command.js'
 import { COMMANDS } from '../../src/admin/commands/run.js'
 import { organisationSchema } from '../../src/admin/document.js'
 import { authenticate } from '../../src/auth/authenticate.js'
@@ -41,6 +45,40 @@ t.test('init: an empty database has its schema, an administrator and a token; a 
     const report = await applyOrganisation(database, parse(example), { vault, env: { AGENTS_CRM_KEY: 'secret' } })
     t.ok(countOutcomes(report).created > 0)
   }
+})
+
+t.test('migrate: a database that is just starting is waited for, and a line says so', async t => {
+  const { url } = await testDatabase(t)
+  const starting = createServer()
+  await once(starting.listen(0, '127.0.0.1'), 'listening')
+  const { port } = starting.address() as AddressInfo
+  starting.close()
+  const { pathname, searchParams } = new URL(url.replace(/@\//, '@x/'))
+  const host = searchParams.get('host') ?? new URL(url).hostname
+  const there = `postgresql://postgres@127.0.0.1:${port}${pathname}`
+  const migrating = agentctl({ url: there, args: ['migrate'] })
+  await sleep(1_000)
+  const proxy = createServer(near => {
+    const far = host.startsWith('/') ? connect(`${host}/.s.PGSQL.5432`) : connect(Number(new URL(url).port), host)
+    for (const socket of [near, far]) socket.on('error', () => undefined)
+    near.pipe(far).pipe(near)
+  })
+  await once(proxy.listen(port, '127.0.0.1'), 'listening')
+  t.teardown(() => proxy.close())
+  const { status, stdout, stderr } = await migrating
+  t.match({ status, stdout }, { status: 0, stdout: /^applied 0001/ }, stderr)
+  t.match(stderr, /cannot be reached yet; waiting up to 30 s/)
+})
+
+t.test('an empty STATEMENT_TIMEOUT_MS leaves a command its ten minutes, as an absent one does', t => {
+  const [command] = COMMANDS
+  if (command === undefined) throw new Error('there is no command')
+  const timeoutIn = (env: Record<string, string>) =>
+    new Call(command, [], {}, env, { print: () => {}, remark: () => {} } as never).config.database.statementTimeoutMs
+  t.equal(timeoutIn({}), 600_000)
+  t.equal(timeoutIn({ STATEMENT_TIMEOUT_MS: '' }), 600_000)
+  t.equal(timeoutIn({ STATEMENT_TIMEOUT_MS: '5000' }), 5_000)
+  t.end()
 })
 
 t.test('init: of several at once on an empty database one makes an administrator', async t => {

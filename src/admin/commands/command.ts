@@ -127,7 +127,8 @@ export class Call {
 
   /** The configuration, read when it is first needed. Throws `InvalidConfiguration`. */
   get config(): Config {
-    this.#config ??= readConfig({ ...PATIENCE, ...this.env })
+    const patience = Object.entries(PATIENCE).map(([name, value]) => [name, this.env[name] || value])
+    this.#config ??= readConfig({ ...this.env, ...Object.fromEntries(patience) })
     return this.#config
   }
 

@@ -1,7 +1,11 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Transaction } from 'kysely'
 import { describeSettings, InvalidConfiguration, readConfig } from '../../config.js'
+import { ServerUnfit } from '../../db/connection/database-error.js'
 import { describeServer } from '../../db/connection/database-server.js'
-import { MIGRATIONS, migrate, schemaState } from '../../db/migrate.js'
+import { classifyDatabaseError } from '../../db/connection/sqlstate.js'
+import { MIGRATIONS, migrate, type SchemaState, schemaState } from '../../db/migrate.js'
+import { isRefusedByServer } from '../../db/open.js'
 import type { Database } from '../../db/tables.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
@@ -126,9 +130,29 @@ function aheadOf(oldestProgram: string): NotConfigured {
   return new NotConfigured(`the schema needs at least version ${oldestProgram} of this program`)
 }
 
+/** How long `agentctl migrate` waits for a database that is just starting. */
+const START_WAIT_S = 30
+const START_POLL_MS = 500
+
+/** The state of the schema, as soon as the database can be reached. */
+async function awaitedState(call: Call, read: () => Promise<SchemaState>): Promise<SchemaState> {
+  const deadline = performance.now() + START_WAIT_S * 1_000
+  for (let isSaid = false; ; isSaid = true) {
+    try {
+      return await read()
+    } catch (error) {
+      const { kind } = classifyDatabaseError(error)
+      const mayStart = (kind === 'connection_lost' || kind === 'shutting_down') && !isRefusedByServer(error)
+      if (!mayStart || error instanceof ServerUnfit || performance.now() > deadline) throw error
+    }
+    if (!isSaid) call.remark(`the database cannot be reached yet; waiting up to ${START_WAIT_S} s for it to start`)
+    await sleep(START_POLL_MS)
+  }
+}
+
 async function migrateCommand(call: Call): Promise<number> {
   const { database } = await call.rawDatabase()
-  const state = await schemaState(database.db, VERSION)
+  const state = await awaitedState(call, () => schemaState(database.db, VERSION))
   if (state.kind === 'ahead') throw aheadOf(state.oldestProgram)
   const pending = state.kind === 'behind' ? state.pending : []
   if (call.flag('plan')) {
