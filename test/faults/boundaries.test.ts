@@ -65,7 +65,7 @@ for (const mode of MODES) {
   )
 }
 
-/** All of them in the campaign; else one at each boundary, others at the next. */
+/** One at each boundary, others at the next. */
 function trialsAt(at: number, contended: boolean): Trial[] {
   const faults = Object.keys(FAULTS) as Fault[]
   const tags = contended ? [false] : [false, true]
