@@ -545,3 +545,138 @@ t.test('spec: the operation object itself, not a copy', async t => {
   const check = checkDefinition(definition)
   t.equal(check.ok && check.methods[0]?.spec, (definition.paths as Record<string, Json>)['/x']?.get)
 })
+
+const allWarnings = (definition: unknown) => {
+  const check = checkDefinition(definition)
+  return check.warnings.map(({ type, loc, msg }) => ({ type, at: loc.slice(2).join(' '), msg }))
+}
+
+t.test('refused: a server without its scheme, with what was meant', async t => {
+  for (const url of [
+    '10.225.26.25:7894',
+    '[::1]:8080',
+    'localhost:3000',
+    'my_host:8080/v1',
+    '10.0.0.1',
+    'a.example:80',
+  ]) {
+    const check = checkDefinition(withServer(url))
+    t.same(faultsOf(check), ['server_url_invalid at servers 0 url'], url)
+    t.match(check.ok ? '' : check.faults[0]?.msg, `did you mean "http://${url}"?`, url)
+  }
+  t.same(faultsOf(checkDefinition(withServer('10.0.0.1:{port}'))), ['server_url_invalid at servers 0 url'])
+  t.same(warningsOf(checkDefinition(withServer('/v1'))), ['server_relative at servers 0 url'])
+  t.match(allWarnings(withServer('api.example.com/v1')), [{ msg: 'did you mean "https://api.example.com/v1"?' }])
+})
+
+t.test('warned: one slash behind the scheme, a slash at the end, a query or fragment', async t => {
+  for (const [url, types] of [
+    ['https:/t.example.com', ['server_url_slashes']],
+    ['https:t.example.com', ['server_url_slashes']],
+    ['https:///t.example.com', ['server_url_slashes']],
+    ['https://t.example.com/', ['server_trailing_slash']],
+    ['https://t.example.com/v1/', ['server_trailing_slash']],
+    ['https://t.example.com/v1', []],
+    ['https://t.example.com/v1#x', ['server_query']],
+    ['https://t.example.com/v1?api-version=2023-01-01', ['server_query']],
+    ['https://t.example.com/v1?key={key}', ['server_variable_unfilled', 'server_query']],
+    ['https://t.example.com/v1?key=YOUR_KEY', ['server_query']],
+  ] as const) {
+    const check = checkDefinition(withServer(url))
+    t.same(
+      warningsOf(check),
+      types.map(type => `${type} at servers 0 url`),
+      url,
+    )
+    t.ok(check.ok, url)
+  }
+  for (const path of ['/x?beta=true', '/#X-Amz-Target=Svc.Describe', '/x?page_token=abc']) {
+    const check = checkDefinition(withItem(path, { get: { ...operation, responses: {} } }))
+    t.same(warningsOf(check), [`path_query at paths ${path}`])
+    t.ok(check.ok, path)
+  }
+})
+
+t.test('refused: a secret in a server, in a value of its variables, or in a path', async t => {
+  const at = ['server_url_invalid at servers 0 url']
+  for (const query of ['?key=abc', '?v=1&api_key=abc', '#access_token=abc', '?x=a1b2c3d4e5f6a1b2c3d4e5f6'])
+    t.same(faultsOf(checkDefinition(withServer(`https://t.example.com/v1${query}`))), at, query)
+  t.same(faultsOf(checkDefinition(withServer('https://t.example.com?key={k}', { k: { default: 'abc' } }))), at)
+  t.same(faultsOf(checkDefinition(withItem('/x?key=abc', { get: operation }))), [
+    'server_url_invalid at paths /x?key=abc',
+  ])
+})
+
+t.test('warned: types that do not exist, with what was meant', async t => {
+  const meant = {
+    int: 'integer',
+    String: 'string',
+    float: 'number',
+    datetime: 'string',
+    str: 'string',
+    bool: 'boolean',
+    dict: 'object',
+  }
+  for (const [type, known] of Object.entries(meant)) {
+    const [warning] = allWarnings(withParameters([{ name: 'a', in: 'query', schema: { type } }]))
+    t.match(warning, { type: 'schema_type_unknown', at: `${PX} get parameters 0 schema type` }, type)
+    t.match(warning?.msg, `did you mean \`${known}\`?`)
+  }
+  t.match(allWarnings(withBody({ type: 'string|null' })), [{ msg: 'did you mean `["string","null"]`?' }])
+  t.match(allWarnings(withBody({ type: ['string', 'none'] })), [{ at: `${SCHEMA} type 1` }])
+  t.match(allWarnings(withBody({ type: 'array', items: { type: 'thing' } })), [{ at: `${SCHEMA} items type` }])
+  t.match(allWarnings(withBody({ typ: 'string' })), [{ type: 'schema_type_unknown', at: `${SCHEMA} typ` }])
+  t.same(allWarnings(withBody({ type: ['string', 'null'], properties: { type: { type: 'integer' } } })), [])
+})
+
+t.test('warned: a type beside the schema of a parameter, and a place that does not exist', async t => {
+  const at = `${PX} get parameters 0`
+  t.match(allWarnings(withParameters([{ name: 'a', in: 'query', type: 'int' }])), [
+    { type: 'parameter_type_misplaced', at: `${at} type`, msg: '{"type": "integer"}' },
+  ])
+  for (const [location, meant] of [
+    ['querry', 'query'],
+    ['Query', 'query'],
+    ['haeder', 'header'],
+    ['cookies', 'cookie'],
+  ])
+    t.match(allWarnings(withParameters([{ name: 'a', in: location, schema: {} }])), [
+      { type: 'parameter_location_unknown', at: `${at} in`, msg: `did you mean "${meant}"?` },
+    ])
+  t.match(allWarnings(withParameters([{ name: 'a', in: 'formData' }])), [{ msg: 'requestBody' }])
+})
+
+t.test('#/$defs/X of a schema inside the document: the place and what to write', async t => {
+  const check = checkDefinition(withBody({ properties: { a: ref('#/$defs/X') }, $defs: { X: { type: 'string' } } }))
+  t.same(faultsOf(check), [`ref_unresolved at ${SCHEMA} properties a $ref`])
+  t.match(check.ok ? '' : check.faults[0]?.msg, '#/components/schemas/X')
+  const other = checkDefinition(withBody({ properties: { a: ref('#/$defs/Y') }, $defs: { X: {} } }))
+  t.notMatch(other.ok ? '' : other.faults[0]?.msg, '#/components/schemas/Y')
+})
+
+t.test('warned: two templates of one path', async t => {
+  const get = (id: string, name: string) => ({
+    get: {
+      operationId: id,
+      summary: 'X',
+      responses: {},
+      parameters: [{ name, in: 'path', required: true, schema: { type: 'string' } }],
+    },
+  })
+  const paths = { '/order/{id}': get('a', 'id'), '/order/{number}': get('b', 'number'), '/orders/{id}': get('c', 'id') }
+  t.same(warningsOf(checkDefinition(document({ paths }))), ['path_template_repeated at paths /order/{number}'])
+})
+
+t.test('warned: an allOf of closed objects that nothing satisfies', async t => {
+  const closed = (name: string) => ({
+    type: 'object',
+    additionalProperties: false,
+    required: [name],
+    properties: { [name]: { type: 'string' } },
+  })
+  const both = { allOf: [ref('#/components/schemas/A'), closed('b')] }
+  t.same(warningsOf(checkDefinition(withBody(both, { A: closed('a') }))), [`schema_unsatisfiable at ${SCHEMA} allOf`])
+  const open = { ...closed('b'), additionalProperties: true }
+  for (const allOf of [[open, { ...open, required: ['a'] }], [closed('a'), { required: ['a'] }], [closed('a')]])
+    t.same(warningsOf(checkDefinition(withBody({ allOf }))), [])
+})

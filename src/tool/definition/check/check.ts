@@ -1,7 +1,7 @@
 import type { Fault, Loc } from '../../../errors.js'
 import { SENTENCES } from '../../../schema/sentences.js'
 import { BudgetWalk } from './budget.js'
-import { type Finding, Findings, type Place, placeOf, placeUnder, quote } from './findings.js'
+import { type FaultData, type Finding, Findings, type Place, placeOf, placeUnder, quote } from './findings.js'
 import { KeyLists } from './key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
 import { MisplacedReferences } from './misplaced.js'
@@ -28,6 +28,8 @@ export interface Inspection {
   check: DefinitionCheck
   /** All faults that were found, also those that `check` has no room for. */
   faultCount: number
+  /** What other code needs to know of a fault of `check`; no part of an answer. */
+  data: ReadonlyMap<Fault, FaultData>
   /** Every operation that could be read, also when the check has faults elsewhere. */
   operations: OperationInput[]
   references: References | undefined
@@ -96,13 +98,21 @@ export function inspection(definition: unknown, options: CheckOptions, collect: 
     findings.faultCount > 0
       ? refusal(findings, limits).check
       : { ok: true, methods: rules.methods, warnings: findings.boundedWarnings() }
-  return { check, faultCount: findings.faultCount, operations: rules.inputs, references, document: definition }
+  return {
+    check,
+    data: findings.data,
+    faultCount: findings.faultCount,
+    operations: rules.inputs,
+    references,
+    document: definition,
+  }
 }
 
 function refusal(findings: Findings, limits: DefinitionLimits): Inspection {
   const faults = findings.boundedFaults(limits.faultBytes)
   return {
     check: { ok: false, faults, warnings: findings.boundedWarnings() },
+    data: findings.data,
     faultCount: findings.faultCount,
     operations: [],
     references: undefined,

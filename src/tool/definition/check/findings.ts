@@ -2,6 +2,15 @@ import { createHash } from 'node:crypto'
 import type { Fault, Loc } from '../../../errors.js'
 import { SENTENCES } from '../../../schema/sentences.js'
 
+/** What a repair needs to know of a fault beside its place and type. */
+export interface FaultData {
+  /** The placeholder of a path that is not declared. */
+  name?: string
+  /** The operationId that is taken, and the method and path that have it. */
+  id?: string
+  use?: string
+}
+
 /** Something accepted that is worth knowing. */
 export interface Finding {
   severity: 'warning'
@@ -81,6 +90,8 @@ export class Findings {
   readonly warnings: Finding[] = []
   faultCount = 0
   warningCount = 0
+  /** What other code needs to know of a fault; no part of an answer. */
+  readonly data = new Map<Fault, FaultData>()
   private faultCharacters = 0
   private warningCharacters = 0
   private readonly known = new Set<string>()
@@ -111,6 +122,14 @@ export class Findings {
     this.known.add(key)
     this.faultCount++
     this.faults.push(fault)
+  }
+
+  /** A fault with what other code needs to know of it. */
+  faultWith(data: FaultData, type: string, msg: string, place: Place, ...tail: Loc): void {
+    const before = this.faults.length
+    this.fault(type, msg, place, ...tail)
+    const fault = this.faults[before]
+    if (fault !== undefined) this.data.set(fault, data)
   }
 
   /** The message may be a function, as that of a fault. */

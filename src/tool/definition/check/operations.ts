@@ -10,7 +10,7 @@ import { isShadowed, isToolMethod, type Layer, LONGEST_METHOD_CHARACTERS, PathIt
 import { ReferenceChains, type Resolved } from './reference-chains.js'
 import { isObject, type References } from './references.js'
 import type { SchemaWalk } from './schemas.js'
-import { checkServers, hostOf, unusableEnd } from './servers.js'
+import { checkServers, hostOf, partBehindPath, unusableEnd } from './servers.js'
 import { type PathTemplate, readTemplate } from './templates.js'
 
 /** One method of the answer. */
@@ -72,6 +72,7 @@ export class OperationRules {
   /** True once there are too many operations to go on. */
   isFull = false
   private readonly ids = new Map<string, { use: string; operation: object }>()
+  private readonly templates = new Map<string, string>()
   private readonly documentHost: string | undefined
   private readonly chains: ReferenceChains
   private readonly pathItems: PathItems
@@ -133,6 +134,13 @@ export class OperationRules {
         this.findings.fault('server_url_invalid', msg, place)
       }
     }
+    const behind = partBehindPath(path)
+    if (behind?.hasSecret) {
+      this.findings.fault('server_url_invalid', 'the path carries a secret: put secrets into custom headers', place)
+    } else if (behind !== undefined) {
+      const msg = `the path has a ${behind.name}: declare query parameters instead, as a client may escape it or leave it out`
+      this.findings.warn('path_query', msg, place)
+    }
     const template = readTemplate(path, this.limits.parametersPerOperation)
     if (template === 'invalid') {
       this.findings.fault('path_template_invalid', `the braces of the path ${quote(path)} do not pair`, place)
@@ -140,9 +148,23 @@ export class OperationRules {
       const msg = `the path has more than ${this.limits.parametersPerOperation} placeholders`
       this.findings.fault('too_many_parameters', msg, place)
     } else {
+      this.warnEqual(path, template, place)
       return template
     }
     return undefined
+  }
+
+  /** `path_template_repeated`: the names of placeholders do not tell two paths apart. */
+  private warnEqual(path: string, template: PathTemplate, place: Place): void {
+    if (template.placeholders.length === 0) return
+    const key = comparedText(path.replace(/\{[^{}]*\}/g, '{}'))
+    const first = this.templates.get(key)
+    if (first === undefined) {
+      this.templates.set(key, path)
+      return
+    }
+    const msg = `the path is the same as ${quote(first)} but for the names of its placeholders: a server cannot tell calls apart`
+    this.findings.warn('path_template_repeated', msg, place)
   }
 
   /** Reads the path-level parameters that operations take in; what is found is kept apart, as they may stand after the methods. */
@@ -291,10 +313,11 @@ export class OperationRules {
       return true
     }
     // An operation that a second path reaches through a $ref repeats itself: that $ref is the place to mend.
+    const data = { id, use: owner.use }
     const msg = `${quote(id)} is already the name of ${quote(owner.use)}`
     if (owner.operation === operation && place.up !== use.place)
-      this.findings.fault('operation_id_duplicate', msg, use.place, '$ref')
-    else this.findings.fault('operation_id_duplicate', msg, place, 'operationId')
+      this.findings.faultWith(data, 'operation_id_duplicate', msg, use.place, '$ref')
+    else this.findings.faultWith(data, 'operation_id_duplicate', msg, place, 'operationId')
     return false
   }
 

@@ -5,6 +5,7 @@ import type { MediaTypes } from './media-types.js'
 import type { MisplacedReferences } from './misplaced.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
 import { isObject } from './references.js'
+import { knownType } from './schema-types.js'
 import type { SchemaWalk } from './schemas.js'
 import type { PathTemplate, Placeholder } from './templates.js'
 
@@ -126,6 +127,7 @@ export class ParameterRules {
 
   private readFields({ value, place }: Resolved, findings: Findings): ParameterInput | undefined {
     this.enterSchemas(value, place, findings)
+    this.warnType(value, place, findings)
     const { name } = value
     if (name === undefined || name === '') {
       findings.faultOf('missing', place, 'name')
@@ -144,6 +146,13 @@ export class ParameterRules {
     return input
   }
 
+  /** `parameter_type_misplaced`: a type beside `schema`, as Swagger 2.0 has it, is not read. */
+  private warnType({ type }: Record<string, unknown>, place: Place, findings: Findings): void {
+    if (typeof type !== 'string') return
+    const msg = `the type of a parameter stands in its schema: did you mean "schema": {"type": ${quote(knownType(type) ?? type)}}?`
+    findings.warn('parameter_type_misplaced', msg, place, 'type')
+  }
+
   /** The schema of a parameter stands in `schema`, or in the one media type of its `content`. */
   private enterSchemas(parameter: Record<string, unknown>, place: Place, findings: Findings): void {
     const { schema, content } = parameter
@@ -159,7 +168,8 @@ export class ParameterRules {
   private warnLocation(input: ParameterInput, findings: Findings): void {
     const { name, in: location, place } = input
     if (!input.isSendable) {
-      const msg = `the parameter ${quote(name)} says by its "in" neither query, header, path nor cookie: it cannot be sent`
+      const hint = locationHint(input.value.in)
+      const msg = `the parameter ${quote(name)} says by its "in" neither query, header, path nor cookie: it cannot be sent${hint}`
       findings.warn('parameter_location_unknown', msg, place, 'in')
       return
     }
@@ -206,7 +216,7 @@ export class ParameterRules {
         continue
       }
       const msg = `the placeholder ${quote(name)} of the path is not declared: add {"name": ${quote(name)}, "in": "path", "required": true, "schema": {"type": "string"}}`
-      findings.fault('path_parameter_undeclared', msg, place)
+      findings.faultWith({ name }, 'path_parameter_undeclared', msg, place)
     }
   }
 
@@ -229,6 +239,29 @@ export class ParameterRules {
     const msg = `an operation takes at most ${this.limits.parametersPerOperation} parameters`
     findings.fault('too_many_parameters', msg, place)
   }
+}
+
+/** What was probably meant by a location that there is not. */
+function locationHint(value: unknown): string {
+  if (typeof value !== 'string') return ''
+  const text = value.trim().toLowerCase()
+  if (text === 'body' || text === 'formdata') return '; the body of a call stands in "requestBody"'
+  const meant = [...LOCATIONS].find(each => each === text || isNear(each, text))
+  return meant === undefined ? '' : `; did you mean ${quote(meant)}?`
+}
+
+/** True if one text becomes the other by one letter more, less or other, or by two that change places. */
+function isNear(one: string, other: string): boolean {
+  if (Math.abs(one.length - other.length) > 1) return false
+  let start = 0
+  while (start < one.length && one[start] === other[start]) start++
+  const [a, b] = [one.slice(start), other.slice(start)]
+  return (
+    a.slice(1) === b.slice(1) ||
+    a.slice(1) === b ||
+    a === b.slice(1) ||
+    (a[0] === b[1] && a[1] === b[0] && a.slice(2) === b.slice(2))
+  )
 }
 
 /**

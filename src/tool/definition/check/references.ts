@@ -80,6 +80,26 @@ export class References {
     return found
   }
 
+  /** What to write instead of `#/$defs/X` that is meant from a schema around it, for `#` is the whole document; empty for all else. */
+  hintFor(ref: string, place: Place): string {
+    const [, section, name] = /^#\/(\$defs|definitions)\/([^/]+)$/.exec(ref) ?? []
+    if (section === undefined || name === undefined) return ''
+    const keys: (string | number)[] = []
+    for (let at: Place | undefined = place; at !== undefined && at !== this.root; at = at.up) keys.unshift(at.key)
+    let node: unknown = this.document
+    let pointer = ''
+    let found: string | undefined
+    for (const key of keys) {
+      node = isObject(node) || Array.isArray(node) ? (node as Record<string | number, unknown>)[key] : undefined
+      pointer += `/${String(key).replaceAll('~', '~0').replaceAll('/', '~1')}`
+      const definitions = isObject(node) ? node[section] : undefined
+      if (isObject(definitions) && ownKey(definitions, name) !== undefined) found = pointer
+    }
+    if (found === undefined) return ''
+    const meant = quote(`#${found}/${section}/${name}`)
+    return `; "#" is the whole document: move it to "#/components/schemas/${name}", or write ${meant}`
+  }
+
   private findFromBase(ref: string, base: Record<string, unknown>): Target | Dangling {
     if (ref === '#' || ref === '') return this.inNamed(base, '') ?? this.find(ref)
     const found = this.find(ref)

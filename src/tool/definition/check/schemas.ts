@@ -2,6 +2,7 @@ import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { KeyLists } from './key-lists.js'
 import { isReference, type MisplacedReferences } from './misplaced.js'
 import { isDangling, isObject, messageOf, type References, type Target } from './references.js'
+import { warnUnknownType } from './schema-types.js'
 
 /** What the value of a schema keyword holds. Keywords that are not listed hold no schema: their content is never read. */
 const KEYWORD_SHAPES = new Map<string, 'schema' | 'list' | 'map' | 'schema-or-list'>([
@@ -49,6 +50,10 @@ const PLAIN_KEYWORDS = new Set([
   'externalDocs',
   'xml',
 ])
+
+/** Parts of one `allOf` that are compared, and names that each requires. */
+const MEMBERS_COMPARED = 50
+const NAMES_COMPARED = 200
 
 /** References followed in one step. */
 const HOPS_A_STEP = 250
@@ -153,8 +158,40 @@ export class SchemaWalk {
       if (keys !== undefined)
         this.stack.push({ node: schema, keys, isSchema: true, place: placeUnder(up, key), base, next: 0 })
     }
+    if (ref === undefined || this.siblingsCount) {
+      warnUnknownType(schema, placeUnder(up, key), findings)
+      if (Array.isArray(schema.allOf)) this.warnClosed(schema, schema.allOf, placeUnder(up, key), findings, base)
+    }
     if (ref !== undefined) this.followRef(ref, '$ref', placeUnder(up, key), findings, base)
     if (dynamicRef !== undefined) this.followRef(dynamicRef, '$dynamicRef', placeUnder(up, key), findings, base)
+  }
+
+  /** `schema_unsatisfiable`: a member that allows no other properties than its own, where another one requires more. */
+  private warnClosed(
+    schema: Record<string, unknown>,
+    members: unknown[],
+    place: Place,
+    findings: Findings,
+    base: Record<string, unknown> | undefined,
+  ): void {
+    const parts = [schema, ...members.slice(0, MEMBERS_COMPARED).map(each => this.meantBy(each, base))].filter(isObject)
+    const required = parts.flatMap(each => (Array.isArray(each.required) ? each.required.slice(0, NAMES_COMPARED) : []))
+    for (const each of parts) {
+      if (each.additionalProperties !== false || each.patternProperties !== undefined) continue
+      const properties = isObject(each.properties) ? each.properties : {}
+      const missing = required.find(name => typeof name === 'string' && !Object.hasOwn(properties, name))
+      if (missing === undefined) continue
+      const msg = `nothing satisfies this schema: ${quote(missing)} is required, and one part allows no properties but its own`
+      findings.warn('schema_unsatisfiable', msg, place, 'allOf')
+      return
+    }
+  }
+
+  /** A schema, or the one that it refers to. */
+  private meantBy(schema: unknown, base: Record<string, unknown> | undefined): unknown {
+    if (!isObject(schema) || typeof schema.$ref !== 'string') return schema
+    const target = this.references.find(schema.$ref, base)
+    return isDangling(target) ? undefined : target.value
   }
 
   private visitKeyword(
@@ -205,7 +242,7 @@ export class SchemaWalk {
     }
     const target = this.references.find(ref, base)
     if (isDangling(target)) {
-      findings.fault(target.type, () => messageOf(target), place, key)
+      findings.fault(target.type, () => messageOf(target) + this.references.hintFor(ref, place), place, key)
     } else if (
       (target.kind !== undefined && target.kind !== 'schema' && target.kind !== 'schemaPart') ||
       (!isObject(target.value) && typeof target.value !== 'boolean')

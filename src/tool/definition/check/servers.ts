@@ -5,6 +5,14 @@ import { isObject } from './references.js'
 const RELATIVE_HOST = 'relative.invalid'
 /** Plain absolute addresses with a name for a host need no URL parser; everything else takes the long way. */
 const PLAIN_URL = /^https?:\/\/[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d{1,4})?(?:\/[\w.~/-]*)?$/
+/** An address without its scheme: a host with a port, or an IP address. */
+const SCHEMELESS = /^(?:[^\s/?#@\\:[\]]+:\d+|\[[\da-f:.%]+\](?::\d+)?|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?)(?:[/?#]|$)/i
+const HOST_LIKE = /^[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?:[/?#]|$)/i
+const SECRET_NAME =
+  /^(?:x[_-]|ocp-apim-)?(?:api|app|access|auth|client|private|secret|service|subscription|user)?[_-]?(?:key|token|secret)$|^(?:password|passwd|pwd|sig|signature|authorization|credentials?)$/i
+const SECRET_VALUE = /^(?:[\w+/=%-]{24,}|(?:sk|pk|ghp|xox[bp])[_-].+)$/
+/** What stands for a value that is not there: a placeholder, an example. */
+const STAND_IN = /^(?:[{<$%[*]|your|my[_-]|x{3}|\.{3}|example|changeme|variable$)/i
 /** Only the first is ever used; a list beyond this is not a list of servers that anybody wrote. */
 const SERVERS_JUDGED = 1000
 const URL_CHARACTERS = 8192
@@ -80,6 +88,10 @@ function checkServer(server: unknown, place: Place, misplaced: MisplacedReferenc
     return
   }
   if (!PLAIN_URL.test(url) || isForbiddenName(url)) checkUnusualUrl(url, server.variables, place, findings)
+  if (url.length > 1 && url.endsWith('/')) {
+    const msg = 'the url ends with a slash, as paths begin with one: calls go to addresses with two slashes'
+    findings.warn('server_trailing_slash', msg, place, 'url')
+  }
 }
 
 function checkUnusualUrl(url: string, variables: unknown, place: Place, findings: Findings): void {
@@ -97,9 +109,37 @@ function checkUnusualUrl(url: string, variables: unknown, place: Place, findings
     const msg = `the url has a variable without a default: ${quote(unfilled[0] as string)}; it must be filled in before a call`
     findings.warn('server_variable_unfilled', msg, place, 'url')
   } else if (parsed?.host === RELATIVE_HOST) {
-    const msg = `the url ${quote(url)} is relative: calls need an absolute address such as https://api.example.com`
+    const hint = HOST_LIKE.test(url) ? `; did you mean ${quote(`https://${url}`)}?` : ''
+    const msg = `the url ${quote(url)} is relative: calls need an absolute address such as https://api.example.com${hint}`
     findings.warn('server_relative', msg, place, 'url')
+  } else if (/^https?:(?!\/\/(?![/\\]))/i.test(text)) {
+    const msg = `the url ${quote(url)} has not two slashes behind its scheme: not every client mends that`
+    findings.warn('server_url_slashes', msg, place, 'url')
   }
+  const behind = partBehindPath(text)
+  if (behind === undefined) return
+  const msg = `the url has a ${behind.name}: the path of each call is put behind it and becomes part of it`
+  findings.warn('server_query', msg, place, 'url')
+}
+
+/** The query or fragment of an address or a path, and whether it holds what looks like a secret. */
+export function partBehindPath(text: string): { name: string; hasSecret: boolean } | undefined {
+  const at = text.search(/[?#]/)
+  if (at === -1) return undefined
+  const hasSecret = text
+    .slice(at + 1, URL_CHARACTERS)
+    .split(/[?&;#]/)
+    .some(isSecret)
+  return { name: text[at] === '?' ? 'query' : 'fragment', hasSecret }
+}
+
+/** True for `key=value` where the name says that a secret follows, or the value looks like a random one. */
+function isSecret(pair: string): boolean {
+  const [name = '', ...rest] = pair.split('=')
+  const value = rest.join('=')
+  if (value === '' || STAND_IN.test(value)) return false
+  if (SECRET_NAME.test(name)) return !/^(?:true|false|\d{1,2})$/.test(value)
+  return SECRET_VALUE.test(value) && /\d/.test(value) && /[a-z]/i.test(value) && !/^\d{4}-\d\d-\d\d/.test(value)
 }
 
 /** Why calls cannot go to an absolute address that somebody names beside a definition, or undefined. */
@@ -222,12 +262,11 @@ function parse(url: string): URL | undefined {
 /** Why nothing may be sent to `url`, or undefined. */
 function unusable(url: string, parsed: URL | undefined, hasUnfilled: boolean): string | undefined {
   // What a variable will hold is not known, so a URL that only fails to parse with a stand-in is not refused.
+  if (SCHEMELESS.test(url)) return `is neither http(s) nor relative; did you mean ${quote(`http://${url}`)}?`
   if (parsed === undefined) return hasUnfilled ? undefined : 'is not a usable URL'
-  if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') {
-    const hint = /^[\w.-]+:\d/.test(url) ? `; did you mean ${quote(`http://${url}`)}?` : ''
-    return `is neither http(s) nor relative${hint}`
-  }
+  if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') return 'is neither http(s) nor relative'
   if (parsed.username !== '' || parsed.password !== '') return 'carries user info: put secrets into custom headers'
+  if (partBehindPath(url)?.hasSecret) return 'carries a secret: put secrets into custom headers'
   if (isForbiddenHost(parsed.hostname)) return 'is a link-local or metadata address'
   return undefined
 }
