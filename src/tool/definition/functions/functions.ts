@@ -118,7 +118,7 @@ export class InputSchemas {
     headerNames: readonly string[],
   ) {
     const is30 = isObject(definition) && String(definition.openapi).startsWith('3.0')
-    this.converter = new SchemaConverter(references, is30)
+    this.converter = new SchemaConverter(references, definition, is30)
     this.headerNames = new Set(headerNames.map(name => name.toLowerCase()))
   }
 

@@ -1,9 +1,11 @@
-import type { Place } from '../check/findings.js'
-import { isDangling, isObject, type References, type Target } from '../check/references.js'
+import { type Dangling, isDangling, isObject, type References, type Target } from '../check/references.js'
 import { Structures } from '../check/structures.js'
+import { Subtypes } from './subtypes.js'
+
+type Schema = Record<string, unknown>
 
 /** A JSON Schema of draft 2020-12. */
-export type JsonSchema = Record<string, unknown> | boolean
+export type JsonSchema = Schema | boolean
 
 /** A converted schema and the definitions that it refers to. */
 export interface ConvertedSchema {
@@ -23,6 +25,7 @@ export interface Definition {
 
 interface PendingDefinition extends Definition {
   readonly target: Target
+  readonly context: Context
   converted: ConvertedSchema | undefined
 }
 
@@ -38,10 +41,22 @@ export interface Size {
 
 /** A schema of the document that becomes the object `target`, which stands in its parent already. */
 interface Task {
-  readonly schema: Record<string, unknown>
-  readonly target: Record<string, unknown>
-  readonly base: Record<string, unknown> | undefined
+  readonly schema: Schema
+  readonly target: Schema
+  readonly base: Schema | undefined
+  readonly context: Context
 }
+
+/** What is around a schema, in others that describe the same value. */
+interface Context {
+  /** True for a parent inside the `allOf` of its subtype: only what it says itself counts, not its subtypes. */
+  readonly isParent: boolean
+  /** Properties that the server sets. */
+  readonly hidden: ReadonlySet<string>
+}
+
+const NO_NAMES: ReadonlySet<string> = new Set()
+const ALONE: Context = { isParent: false, hidden: NO_NAMES }
 
 /** What the conversion of one schema and of all that is inside it collects. */
 interface Run {
@@ -65,12 +80,20 @@ const ANNOTATIONS = new Set([
 ])
 const COMPOSITES = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'const']
 const LONGEST_PATTERN_CHARACTERS = 2000
-/** References followed in one step; and how far from its end one that is not a circle is not taken for one. */
-const HOPS_A_STEP = 250
-const HOPS_TOLD = 100
-/** Members that are converted while a pattern is parsed, and while so many of its characters are: one that is none makes an error. */
-const PATTERN_MEMBERS = 10
-const PATTERN_CHARACTERS_OF_MEMBER = 20
+const MOST_HOPS = 250
+const MOST_HIDDEN = 500
+
+const SCHEMA_KEYWORDS = new Set([
+  'additionalItems',
+  'not',
+  'if',
+  'contains',
+  'propertyNames',
+  'additionalProperties',
+  'unevaluatedProperties',
+  'unevaluatedItems',
+  'contentSchema',
+])
 
 /** What a keyword's value must be to be taken over unchanged. */
 const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
@@ -94,45 +117,36 @@ const PLAIN_KEYWORDS = new Map<string, (value: unknown) => boolean>([
 ])
 
 /**
- * Turns the schemas of one OpenAPI document (3.0, 3.1, 3.2) into JSON Schema 2020-12 that every validator compiles.
- *
- * - Every reference becomes `#/$defs/NAME`, NAME being the component's name (or the last step of the pointer); nothing is inlined,
- *   so circular schemas stay references. A schema that is nothing but a circle of references says nothing and becomes `{}`.
- * - 3.0's `nullable` becomes the type "null" (also in later versions, where people go on writing it); boolean `exclusiveMinimum`
- *   and `exclusiveMaximum` become numbers; `example` becomes `examples`; a list as `items` becomes `prefixItems`.
- * - `required: true` on a property (draft 3, common in hand-written documents) becomes an entry of `required` around it.
- * - Beside `$ref`, 3.0 keeps only what describes (a description, a default); later versions keep everything.
- * - A property that is `readOnly` is left out: the server sets it, so a model must not fill it in. A list without `items` takes
- *   any, which some providers want said.
- * - A keyword whose value JSON Schema does not allow is left out, and so are keywords that mean nothing to a model (`discriminator`,
- *   `xml`, extensions, identifiers). A pattern that is not ECMAScript is moved to the description. Here, and only here, a pattern
- *   is parsed; none is ever run.
- *
- * Every schema of the document is converted once and shared by all that use it.
+ * Turns the schemas of one OpenAPI document into JSON Schema 2020-12 that every validator compiles. References become `$defs`,
+ * `nullable` the type "null", and a `discriminator` alternatives whose selector is fixed. `readOnly` properties are left out, and
+ * so is what JSON Schema does not allow. Every schema is converted once and shared by all that use it.
  */
 export class SchemaConverter {
-  private readonly definitions = new Map<object, Definition>()
+  private readonly definitions = new Map<object, Map<string, Definition>>()
   private readonly definitionsByRef = new Map<string, Definition>()
-  private readonly circles = new Map<object, boolean>()
   private readonly taken = new Map<string, number>()
   private readonly pending: PendingDefinition[] = []
   private readonly converted = new Map<object, ConvertedSchema>()
-  /** Members converted since the last look at the clock: a hundred thousand definitions may have one each. */
-  private sinceYield = 0
+  private readonly circles = new Map<object, boolean>()
+  private readonly hidden = new Map<object, ReadonlySet<string>>()
+  private readonly subtypes: Subtypes
 
   constructor(
     private readonly references: References,
+    document: unknown,
     private readonly is30: boolean,
-  ) {}
+  ) {
+    this.subtypes = new Subtypes(references, document)
+  }
 
   /** Converts one schema and every definition that it needs. The result is shared and not to be changed. */
   convert(schema: unknown): ConvertedSchema {
     const known = isObject(schema) ? this.converted.get(schema) : undefined
     if (known !== undefined) return known
-    const converted = this.convertTree(schema, undefined)
+    const converted = this.convertTree(schema, undefined, ALONE)
     if (isObject(schema)) this.converted.set(schema, converted)
     for (let next = this.pending.pop(); next !== undefined; next = this.pending.pop()) {
-      next.converted = this.convertTree(next.target.value, next.target.base)
+      next.converted = this.convertTree(next.target.value, next.target.base, next.context)
     }
     return converted
   }
@@ -142,44 +156,56 @@ export class SchemaConverter {
     return this.definitionsByRef.get(ref)?.converted?.schema
   }
 
-  private convertTree(schema: unknown, base: Record<string, unknown> | undefined): ConvertedSchema {
+  private convertTree(schema: unknown, base: Schema | undefined, context: Context): ConvertedSchema {
     const run: Run = { tasks: [], uses: new Set(), size: { values: 1, bytes: 0, otherBytes: '{}'.length } }
-    const result = begin(schema, base, run.tasks)
-    for (let task = run.tasks.pop(); task !== undefined; task = run.tasks.pop()) {
-      const before = run.size.values
-      this.convertOne(task, run)
-      this.sinceYield += 1 + run.size.values - before
-    }
+    const result = begin(schema, base, context, run.tasks)
+    for (let task = run.tasks.pop(); task !== undefined; task = run.tasks.pop()) this.convertOne(task, run)
     return { schema: result, uses: run.uses, size: run.size }
   }
 
-  private convertOne({ schema, target, base: outer }: Task, run: Run): void {
+  private convertOne({ schema, target, base: outer, context }: Task, run: Run): void {
     const base = typeof schema.$id === 'string' ? schema : outer
+    const inner = { isParent: false, hidden: this.hiddenIn(schema, base, context.hidden) }
+    const alternatives = context.isParent ? undefined : this.alternativesOf(schema, base, inner.hidden, run)
+    const result: Schema = {}
     const ref = schema.$ref ?? schema.$dynamicRef
-    const result: Record<string, unknown> = {}
-    if (typeof ref === 'string') {
-      const definition = this.definitionOf(ref, base)
-      if (definition !== undefined) {
-        run.uses.add(definition)
-        result.$ref = definition.ref
-      }
-    }
+    if (alternatives !== undefined) result.oneOf = alternatives
+    else if (typeof ref === 'string')
+      Object.assign(result, this.reference(this.references.find(ref, base), { ...context, hidden: inner.hidden }, run))
     const children: Task[] = []
-    const convert = (each: unknown) => begin(each, base, children)
+    const discriminator = this.subtypes.discriminatorOf(schema)
+    const convert: Converters = {
+      inside: each => begin(each, base, ALONE, children),
+      beside: each => begin(each, base, inner, children),
+      parent: each => begin(each, base, { ...inner, isParent: this.subtypes.has(schema) }, children),
+      alternative: each => {
+        const part = begin(each, base, inner, children)
+        if (discriminator === undefined || !isObject(each)) return part
+        const end = typeof each.$ref === 'string' ? this.subtypes.resolve(each.$ref, base)?.value : each
+        const selector = isObject(end) ? this.subtypes.selectorOf(discriminator, end) : undefined
+        return selector === undefined ? part : { allOf: [part, selector] }
+      },
+    }
     for (const key of Object.keys(schema)) {
+      if (alternatives !== undefined && !ANNOTATIONS.has(key)) continue
       if (typeof ref === 'string' && this.is30 && !ANNOTATIONS.has(key)) continue
+      // The alternatives of a parent lead back to the subtype that names it.
+      if (context.isParent && discriminator !== undefined && (key === 'oneOf' || key === 'anyOf')) continue
       const isAllowed = PLAIN_KEYWORDS.get(key)
-      if (isAllowed === undefined) this.convertKeyword(key, schema[key], result, base, convert)
+      if (isAllowed === undefined) this.convertKeyword(key, schema[key], result, inner.hidden, convert)
       else if (isAllowed(schema[key])) result[key] = schema[key]
     }
-    for (let i = children.length - 1; i >= 0; i--) {
-      run.tasks.push(children[i] as Task) // i is inside the list
+    for (const child of children.reverse()) run.tasks.push(child)
+    if (alternatives === undefined) {
+      finishTuple(schema, result)
+      finishBounds(schema, result)
+      finishRequired(schema, result, inner.hidden)
+      if (isText(schema.pattern) && typeof ref !== 'string' && result.pattern === undefined)
+        describePattern(schema.pattern, result)
+      const root = context.isParent ? undefined : this.subtypes.rootOf(schema)
+      const selector = root === undefined ? undefined : this.subtypes.selectorOf(root, schema)
+      if (selector !== undefined) result.allOf = [...(Array.isArray(result.allOf) ? result.allOf : []), selector]
     }
-    finishTuple(schema, result)
-    finishBounds(schema, result)
-    if (isObject(schema.properties)) finishRequired(schema.properties, result)
-    if (isText(schema.pattern) && typeof ref !== 'string' && result.pattern === undefined)
-      describePattern(schema.pattern, result)
     Object.assign(target, schema.nullable === true ? nullable(result) : result)
     measure(target, run.size)
   }
@@ -187,16 +213,17 @@ export class SchemaConverter {
   private convertKeyword(
     key: string,
     value: unknown,
-    result: Record<string, unknown>,
-    base: Record<string, unknown> | undefined,
-    convert: (value: unknown) => JsonSchema,
+    result: Schema,
+    hidden: ReadonlySet<string>,
+    convert: Converters,
   ): void {
+    const isList = Array.isArray(value) && value.length > 0
     switch (key) {
       case 'type':
         setType(value, result)
         break
       case 'enum':
-        if (Array.isArray(value) && value.length > 0) result.enum = withoutRepeats(value)
+        if (isList) result.enum = withoutRepeats(value)
         break
       case 'required':
         if (Array.isArray(value)) result.required = withoutRepeats(value.filter(isText))
@@ -205,85 +232,119 @@ export class SchemaConverter {
         if (!Array.isArray(result.examples)) result.examples = [value]
         break
       case 'properties':
-        if (isObject(value)) result.properties = mapValues(value, convert, (_, each) => !this.isSetByServer(each, base))
+        if (isObject(value)) result.properties = mapValues(value, convert.inside, name => !hidden.has(name))
         break
       case 'dependentSchemas':
-        if (isObject(value)) result[key] = mapValues(value, convert)
+        if (isObject(value)) result[key] = mapValues(value, convert.beside)
         break
       case 'pattern':
-        if (this.isPattern(value)) result[key] = value
+        if (isPattern(value)) result[key] = value
         break
       case 'patternProperties':
-        if (isObject(value)) {
-          result[key] = mapValues(value, convert, each => this.isPattern(each))
-        }
+        if (isObject(value)) result[key] = mapValues(value, convert.inside, isPattern)
         break
       case 'dependentRequired':
-        if (isObject(value)) result[key] = namesOfEach(value)
+        if (isObject(value))
+          result[key] = mapValues(value, names =>
+            Array.isArray(names) ? withoutRepeats(names.filter(name => isText(name) && !hidden.has(name))) : [],
+          )
         break
       case 'allOf':
+        if (isList) result[key] = value.map(convert.parent)
+        break
       case 'anyOf':
       case 'oneOf':
+        if (isList) result[key] = value.map(convert.alternative)
+        break
       case 'prefixItems':
-        if (Array.isArray(value) && value.length > 0) result[key] = mapped(value, convert)
+        if (isList) result[key] = value.map(convert.inside)
         break
       case 'items':
-        if (Array.isArray(value)) {
-          if (value.length > 0) result.prefixItems = mapped(value, convert)
-        } else if (value !== null) result.items = convert(value)
+        if (isList) result.prefixItems = value.map(convert.inside)
+        else if (!Array.isArray(value) && value !== null) result.items = convert.inside(value)
         break
-      case 'additionalItems':
-      case 'not':
-      case 'if':
-      case 'then':
-      case 'else':
-      case 'contains':
-      case 'propertyNames':
-      case 'additionalProperties':
-      case 'unevaluatedProperties':
-      case 'unevaluatedItems':
-      case 'contentSchema':
-        if (isObject(value) || typeof value === 'boolean') result[key] = convert(value)
-        break
+      default:
+        if (!isObject(value) && typeof value !== 'boolean') break
+        if (key === 'then' || key === 'else') result[key] = convert.beside(value)
+        else if (SCHEMA_KEYWORDS.has(key)) result[key] = convert.inside(value)
     }
   }
 
-  /** As the function of this name, which takes the time of many members. */
-  private isPattern(value: unknown): value is string {
-    if (isText(value))
-      this.sinceYield +=
-        PATTERN_MEMBERS + Math.min(value.length, LONGEST_PATTERN_CHARACTERS) / PATTERN_CHARACTERS_OF_MEMBER
-    return isPattern(value)
+  /** What stands for a parent of subtypes: one alternative for each. Undefined for any other schema. */
+  private alternativesOf(
+    schema: Schema,
+    base: Schema | undefined,
+    hidden: ReadonlySet<string>,
+    run: Run,
+  ): JsonSchema[] | undefined {
+    const own = this.subtypes.discriminatorOf(schema)
+    const root = own ?? this.subtypes.rootOf(schema)
+    if (root === undefined || (own !== undefined && (schema.oneOf ?? schema.anyOf) !== undefined)) return undefined
+    const children = this.subtypes.childrenOf(schema)
+    const mapped = own === undefined ? [] : [...own.mapped.values()].map(each => each.target)
+    if (children.length === 0 && mapped.length === 0) return undefined
+    const place = children[0]?.place ?? mapped[0]?.place
+    const self = () => {
+      const known = this.subtypes.targetOf(schema) ?? { value: schema, place, kind: undefined, base }
+      return this.reference(known as Target, { isParent: true, hidden }, run)
+    }
+    const fixed = (parts: JsonSchema[], value: unknown, by = root): JsonSchema => {
+      const selector = this.subtypes.selectorOf(by, value as Schema) // a target of subtypes is an object
+      return selector === undefined && parts.length === 1
+        ? (parts[0] as JsonSchema)
+        : { allOf: [...parts, selector ?? {}] }
+    }
+    const result: JsonSchema[] = []
+    const above = this.subtypes.rootOf(schema)
+    if (above !== undefined) result.push(fixed([self()], schema, above))
+    else if (root.mapped.has(schema)) result.push(fixed([self()], schema))
+    for (const child of children) {
+      const part = this.reference(child, { isParent: false, hidden }, run)
+      result.push(this.subtypes.rootOf(child.value as object) === root ? part : fixed([part], child.value))
+    }
+    for (const target of mapped) {
+      const value = target.value as Schema // as above
+      if (value === schema || this.subtypes.rootOf(value) === root || children.some(each => each.value === value))
+        continue
+      result.push(fixed([self(), this.reference(target, { isParent: false, hidden }, run)], value))
+    }
+    return result
   }
 
-  /** True for a property that says of itself, or by the schema it refers to, that only the server sets it. */
-  private isSetByServer(property: unknown, base: Record<string, unknown> | undefined): boolean {
-    if (!isObject(property)) return false
-    // 3.0 gives what stands beside a reference no meaning, but whoever writes it there means it.
-    if (property.readOnly === true) return true
-    if (typeof property.$ref !== 'string') return false
-    const target = this.references.find(property.$ref, base)
-    return !isDangling(target) && isObject(target.value) && target.value.readOnly === true
+  /** A reference to the definition of a target; `{}` where it means no schema. */
+  private reference(target: Target | Dangling, context: Context, run: Run): Schema {
+    const definition = this.definitionOf(target, context)
+    if (definition === undefined) return {}
+    run.uses.add(definition)
+    return { $ref: definition.ref }
   }
 
-  /** The definition of the schema that `ref` means; undefined if it means none. */
-  private definitionOf(ref: string, base: Record<string, unknown> | undefined): Definition | undefined {
-    const target = this.references.find(ref, base)
+  private definitionOf(target: Target | Dangling, { isParent, hidden }: Context): Definition | undefined {
     if (isDangling(target) || this.isCircle(target)) return undefined
     const { value } = target
-    if (!isObject(value) && typeof value !== 'boolean') return undefined
-    const known = isObject(value) ? this.definitions.get(value) : undefined
-    if (known !== undefined) return known
-    const name = this.newName(target.place)
-    const definition: PendingDefinition = { name, ref: `#/$defs/${name}`, target, converted: undefined }
-    if (isObject(value)) this.definitions.set(value, definition)
+    if (!isObject(value)) return typeof value === 'boolean' ? this.newDefinition(target, ALONE) : undefined
+    const own = this.hiddenIn(value, target.base, NO_NAMES)
+    const added = [...hidden].filter(name => !own.has(name)).sort()
+    const isBare = isParent && (this.subtypes.has(value) || typeof value.$ref === 'string')
+    const key = `${isBare}${added.length === 0 ? '' : JSON.stringify(added)}`
+    const known = this.definitions.get(value) ?? new Map<string, Definition>()
+    this.definitions.set(value, known)
+    const definition =
+      known.get(key) ?? this.newDefinition(target, { isParent: isBare, hidden: added.length === 0 ? NO_NAMES : hidden })
+    known.set(key, definition)
+    return definition
+  }
+
+  private newDefinition(target: Target, context: Context): Definition {
+    const name = this.newName(`${target.place.key}${context.isParent ? '_parent' : ''}`)
+    const definition: PendingDefinition = { name, ref: `#/$defs/${name}`, target, context, converted: undefined }
     this.definitionsByRef.set(definition.ref, definition)
     this.pending.push(definition)
     return definition
   }
 
-  private newName(place: Place): string {
-    const written = String(place.key).replace(/[^A-Za-z0-9._-]/g, '_')
+  private newName(key: string): string {
+    const written = key.replace(/[^A-Za-z0-9._-]/g, '_')
     const plain = written === '' || written === '__proto__' ? '_' : written
     // Where many schemas have the same name, the search goes on where it ended.
     let number = this.taken.get(plain) ?? 0
@@ -297,40 +358,101 @@ export class SchemaConverter {
     return name
   }
 
-  /** True if the target is a reference that leads only to references. Every step of a chain is judged once. */
+  /** True if the target is a reference that leads only to references, or through too many. */
   private isCircle(first: Target): boolean {
-    if (!isObject(first.value) || typeof first.value.$ref !== 'string') return false
-    const passed = new Set<object>()
-    let at: Target = first
+    const passed: object[] = []
+    let at: Target | Dangling = first
     let answer: boolean | undefined
     while (answer === undefined) {
-      const { value } = at
-      if (!isObject(value) || typeof value.$ref !== 'string') answer = false
-      else if (passed.has(value)) answer = true
+      if (isDangling(at) || !isObject(at.value) || typeof at.value.$ref !== 'string') answer = false
+      else if (passed.length > MOST_HOPS) answer = true
       else {
-        // A definition with so long a chain is refused; what is compared with one may have it all the same.
-        answer = this.circles.get(value) ?? (passed.size > HOPS_A_STEP ? true : undefined)
-        passed.add(value)
-        const next = this.references.find(value.$ref, at.base)
-        if (isDangling(next)) answer ??= false
-        else at = next
+        answer = this.circles.get(at.value)
+        passed.push(at.value)
+        at = this.references.find(at.value.$ref, at.base)
       }
     }
-    let isFar = passed.size > HOPS_A_STEP ? passed.size - HOPS_TOLD : passed.size
-    for (const value of passed) if (isFar-- > 0) this.circles.set(value, answer)
+    // Those at the end of a long chain may be near its end.
+    const known = answer && passed.length > MOST_HOPS ? passed.slice(0, MOST_HOPS / 2) : passed
+    for (const value of known) this.circles.set(value, answer)
     return answer
+  }
+
+  /** The names that are hidden from outside, and those that this schema or a part of it leaves to the server. */
+  private hiddenIn(schema: Schema, base: Schema | undefined, outer: ReadonlySet<string>): ReadonlySet<string> {
+    const own = this.hidden.get(schema) ?? this.findHidden(schema, base)
+    return united(outer, own)
+  }
+
+  /** Goes through the parts of a schema, each before what it is a part of. */
+  private findHidden(schema: Schema, base: Schema | undefined): ReadonlySet<string> {
+    const stack: [Schema, Schema | undefined][] = [[schema, base]]
+    const open = new Set<Schema>()
+    for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
+      const [at, around] = top
+      const isNew = !open.has(at) && !this.hidden.has(at)
+      if (isNew) open.add(at)
+      else stack.pop()
+      if (this.hidden.has(at)) continue
+      const parts = this.partsOf(at, around)
+      const unknown = isNew ? parts.filter(([part]) => !open.has(part) && !this.hidden.has(part)) : []
+      stack.push(...unknown)
+      if (isNew) continue
+      const entries = isObject(at.properties) ? Object.entries(at.properties) : []
+      const own = entries.filter(([, property]) => this.isSetByServer(property, around)).map(([name]) => name)
+      let names: ReadonlySet<string> = own.length === 0 ? NO_NAMES : new Set(own)
+      for (const [part] of parts) names = united(names, this.hidden.get(part) ?? NO_NAMES)
+      this.hidden.set(at, names)
+    }
+    return this.hidden.get(schema) ?? NO_NAMES
+  }
+
+  /** The schemas that describe the same value whatever it is, each with the `$id` around it. */
+  private partsOf(schema: Schema, base: Schema | undefined): [Schema, Schema | undefined][] {
+    const parts: [Schema, Schema | undefined][] = []
+    for (const each of Array.isArray(schema.allOf) ? schema.allOf : []) if (isObject(each)) parts.push([each, base])
+    if (typeof schema.$ref !== 'string') return parts
+    const target = this.references.find(schema.$ref, base)
+    if (!isDangling(target) && isObject(target.value)) parts.push([target.value, target.base])
+    return parts
+  }
+
+  /** True for a property that says of itself, or by the schema it refers to, that only the server sets it. */
+  private isSetByServer(property: unknown, base: Schema | undefined): boolean {
+    if (!isObject(property)) return false
+    // 3.0 gives what stands beside a reference no meaning, but its author means it.
+    if (property.readOnly === true) return true
+    if (typeof property.$ref !== 'string') return false
+    const target = this.references.find(property.$ref, base)
+    return !isDangling(target) && isObject(target.value) && target.value.readOnly === true
   }
 }
 
+/** How the schemas at the keywords of one schema are converted. */
+interface Converters {
+  /** A schema of another value, inside this one. */
+  inside(schema: unknown): JsonSchema
+  /** A schema that describes the same value. */
+  beside(schema: unknown): JsonSchema
+  parent(schema: unknown): JsonSchema
+  alternative(schema: unknown): JsonSchema
+}
+
+/** The names in either set; beyond some hundreds only those of the first. */
+function united(one: ReadonlySet<string>, other: ReadonlySet<string>): ReadonlySet<string> {
+  if (other.size === 0 || one === other || one.size >= MOST_HIDDEN) return one
+  return one.size === 0 ? other : new Set([...one, ...other])
+}
+
 /** What stands for a schema in its parent; an object is filled in later by its task. */
-function begin(schema: unknown, base: Record<string, unknown> | undefined, tasks: Task[]): JsonSchema {
+function begin(schema: unknown, base: Schema | undefined, context: Context, tasks: Task[]): JsonSchema {
   if (typeof schema === 'boolean') return schema
-  const target: Record<string, unknown> = {}
-  if (isObject(schema)) tasks.push({ schema, target, base })
+  const target: Schema = {}
+  if (isObject(schema)) tasks.push({ schema, target, base, context })
   return target
 }
 
-function setType(value: unknown, result: Record<string, unknown>): void {
+function setType(value: unknown, result: Schema): void {
   if (typeof value === 'string') {
     if (TYPES.has(value)) result.type = value
   } else if (Array.isArray(value)) {
@@ -340,7 +462,7 @@ function setType(value: unknown, result: Record<string, unknown>): void {
 }
 
 /** What followed a tuple before 2020-12 (`additionalItems`) is `items` now; a list of which nothing is said holds anything. */
-function finishTuple(schema: Record<string, unknown>, result: Record<string, unknown>): void {
+function finishTuple(schema: Schema, result: Schema): void {
   const { additionalItems } = result
   delete result.additionalItems
   if (Array.isArray(schema.items) && additionalItems !== undefined) result.items = additionalItems
@@ -348,7 +470,7 @@ function finishTuple(schema: Record<string, unknown>, result: Record<string, unk
   if (isList && result.items === undefined) result.items = {}
 }
 
-function finishBounds(schema: Record<string, unknown>, result: Record<string, unknown>): void {
+function finishBounds(schema: Schema, result: Schema): void {
   for (const [exclusive, bound] of [
     ['exclusiveMinimum', 'minimum'],
     ['exclusiveMaximum', 'maximum'],
@@ -360,30 +482,20 @@ function finishBounds(schema: Record<string, unknown>, result: Record<string, un
 }
 
 /** Adds properties that are flagged as required, takes away those that were left out. */
-function finishRequired(given: Record<string, unknown>, result: Record<string, unknown>): void {
-  if (!isObject(result.properties)) return
-  const kept = result.properties
-  const names = new Set<string>()
-  let isChanged = false
-  for (const name of Array.isArray(result.required) ? result.required.filter(isText) : []) {
-    if (Object.hasOwn(given, name) && !Object.hasOwn(kept, name)) isChanged = true
-    else names.add(name)
-  }
-  for (const name of Object.keys(kept)) {
-    const property = given[name]
-    if (!isObject(property) || property.required !== true || names.has(name)) continue
-    names.add(name)
-    isChanged = true
-  }
-  if (!isChanged) return
-  if (names.size > 0) result.required = [...names]
-  else delete result.required
+function finishRequired(schema: Schema, result: Schema, hidden: ReadonlySet<string>): void {
+  const names = new Set(Array.isArray(result.required) ? result.required.filter(name => !hidden.has(name)) : [])
+  const isShorter = Array.isArray(result.required) && names.size < result.required.length
+  const before = names.size
+  for (const [name, property] of Object.entries(isObject(schema.properties) ? schema.properties : {}))
+    if (isObject(property) && property.required === true && !hidden.has(name)) names.add(name)
+  if (names.size > 0 && (isShorter || names.size > before)) result.required = [...names]
+  else if (names.size === 0 && isShorter) delete result.required
 }
 
-function nullable(schema: Record<string, unknown>): Record<string, unknown> {
+function nullable(schema: Schema): Schema {
   if (COMPOSITES.some(key => schema[key] !== undefined)) {
-    const outside: Record<string, unknown> = {}
-    const inside: Record<string, unknown> = {}
+    const outside: Schema = {}
+    const inside: Schema = {}
     for (const [key, value] of Object.entries(schema)) {
       if (ANNOTATIONS.has(key)) outside[key] = value
       else inside[key] = value
@@ -396,38 +508,18 @@ function nullable(schema: Record<string, unknown>): Record<string, unknown> {
   return schema
 }
 
-function describePattern(pattern: string, result: Record<string, unknown>): void {
+function describePattern(pattern: string, result: Schema): void {
   const note = `Pattern: ${pattern.slice(0, LONGEST_PATTERN_CHARACTERS)}`
   result.description = typeof result.description === 'string' ? `${result.description}\n${note}` : note
 }
 
-function mapped(values: readonly unknown[], convert: (value: unknown) => unknown): unknown[] {
-  const result: unknown[] = []
-  for (const value of values) {
-    result.push(convert(value))
-  }
-  return result
-}
-
 function mapValues(
-  map: Record<string, unknown>,
+  map: Schema,
   convert: (value: unknown) => unknown,
-  keeps: (key: string, value: unknown) => boolean = () => true,
-): Record<string, unknown> {
-  const result: Record<string, unknown> = {}
-  for (const key of Object.keys(map)) {
-    if (keeps(key, map[key])) result[key] = convert(map[key])
-  }
-  return result
-}
-
-/** The names that each member lists. */
-function namesOfEach(map: Record<string, unknown>): Record<string, string[]> {
-  const result: Record<string, string[]> = {}
-  for (const key of Object.keys(map)) {
-    const names = map[key]
-    result[key] = Array.isArray(names) ? withoutRepeats(names.filter(isText)) : []
-  }
+  keeps: (key: string) => boolean = () => true,
+): Schema {
+  const result: Schema = {}
+  for (const key of Object.keys(map)) if (keeps(key)) result[key] = convert(map[key])
   return result
 }
 

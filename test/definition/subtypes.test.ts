@@ -1,0 +1,183 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { completeDefinition } from '../../src/tool/definition/index.js'
+import { agentctl } from '../cli/agentctl.js'
+import { worldDatabase } from '../world.js'
+
+const { default: Ajv } = createRequire(import.meta.url)('ajv/dist/2020.js') as {
+  default: new (options: object) => { compile(schema: object): (value: unknown) => boolean }
+}
+
+const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
+const PET = {
+  type: 'object',
+  required: ['kind'],
+  properties: { kind: { type: 'string' } },
+  discriminator: { propertyName: 'kind' },
+}
+const MAPPED = {
+  ...PET,
+  discriminator: { propertyName: 'kind', mapping: { cat: ref('Cat').$ref, tom: 'Cat', dog: 'Dog' } },
+}
+const SUBTYPES = {
+  Cat: { allOf: [ref('Pet'), { type: 'object', required: ['meow'], properties: { meow: { type: 'integer' } } }] },
+  Dog: { allOf: [ref('Pet')], properties: { size: { type: 'integer' } }, required: ['size'] },
+}
+const PLAIN = {
+  Cat: {
+    type: 'object',
+    required: ['meow', 'kind'],
+    properties: { kind: { type: 'string' }, meow: { type: 'integer' } },
+  },
+  Dog: {
+    type: 'object',
+    required: ['size', 'kind'],
+    properties: { kind: { type: 'string' }, size: { type: 'integer' } },
+  },
+}
+const ALTERNATIVES = { oneOf: [ref('Cat'), ref('Dog')], discriminator: MAPPED.discriminator }
+const { url } = await worldDatabase(t)
+const folder = mkdtempSync(join(tmpdir(), 'subtypes-'))
+t.teardown(() => rmSync(folder, { recursive: true }))
+let made = 0
+
+/** What `agentctl tool show --as-functions` makes of a body's schema, as a check of values. */
+async function accepts(body: object, schemas: object, openapi = '3.0.3') {
+  const definition = {
+    openapi,
+    info: { title: 'Pets' },
+    servers: [{ url: 'https://pets.example.com' }],
+    paths: {
+      '/pets': {
+        post: {
+          operationId: 'add',
+          summary: 'Adds a pet',
+          requestBody: { required: true, content: { 'application/json': { schema: body } } },
+        },
+      },
+    },
+    components: { schemas },
+  }
+  return await functionsOf(definition)
+}
+
+async function functionsOf(definition: object) {
+  const file = join(folder, 'definition.json')
+  writeFileSync(file, JSON.stringify(definition))
+  const name = `Pets ${++made}`
+  const created = await agentctl({ url, args: ['tool', 'create', '--definition', file, '--name', name] })
+  if (created.status !== 0) throw new Error(created.stdout + created.stderr)
+  const shown = await agentctl({ url, args: ['tool', 'show', name, '--as-functions'] })
+  const validate = new Ajv({ strict: false, validateFormats: false }).compile(JSON.parse(shown.stdout)[0].parameters)
+  return (requestBody: unknown) => validate({ requestBody })
+}
+
+const [CAT, DOG] = [
+  { kind: 'cat', meow: 1 },
+  { kind: 'dog', size: 1 },
+]
+
+for (const openapi of ['3.0.3', '3.1.0']) {
+  t.test(`${openapi}: subtypes are offered wherever their parent stands, each with its selector`, async t => {
+    const forms: [string, object, (pet: object) => unknown][] = [
+      ['alone', ref('Pet'), pet => pet],
+      ['in a list', { type: 'array', items: ref('Pet') }, pet => [pet]],
+      ['inside an object', { type: 'object', properties: { pet: ref('Pet') } }, pet => ({ pet })],
+      ['in allOf', { allOf: [ref('Pet'), { type: 'object', properties: { age: { type: 'integer' } } }] }, pet => pet],
+      ['as a map', { type: 'object', additionalProperties: ref('Pet') }, pet => ({ any: pet })],
+    ]
+    const kinds: [string, object][] = [
+      ['parent alone', { Pet: MAPPED, ...SUBTYPES }],
+      ['mapping to schemas without allOf', { Pet: MAPPED, ...PLAIN }],
+      ['oneOf', { Pet: ALTERNATIVES, ...PLAIN }],
+      ['anyOf', { Pet: { anyOf: ALTERNATIVES.oneOf, discriminator: ALTERNATIVES.discriminator }, ...PLAIN }],
+      ['parent with oneOf', { Pet: { ...MAPPED, oneOf: ALTERNATIVES.oneOf }, ...SUBTYPES }],
+    ]
+    for (const [kind, schemas] of kinds) {
+      for (const [form, body, wrap] of forms) {
+        const accept = await accepts(body, schemas, openapi)
+        const name = `${kind}, ${form}`
+        for (const pet of [CAT, DOG, { kind: 'tom', meow: 1 }]) t.ok(accept(wrap(pet)), `${name}: ${pet.kind}`)
+        for (const pet of [
+          { kind: 'cat' },
+          { kind: 'bird' },
+          { kind: 'dog', meow: 1 },
+          { kind: 'Cat', meow: 1 },
+          { meow: 1 },
+        ])
+          t.notOk(accept(wrap(pet)), `${name}: ${JSON.stringify(pet)}`)
+      }
+    }
+  })
+}
+
+t.test('without a mapping the selector is the name of the schema, or what the schema itself says', async t => {
+  const accept = await accepts(ref('Pet'), { Pet: PET, ...SUBTYPES })
+  t.ok(accept({ kind: 'Cat', meow: 1 }) && accept({ kind: 'Dog', size: 1 }))
+  t.notOk(accept({ kind: 'cat', meow: 1 }) || accept({ kind: 'Dog', meow: 1 }) || accept({ kind: 'Pet' }))
+  const limited = { ...PET, properties: { kind: { type: 'string', enum: ['cat', 'dog'] } } }
+  const lower = await accepts(ref('Pet'), { Pet: limited, ...SUBTYPES })
+  t.ok(lower(CAT) && lower(DOG), 'values that differ in case only')
+  const vendor = await accepts(ref('Pet'), { Pet: PET, Cat: { ...SUBTYPES.Cat, 'x-ms-discriminator-value': 'miau' } })
+  t.ok(vendor({ kind: 'miau', meow: 1 }))
+  const direct = await accepts(ref('Dog'), { Pet: MAPPED, ...SUBTYPES })
+  t.ok(direct(DOG))
+  t.notOk(direct({ kind: 'cat', size: 1 }), 'a subtype alone fixes its selector too')
+})
+
+t.test('subtypes of subtypes, and a subtype that leads back to its parent', async t => {
+  const schemas = {
+    Pet: PET,
+    ...SUBTYPES,
+    Lion: { allOf: [ref('Cat'), { required: ['roar'], properties: { roar: { type: 'integer' }, cub: ref('Pet') } }] },
+  }
+  const accept = await accepts(ref('Pet'), schemas)
+  t.ok(accept({ kind: 'Cat', meow: 1 }) && accept({ kind: 'Lion', meow: 1, roar: 1, cub: { kind: 'Dog', size: 1 } }))
+  t.notOk(accept({ kind: 'Lion', meow: 1 }) || accept({ kind: 'Lion', meow: 1, roar: 1, cub: { kind: 'Dog' } }))
+})
+
+t.test('Swagger 2.0: the subtypes of a parent after conversion', async t => {
+  const definitions = JSON.parse(
+    JSON.stringify({ Pet: { ...PET, discriminator: 'kind' }, ...SUBTYPES }).replaceAll(
+      'components/schemas',
+      'definitions',
+    ),
+  )
+  const parameters = [{ name: 'body', in: 'body', required: true, schema: { $ref: '#/definitions/Pet' } }]
+  const { definition, check } = completeDefinition({
+    swagger: '2.0',
+    info: { title: 'Pets', version: '1' },
+    host: 'pets.example.com',
+    schemes: ['https'],
+    consumes: ['application/json'],
+    paths: { '/pets': { post: { operationId: 'add', summary: 'Adds a pet', parameters } } },
+    definitions,
+  })
+  t.ok(check.ok)
+  const accept = await functionsOf(definition as object)
+  t.ok(accept({ kind: 'Cat', meow: 1 }))
+  t.notOk(accept({ kind: 'Cat' }) || accept({ kind: 'bird' }))
+})
+
+t.test('what the server sets is required nowhere, however a schema is composed', async t => {
+  const base = { type: 'object', properties: { id: { type: 'string', readOnly: true } } }
+  const more = { type: 'object', required: ['id', 'name'], properties: { name: { type: 'string' } } }
+  const bodies: [string, object, object][] = [
+    ['allOf', { allOf: [base, more] }, {}],
+    ['the other way round', { allOf: [more, base] }, {}],
+    ['by reference', { allOf: [ref('Base'), ref('More')] }, { Base: base, More: more }],
+    ['outside', { ...more, allOf: [ref('Base')] }, { Base: base }],
+    ['nested', { allOf: [{ allOf: [ref('Base')] }, { allOf: [ref('More')] }] }, { Base: base, More: more }],
+    ['in alternatives', { ...base, oneOf: [ref('More')] }, { More: more }],
+  ]
+  for (const [name, body, schemas] of bodies) {
+    const accept = await accepts(body, schemas)
+    t.ok(accept({ name: 'a' }), name)
+    t.notOk(accept({}), `${name}: the rest stays required`)
+  }
+  const alone = await accepts(ref('More'), { Base: base, More: more })
+  t.notOk(alone({ name: 'a' }), 'elsewhere the same schema demands it')
+})
