@@ -1,5 +1,4 @@
 import { type Findings, type Place, placeUnder } from './findings.js'
-import type { KeyLists } from './key-lists.js'
 import { jsonMediaType, type MediaTypes } from './media-types.js'
 import type { MisplacedReferences } from './misplaced.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
@@ -21,7 +20,6 @@ export class BodyRules {
     private readonly chains: ReferenceChains,
     private readonly misplaced: MisplacedReferences,
     private readonly mediaTypes: MediaTypes,
-    private readonly keyLists: KeyLists,
   ) {}
 
   /** What an operation takes as its body; undefined without one, and for one at fault. */
@@ -46,7 +44,7 @@ export class BodyRules {
       findings.faultOf('dict_type', body.place, 'content')
       return undefined
     }
-    const name = jsonMediaType(content, this.keyLists)
+    const name = jsonMediaType(content)
     if (content === undefined || name === undefined) {
       const msg = 'the body has no JSON media type such as application/json: a model sends JSON only'
       findings.fault('request_body_media_type_unsupported', msg, body.place, 'content')

@@ -2,7 +2,6 @@ import type { Fault, Loc } from '../../../errors.js'
 import { SENTENCES } from '../../../schema/sentences.js'
 import { BudgetWalk } from './budget.js'
 import { type FaultData, type Finding, Findings, type Place, placeOf, placeUnder, quote } from './findings.js'
-import { KeyLists } from './key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
 import { MisplacedReferences } from './misplaced.js'
 import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'
@@ -64,9 +63,7 @@ export function inspection(definition: unknown, options: CheckOptions, collect: 
     return refusal(findings, limits)
   }
 
-  const keyLists = new KeyLists()
-  const walk = new BudgetWalk(definition, root, limits, findings, keyLists)
-  walk.run()
+  const walk = new BudgetWalk(definition, root, limits, findings)
   if (walk.exceeded !== undefined) return exceeded(walk.exceeded, root, limits)
 
   const references = new References(definition, root, walk.named, limits)
@@ -77,7 +74,7 @@ export function inspection(definition: unknown, options: CheckOptions, collect: 
   checkServers(definition.servers, true, placeUnder(root, 'servers'), misplaced, findings)
 
   const siblingsCount = !(definition.openapi as string).startsWith('3.0')
-  const schemas = new SchemaWalk(references, misplaced, siblingsCount, limits.referenceHops, keyLists)
+  const schemas = new SchemaWalk(references, misplaced, siblingsCount, limits.referenceHops)
   const rules = new OperationRules(
     references,
     misplaced,
@@ -86,12 +83,11 @@ export function inspection(definition: unknown, options: CheckOptions, collect: 
     options.headerNames ?? [],
     findings,
     collect,
-    keyLists,
     definition.servers,
   )
   if (!misplaced.report(definition.paths, placeUnder(root, 'paths'), 'paths', findings))
-    checkPaths(definition, placeUnder(root, 'paths'), rules, findings, keyLists)
-  checkSecurity(definition.components, placeUnder(root, 'components'), findings, keyLists)
+    checkPaths(definition, placeUnder(root, 'paths'), rules, findings)
+  checkSecurity(definition.components, placeUnder(root, 'components'), findings)
   misplaced.walk(definition, root, 'document', findings)
 
   const check: DefinitionCheck =
@@ -189,7 +185,6 @@ function checkPaths(
   place: Place,
   rules: OperationRules,
   findings: Findings,
-  keyLists: KeyLists,
 ): void {
   if (paths === undefined) {
     const hint = webhooks === undefined ? '' : ': the document has only webhooks, which a model cannot call'
@@ -201,7 +196,7 @@ function checkPaths(
     return
   }
   const before = findings.faultCount
-  for (const path of keyLists.of(paths)) {
+  for (const path of Object.keys(paths)) {
     if (path.startsWith('x-')) continue
     rules.checkPath(path, paths[path], place)
     if (rules.isFull) return
@@ -213,10 +208,10 @@ function checkPaths(
 }
 
 /** `api_key_in_query`: a key that is sent in the address ends up in logs, and no custom header can supply it. */
-function checkSecurity(components: unknown, place: Place, findings: Findings, keyLists: KeyLists): void {
+function checkSecurity(components: unknown, place: Place, findings: Findings): void {
   const schemes = isObject(components) ? components.securitySchemes : undefined
   if (!isObject(schemes)) return
-  for (const name of keyLists.of(schemes)) {
+  for (const name of Object.keys(schemes)) {
     const scheme = schemes[name]
     if (!isObject(scheme) || scheme.type !== 'apiKey' || scheme.in !== 'query') continue
     const msg = () =>

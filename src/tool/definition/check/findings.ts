@@ -125,7 +125,7 @@ export class Findings {
   }
 
   /** A fault with what other code needs to know of it. */
-  faultWith(data: FaultData, type: string, msg: string, place: Place, ...tail: Loc): void {
+  faultWith(data: FaultData, type: string, msg: string | (() => string), place: Place, ...tail: Loc): void {
     const before = this.faults.length
     this.fault(type, msg, place, ...tail)
     const fault = this.faults[before]

@@ -1,5 +1,4 @@
 import type { Findings } from './findings.js'
-import type { KeyLists } from './key-lists.js'
 import type { MisplacedReferences } from './misplaced.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
 import type { SchemaWalk } from './schemas.js'
@@ -26,11 +25,11 @@ export class MediaTypes {
 }
 
 /** `application/json` or `...+json`, in any case, with or without parameters such as a charset. */
-export function jsonMediaType(content: Record<string, unknown> | undefined, keyLists: KeyLists): string | undefined {
+export function jsonMediaType(content: Record<string, unknown> | undefined): string | undefined {
   if (content === undefined) return undefined
   if (Object.hasOwn(content, 'application/json')) return 'application/json'
   let suffixed: string | undefined
-  for (const name of keyLists.of(content)) {
+  for (const name of Object.keys(content)) {
     if (!/json/i.test(name.slice(0, 256))) continue
     const essence = name.slice(0, 256).split(';', 1)[0]?.trim().toLowerCase()
     if (essence === 'application/json') return name

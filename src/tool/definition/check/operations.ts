@@ -1,12 +1,11 @@
 import { type BodyInput, BodyRules } from './bodies.js'
 import { comparedText } from './compared-text.js'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
-import type { KeyLists } from './key-lists.js'
 import type { DefinitionLimits } from './limits.js'
 import { MediaTypes } from './media-types.js'
 import type { MisplacedReferences } from './misplaced.js'
 import { merged, NOTHING_SHARED, type ParameterInput, type ParameterList, ParameterRules } from './parameters.js'
-import { isShadowed, isToolMethod, type Layer, LONGEST_METHOD_CHARACTERS, PathItems } from './path-items.js'
+import { isShadowed, isToolMethod, type Layer, PathItems } from './path-items.js'
 import { ReferenceChains, type Resolved } from './reference-chains.js'
 import { isObject, type References } from './references.js'
 import type { SchemaWalk } from './schemas.js'
@@ -89,16 +88,15 @@ export class OperationRules {
     headerNames: readonly string[],
     private findings: Findings,
     private readonly collect: boolean,
-    keyLists: KeyLists,
     private readonly servers: unknown,
   ) {
     this.documentHost = hostOf(servers)
     this.chains = new ReferenceChains(references, limits.referenceHops)
-    this.pathItems = new PathItems(keyLists)
+    this.pathItems = new PathItems()
     const mediaTypes = new MediaTypes(this.chains, misplaced, schemas)
     const names = new Set(headerNames.map(name => name.toLowerCase()))
     this.parameters = new ParameterRules(this.chains, misplaced, mediaTypes, schemas, limits, names)
-    this.bodies = new BodyRules(this.chains, misplaced, mediaTypes, keyLists)
+    this.bodies = new BodyRules(this.chains, misplaced, mediaTypes)
   }
 
   /** One entry of `paths`. */
@@ -111,10 +109,7 @@ export class OperationRules {
     const template = this.readPath(path, place)
     let next: Layer | undefined
     if (item.$ref !== undefined) {
-      const chain = this.chains.chainOf({ value: item, place }, 'pathItem', this.findings)
-      this.chains.report(chain, place, this.findings)
-      if (chain.end !== 'too-far' && chain.hops <= this.limits.referenceHops)
-        next = this.pathItems.sharedLayer(chain.next)
+      next = this.pathItems.sharedLayer(this.chains.passed({ value: item, place }, 'pathItem', this.findings).items)
     }
     const first = this.pathItems.layerOf({ value: item, place }, next)
     const use: PathUse = { path, place, template, first, shared: NOTHING_SHARED, sharedFindings: undefined }
@@ -198,11 +193,9 @@ export class OperationRules {
       const key = layer.keys[top.at++]
       if (key === undefined) {
         stack.pop()
-        if (layer !== use.first && !layer.isReported) this.pathItems.finish(layer)
+        if (layer !== use.first) layer.isReported = true
       } else if (key === '$ref') {
-        let { next } = layer
-        // What says nothing of this path is passed by.
-        while (next?.isReported && !next.hasOwnTool && next.value.parameters === undefined) next = next.next
+        const { next } = layer
         if (next !== undefined && (next.hasTool || !next.isReported)) stack.push({ layer: next, at: 0 })
       } else if (key === 'parameters') {
         this.reportShared(use)
@@ -218,7 +211,7 @@ export class OperationRules {
   private reportKey(key: string, layer: Resolved): void {
     if (key === 'servers') {
       this.checkOwnServers(layer)
-    } else if (key.length <= LONGEST_METHOD_CHARACTERS && PASSED_OVER.has(key.toLowerCase())) {
+    } else if (PASSED_OVER.has(key.toLowerCase())) {
       this.findings.warn(
         'method_passed_over',
         `${quote(key)} is not a method of a tool and is passed over`,

@@ -7,7 +7,7 @@ import type { ReferenceChains, Resolved } from './reference-chains.js'
 import { isObject } from './references.js'
 import { knownType } from './schema-types.js'
 import type { SchemaWalk } from './schemas.js'
-import type { PathTemplate, Placeholder } from './templates.js'
+import type { PathTemplate } from './templates.js'
 
 /** A parameter that an operation takes, after references were followed. */
 export interface ParameterInput {
@@ -29,40 +29,25 @@ export interface ParameterList {
   readonly place: Place
   /** True if an entry could not be read: what is missing then is not known. */
   isBroken: boolean
-  /** Place and name of each of `inputs`, made when the list is long enough to need it. */
-  keys: Set<string> | undefined
-  /** Names and indexes of the path parameters, made when they are first asked for. */
-  paths: PathParameter[] | undefined
-  /** Whether it is too long beside the list of path-level parameters that it was last seen with: thousands of paths may share both. */
-  together: { shared: ParameterList; isTooLong: boolean } | undefined
+  /** Place and name of each of `inputs`. */
+  readonly keys: Set<string>
 }
 
-interface PathParameter {
-  readonly name: string
-  readonly compared: string
-  readonly index: number
-}
-
-/** A list of parameters of which `next` entries are read. */
+/** A list of parameters that is being read. */
 export interface Reading {
   readonly entries: readonly unknown[]
   readonly list: ParameterList
-  next: number
 }
 
 const LOCATIONS = new Set(['query', 'header', 'path', 'cookie', 'querystring'])
 /** OpenAPI: header parameters of these names are ignored; the media type, the security scheme and the caller's token rule. */
 const RESERVED_HEADERS = new Set(['accept', 'content-type', 'authorization'])
-/** Up to here comparing is cheaper than making a set. */
-const SHORT_LIST = 8
 const NO_ENTRIES: readonly unknown[] = []
 
 /** The rules for parameters, of operations and of path items. */
 export class ParameterRules {
   private readonly lists = new Map<object, ParameterList>()
   private readonly parameters = new Map<object, ParameterInput | undefined>()
-  /** The placeholders of the path that its own parameters leave open: all its operations may be asked for them. */
-  private open: { template: PathTemplate; shared: ParameterList; placeholders: Placeholder[] } | undefined
 
   constructor(
     private readonly chains: ReferenceChains,
@@ -76,18 +61,18 @@ export class ParameterRules {
   /** Begins to read the parameters of an operation or a path item; those of a shared one are read once. */
   begin(entries: unknown, place: Place, isShared: boolean, findings: Findings): Reading {
     const known = isShared && Array.isArray(entries) ? this.lists.get(entries) : undefined
-    if (known !== undefined) return { entries: NO_ENTRIES, list: known, next: 0 }
+    if (known !== undefined) return { entries: NO_ENTRIES, list: known }
     const list = emptyList(place)
     if (!Array.isArray(entries)) {
       if (!this.misplaced.report(entries, place, 'list of parameters', findings)) findings.faultOf('list_type', place)
       list.isBroken = true
-      return { entries: NO_ENTRIES, list, next: 0 }
+      return { entries: NO_ENTRIES, list }
     }
     if (isShared) this.lists.set(entries, list)
-    if (entries.length <= this.limits.parametersPerOperation) return { entries, list, next: 0 }
+    if (entries.length <= this.limits.parametersPerOperation) return { entries, list }
     this.reportTooMany(place, findings)
     list.isBroken = true
-    return { entries: NO_ENTRIES, list, next: 0 }
+    return { entries: NO_ENTRIES, list }
   }
 
   /** Reads the list to its end, with every schema in it. */
@@ -102,14 +87,14 @@ export class ParameterRules {
   }
 
   private add(input: ParameterInput, index: number, list: ParameterList, findings: Findings): void {
-    if (holds(list, input)) {
+    if (list.keys.has(keyOf(input))) {
       const msg = `the ${input.in} parameter ${quote(input.name)} stands twice in this list; the first is used`
       findings.warn('parameter_duplicate', msg, list.place, index)
       return
     }
     list.inputs.push(input)
     list.indexes.push(index)
-    list.keys?.add(keyOf(input))
+    list.keys.add(keyOf(input))
   }
 
   private readParameter(entry: unknown, up: Place, index: number, findings: Findings): ParameterInput | undefined {
@@ -181,15 +166,10 @@ export class ParameterRules {
   /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
   warnUnused(list: ParameterList, template: PathTemplate | undefined, findings: Findings): void {
     if (template === undefined || list.inputs.length === 0) return
-    const paths = pathParametersOf(list)
-    if (!findings.takesWarnings && template.placeholders.length < paths.length) {
-      findings.warningCount += paths.length - template.countOf(compared => keysOf(list).has(`path ${compared}`))
-      return
-    }
-    for (const { name, compared, index } of paths) {
-      if (template.accepts(compared)) continue
+    for (const [i, { in: location, name, compared }] of list.inputs.entries()) {
+      if (location !== 'path' || template.accepts(compared)) continue
       const msg = () => `the path has no placeholder for the path parameter ${quote(name)}`
-      findings.warn('path_parameter_unused', msg, list.place, index)
+      findings.warn('path_parameter_unused', msg, list.place, list.indexes[i] ?? i)
     }
   }
 
@@ -202,37 +182,16 @@ export class ParameterRules {
   ): void {
     const { place } = own
     if (own.isBroken || shared.isBroken) return
-    if (this.isTooLong(own, shared)) this.reportTooMany(place, findings)
+    const most = this.limits.parametersPerOperation
+    if (own.inputs.length + shared.inputs.length > most && merged(shared, own).length > most)
+      this.reportTooMany(place, findings)
     if (template === undefined || template.placeholders.length === 0) return
-    const open = this.openPlaceholders(template, shared)
-    if (!findings.takesFaults && pathParametersOf(own).length === 0) {
-      findings.faultCount += open.length
-      return
-    }
-    for (const { name, accepted } of open) {
-      if (accepted.some(each => declares(own, each))) continue
-      if (!findings.takesFaults) {
-        findings.faultCount++
-        continue
-      }
-      const msg = `the placeholder ${quote(name)} of the path is not declared: add {"name": ${quote(name)}, "in": "path", "required": true, "schema": {"type": "string"}}`
+    for (const { name, accepted } of template.placeholders) {
+      if (accepted.some(each => own.keys.has(`path ${each}`) || shared.keys.has(`path ${each}`))) continue
+      const msg = () =>
+        `the placeholder ${quote(name)} of the path is not declared: add {"name": ${quote(name)}, "in": "path", "required": true, "schema": {"type": "string"}}`
       findings.faultWith({ name }, 'path_parameter_undeclared', msg, place)
     }
-  }
-
-  private isTooLong(own: ParameterList, shared: ParameterList): boolean {
-    const most = this.limits.parametersPerOperation
-    if (own.inputs.length + shared.inputs.length <= most) return false
-    if (own.together?.shared !== shared) own.together = { shared, isTooLong: merged(shared, own).length > most }
-    return own.together.isTooLong
-  }
-
-  private openPlaceholders(template: PathTemplate, shared: ParameterList): readonly Placeholder[] {
-    if (this.open?.template !== template || this.open.shared !== shared) {
-      const isOpen = ({ accepted }: Placeholder) => !accepted.some(each => declares(shared, each))
-      this.open = { template, shared, placeholders: template.placeholders.filter(isOpen) }
-    }
-    return this.open.placeholders
   }
 
   private reportTooMany(place: Place, findings: Findings): void {
@@ -278,11 +237,11 @@ export function isSupplied(
 
 /** The parameters of an operation: those of its path, unless the operation has one of that place and name, then its own. */
 export function merged(shared: ParameterList, own: ParameterList): ParameterInput[] {
-  return [...shared.inputs.filter(input => !holds(own, input)), ...own.inputs]
+  return [...shared.inputs.filter(input => !own.keys.has(keyOf(input))), ...own.inputs]
 }
 
 function emptyList(place: Place): ParameterList {
-  return { inputs: [], indexes: [], place, isBroken: false, keys: undefined, paths: undefined, together: undefined }
+  return { inputs: [], indexes: [], place, isBroken: false, keys: new Set() }
 }
 
 /** Where no path-level parameters are. */
@@ -291,30 +250,4 @@ export const NOTHING_SHARED = emptyList({ up: undefined, key: '' })
 /** Place and name, equal exactly for what is the same parameter. */
 export function keyOf(input: ParameterInput): string {
   return `${input.in} ${input.compared}`
-}
-
-function keysOf(list: ParameterList): Set<string> {
-  list.keys ??= new Set(list.inputs.map(keyOf))
-  return list.keys
-}
-
-function pathParametersOf(list: ParameterList): PathParameter[] {
-  if (list.paths !== undefined) return list.paths
-  const paths: PathParameter[] = []
-  list.inputs.forEach(({ in: location, name, compared }, i) => {
-    if (location === 'path') paths.push({ name, compared, index: list.indexes[i] ?? i })
-  })
-  list.paths = paths
-  return paths
-}
-
-function holds(list: ParameterList, input: ParameterInput): boolean {
-  if (list.inputs.length > SHORT_LIST) return keysOf(list).has(keyOf(input))
-  return list.inputs.some(known => known.in === input.in && known.compared === input.compared)
-}
-
-/** True if the list has a path parameter of this name, as it is compared. */
-function declares(list: ParameterList, compared: string): boolean {
-  if (list.inputs.length > SHORT_LIST) return keysOf(list).has(`path ${compared}`)
-  return list.inputs.some(input => input.in === 'path' && input.compared === compared)
 }

@@ -1,5 +1,4 @@
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
-import type { KeyLists } from './key-lists.js'
 import { isReference, type MisplacedReferences } from './misplaced.js'
 import { isDangling, isObject, messageOf, type References, type Target } from './references.js'
 import { warnUnknownType } from './schema-types.js'
@@ -55,9 +54,6 @@ const PLAIN_KEYWORDS = new Set([
 const MEMBERS_COMPARED = 50
 const NAMES_COMPARED = 200
 
-/** References followed in one step. */
-const HOPS_A_STEP = 250
-
 /** One schema, list of schemas or map of schemas whose members are being visited. */
 interface Frame {
   readonly node: Record<string, unknown> | unknown[]
@@ -91,15 +87,12 @@ export class SchemaWalk {
    */
   private remembersAll = false
   private readonly stack: Frame[] = []
-  /** How many references follow each other from an object that is one. */
-  private readonly chains = new Map<object, number>()
 
   constructor(
     private readonly references: References,
     private readonly misplaced: MisplacedReferences,
     private readonly siblingsCount: boolean,
     private readonly hops: number,
-    private readonly keyLists: KeyLists,
   ) {}
 
   /** Begins with the schema that `key` holds in the object at `up`; `step` visits what is inside it. */
@@ -144,7 +137,7 @@ export class SchemaWalk {
     const dynamicRef = schema.$dynamicRef
     if (ref === undefined || this.siblingsCount) {
       let keys: string[] | undefined
-      for (const keyword of this.keyLists.of(schema)) {
+      for (const keyword of Object.keys(schema)) {
         if (!KEYWORD_SHAPES.has(keyword)) {
           if (PLAIN_KEYWORDS.has(keyword) && isReference(schema[keyword])) {
             const place = placeUnder(placeUnder(up, key), keyword)
@@ -212,7 +205,7 @@ export class SchemaWalk {
     ) {
       // said
     } else if (shape === 'map' && isObject(value)) {
-      const keys = this.keyLists.of(value)
+      const keys = Object.keys(value)
       this.push(value, keys, placeUnder(place, keyword), base)
     } else {
       this.reportIgnored(place, keyword, findings)
@@ -272,33 +265,16 @@ export class SchemaWalk {
 
   /** True if the target is a reference to a reference, and so on, beyond the limit; a chain that closes on itself is a circular schema. */
   private isTooFar(first: Target): boolean {
-    const passed: object[] = []
-    let at = first
-    let length: number | undefined
-    let isGivenUp = false
-    while (length === undefined) {
-      const { value } = at
-      if (!isObject(value) || typeof value.$ref !== 'string') length = 0
-      else if (this.chains.has(value)) length = this.chains.get(value) ?? 0
-      else if (passed.length > HOPS_A_STEP) {
-        length = 0
-        isGivenUp = true
-      } else {
-        // Until its length is known, a chain that comes back here is a circle.
-        this.chains.set(value, 0)
-        passed.push(value)
-        const next = this.references.find(value.$ref, at.base)
-        if (isDangling(next)) length = 0
-        else at = next
-      }
+    const passed = new Set<object>()
+    for (let at = first; isObject(at.value) && typeof at.value.$ref === 'string'; ) {
+      if (passed.has(at.value)) return false
+      if (passed.size >= this.hops - 1) return true
+      passed.add(at.value)
+      const next = this.references.find(at.value.$ref, at.base)
+      if (isDangling(next)) return false
+      at = next
     }
-    for (const value of passed.reverse()) {
-      length++
-      // Of a chain that is longer than one step may take, only its beginning is known to be too long.
-      if (isGivenUp && length <= this.hops) this.chains.delete(value)
-      else this.chains.set(value, length)
-    }
-    return length >= this.hops
+    return false
   }
 
   private reportIgnored(place: Place, key: string | number, findings: Findings): void {

@@ -7,37 +7,19 @@ export interface Placeholder {
   readonly accepted: readonly string[]
 }
 
-/** Of so many placeholders the names are looked through one by one: most paths have one or two, and a set costs more than that. */
-const FEW = 4
-
 /** A path's placeholders, in order, each name once. */
 export class PathTemplate {
   readonly placeholders: readonly Placeholder[]
-  private acceptedNames: Set<string> | undefined
+  private readonly accepted: ReadonlySet<string>
 
   constructor(names: ReadonlySet<string>) {
     this.placeholders = Array.from(names, name => ({ name, accepted: declaredNames(name).map(comparedText) }))
+    this.accepted = new Set(this.placeholders.flatMap(each => each.accepted))
   }
 
   /** True if a path parameter of this name, as it is compared, has a placeholder. */
   accepts(compared: string): boolean {
-    if (this.placeholders.length > FEW) return this.allNames().has(compared)
-    for (const { accepted } of this.placeholders) if (accepted.includes(compared)) return true
-    return false
-  }
-
-  /** How many names that a placeholder may be declared under are as `isDeclared` says. */
-  countOf(isDeclared: (compared: string) => boolean): number {
-    let count = 0
-    const [only] = this.placeholders
-    const names = this.placeholders.length === 1 && only ? only.accepted : this.allNames()
-    for (const name of names) if (isDeclared(name)) count++
-    return count
-  }
-
-  private allNames(): ReadonlySet<string> {
-    this.acceptedNames ??= new Set(this.placeholders.flatMap(({ accepted }) => accepted))
-    return this.acceptedNames
+    return this.accepted.has(compared)
   }
 }
 
