@@ -98,7 +98,7 @@ const SETTINGS = {
   },
   database: {
     url: secret(
-      checked('DATABASE_URL', 'PostgreSQL 15 or later; may name several hosts. Absent: the embedded server.', url => {
+      checked('DATABASE_URL', 'PostgreSQL 15 or later; Absent: the embedded server.', url => {
         const parsed = parseDatabaseUrl(url)
         return parsed.ok ? [] : parsed.faults
       }),

@@ -10,8 +10,8 @@ import { worldDatabase } from '../world.js'
 const { url, database } = await worldDatabase(t)
 const parsed = parseDatabaseUrl(url)
 if (!parsed.ok) throw new Error(parsed.faults.join('; '))
-const { hosts, user, database: name } = parsed.url
-const proxy = await MessageProxy.open(hosts[0])
+const { user, database: name } = parsed.url
+const proxy = await MessageProxy.open(parsed.url)
 t.teardown(() => proxy.close())
 const through = `postgresql://${user}@127.0.0.1:${proxy.port}/${name}`
 

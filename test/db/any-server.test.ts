@@ -191,7 +191,7 @@ t.test('a pooler that takes the settings of the session and drops them is refuse
 t.test('through a pooler nothing is prepared by name: the next statement may meet another server', async t => {
   const { url } = await testDatabase(t)
   for (const disguised of [false, true]) {
-    const proxy = await MessageProxy.open({ ...parsed(url).hosts[0], disguised })
+    const proxy = await MessageProxy.open({ ...parsed(url), disguised })
     t.teardown(() => proxy.close())
     const names: string[] = []
     proxy.decide = ({ from, type, bytes }) => {
@@ -242,7 +242,7 @@ async function through(t: Test, url: string, from: RegExp, to: string): Promise<
 }
 
 async function openProxy(t: Test, url: string): Promise<MessageProxy> {
-  const proxy = await MessageProxy.open(parsed(url).hosts[0])
+  const proxy = await MessageProxy.open(parsed(url))
   t.teardown(() => proxy.close())
   return proxy
 }

@@ -75,8 +75,8 @@ async function opened(t: Test, prepared: 'on' | 'off', disguised: boolean) {
   const { url } = await testDatabase(t)
   const parsed = parseDatabaseUrl(url)
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
-  const { hosts, user, database: name } = parsed.url
-  const proxy = await MessageProxy.open({ ...hosts[0], disguised })
+  const { user, database: name } = parsed.url
+  const proxy = await MessageProxy.open({ ...parsed.url, disguised })
   t.teardown(() => proxy.close())
   const through = `postgresql://${user}@127.0.0.1:${proxy.port}/${name}`
   const database = openUrl(through, readConfig({ DATABASE_POOL_SIZE: '1', PREPARED_STATEMENTS: prepared }))

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
@@ -16,8 +18,20 @@ t.test(
   async t => {
     const { primary, standby, token } = await primaryAndStandby()
     t.teardown(() => Promise.all([primary.remove(), standby.remove()]))
+    // One address that leads to the leader, as HAProxy is.
+    const entry = { target: primary.port, near: new Set<Socket>() }
+    const server = createServer(near => {
+      entry.near.add(near)
+      const far = connect(entry.target, '127.0.0.1')
+      for (const [one, other] of [[near, far] as const, [far, near] as const]) {
+        one.on('error', () => undefined).on('close', () => other.destroy())
+      }
+      near.pipe(far).pipe(near)
+    })
+    await once(server.listen(0, '127.0.0.1'), 'listening')
+    t.teardown(() => server.close())
     const service = await ServiceProcess.start({
-      DATABASE_URL: `postgresql://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/world?target_session_attrs=read-write`,
+      DATABASE_URL: `postgresql://postgres@127.0.0.1:${(server.address() as AddressInfo).port}/world?target_session_attrs=read-write`,
       SECRET_KEYS: generateKey(),
       DATABASE_CONNECT_TIMEOUT_MS: '1000',
       STATEMENT_TIMEOUT_MS: '1500',
@@ -42,6 +56,8 @@ t.test(
     await primary.kill()
     await sleep(300)
     await standby.query('select pg_promote()', [], 'postgres')
+    entry.target = standby.port
+    for (const near of entry.near) near.destroy()
     const promotedAt = performance.now()
     const first = await success(load, killedAt)
     await sleep(1_000)

@@ -88,7 +88,7 @@ export class Lane {
     const { url } = site
     const parsed = parseDatabaseUrl(url)
     if (!parsed.ok) throw new Error(parsed.faults.join('; '))
-    const [server] = parsed.url.hosts
+    const server = parsed.url
     const proxy = await MessageProxy.open({ ...server, disguised })
     t.teardown(() => proxy.close())
     const { user, database: name } = parsed.url

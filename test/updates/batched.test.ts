@@ -188,7 +188,7 @@ t.test(
     const token = await world.token('admin@example.com')
     const parsed = parseDatabaseUrl(world.url)
     if (!parsed.ok) throw new Error('the test database has no URL')
-    const proxy = await TcpProxy.open(parsed.url.hosts[0])
+    const proxy = await TcpProxy.open(parsed.url)
     t.teardown(() => proxy.close())
     const { user, password = '', database: name } = parsed.url
     const proxied = `postgresql://${user}:${encodeURIComponent(password)}@127.0.0.1:${proxy.port}/${name}`

@@ -88,15 +88,6 @@ export class ServerReadOnly extends Error {
   }
 }
 
-/** Another host of the same cluster was promoted since: what is written here does not last. Nothing was sent. */
-export class ServerDeposed extends Error {
-  override readonly name = 'ServerDeposed'
-
-  constructor() {
-    super('the database server is not the newest of its cluster')
-  }
-}
-
 /** The server is not one that the service can work with: another engine, too old, of another encoding. Says what it is. */
 export class ServerUnfit extends Error {
   override readonly name = 'ServerUnfit'

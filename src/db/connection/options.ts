@@ -15,7 +15,7 @@ export interface DatabaseOptions {
   responseMarginMs?: number
   /** A connection not used for longer is closed. Default: five minutes. */
   idleTimeoutMs?: number
-  /** A connection is not used for longer, by up to a fifth more or less. Default: five minutes. */
+  /** A connection is not used for longer, Default: five minutes. */
   connectionAgeMaxMs?: number
   /** False behind PgBouncer in transaction mode: what a prepared statement answers is asked once on each connection. */
   preparedStatements: boolean

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { Kysely, PostgresDialect, type PostgresPool } from 'kysely'
 import pg from 'pg'
 import { Batcher } from '../statements/batcher.js'
@@ -16,21 +17,17 @@ import {
   ConnectionLost,
   DatabaseClosed,
   PoolExhausted,
-  ServerDeposed,
   ServerReadOnly,
   ServerUnfit,
 } from './database-error.js'
-import { type DatabaseServer, isSameCluster } from './database-server.js'
-import type { DatabaseHost } from './database-url.js'
-import { clientConfig, hostClient, placeOf, sessionOf } from './host-client.js'
-import { HostList } from './hosts.js'
-import { Leader } from './leader.js'
+import type { DatabaseServer } from './database-server.js'
+import { sslOptions } from './database-url.js'
 import type { DatabaseOptions } from './options.js'
 import type { StatementResult } from './pipeline.js'
 import { PreparedNames } from './prepared-names.js'
 import { readServer } from './read-server.js'
-import { BEGIN, type BoundStatement, COMMIT, ROLLBACK, type Session, type SessionSettings } from './session.js'
-import { startupSettings, transactionPrelude } from './session-settings.js'
+import { BEGIN, type BoundStatement, COMMIT, ROLLBACK, Session, type SessionSettings } from './session.js'
+import { optionsOf, startupSettings, transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
 import { ThreadTurns } from './thread-turns.js'
 import { TYPE_PARSERS } from './type-parsers.js'
@@ -112,10 +109,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
 }
 
 /**
- * Opens a pool of connections. Connects lazily: the first statement reports a server that cannot be reached. With several
- * hosts, and `target_session_attrs=read-write`, connections go to the host that accepts writes and follow it when it
- * changes; of two that accept writes to the one that was promoted last (`leader.ts`). Reads the certificate files of the
- * URL, and throws when they cannot be read.
+ * Opens a pool of connections. Connects lazily: the first statement reports a server that cannot be reached. Reads the
+ * certificate files of the URL, and throws when they cannot be read.
  */
 export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
   return new Connections<DB>(options)
@@ -146,12 +141,12 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #probePool: pg.Pool
   readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }
   readonly #options: DatabaseOptions
-  readonly #hosts: HostList<DatabaseHost>
   readonly #settings: SessionSettings
   readonly #sessions = new Map<pg.PoolClient, Session>()
   /** One for each statement that ever ran in batches, by what runs it: the program has a fixed set of them. */
   readonly #batchers = new Map<Executor, Map<unknown, unknown>>()
-  readonly #leader: Leader
+  readonly #config: pg.PoolConfig
+  #server: DatabaseServer | undefined
   #renewedAt = Number.NEGATIVE_INFINITY
   #isOutOfSpace = false
   #confirmedAt = Number.NEGATIVE_INFINITY
@@ -159,14 +154,8 @@ class Connections<DB> implements OpenDatabase<DB> {
 
   constructor(options: DatabaseOptions) {
     this.#options = options
-    this.#hosts = new HostList(options.url.hosts)
     this.#settings = this.#sessionSettings()
-    this.#leader = new Leader(this.#hosts, clientConfig(options), {
-      isSought: options.url.targetSessionAttrs === 'read-write',
-      limitMs: options.connectTimeoutMs,
-      settings: startupSettings(options),
-      onFound: server => this.#follow(server),
-    })
+    this.#config = poolConfig(options)
     this.pool = this.#makePool(options.poolSize)
     this.#probePool = this.#makePool(1)
     this.db = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.pool) }) })
@@ -278,7 +267,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
 
   get server(): DatabaseServer | undefined {
-    return this.#leader.server
+    return this.#server
   }
 
   close(graceMs = 5_000): Promise<void> {
@@ -314,20 +303,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       onTrouble: kind => {
         if (kind === 'disk_full') this.#isOutOfSpace = true
         this.#confirmedAt = Number.NEGATIVE_INFINITY
-        this.#leader.look()
       },
-      ageMaxMs: () => (options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS) * (0.8 + 0.4 * Math.random()),
-    }
-  }
-
-  /** Leaves the connections to other servers of its cluster; those to a deposed one at once: nothing done there lasts. */
-  #follow(server: DatabaseServer): void {
-    this.#options.onServer?.(server)
-    for (const session of this.#sessions.values()) {
-      const other = session.server
-      if (other === undefined || !isSameCluster(other, server) || other.startedAt === server.startedAt) continue
-      session.markStale()
-      if (other.timeline < server.timeline) session.cut()
     }
   }
 
@@ -339,19 +315,11 @@ class Connections<DB> implements OpenDatabase<DB> {
   }
 
   #makePool(connectionsMax: number): pg.Pool {
-    const { idleTimeoutMs = 300_000 } = this.#options
     const pool = new pg.Pool({
+      ...this.#config,
       max: connectionsMax,
-      connectionTimeoutMillis: this.#connectTimeoutMs,
-      idleTimeoutMillis: idleTimeoutMs,
-      types: TYPE_PARSERS,
-      Client: hostClient(this.#hosts, this.#options, this.#settings),
       // Awaited by the pool before it hands the connection out, though its declaration says void.
-      onConnect: client => this.#checkServer(client),
-    })
-    pool.on('connect', client => {
-      const session = sessionOf.get(client)
-      if (session !== undefined) this.#sessions.set(client, session)
+      onConnect: client => this.#begin(client),
     })
     pool.on('remove', client => this.#sessions.delete(client))
     pool.on('error', error => {
@@ -360,72 +328,49 @@ class Connections<DB> implements OpenDatabase<DB> {
     return pool
   }
 
-  /**
-   * Asks the server of a new connection what it is. Refuses one that the service cannot work with, one that accepts no
-   * writes, where the URL asks for one that does, and one that was deposed.
-   */
-  async #checkServer(client: pg.ClientBase): Promise<void> {
-    const session = sessionOf.get(client)
-    if (session === undefined || !(client instanceof pg.Client)) return
-    try {
-      const server = await readServer(client, this.#options.connectTimeoutMs, startupSettings(this.#options))
-      const { targetSessionAttrs } = this.#options.url
-      if (targetSessionAttrs === 'read-write' && !server.acceptsWrites) throw new ServerReadOnly()
-      if (!this.#leader.admits(server)) throw new ServerDeposed()
-      session.server = server
-    } catch (error) {
-      this.#failed(client)
+  /** Makes the session of a new connection. Refuses a server that the service cannot work with. */
+  async #begin(client: pg.ClientBase): Promise<void> {
+    const name = connectionName(this.#config.application_name ?? '')
+    const session = new Session(client as pg.Client, name, this.#settings) // the pool makes clients of this class
+    const limitMs = this.#options.connectTimeoutMs
+    const server = await readServer(client as pg.Client, name, limitMs, startupSettings(this.#options)).catch(error => {
+      session.cut()
       throw error
-    }
+    })
+    if (this.#options.url.writesOnly && !server.acceptsWrites) throw new ServerReadOnly()
+    session.server = server
+    this.#sessions.set(client as pg.PoolClient, session)
+    if (this.#server?.startedAt !== server.startedAt) this.#options.onServer?.(server)
+    this.#server = server
   }
 
-  get #connectTimeoutMs(): number {
-    return this.#options.url.connectTimeoutMs ?? this.#options.connectTimeoutMs
-  }
-
-  #failed(client: pg.Client): void {
-    const place = placeOf.get(client)
-    if (place !== undefined) this.#hosts.failed(place)
-  }
-
-  /** A usable session. Tries each host once; leaves connections that became stale while they were idle. */
+  /** A usable session. Leaves connections that became stale while they were idle. */
   async #acquire(pool: pg.Pool): Promise<Session> {
     const start = performance.now()
-    this.#leader.lookNowAndThen()
     try {
       for (;;) {
-        const session = await this.#acquireAny(pool)
-        if (session.isUsable) return session
-        session.release()
+        const client = await pool.connect().catch(error => {
+          throw this.#connectFault(error, performance.now() - start)
+        })
+        const session = this.#sessions.get(client)
+        if (session?.isUsable) return session
+        client.release(true)
       }
     } finally {
       this.#options.onPoolWait?.(performance.now() - start)
     }
   }
 
-  async #acquireAny(pool: pg.Pool): Promise<Session> {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        const client = await pool.connect()
-        const session = this.#sessions.get(client)
-        if (session) return session
-        client.release(true)
-      } catch (error) {
-        const fault = this.#connectFault(error)
-        const isHostsFault = !(fault instanceof PoolExhausted || fault instanceof DatabaseClosed)
-        if (!isHostsFault || attempt >= this.#hosts.size) throw fault
-      }
-    }
-  }
-
-  /** Why the pool gave no connection. Its own errors have no class: they are what is left. */
-  #connectFault(error: unknown): unknown {
+  /** Why the pool gave no connection. Its own errors have no class: one without a cause that took so long waited for a free one. */
+  #connectFault(error: unknown, waitedMs: number): unknown {
     if (this.pool.ending) return new DatabaseClosed({ cause: error })
     if (isConnectFault(error)) return error
+    if (!(error instanceof Error)) return new ConnectionLost({ cause: error })
     // The pool wraps a connection that took too long.
-    if (error instanceof Error && isConnectFault(error.cause)) return error.cause
-    this.#leader.look()
-    return new PoolExhausted(this.#connectTimeoutMs, { cause: error })
+    if (isConnectFault(error.cause)) return error.cause
+    const limitMs = this.#config.connectionTimeoutMillis ?? 0
+    const isWait = error.cause === undefined && !('code' in error) && waitedMs > limitMs - TIMER_MS
+    return isWait ? new PoolExhausted(limitMs, { cause: error }) : new ConnectionLost({ cause: error.cause ?? error })
   }
 
   #kyselyPool(pool: pg.Pool): PostgresPool {
@@ -447,10 +392,49 @@ function isConnectFault(error: unknown): boolean {
     error instanceof pg.DatabaseError ||
     error instanceof ConnectionLost ||
     error instanceof ServerReadOnly ||
-    error instanceof ServerDeposed ||
     error instanceof ServerUnfit
   )
 }
+
+/** What every connection of the pool is made with. Reads the certificate files. */
+function poolConfig(options: DatabaseOptions): pg.PoolConfig {
+  const { url } = options
+  return {
+    host: url.host,
+    port: url.port,
+    user: url.user,
+    password: url.password,
+    database: url.database,
+    application_name: url.applicationName ?? 'agent-tool-management',
+    ssl: sslOptions(url),
+    types: TYPE_PARSERS,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_IDLE_MS,
+    connectionTimeoutMillis: url.connectTimeoutMs ?? options.connectTimeoutMs,
+    idleTimeoutMillis: options.idleTimeoutMs ?? 300_000,
+    maxLifetimeSeconds: (options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS) / 1_000,
+    // What is given later wins: ours.
+    options: [url.options ?? '', optionsOf(startupSettings(options))].join(' ').trim(),
+  }
+}
+
+/**
+ * A name that no other connection has: by it a lost one is found on the server, whatever process id it had. The server keeps a
+ * `?` in place of what is not printable ASCII: sent as it is, the name would never be found.
+ */
+function connectionName(base: string): string {
+  const mark = `/${randomBytes(9).toString('base64url')}`
+  return base.replaceAll(/[^ -~]/g, '?').slice(0, NAME_BYTES_MAX - mark.length) + mark
+}
+
+/** PostgreSQL cuts an `application_name` behind so many bytes. */
+const NAME_BYTES_MAX = 63
+
+/** After so long a silence TCP asks whether the server is there. */
+const KEEP_ALIVE_IDLE_MS = 10_000
+
+/** A timer may ring so much earlier than the clock says. */
+const TIMER_MS = 20
 
 /** How long an update waits at most to learn what became of it. */
 const SETTLE_WITHIN_MS = 2_500

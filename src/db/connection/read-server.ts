@@ -20,10 +20,11 @@ const PAST = `
 const NO_PAST = `null as system, 0 as timeline, '0' as started_at, null as place`
 
 /** The statement of the identification; with it the session's settings of these names come as one JSON text. */
-function readStatement(past: string, names: readonly string[]): string {
+function readStatement(past: string, name: string, names: readonly string[]): string {
   const listed = names.map(name => `'${name}'`).join(', ') || 'null'
   return `
-    select (select json_object_agg(name, setting)::text from pg_settings where name in (${listed})) as settings,
+    select set_config('application_name', ${pg.escapeLiteral(name)}, false),
+      (select json_object_agg(name, setting)::text from pg_settings where name in (${listed})) as settings,
       version() as version, current_setting('server_version_num')::integer as number,
       current_setting('server_encoding') as encoding, pg_backend_pid() as pid,
       current_setting('transaction_read_only') as read_only, pg_is_in_recovery() as recovering, ${past}`
@@ -44,12 +45,13 @@ interface Row {
 }
 
 /**
- * Asks the server of a new connection what it is, and whether the session has the settings that its start brought. Throws
+ * Names a new connection, asks its server what it is, and whether the session has the settings that its start brought. Throws
  * `ServerUnfit` where the service cannot work with it, `ConnectionLost` or the server's own error where it does not answer
  * within `limitMs`.
  */
 export async function readServer(
   client: pg.Client,
+  name: string,
   limitMs: number,
   settings: Readonly<Record<string, string>>,
 ): Promise<DatabaseServer> {
@@ -57,8 +59,10 @@ export async function readServer(
   const timer = setTimeout(() => client.connection.stream.destroy(), limitMs)
   try {
     const { rows } = await client
-      .query<Row>(readStatement(PAST, names))
-      .catch(error => (isLacking(error) ? client.query<Row>(readStatement(NO_PAST, names)) : Promise.reject(error)))
+      .query<Row>(readStatement(PAST, name, names))
+      .catch(error =>
+        isLacking(error) ? client.query<Row>(readStatement(NO_PAST, name, names)) : Promise.reject(error),
+      )
       .catch(error => explained(client, error))
     const [row] = rows
     if (row === undefined) throw new ServerUnfit('the server does not say what it is')

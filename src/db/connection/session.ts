@@ -36,8 +36,6 @@ export interface SessionSettings {
   onStale(): void
   /** Called when the server did not do what was asked of it, other than for what was asked; `connection_lost` when it is gone. */
   onTrouble(kind: DatabaseErrorKind): void
-  /** Called once for each connection: after so long it is not used any more. */
-  ageMaxMs(): number
 }
 
 const IS_COMMIT = /^\s*(?:commit|end)\b/i
@@ -80,7 +78,6 @@ export class Session {
   #isReady = false
   /** Whether the server has confirmed a commit since the last statement was sent. */
   #hasCommitted = false
-  readonly #staleAt: number
   /** What the server gives to a statement on this connection, and in this transaction where it is set there; 0: no limit. */
   #statementTimeoutMs: number
   #localTimeoutMs: number | undefined
@@ -92,7 +89,6 @@ export class Session {
     this.name = name
     this.#settings = settings
     this.#statementTimeoutMs = settings.statementTimeoutMs
-    this.#staleAt = performance.now() + settings.ageMaxMs()
     // Without a listener of its own, a client that is checked out would end the process when its server dies.
     client.on('error', error => this.#lose(error))
     client.connection.on('readyForQuery', () => {
@@ -120,7 +116,7 @@ export class Session {
 
   /** Whether the connection may be used again. */
   get isUsable(): boolean {
-    return this.#loss === undefined && !this.#isStale && performance.now() < this.#staleAt
+    return this.#loss === undefined && !this.#isStale
   }
 
   /** Has the connection closed when it is released. */

@@ -5,7 +5,6 @@ import {
   DatabaseClosed,
   PoolExhausted,
   QueueExhausted,
-  ServerDeposed,
   ServerReadOnly,
   ServerUnfit,
 } from './database-error.js'
@@ -106,7 +105,7 @@ function kindOf(error: unknown): DatabaseErrorKind {
   if (error instanceof PoolExhausted) return 'too_many_connections'
   if (error instanceof QueueExhausted) return 'lock_timeout'
   if (error instanceof DatabaseClosed) return 'shutting_down'
-  if (error instanceof ServerReadOnly || error instanceof ServerDeposed) return 'read_only'
+  if (error instanceof ServerReadOnly) return 'read_only'
   if (error instanceof ServerUnfit) return 'connection_lost'
   return 'other'
 }
