@@ -25,7 +25,12 @@ const ADD_ITEM = {
 const document = (getItem: object, addItem: object | null = ADD_ITEM, more: object = {}) => ({
   openapi: '3.1.0',
   info: { title: 'Items' },
-  servers: [{ url: 'https://example.com' }],
+  servers: [
+    {
+      url: 'https://{host}',
+      variables: { host: { default: 'a.example.com', enum: ['a.example.com', 'b.example.com'] } },
+    },
+  ],
   paths: { '/items/{id}': { get: getItem }, ...(addItem && { '/items': { post: addItem } }), ...more },
 })
 
@@ -177,12 +182,65 @@ const CHANGES: [what: string, after: unknown, worst: 'breaking' | 'safe' | 'unkn
   ],
   ['the type of a property changed', document(GET_ITEM, body({ name: { type: 'integer' } }, ['name'])), 'breaking'],
   ['a property no longer required', document(GET_ITEM, body({ name: { type: 'string' } }, [])), 'safe', 'add_item'],
+  [
+    'the default of a server variable changed',
+    { ...document(GET_ITEM), servers: [server('b.example.com')] },
+    'unknown',
+    '',
+  ],
+  [
+    'a value added to a server variable',
+    { ...document(GET_ITEM), servers: [server('a.example.com', 'c')] },
+    'unknown',
+    '',
+  ],
+  [
+    'a server of an operation added',
+    document({ ...GET_ITEM, servers: [{ url: 'https://x.example.com' }] }),
+    'unknown',
+    '',
+  ],
+  [
+    'another media type',
+    document(GET_ITEM, body({ name: { type: 'string' } }, ['name'], 'application/a+json')),
+    'unknown',
+  ],
+  [
+    'another style',
+    document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0], { ...GET_ITEM.parameters[1], explode: false }] }),
+    'unknown',
+    'get_item',
+  ],
+  ['a style that is the default anyway', styled({ style: 'form', explode: true }), 'none'],
+  ['security of an operation', document({ ...GET_ITEM, security: [{ key: [] }] }), 'unknown', 'get_item'],
+  ['security of the document', { ...document(GET_ITEM), security: [{ key: [] }] }, 'unknown', ''],
+  [
+    'a body closed',
+    document(GET_ITEM, body({ name: { type: 'string' } }, ['name'], undefined, { additionalProperties: false })),
+    'breaking',
+    'add_item',
+  ],
+  [
+    'a part of the body that requires something',
+    document(GET_ITEM, body({ name: { type: 'string' } }, ['name'], undefined, { allOf: [{ required: ['size'] }] })),
+    'breaking',
+    'add_item',
+  ],
   ['the body removed', document(GET_ITEM, { operationId: 'add_item', summary: 'Add an item' }), 'breaking', 'add_item'],
 ]
 
-function body(properties: object, required: string[]) {
-  const schema = { type: 'object', properties, required }
-  return { ...ADD_ITEM, requestBody: { content: { 'application/json': { schema } } } }
+function body(properties: object, required: string[], mediaType = 'application/json', more: object = {}) {
+  const schema = { type: 'object', properties, required, ...more }
+  return { ...ADD_ITEM, requestBody: { content: { [mediaType]: { schema } } } }
+}
+
+function styled(more: object) {
+  return document({ ...GET_ITEM, parameters: [GET_ITEM.parameters[0], { ...GET_ITEM.parameters[1], ...more }] })
+}
+
+function server(host: string, ...others: string[]) {
+  const name = (each: string) => (each.includes('.') ? each : `${each}.example.com`)
+  return { url: 'https://{host}', variables: { host: { default: host, enum: ['a', 'b', ...others].map(name) } } }
 }
 
 t.test('what a change of the stored definition means', async t => {

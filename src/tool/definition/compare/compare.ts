@@ -1,8 +1,12 @@
 import type { Loc } from '../../../errors.js'
+import type { BodyInput } from '../check/bodies.js'
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../check/check.js'
 import { locOf, type Place, placeUnder, quote } from '../check/findings.js'
+import { KeyLists } from '../check/key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
+import { jsonMediaType } from '../check/media-types.js'
 import type { OperationInput } from '../check/operations.js'
+import { originsOf } from '../check/origins.js'
 import { keyOf, type ParameterInput } from '../check/parameters.js'
 import { isObject } from '../check/references.js'
 import { areEqual, Structures } from '../check/structures.js'
@@ -28,6 +32,9 @@ export type ChangeKind =
   | 'body_required'
   | 'body_optional'
   | 'body_changed'
+  | 'body_media_type_changed'
+  | 'parameter_style_changed'
+  | 'security_changed'
   | 'comparison_incomplete'
 
 export interface DefinitionChange {
@@ -52,29 +59,15 @@ interface Side {
 
 /** Changes told of one definition; the last one says how many more there are. */
 const MOST_CHANGES = 10_000
+const SHOWN_ORIGINS = 5
+const SERVER_CHARACTERS = 2048
 
 /**
- * What changes for the users of a tool when the definition `before` is replaced by `after`, in the order of the old document, added
- * operations last.
- *
- * Operations are matched by operationId; one whose id is gone but whose method and path are taken by a new id was renamed (its
- * schema is compared all the same). Parameters are matched by place and name. A removed operation, a rename (a model calls a tool
- * by its name), a removed or newly required parameter or body, and every schema that accepts less than before is `breaking`; what
- * is added without being required and every schema that accepts more is `safe`; a moved operation (same id, other method or path),
- * another first server, and schemas whose acceptance cannot be compared (patterns, formats, alternatives) are `unknown`.
- * Descriptions are not compared. References are followed, so a change in a component counts for every operation that uses it.
- *
- * Equal documents that can be read have no changes, whatever is in them. Never throws. Operations that cannot be read are left out,
- * and a definition that is refused as a whole (say, stored by an older version) gives the one change `definition_unreadable`.
- * The work is bounded by the number of members compared (`functionValues`): beyond it, and beyond 10,000 changes, the last change
- * is `comparison_incomplete`.
+ * What changes for the users of a tool when the definition `before` is replaced by `after`: servers and security, then operations, matched
+ * by operationId, in the order of the old document. Never throws; work and answer are bounded, and what was left out is said by the last
+ * change.
  */
 export function compareDefinitions(before: unknown, after: unknown, options: CheckOptions = {}): DefinitionImpact {
-  return comparison(before, after, options)
-}
-
-/** The one implementation. */
-export function comparison(before: unknown, after: unknown, options: CheckOptions): DefinitionImpact {
   const old = inspection(before, options, true)
   const next = inspection(after, options, true)
   const oldSide = sideOf(old)
@@ -88,7 +81,7 @@ export function comparison(before: unknown, after: unknown, options: CheckOption
   if (areEqual(before, after)) return { changes: [] }
   const { functionValues } = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const comparison = new Comparison(oldSide, nextSide, functionValues)
-  comparison.changes.push(...serverChanges(before, after, options))
+  comparison.changes.push(...serverChanges(before, after, options), ...securityChanges(before, after, options))
   comparison.run()
   return { changes: comparison.result() }
 }
@@ -98,18 +91,51 @@ function sideOf({ operations, references, document }: Inspection): Side | undefi
   return { operations, schemas: new InputSchemas(references, document, []) }
 }
 
+/** Another first server, and origins that the definitions do not share: the values of server variables count. */
 function serverChanges(before: unknown, after: unknown, options: CheckOptions): DefinitionChange[] {
   const [old, next] = [firstServer(before), firstServer(after)]
-  if (old === next) return []
-  const msg = `calls go to ${quote(next)} instead of ${quote(old)}`
+  const reasons = old === next ? [] : [`calls go to ${quote(next)} instead of ${quote(old)}`]
+  const [oldOrigins, nextOrigins] = [originsOf(before), originsOf(after)]
+  const added = [...nextOrigins].filter(each => !oldOrigins.has(each))
+  const gone = [...oldOrigins].filter(each => !nextOrigins.has(each))
+  if (added.length > 0) reasons.push(`calls may go to ${shownOrigins(added)}`)
+  if (gone.length > 0) reasons.push(`no call goes to ${shownOrigins(gone)} any more`)
+  if (reasons.length === 0) return []
   const loc: Loc = [...(options.at ?? DEFAULT_AT), 'servers', 0, 'url']
-  return [{ class: 'unknown', kind: 'server_changed', operation: '', loc, msg }]
+  return [{ class: 'unknown', kind: 'server_changed', operation: '', loc, msg: reasons.join('; ') }]
 }
 
+function shownOrigins(origins: readonly string[]): string {
+  const more = origins.length > SHOWN_ORIGINS ? ` and ${origins.length - SHOWN_ORIGINS} more` : ''
+  return `${origins.slice(0, SHOWN_ORIGINS).map(quote).join(', ')}${more}`
+}
+
+/** The address of the first server, its variables by their defaults. */
 function firstServer(definition: unknown): string {
   if (!isObject(definition) || !Array.isArray(definition.servers)) return ''
   const [server] = definition.servers
-  return isObject(server) && typeof server.url === 'string' ? server.url : ''
+  if (!isObject(server) || typeof server.url !== 'string') return ''
+  const variables = isObject(server.variables) ? server.variables : {}
+  return server.url.slice(0, SERVER_CHARACTERS).replace(/\{([^{}]*)\}/g, (whole, name: string) => {
+    const variable = Object.hasOwn(variables, name) ? variables[name] : undefined
+    return isObject(variable) && typeof variable.default === 'string'
+      ? variable.default.slice(0, SERVER_CHARACTERS)
+      : whole
+  })
+}
+
+function securityChanges(before: unknown, after: unknown, options: CheckOptions): DefinitionChange[] {
+  if (areEqual(securityOf(before), securityOf(after))) return []
+  const loc: Loc = [...(options.at ?? DEFAULT_AT), 'security']
+  return [
+    { class: 'unknown', kind: 'security_changed', operation: '', loc, msg: 'calls are authorized in another way' },
+  ]
+}
+
+function securityOf(definition: unknown): unknown {
+  if (!isObject(definition)) return null
+  const components = isObject(definition.components) ? definition.components : {}
+  return [definition.security ?? null, components.securitySchemes ?? null]
 }
 
 class Comparison {
@@ -181,6 +207,9 @@ class Comparison {
   }
 
   private compareInputs(old: OperationInput, next: OperationInput): void {
+    const [security, nextSecurity] = [old.record.spec.security ?? null, next.record.spec.security ?? null]
+    if (!areEqual(security, nextSecurity))
+      this.add('unknown', 'security_changed', old, next.place, 'the operation is authorized in another way')
     const before = old.parameters
     const now = next.parameters
     this.ledger.valuesLeft -= before.length + now.length
@@ -209,6 +238,11 @@ class Comparison {
         : (['parameter_optional', 'optional'] as const)
       const weight = isRequired(next) ? 'breaking' : 'safe'
       this.add(weight, kind, operation, next.place, `the ${nameOf(next)} is now ${how}`)
+    }
+    const [style, nextStyle] = [styleOf(old), styleOf(next)]
+    if (style !== nextStyle) {
+      const msg = `the ${nameOf(next)} is written as ${nextStyle} instead of ${style}`
+      this.add('unknown', 'parameter_style_changed', operation, next.place, msg)
     }
     const differences = this.compareSchemas(
       this.old.schemas.parameterSchema(old),
@@ -241,6 +275,11 @@ class Comparison {
       const msg = `the request body is new and ${required ? 'required' : 'optional'}`
       this.add(required ? 'breaking' : 'safe', required ? 'body_required' : 'body_added', old, place, msg)
       return
+    }
+    const [type, nextType] = [mediaTypeOf(old.body), mediaTypeOf(next.body)]
+    if (type !== nextType) {
+      const msg = `the request body is sent as ${quote(nextType)} instead of ${quote(type)}`
+      this.add('unknown', 'body_media_type_changed', old, place, msg)
     }
     const isNowRequired = next.body.value.required === true
     if (isNowRequired !== (old.body.value.required === true)) {
@@ -282,6 +321,20 @@ function targetOf({ record }: OperationInput): string {
 
 function nameOf(parameter: ParameterInput): string {
   return `${parameter.in} parameter ${quote(parameter.name)}`
+}
+
+/** How the value of a parameter is written in a request, defaults filled in. */
+function styleOf({ in: place, value }: ParameterInput): string {
+  if (isObject(value.content)) return `the media type ${quote(Object.keys(value.content)[0] ?? '')}`
+  const isForm = place === 'query' || place === 'cookie'
+  const style = typeof value.style === 'string' ? value.style : isForm ? 'form' : 'simple'
+  const explode = typeof value.explode === 'boolean' ? value.explode : style === 'form'
+  return `${quote(style)}${explode ? ', exploded' : ''}${value.allowReserved === true ? ', reserved characters as they are' : ''}`
+}
+
+/** Of several media types for JSON the one that is used. */
+function mediaTypeOf({ value: { content } }: BodyInput): string {
+  return (isObject(content) ? jsonMediaType(content, new KeyLists()) : undefined) ?? ''
 }
 
 function isRequired(parameter: ParameterInput): boolean {

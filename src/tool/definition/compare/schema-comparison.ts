@@ -44,11 +44,13 @@ export class RefPairs {
     else if (first !== next) this.others.set(old, new Set([next]))
   }
 
-  *all(): Generator<[old: string, next: string]> {
-    this.first
-    for (const [old, nexts] of this.others) for (const next of nexts) yield [old, next]
+  all(): [old: string, next: string][] {
+    const others = [...this.others].flatMap(([old, nexts]) => [...nexts].map((next): [string, string] => [old, next]))
+    return [...this.first, ...others]
   }
 }
+
+type Schema = Record<string, unknown>
 
 interface SchemaPair {
   readonly old: JsonSchema
@@ -82,6 +84,7 @@ const ALTERNATIVES = new Set(['anyOf', 'oneOf'])
 const PAIRED_LISTS = new Set(['allOf', 'prefixItems'])
 const SCHEMA_MAPS = new Set(['patternProperties', 'dependentSchemas'])
 const ALL_TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']
+const MOST_PARTS = 100
 /** Differences told of one schema; a rewritten one is not explained in thousands of lines. */
 const MOST_DIFFERENCES = 50
 /** The end of a long place inside a schema says more than its beginning. */
@@ -250,7 +253,7 @@ export class SchemaComparison {
       this.queue(old, next, under(at, '*'))
     } else if (isAnything(old) !== isAnything(next) || (old === false) !== (next === false)) {
       if (old === false || isAnything(next)) this.add('safe', at, 'other properties are accepted more freely')
-      else this.add('unknown', at, 'other properties are accepted less freely')
+      else this.add('breaking', at, 'other properties are accepted less freely')
     }
   }
 
@@ -266,9 +269,32 @@ export class SchemaComparison {
       const [before, now] = [old[key], next[key]]
       const isEqual = arePaired(key, before, now) || this.areAlike(before, now)
       if (this.queueParts(key, before, now, isEqual, at) || isEqual) continue
+      if (key === 'allOf' && this.compareRequiredParts(old, next, at)) continue
       const weight = ALTERNATIVES.has(key) ? this.classOfAlternatives(before, now) : classOf(key, before, now)
       this.add(weight, at, `${key} is ${shown(now)} instead of ${shown(before)}`)
     }
+  }
+
+  /** Tells what a part that was added to `allOf` requires; false if nothing. */
+  private compareRequiredParts(old: Schema, next: Schema, at: string): boolean {
+    const before = this.requiredOf(old, this.oldSchemas)
+    const added = [...this.requiredOf(next, this.nextSchemas)].filter(name => !before.has(name))
+    for (const name of added) this.add('breaking', under(at, name), 'the property is now required')
+    return added.length > 0
+  }
+
+  private requiredOf(schema: Schema, schemas: SchemaConverter): Set<string> {
+    const names = new Set<string>()
+    const parts: unknown[] = [schema]
+    for (let i = 0; i < parts.length && i < MOST_PARTS; i++) {
+      const part = parts[i]
+      if (!isObject(part)) continue
+      for (const name of this.namesOf(part.required)) names.add(name)
+      if (Array.isArray(part.allOf)) parts.push(...part.allOf.slice(0, MOST_PARTS))
+      if (typeof part.$ref === 'string') parts.push(schemas.definition(part.$ref))
+      this.pays(1)
+    }
+    return names
   }
 
   private areAlike(before: unknown, now: unknown): boolean {
@@ -367,6 +393,7 @@ function classOf(key: string, before: unknown, now: unknown): ChangeClass {
     if (!isNumber(before) || !isNumber(now)) return 'breaking'
     return UPPER_BOUNDS.has(key) === now > before ? 'safe' : 'breaking'
   }
+  if (key === 'unevaluatedProperties' && now === false) return 'breaking'
   if (key === 'uniqueItems') return now === true ? 'breaking' : 'safe'
   if (now === undefined && (key === 'pattern' || key === 'multipleOf' || key === 'format')) return 'safe'
   if (before === undefined && (key === 'pattern' || key === 'multipleOf')) return 'breaking'
