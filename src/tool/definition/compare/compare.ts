@@ -2,7 +2,6 @@ import type { Loc } from '../../../errors.js'
 import type { BodyInput } from '../check/bodies.js'
 import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../check/check.js'
 import { locOf, type Place, placeUnder, quote } from '../check/findings.js'
-import { KeyLists } from '../check/key-lists.js'
 import { DEFAULT_DEFINITION_LIMITS } from '../check/limits.js'
 import { jsonMediaType } from '../check/media-types.js'
 import type { OperationInput } from '../check/operations.js'
@@ -334,7 +333,7 @@ function styleOf({ in: place, value }: ParameterInput): string {
 
 /** Of several media types for JSON the one that is used. */
 function mediaTypeOf({ value: { content } }: BodyInput): string {
-  return (isObject(content) ? jsonMediaType(content, new KeyLists()) : undefined) ?? ''
+  return (isObject(content) ? jsonMediaType(content) : undefined) ?? ''
 }
 
 function isRequired(parameter: ParameterInput): boolean {
