@@ -1,83 +1,164 @@
-import dns from 'node:dns'
 import fs from 'node:fs'
 import { Socket } from 'node:net'
 import t from 'tap'
-import { checkDefinition } from '../../src/tool/definition/index.js'
-import { requireWithin } from '../slowness.js'
-import { hostileDocuments } from './hostile.js'
+import { checkDefinition, compareDefinitions } from '../../src/tool/definition/index.js'
 
-const MOST_MS = 1000
-const MOST_HEAP_BYTES = 200 * 1024 * 1024
-const MOST_WARNING_BYTES = 1024 * 1024
-const MOST_ANSWER_BYTES = 64 * 1024
-/** Counts what a check must not do. A synchronous check sees exactly its own calls. */
-function countOutsideCalls(run: () => void): number {
+type Json = Record<string, unknown>
+
+const HEAD = { openapi: '3.1.0', info: { title: 'Hostile' }, servers: [{ url: 'https://h.example.com' }] }
+const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
+
+function record(count: number, key: (i: number) => string, value: (i: number) => unknown): Json {
+  return Object.fromEntries(Array.from({ length: count }, (_, i) => [key(i), value(i)]))
+}
+
+function withBody(schema: unknown, schemas: Json = {}): Json {
+  const post = { operationId: 'x', summary: 'X', requestBody: { content: { 'application/json': { schema } } } }
+  return { ...HEAD, paths: { '/x': { post } }, components: { schemas } }
+}
+
+function nested(levels: number, wrap: (inner: unknown) => unknown): unknown {
+  let value: unknown = {}
+  for (let i = 0; i < levels; i++) value = wrap(value)
+  return value
+}
+
+function itself(): Json {
+  const schema: Json = { type: 'object' }
+  schema.properties = { self: schema }
+  return withBody(schema)
+}
+
+/** Documents made to hurt a reader, and the type of a fault that each must have; `null` for one that is accepted. */
+const HOSTILE: [name: string, make: () => unknown, type: string | null][] = [
+  ['100,000 levels', () => withBody(nested(100_000, not => ({ not }))), 'definition_too_deep'],
+  ['levels at the limit', () => withBody(nested(100, not => ({ not }))), null],
+  ['an object that holds itself', itself, 'definition_too_deep'],
+  ['aliases that double 40 times', () => withBody(nested(40, one => ({ allOf: [one, one] }))), 'definition_too_large'],
+  ['a million values', () => ({ ...HEAD, paths: {}, x: Array(1_000_001).fill(0) }), 'definition_too_large'],
+  [
+    'every schema refers to every schema',
+    () =>
+      withBody(
+        ref('s0'),
+        record(
+          300,
+          i => `s${i}`,
+          () => ({
+            properties: record(
+              300,
+              j => `p${j}`,
+              j => ref(`s${j}`),
+            ),
+          }),
+        ),
+      ),
+    null,
+  ],
+  [
+    'a chain of 10,000 references',
+    () =>
+      withBody(
+        ref('s0'),
+        record(
+          10_000,
+          i => `s${i}`,
+          i => ref(`s${i + 1}`),
+        ),
+      ),
+    'ref_cycle',
+  ],
+  [
+    '50,000 remote references',
+    () =>
+      withBody({
+        properties: record(
+          50_000,
+          i => `p${i}`,
+          i => ({ $ref: `file:///etc/passwd#${i}` }),
+        ),
+      }),
+    'ref_external',
+  ],
+  [
+    '100,000 paths',
+    () => ({
+      ...HEAD,
+      paths: record(
+        100_000,
+        i => `/p${i}`,
+        i => ({ get: { operationId: `o${i}`, summary: 'X' } }),
+      ),
+    }),
+    'too_many_operations',
+  ],
+  [
+    '5,000 operations with 499 parameters of their path',
+    () => ({
+      ...HEAD,
+      paths: record(
+        1000,
+        i => `/p${i}`,
+        () => ({ $ref: '#/components/pathItems/p' }),
+      ),
+      components: {
+        pathItems: {
+          p: {
+            parameters: Array.from({ length: 499 }, (_, j) => ({ name: `p${j}`, in: 'path' })),
+            ...record(
+              5,
+              i => ['get', 'put', 'post', 'patch', 'delete'][i] ?? '',
+              () => ({ operationId: 'x', summary: 'X' }),
+            ),
+          },
+        },
+      },
+    }),
+    'operation_id_duplicate',
+  ],
+  [
+    'a path of 500,000 placeholders',
+    () => ({ ...HEAD, paths: { [`/${'{a}'.repeat(500_000)}`]: { get: {} } } }),
+    'string_too_long',
+  ],
+  ['keys that change a prototype', () => JSON.parse('{"openapi":"3.1.0","__proto__":{"polluted":1}}'), 'key_forbidden'],
+]
+
+/** Counts the files and connections that are opened while `run` is under way. */
+function outsideCalls(run: () => void): number {
   let calls = 0
-  const watched: [object, string[]][] = [
-    [fs, ['openSync', 'open', 'readFileSync', 'readFile', 'createReadStream', 'statSync', 'existsSync']],
-    [fs.promises, ['open', 'readFile']],
-    [dns, ['lookup', 'resolve', 'resolve4']],
-    [Socket.prototype, ['connect']],
-    [globalThis, ['fetch']],
-  ]
-  const restore: (() => void)[] = []
-  for (const [owner, names] of watched) {
-    for (const name of names) {
-      const original = Reflect.get(owner, name)
-      Reflect.set(owner, name, (...args: unknown[]) => {
-        calls++
-        return Reflect.apply(original, owner, args)
-      })
-      restore.push(() => Reflect.set(owner, name, original))
-    }
-  }
+  const watched = [
+    [fs, 'openSync'],
+    [fs, 'readFileSync'],
+    [Socket.prototype, 'connect'],
+    [globalThis, 'fetch'],
+  ] as const
+  const originals = watched.map(([owner, name]) => Reflect.get(owner, name))
+  for (const [owner, name] of watched) Reflect.set(owner, name, () => calls++)
   try {
     run()
   } finally {
-    for (const each of restore) each()
+    for (const [i, [owner, name]] of watched.entries()) Reflect.set(owner, name, originals[i])
   }
   return calls
 }
 
-// A busy machine may need minutes for what takes five seconds alone.
-t.setTimeout(900_000)
-
-t.test('the hooks see what they are meant to see', async t => {
-  t.equal(
-    countOutsideCalls(() => fs.existsSync('/')),
-    1,
-  )
+t.test('hostile documents: answered, small, without a look outside', async t => {
+  for (const [name, make, type] of HOSTILE) {
+    const definition = make()
+    let check = checkDefinition(null)
+    t.equal(
+      outsideCalls(() => {
+        check = checkDefinition(definition)
+      }),
+      0,
+      `${name}: nothing is opened`,
+    )
+    const types: (string | null)[] = check.ok ? [null] : check.faults.map(fault => fault.type)
+    t.ok(types.includes(type), `${name}: ${types[0]}`)
+    t.ok(Buffer.byteLength(JSON.stringify(check.ok ? [] : check.faults)) < 64 * 1024, `${name}: faults`)
+    t.ok(Buffer.byteLength(JSON.stringify(check.warnings)) < 1024 * 1024, `${name}: warnings`)
+    t.ok(compareDefinitions(definition, definition), `${name}: compared`)
+  }
+  t.equal(Reflect.get({}, 'polluted'), undefined, 'no prototype was changed')
 })
-
-t.test(
-  'hostile documents: answered in time, small, without a look outside, without holding others up',
-  { timeout: 900_000 },
-  async t => {
-    t.ok(hostileDocuments.length >= 60, `${hostileDocuments.length} documents`)
-    for (const { name, make, type } of hostileDocuments) {
-      const definition = make()
-      const heapBefore = process.memoryUsage().heapUsed
-      let check = checkDefinition(null)
-      requireWithin(t, name, MOST_MS, () => {
-        const calls = countOutsideCalls(() => {
-          check = checkDefinition(definition)
-        })
-        t.equal(calls, 0, `${name}: no socket and no file`)
-      })
-      t.ok(process.memoryUsage().heapUsed - heapBefore < MOST_HEAP_BYTES, `${name}: memory`)
-      if (check.ok) {
-        t.equal(type, null, `${name}: accepted`)
-      } else {
-        t.ok(
-          check.faults.some(fault => fault.type === type),
-          `${name}: ${check.faults[0]?.type}`,
-        )
-        const bytes = Buffer.byteLength(JSON.stringify({ detail: check.faults }))
-        t.ok(bytes < MOST_ANSWER_BYTES, `${name}: answer of ${bytes} bytes`)
-      }
-      const warnings = Buffer.byteLength(JSON.stringify(check.warnings))
-      t.ok(warnings < MOST_WARNING_BYTES, `${name}: warnings of ${warnings} bytes`)
-    }
-    t.equal(Reflect.get({}, 'polluted'), undefined, 'no prototype was changed')
-  },
-)

@@ -1,7 +1,16 @@
-import type { Fault, Loc } from '../../../errors.js'
-import { SENTENCES } from '../../../schema/sentences.js'
 import { BudgetWalk } from './budget.js'
-import { type FaultData, type Finding, Findings, type Place, placeOf, placeUnder, quote } from './findings.js'
+import {
+  type Fault,
+  type FaultData,
+  type Finding,
+  Findings,
+  type Loc,
+  type Place,
+  placeOf,
+  placeUnder,
+  quote,
+  SENTENCES,
+} from './findings.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
 import { MisplacedReferences } from './misplaced.js'
 import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'

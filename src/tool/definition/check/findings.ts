@@ -1,6 +1,23 @@
 import { createHash } from 'node:crypto'
-import type { Fault, Loc } from '../../../errors.js'
-import { SENTENCES } from '../../../schema/sentences.js'
+
+/** Where something stands: keys and indexes from the outside in. */
+export type Loc = (string | number)[]
+
+/** What is wrong with a definition; the wire's faults of a request look the same. */
+export interface Fault {
+  loc: Loc
+  msg: string
+  type: string
+}
+
+/** The sentences of faults that follow from the type alone, in pydantic's words. */
+export const SENTENCES = {
+  missing: 'Field required',
+  string_type: 'Input should be a valid string',
+  list_type: 'Input should be a valid list',
+  dict_type: 'Input should be a valid dictionary',
+  finite_number: 'Input should be a finite number',
+} as const
 
 /** What a repair needs to know of a fault beside its place and type. */
 export interface FaultData {
