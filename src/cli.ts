@@ -1,25 +1,25 @@
 #!/usr/bin/env node
 import { createInterface } from 'node:readline/promises'
 import { isatty } from 'node:tty'
-import { EXIT } from './admin/commands/command.js'
 import { run } from './admin/commands/run.js'
+import { EXIT } from './admin/exit-status.js'
 
 // A reader such as `head` may close the pipe before everything is written: it has what it wanted.
 process.stdout.on('error', error => {
   const code = 'code' in error ? String(error.code) : error.message
   if (code === 'EPIPE') process.exit(EXIT.ok)
   process.stderr.write(`agentctl: standard output cannot be written (${code})\n`)
-  process.exit(EXIT.output)
+  process.exit(EXIT.error)
 })
-// Whoever does not read what is wrong still has the exit status.
+// Where nobody reads standard error, the exit status still tells.
 process.stderr.on('error', () => undefined)
 
 process.exitCode = await run(process.argv.slice(2), process.env, {
   print: text => void process.stdout.write(`${text}\n`),
   remark: text => void process.stderr.write(`${text}\n`),
   colours: process.stdout.isTTY === true && !process.env.NO_COLOR,
-  ...(process.stdout.isTTY && { columns: process.stdout.columns }),
-  ...(isatty(0) && { ask }), // not by `process.stdin`, which would change the pipe for everybody who has it
+  isTerminal: process.stdout.isTTY === true,
+  ...(isatty(0) && { ask }), // reading process.stdin would change the pipe for everybody who has it
 })
 
 async function ask(question: string): Promise<string> {

@@ -7,10 +7,10 @@ import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import { parseSigningKey, type SigningKey } from './admin/checkpoint.js'
 import { CheckpointFolder, CheckpointRefuted } from './admin/checkpoint-folder.js'
+import { EXIT } from './admin/exit-status.js'
 import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
 import { Refusal } from './admin/refusal.js'
-import { announceService } from './admin/services.js'
 import { harmless } from './admin/terminal.js'
 import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig } from './config.js'
@@ -30,13 +30,6 @@ import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneGrowing, pruneHistory } from './updates/prune.js'
 import { VERSION } from './version.js'
-
-/** As `agentctl` ends where its command line is wrong. */
-const EXIT_USAGE = 2
-/** sysexits.h: the configuration is not usable. */
-const EXIT_CONFIGURATION = 78
-/** sysexits.h: what is needed is not there now; whoever supervises the process starts it again. */
-const EXIT_UNAVAILABLE = 69
 
 /** The first requests of a process run code that is not compiled yet: they have the thread for themselves. */
 const FIRST_PRUNE_MS = 2_000
@@ -75,11 +68,9 @@ async function main(): Promise<void> {
   const service = new Lifecycle({ config, version: VERSION, database, ring, migrates, log, isDiskFull })
   const app = await buildApp({ config, version: VERSION, database: opened.database, service, logger: log, metrics })
   closeOnSignal(app, service, opened, config, log)
-  const metricsPort = await showMetrics(metrics, service, config, log)
+  await showMetrics(metrics, service, config, log)
   const { host } = config.server
   await listening(config, 'PORT', async () => listenOn(app, await addressesOf(host), config.server.port))
-  const { port } = app.server.address() as AddressInfo // it listens on TCP
-  process.once('exit', announceService(config, metricsPort ?? port, process.env))
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
@@ -87,10 +78,7 @@ async function main(): Promise<void> {
   await welcome(app, service, opened, config, log)
 }
 
-/**
- * The metrics on the main port ask for a token. Where none is configured there is one of this process, which only `agentctl status`
- * of the same user reads.
- */
+/** The metrics on the main port are shown to nobody where neither a token nor a port of their own is configured. */
 function withMetricsToken({ server, ...others }: Config): Config {
   if (server.metricsPort !== undefined || server.metricsToken !== undefined) return { ...others, server }
   return { ...others, server: { ...server, metricsToken: randomBytes(24).toString('base64url') } }
@@ -160,21 +148,14 @@ function signingKeyOf({ audit }: Config): SigningKey | undefined {
 }
 
 /** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */
-async function showMetrics(
-  metrics: Metrics,
-  service: Lifecycle,
-  config: Config,
-  log: Logger,
-): Promise<number | undefined> {
+async function showMetrics(metrics: Metrics, service: Lifecycle, config: Config, log: Logger): Promise<void> {
   const { host, metricsPort: port, metricsToken: token } = config.server
-  if (port === undefined) return undefined
+  if (port === undefined) return
   const readiness = () => service.readiness()
   const open = () => listenForMetrics(metrics, { host, port, token, readiness })
   const server = await listening(config, 'METRICS_PORT', open)
   server.unref()
-  const address = server.address() as AddressInfo // it listens on TCP
-  log.info(address, 'the metrics are listening')
-  return address.port
+  log.info(server.address() as AddressInfo, 'the metrics are listening') // it listens on TCP
 }
 
 /** The address that the configuration names cannot be listened on. The message says why and which setting to change. */
@@ -287,7 +268,7 @@ async function welcomeText(
 
 function explain(error: unknown): { message: string; code: number } {
   if (error instanceof EmbeddedDiskFull || error instanceof KeyFileDiskFull) {
-    return { message: error.message, code: EXIT_UNAVAILABLE }
+    return { message: error.message, code: EXIT.unavailable }
   }
   if (
     error instanceof InvalidConfiguration ||
@@ -296,15 +277,15 @@ function explain(error: unknown): { message: string; code: number } {
     error instanceof ServerUnfit ||
     error instanceof EmbeddedUnavailable
   ) {
-    return { message: error.message, code: EXIT_CONFIGURATION }
+    return { message: error.message, code: EXIT.configuration }
   }
-  if (error instanceof CannotListen) return { message: error.message, code: 1 }
-  return { message: error instanceof Error ? (error.stack ?? error.message) : String(error), code: 1 }
+  if (error instanceof CannotListen) return { message: error.message, code: EXIT.error }
+  return { message: error instanceof Error ? (error.stack ?? error.message) : String(error), code: EXIT.error }
 }
 
 const USAGE = `Usage: agent-tool-management
 
-Starts the service. It has no options: its settings are environment variables, which \`agentctl config\` lists.
+Starts the service. It has no options: its settings are environment variables, which ops/configuration.md lists.
 `
 
 /** Says how the service is started; sets the exit status. */
@@ -315,7 +296,7 @@ function answer(args: readonly string[]): void {
     return
   }
   process.stderr.write(`${USAGE}\nagent-tool-management: unknown argument: ${harmless(unknown.join(' '))}\n`)
-  process.exitCode = EXIT_USAGE
+  process.exitCode = EXIT.usage
 }
 
 const args = process.argv.slice(2)

@@ -1,7 +1,7 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util'
 
 /** As `agentctl` ends where its command line is wrong. */
-const EXIT_USAGE = 2
+const EXIT_USAGE = 64
 
 /**
  * What was given to a command of the tests. `--help` prints `usage` and ends the process; a wrong option ends it with one line: what

@@ -17,7 +17,7 @@ const INTRODUCTION = `# Configuration
 
 Everything is an environment variable, read once at the start. An empty value counts as absent. A value that is not taken
 stops the start with exit status 78; every fault is named at once, and no value that may be secret is repeated. Times,
-sizes and numbers have their unit in the name. \`agentctl config\` prints the same list. This page is made from the settings in
+sizes and numbers have their unit in the name. This page is made from the settings in
 \`src/config.ts\` by \`npm run golden\`.
 `
 

@@ -72,13 +72,13 @@ t.test('exit 0 and 2: the service says how it is started, and which arguments it
     return { status, stdout, stderr }
   }
   const help = started('--help')
-  t.match(help, { status: 0, stdout: /^Usage: agent-tool-management\n(.|\n)*agentctl config/, stderr: /^$/ })
+  t.match(help, { status: 0, stdout: /^Usage: agent-tool-management\n(.|\n)*ops\/configuration\.md/, stderr: /^$/ })
   t.strictSame(started('-h'), help)
   const wrong = started('--port', '80', '--help')
   t.strictSame(
     { ...wrong, stderr: wrong.stderr.split('\n').slice(-2) },
     {
-      status: 2,
+      status: 64,
       stdout: '',
       stderr: ['agent-tool-management: unknown argument: --port 80', ''],
     },

@@ -179,21 +179,3 @@ export const NOUN: Record<SectionName, string> = {
   tools: 'tool',
   agents: 'agent',
 }
-
-/** The JSON Schema of a document: for editors, so it refuses unknown names where `apply` does. */
-export function organisationSchema(): Record<string, unknown> {
-  return {
-    $schema: 'https://json-schema.org/draft/2020-12/schema',
-    title: 'Organisation document of agentctl apply',
-    ...(closed(OrganisationDocument) as Record<string, unknown>), // an object goes in, so an object comes out
-  }
-}
-
-/** Every object with named properties takes no others; a schema with a name of its own stands where it is used. */
-function closed(node: unknown): unknown {
-  if (Array.isArray(node)) return node.flatMap(closed) // a reference or null has a list of types in its list of types
-  if (typeof node !== 'object' || node === null) return node
-  const entries = Object.entries(node).filter(([key]) => key !== '$id')
-  const content = Object.fromEntries(entries.map(([key, value]) => [key, closed(value)]))
-  return 'properties' in node ? { ...content, additionalProperties: false } : content
-}

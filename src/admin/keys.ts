@@ -130,11 +130,7 @@ const VALUES_AT_ONCE = 500
  * Opens every stored secret in its place, a page at a time: a ciphertext that was damaged, or swapped with that of another header
  * or tool, does not open; an earlier one of the same header, put back by SQL, is not the one that its mask was made of. Values that change meanwhile are seen as they are when their page is read. Changes nothing.
  */
-export async function verifyKeys(
-  db: Kysely<Database>,
-  ring: KeyRing,
-  progress: (done: number, total: number) => void = () => undefined,
-): Promise<KeyVerification> {
+export async function verifyKeys(db: Kysely<Database>, ring: KeyRing): Promise<KeyVerification> {
   const result: KeyVerification = { values: 0, opened: 0, findings: [] }
   const tryToOpen = (place: string, key: string, holds: () => boolean) => {
     result.values++
@@ -151,10 +147,6 @@ export async function verifyKeys(
       return true
     })
   }
-  const counted = await db
-    .selectFrom('tool_header')
-    .select(sql<number>`count(*)::integer`.as('count'))
-    .executeTakeFirst()
   for (let after = { toolId: 0, position: -1 }; ; ) {
     const page = await db
       .selectFrom('tool_header')
@@ -177,7 +169,6 @@ export async function verifyKeys(
     if (page.length > 0 && after.toolId === 0 && deployment === undefined) {
       result.findings.push({ place: 'the deployment key', key: null, problem: 'not_there' })
     }
-    progress(result.values, (counted?.count ?? 0) + (deployment ? 1 : 0))
     const last = page.at(-1)
     if (last === undefined) return result
     after = last
@@ -214,20 +205,17 @@ const TOOLS_AT_ONCE = 200
 export async function rotateKeys(
   db: Kysely<Database>,
   ring: KeyRing,
-  progress: (done: number, total: number) => void,
   actor: Actor = operatorActor(),
 ): Promise<Rotation> {
   const wrong = (await unopenedKeys(db, ring)).find(({ key }) => key === ring.currentId)
   if (wrong) throw new Refusal(unopenedText(wrong))
-  const total = await countOld(db, ring)
   const rotation: Rotation = {
     values: 0,
     tools: 0,
-    deployment_key: await rotateDeploymentKey(db, ring, total, actor),
+    deployment_key: await rotateDeploymentKey(db, ring, await countOld(db, ring), actor),
     skipped_tools: [],
     unopened_tools: [],
   }
-  progress(0, total)
   for (let after = 0; ; ) {
     const { rows } = await sql<{ tool_id: number }>`
       select distinct tool_id from tool_header where key_id <> ${ring.currentId} and tool_id > ${after}
@@ -243,7 +231,6 @@ export async function rotateKeys(
         else throw error
       }
     }
-    progress(rotation.values, total)
     const last = rows.at(-1)
     if (last === undefined) break
     after = last.tool_id

@@ -2,10 +2,9 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database, Permission, UserKind } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
-import { recordAccess } from '../updates/access-events.js'
+import { type AccessChange, recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { earlierWritersEnded } from './earlier-writers.js'
-import { type Selection, selectRows } from './listing.js'
 import { operatorActor } from './operator.js'
 import { Refusal } from './refusal.js'
 
@@ -18,34 +17,45 @@ export interface ListedUser {
   groups: string[]
 }
 
-/** Makes a user and answers the id. Throws `Refusal` when the email is taken. */
+/** Makes a user, a member of these groups (by name or id), and answers the id. Throws `Refusal` when the email is taken. */
 export async function createUser(
   db: Kysely<Database>,
-  user: { email: string; kind: UserKind; permissions: Permission[] },
+  { groups = [], ...user }: { email: string; kind: UserKind; permissions: Permission[]; groups?: readonly string[] },
   actor: Actor = operatorActor(),
 ): Promise<string> {
   return await joined(db, async trx => {
     const row = await trx
       .insertInto('user_account')
-      .values({ ...user, permissions: sorted(user.permissions) })
+      .values({ ...user, permissions: [...new Set(user.permissions)].sort() })
       .onConflict(conflict => conflict.doNothing())
       .returning('id')
       .executeTakeFirst()
     if (row === undefined) throw new Refusal(`there is a user ${user.email} already`)
+    // Before the groups: an event names whoever had the email at its time.
     await recordAccess(trx, actor, [{ kind: 'user', subject: row.id, action: 'created' }])
+    const events: AccessChange[] = []
+    for (const group of groups) {
+      const id = await groupId(trx, group)
+      await trx
+        .insertInto('user_group_member')
+        .values({ user_id: row.id, user_group_id: id, is_manager: false })
+        .onConflict(conflict => conflict.doNothing())
+        .execute()
+      events.push({ kind: 'group', subject: String(id), action: 'member added', person: user.email })
+    }
+    if (events.length > 0) await recordAccess(trx, actor, events)
     return row.id
   })
 }
 
-const USERS = sql<ListedUser>`
-  select u.id, u.email, u.kind, u.active, u.permissions,
-    array(select g.name from user_group_member m join user_group g on g.id = m.user_group_id
-          where m.user_id = u.id order by 1) as groups
-  from user_account u`
-
 /** The users, by email. */
-export async function listUsers(db: Kysely<Database>, selection: Selection = {}): Promise<ListedUser[]> {
-  return await selectRows(db, USERS, sql`email`, selection)
+export async function listUsers(db: Kysely<Database>): Promise<ListedUser[]> {
+  const { rows } = await sql<ListedUser>`
+    select u.id, u.email, u.kind, u.active, u.permissions,
+      array(select g.name from user_group_member m join user_group g on g.id = m.user_group_id
+            where m.user_id = u.id order by 1) as groups
+    from user_account u order by email`.execute(db)
+  return rows
 }
 
 /** Whether somebody administers, by a permission of their own or of a group. Answers the first by email. */
@@ -59,7 +69,7 @@ export async function firstAdministrator(db: Kysely<Database>): Promise<string |
   return rows[0]?.email
 }
 
-/** Everything that may take the last administrator away takes turns: two at once would each see the other's. */
+/** Held by each transaction that may remove the last administrator: two at once would each see the other's. */
 const ADMINISTRATORS_LOCK = 7_153_001
 
 /**
@@ -76,7 +86,7 @@ export async function keepingAdministrator<T>(
     const result = await work(trx)
     if (before !== undefined && (await firstAdministrator(trx)) === undefined) {
       throw new Refusal(
-        `this would leave no active administrator: make another one first (agentctl user grant EMAIL admin)`,
+        `this would leave no active administrator: make another one first (agentctl user create EMAIL --permission admin)`,
       )
     }
     return result
@@ -84,7 +94,7 @@ export async function keepingAdministrator<T>(
   return await joined(db, within)
 }
 
-/** The same for what takes access away: afterwards nothing is stored any more that was decided on what was taken. */
+/** The same for a change that takes access away: afterwards no write by the access that was taken is still under way. */
 export async function takingAccess<T>(
   db: Kysely<Database>,
   work: (trx: Transaction<Database>) => Promise<T>,
@@ -94,49 +104,17 @@ export async function takingAccess<T>(
   return result
 }
 
-/**
- * Grants or takes a permission of a user, named by email or id, or of a group, by name or id; the next request sees it.
- * Answers false when they had it already, or had it not. Throws `Refusal`.
- */
-export async function setPermission(
-  db: Kysely<Database>,
-  holder: 'user' | 'group',
-  named: string,
-  permission: Permission,
-  isGranted: boolean,
-  actor: Actor = operatorActor(),
-): Promise<boolean> {
-  return await (isGranted ? keepingAdministrator : takingAccess)(db, async trx => {
-    const id = holder === 'user' ? await userId(trx, named) : await groupId(trx, named)
-    const permissions = isGranted
-      ? sql`array(select distinct p from unnest(permissions || ${permission}::text) p order by 1)`
-      : sql`array_remove(permissions, ${permission}::text)`
-    const { numAffectedRows } = await sql`
-      update ${sql.table(holder === 'user' ? 'user_account' : 'user_group')} set permissions = ${permissions}
-      where id = ${id} and ${permission}::text = any(permissions) <> ${isGranted}::boolean`.execute(trx)
-    if (numAffectedRows === 0n) return false
-    const action = `${isGranted ? 'granted' : 'revoked'} ${permission}`
-    await recordAccess(trx, actor, [{ kind: holder, subject: String(id), action }])
-    return true
-  })
-}
-
-/**
- * Lets a user in or shuts them out; the next request sees it. Answers false when they were so already. Throws `Refusal`, also for
- * an erased account, which stays shut.
- */
-export async function setUserActive(
+/** Shuts a user out; the next request sees it. Answers false when they were shut out already. Throws `Refusal`. */
+export async function deactivateUser(
   db: Kysely<Database>,
   email: string,
-  active: boolean,
   actor: Actor = operatorActor(),
 ): Promise<boolean> {
-  return await (active ? keepingAdministrator : takingAccess)(db, async trx => {
+  return await takingAccess(db, async trx => {
     const user = await lockUser(trx, email)
-    if (active && isErased(user)) throw new Refusal('this account was erased and stays shut: make a new one')
-    if (user.active === active) return false
-    await trx.updateTable('user_account').set({ active }).where('id', '=', user.id).execute()
-    await recordAccess(trx, actor, [{ kind: 'user', subject: user.id, action: active ? 'activated' : 'deactivated' }])
+    if (!user.active) return false
+    await trx.updateTable('user_account').set({ active: false }).where('id', '=', user.id).execute()
+    await recordAccess(trx, actor, [{ kind: 'user', subject: user.id, action: 'deactivated' }])
     return true
   })
 }
@@ -159,90 +137,16 @@ export interface ListedGroup {
   managers: string[]
 }
 
-/** Makes a group and answers the id. Throws `Refusal` when the name is taken. */
-export async function createGroup(
-  db: Kysely<Database>,
-  name: string,
-  permissions: Permission[],
-  actor: Actor = operatorActor(),
-): Promise<number> {
-  return await joined(db, async trx => {
-    const row = await trx
-      .insertInto('user_group')
-      .values({ name, permissions: sorted(permissions) })
-      .onConflict(conflict => conflict.doNothing())
-      .returning('id')
-      .executeTakeFirst()
-    if (row === undefined) throw new Refusal(`there is a group ${name} already`)
-    await recordAccess(trx, actor, [{ kind: 'group', subject: String(row.id), action: 'created' }])
-    return row.id
-  })
-}
-
-const GROUPS = sql<ListedGroup>`
-  select g.id, g.name, g.permissions,
-    array(select u.email from user_group_member m join user_account u on u.id = m.user_id
-          where m.user_group_id = g.id and not m.is_manager order by 1) as members,
-    array(select u.email from user_group_member m join user_account u on u.id = m.user_id
-          where m.user_group_id = g.id and m.is_manager order by 1) as managers
-  from user_group g`
-
 /** The groups, by id. */
-export async function listGroups(db: Kysely<Database>, selection: Selection = {}): Promise<ListedGroup[]> {
-  return await selectRows(db, GROUPS, sql`id`, selection)
-}
-
-/**
- * Makes a user a member, or a manager, of a group; a manager who is made a member stays one. Answers false when they were already.
- * Throws `Refusal`.
- */
-export async function addMember(
-  db: Kysely<Database>,
-  group: string,
-  named: string,
-  isManager: boolean,
-  actor: Actor = operatorActor(),
-): Promise<boolean> {
-  return await joined(db, async trx => {
-    const id = await groupId(trx, group)
-    const { id: user_id, email } = await lockUser(trx, named)
-    const { numAffectedRows } = await sql`
-      insert into user_group_member as m (user_id, user_group_id, is_manager) values (${user_id}, ${id}, ${isManager})
-      on conflict (user_id, user_group_id) do update set is_manager = true
-        where excluded.is_manager and not m.is_manager`.execute(trx)
-    if (numAffectedRows === 0n) return false
-    const action = isManager ? 'manager added' : 'member added'
-    await recordAccess(trx, actor, [{ kind: 'group', subject: String(id), action, person: email }])
-    return true
-  })
-}
-
-/**
- * Takes a user out of a group, or, with `onlyManager`, makes a manager a plain member. Throws `Refusal`, also when the user is no
- * member, or no manager, of it.
- */
-export async function removeMember(
-  db: Kysely<Database>,
-  group: string,
-  named: string,
-  onlyManager: boolean,
-  actor: Actor = operatorActor(),
-): Promise<boolean> {
-  return await takingAccess(db, async trx => {
-    const id = await groupId(trx, group)
-    const { id: user, email } = await lockUser(trx, named)
-    const { numAffectedRows } = await (onlyManager
-      ? sql`update user_group_member set is_manager = false
-            where user_id = ${user} and user_group_id = ${id} and is_manager`
-      : sql`delete from user_group_member where user_id = ${user} and user_group_id = ${id}`
-    ).execute(trx)
-    if (numAffectedRows === 0n) {
-      throw new Refusal(`${email} is not a ${onlyManager ? 'manager' : 'member'} of the group ${group}`)
-    }
-    const action = onlyManager ? 'manager removed' : 'member removed'
-    await recordAccess(trx, actor, [{ kind: 'group', subject: String(id), action, person: email }])
-    return true
-  })
+export async function listGroups(db: Kysely<Database>): Promise<ListedGroup[]> {
+  const { rows } = await sql<ListedGroup>`
+    select g.id, g.name, g.permissions,
+      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
+            where m.user_group_id = g.id and not m.is_manager order by 1) as members,
+      array(select u.email from user_group_member m join user_account u on u.id = m.user_id
+            where m.user_group_id = g.id and m.is_manager order by 1) as managers
+    from user_group g order by id`.execute(db)
+  return rows
 }
 
 /**
@@ -280,8 +184,4 @@ export async function groupId(db: Kysely<Database>, group: string): Promise<numb
   const row = await db.selectFrom('user_group').select('id').where('id', '=', id).executeTakeFirst()
   if (row === undefined) throw new Refusal(`there is no group ${group}`)
   return row.id
-}
-
-function sorted(permissions: readonly Permission[]): Permission[] {
-  return [...new Set(permissions)].sort()
 }

@@ -1,7 +1,7 @@
 import type { Fault } from '../errors.js'
 import { counted } from './counts.js'
 
-/** What was asked for cannot be done, for a reason that the sentence tells the operator. Exit status 1. */
+/** What was asked for cannot be done, for a reason that the sentence tells the operator. */
 export class Refusal extends Error {}
 
 /** A document breaks rules. Carries every fault of the stage that found some, each at its place in the document. */

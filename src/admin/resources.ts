@@ -1,7 +1,7 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import { OPERATOR } from '../auth/viewer.js'
-import type { Database, ResourceKind, ShareLevel } from '../db/tables.js'
-import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
+import type { Database, ResourceKind } from '../db/tables.js'
+import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, VersionGone, VersionNotFound } from '../errors.js'
 import type { PersonaContent } from '../persona/fields.js'
 import { pastContent } from '../persona/past.js'
@@ -12,14 +12,9 @@ import { COLUMNS as TOOL_COLUMNS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
 import { shownHeaders } from '../tool/rules.js'
 import type { ToolState } from '../tool/state.js'
-import type { Actor } from '../updates/audit.js'
 import { type AsOf, readPastOf } from '../updates/past.js'
 import { inOneSnapshot } from '../updates/read.js'
-import { changePersona } from './apply/personas.js'
 import { definitionTexts } from './history.js'
-import { type Selection, selectRows } from './listing.js'
-import { operatorActor } from './operator.js'
-import { groupId, userId } from './people.js'
 import { Refusal } from './refusal.js'
 
 export interface ListedAgent {
@@ -33,15 +28,12 @@ export interface ListedAgent {
 }
 
 /** The agents by id; deleted ones only when asked for. */
-export async function listAgents(
-  db: Kysely<Database>,
-  withDeleted: boolean,
-  selection: Selection = {},
-): Promise<ListedAgent[]> {
-  const agents = sql<ListedAgent>`
+export async function listAgents(db: Kysely<Database>, withDeleted: boolean): Promise<ListedAgent[]> {
+  const { rows } = await sql<ListedAgent>`
     select p.id, p.name, u.email as owner, p.is_public, p.deleted, p.builtin_persona, p.version
-    from persona p left join user_account u on u.id = p.owner_id where ${withDeleted} or not p.deleted`
-  return await selectRows(db, agents, sql`id`, selection)
+    from persona p left join user_account u on u.id = p.owner_id
+    where ${withDeleted} or not p.deleted order by id`.execute(db)
+  return rows
 }
 
 /** The id of an agent or tool that is named by its id, or by its name where only one has it. Throws `Refusal`. */
@@ -113,58 +105,6 @@ async function emailsOf(db: Kysely<Database>, ids: readonly (string | null)[]): 
   return new Map(rows.map(({ id, email }) => [id, email]))
 }
 
-/** Whom an agent is shared with, by email and by group name or id. */
-export interface Shares {
-  users: readonly string[]
-  groups: readonly string[]
-}
-
-/** Shares an agent at a level, or takes the shares away (`level` null): one new version; a plan stores none. Throws `Refusal`. */
-export async function shareAgent(
-  database: Pick<ServiceDatabase, 'db'>,
-  id: number,
-  shares: Shares,
-  level: ShareLevel | null,
-  { plan = false, actor = operatorActor() }: { plan?: boolean; actor?: Actor } = {},
-): Promise<{ version: number; changed: boolean }> {
-  return await inTransaction(database, { rollback: plan }, async trx => {
-    const users: string[] = []
-    const groups: number[] = []
-    for (const email of shares.users) users.push(await userId(trx, email))
-    for (const group of shares.groups) groups.push(await groupId(trx, group))
-    const result = await changePersona(
-      trx,
-      id,
-      state => {
-        if (level !== null && state.owner_id !== null && users.includes(state.owner_id)) {
-          throw new Refusal('the owner of an agent has every right already')
-        }
-        return {
-          ...contentOf(state),
-          users: withShares(state.users, users, level),
-          groups: withShares(state.groups, groups, level),
-        }
-      },
-      actor,
-    )
-    if (result === undefined) throw new Refusal(`there is no agent ${id}`)
-    return { version: result.version, changed: result.changes.length > 0 }
-  })
-}
-
-function withShares<Id extends string | number>(
-  before: readonly { id: Id; level: ShareLevel }[],
-  ids: readonly Id[],
-  level: ShareLevel | null,
-): { id: Id; level: ShareLevel }[] {
-  const levels = new Map(before.map(share => [share.id, share.level]))
-  for (const id of ids) {
-    if (level === null) levels.delete(id)
-    else levels.set(id, level)
-  }
-  return [...levels].map(([id, held]) => ({ id, level: held })).sort((a, b) => (a.id < b.id ? -1 : 1))
-}
-
 export interface ListedTool {
   id: number
   name: string
@@ -177,15 +117,15 @@ export interface ListedTool {
 }
 
 /** The tools by id, with how many agents use each. */
-export async function listTools(db: Kysely<Database>, selection: Selection = {}): Promise<ListedTool[]> {
-  const tools = sql<ListedTool>`
+export async function listTools(db: Kysely<Database>): Promise<ListedTool[]> {
+  const { rows } = await sql<ListedTool>`
     select t.id, t.name, u.email as owner, t.enabled, t.version,
       case when t.in_code_tool_id is not null then 'built-in' when t.mcp_server_id is not null then 'mcp' else 'custom' end as kind,
       (select count(*)::integer from tool_header where tool_id = t.id) as headers,
       (select count(*)::integer from persona_tool l join persona p on p.id = l.persona_id and not p.deleted
        where l.tool_id = t.id) as agents
-    from tool t left join user_account u on u.id = t.user_id`
-  return await selectRows(db, tools, sql`id`, selection)
+    from tool t left join user_account u on u.id = t.user_id order by id`.execute(db)
+  return rows
 }
 
 /**
@@ -230,13 +170,6 @@ async function agentsWithTool(db: Kysely<Database>, id: number): Promise<object[
     left join user_account u on u.id = l.attached_by
     where l.tool_id = ${id}::integer order by p.id`.execute(db)
   return rows
-}
-
-/** The name of a tool. Throws `Refusal`. */
-export async function toolName(db: Kysely<Database>, id: number): Promise<string> {
-  const row = await db.selectFrom('tool').select('name').where('id', '=', id).executeTakeFirst()
-  if (row === undefined) throw new Refusal(`there is no tool ${id}`)
-  return row.name
 }
 
 /** The definition of a tool as text, the names of its headers, and the agents that use it. Throws `Refusal`. */

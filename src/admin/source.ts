@@ -1,16 +1,11 @@
 import { readFileSync, type WriteFileOptions, writeFileSync } from 'node:fs'
 import { buffer } from 'node:stream/consumers'
 import {
-  type Alias,
   type Document,
-  isAlias,
   isCollection,
   isMap,
-  isPair,
   isScalar,
-  isSeq,
   LineCounter,
-  type Node,
   parseDocument,
   type Scalar,
   visit,
@@ -29,17 +24,11 @@ export class UnreadableText extends Refusal {
   }
 }
 
-/** Aliases of a text: for each of them the parser goes through all the others. */
-const MOST_ALIASES = 5_000
-/** Members that the merges (`<<`) of a text may copy together. */
-const MOST_MERGED = 100_000
-const MERGE_KEY = '<<'
-
 /** A JSON or YAML text with the lines of its parts. */
 export interface Source {
   value: unknown
-  /** As it was read; absent for what was not. */
-  text?: string
+  /** Whether the text is JSON, which YAML is a superset of. */
+  isJson: boolean
   /** The line (from 1) of the value at a place, or of what is nearest around it. */
   lineOf(loc: Loc): number
 }
@@ -74,18 +63,12 @@ export async function readGivenText(path: string): Promise<string> {
   }
 }
 
-/** What a command found cannot be stored where it should: the disk is full, or broken. Exit status 74. */
-export class OutputLost extends Error {}
-
-const LOSSES = ['ENOSPC', 'EDQUOT', 'EIO', 'EFBIG']
-
-/** Writes a text to a file as it is. Throws `Refusal` when the file cannot be made, and `OutputLost` when it takes no more. */
+/** Writes a text to a file as it is. Throws `Refusal` when it cannot be written. */
 export function writeText(path: string, text: string, options?: WriteFileOptions): void {
   try {
     writeFileSync(path, text, options)
   } catch (error) {
-    const message = `${path} cannot be written (${reasonOf(error)})`
-    throw LOSSES.includes(reasonOf(error)) ? new OutputLost(message) : new Refusal(message)
+    throw new Refusal(`${path} cannot be written (${reasonOf(error)})`)
   }
 }
 
@@ -109,7 +92,7 @@ export function parseSource(given: string): Source {
   const counter = new LineCounter()
   // Its warnings would go to standard error by themselves, and quote the text. Its own look for equal keys is quadratic.
   const lines = () => parseDocument(text, { lineCounter: counter, uniqueKeys: false, logLevel: 'error', merge: true })
-  if (json !== undefined) return { value: json.value, text, lineOf: lazyLines(lines, counter) }
+  if (json !== undefined) return { value: json.value, isJson: true, lineOf: lazyLines(lines, counter) }
   if (/^\s*\{\s*"/.test(text)) {
     const before = text.slice(0, offsetOfSyntaxError(text)).split('\n')
     const msg = `it begins as JSON, and is not JSON from column ${(before.at(-1)?.length ?? 0) + 1} on`
@@ -124,7 +107,7 @@ export function parseSource(given: string): Source {
   if (faults.length > 0) {
     throw new UnreadableText(faults)
   }
-  return { value: plainValue(document), text, lineOf: loc => lineAt(document.contents, loc, counter) }
+  return { value: plainValue(document), isJson: false, lineOf: loc => lineAt(document.contents, loc, counter) }
 }
 
 function jsonValue(text: string): { value: unknown } | undefined {
@@ -137,11 +120,8 @@ function jsonValue(text: string): { value: unknown } | undefined {
 
 function plainValue(document: Document): unknown {
   try {
-    // A document of a few lines may say "ten times the list before" again and again: the count of what aliases make is bounded.
     visit(document, { Scalar: (_, scalar) => markNumber(scalar) })
-    const targets = aliasTargets(document)
-    if (targets.size > MOST_ALIASES) throw new Refusal(`the text has more than ${MOST_ALIASES} YAML aliases (*name)`)
-    requireFewMerges(document, targets)
+    // Aliases of aliases can make a few lines fill the memory: their number is bounded.
     return remembered(document.toJS({ maxAliasCount: 100, reviver: numberReviver }))
   } catch (error) {
     // The message of an alias without its anchor names it.
@@ -167,56 +147,6 @@ function equalKeyOffsets(document: Document): number[] {
     },
   })
   return offsets
-}
-
-/** What each alias stands for: the last node of that name before it. One by one the parser would look for it in the whole document. */
-export function aliasTargets(document: Document): ReadonlyMap<Alias, Node | undefined> {
-  const named = new Map<string, Node>()
-  const targets = new Map<Alias, Node | undefined>()
-  visit(document, {
-    Node: (_, node) => {
-      if (isAlias(node)) targets.set(node, named.get(node.source))
-      else if (node.anchor !== undefined) named.set(node.anchor, node)
-    },
-  })
-  return targets
-}
-
-/** A few lines of maps that merge each other again and again would make more than any machine holds. */
-function requireFewMerges(document: Document, targets: ReadonlyMap<Alias, Node | undefined>): void {
-  const sizes = new Map<unknown, number>()
-  let merged = 0
-  /** Members of a node as they are written out; one that leads into itself has no end. */
-  const sizeOf = (node: unknown): number => {
-    const source = isAlias(node) ? targets.get(node) : node
-    const known = sizes.get(source)
-    if (known !== undefined) return known
-    sizes.set(source, Number.POSITIVE_INFINITY)
-    let size = 1
-    for (const item of isCollection(source) ? source.items : []) {
-      if (!isPair(item)) size += sizeOf(item)
-      else if (isMerge(item.key)) merged += size += mergedSize(item.value)
-      else size += sizeOf(item.value)
-    }
-    sizes.set(source, size)
-    return size
-  }
-  const mergedSize = (value: unknown): number => {
-    const list = isAlias(value) ? targets.get(value) : value
-    const sources = isSeq(list) ? list.items : [value]
-    return sources.reduce<number>((sum, source) => {
-      const node = isAlias(source) ? targets.get(source) : source
-      if (!isMap(node)) throw new Refusal(`a merge key (${MERGE_KEY}) takes a map, or a list of maps`)
-      return sum + sizeOf(node)
-    }, 0)
-  }
-  sizeOf(document.contents)
-  if (merged > MOST_MERGED) throw new Refusal(`the merge keys (${MERGE_KEY}) lead into themselves, or copy too much`)
-}
-
-/** True for the key under which a map names those that it takes over. */
-export function isMerge(key: unknown): boolean {
-  return isScalar(key) && typeof key.value === 'symbol' && key.value.description === MERGE_KEY
 }
 
 /** A number that JavaScript would write in another way is read as JSON reads it there. */

@@ -5,7 +5,6 @@ import { joined } from '../db/transaction.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
 import { earlierWritersEnded } from './earlier-writers.js'
-import { type Selection, selectRows } from './listing.js'
 import { operatorActor } from './operator.js'
 import { lockUser } from './people.js'
 import { Refusal } from './refusal.js'
@@ -73,17 +72,13 @@ export async function createToken(
 }
 
 /** All tokens, or those of one user, in the order in which they were made. */
-export async function listTokens(
-  db: Kysely<Database>,
-  email?: string,
-  selection: Selection = {},
-): Promise<ListedToken[]> {
-  const tokens = sql<ListedToken>`
+export async function listTokens(db: Kysely<Database>, email: string | null = null): Promise<ListedToken[]> {
+  const { rows } = await sql<ListedToken>`
     select t.id, u.email, t.scopes, t.persona_ids, t.tool_ids, t.requires_if_match, t.created_at, t.expires_at,
       t.revoked_at, t.last_used_at, left(encode(t.hash, 'hex'), ${DIGEST_DIGITS}) as digest
     from token t join user_account u on u.id = t.user_id
-    where ${email ?? null}::text is null or lower(u.email) = lower(${email ?? null}::text)`
-  return await selectRows(db, tokens, sql`id`, selection)
+    where ${email}::text is null or lower(u.email) = lower(${email}::text) order by id`.execute(db)
+  return rows
 }
 
 /** Revokes a token; works on the next request, and nothing is stored by it any more when this answers. Answers false when it was revoked before. Throws `Refusal`. */

@@ -4,7 +4,6 @@ import { hostname, tmpdir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import type { ListedChange } from '../../src/admin/audit.js'
-import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { operatorActor } from '../../src/admin/operator.js'
 import { recordAccess } from '../../src/updates/access-events.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
@@ -22,77 +21,51 @@ const listed = async (...args: string[]): Promise<ListedChange[]> => {
   return JSON.parse(await agentctl('audit', 'list', ...args, '--json'))
 }
 
+const apply = async (document: object) => {
+  const path = join(folder, 'change.json')
+  writeFileSync(path, JSON.stringify({ version: 1, ...document }))
+  await agentctl('apply', path)
+}
+
 const WHERE = `${userInfo().username}@${hostname()}`
 
 t.test(
   'everything that changes access at the command line is an event of its subject, with who, where and how',
   async t => {
     const since = new Date().toISOString()
-    const made = JSON.parse(await agentctl('user', 'create', 'nora@example.com', '--permission', 'basic', '--json'))
-    await agentctl('user', 'grant', 'nora@example.com', 'manage:actions')
-    await agentctl('user', 'revoke', 'nora@example.com', 'manage:actions')
-    await agentctl('user', 'deactivate', 'nora@example.com')
-    await agentctl('user', 'activate', 'nora@example.com')
-    const group = JSON.parse(await agentctl('group', 'create', 'Night shift', '--json'))
-    await agentctl('group', 'grant', 'Night shift', 'manage:actions')
-    await agentctl('group', 'revoke', 'Night shift', 'manage:actions')
-    await agentctl('group', 'member', 'add', 'Night shift', 'nora@example.com')
-    await agentctl('group', 'manager', 'add', 'Night shift', 'nora@example.com')
-    await agentctl('group', 'manager', 'remove', 'Night shift', 'nora@example.com')
-    await agentctl('group', 'member', 'remove', 'Night shift', 'nora@example.com')
-    const token = JSON.parse(
-      await agentctl('token', 'create', '--for', 'nora@example.com', '--scope', 'basic', '--json'),
-    )
+    const nora = 'nora@example.com'
+    await apply({ groups: [{ name: 'Night shift' }] })
+    const made = JSON.parse(await agentctl('user', 'create', nora, '--group', 'Night shift', '--json'))
+    await apply({ users: [{ email: nora, permissions: ['basic', 'manage:actions'] }] })
+    await apply({ groups: [{ name: 'Night shift', members: [], permissions: ['manage:actions'] }] })
+    const token = JSON.parse(await agentctl('token', 'create', '--for', nora, '--scope', 'basic', '--json'))
     const next = JSON.parse(await agentctl('token', 'rotate', String(token.id), '--json'))
     await agentctl('token', 'revoke', String(token.id))
-    await agentctl('agent', 'share', '1', '--user', 'nora@example.com', '--level', 'editor')
-    await agentctl('user', 'delete', 'nora@example.com', '--yes')
+    await apply({ agents: [{ id: 1, name: 'Alice Private', users: [{ email: nora, level: 'editor' }] }] })
+    await agentctl('user', 'deactivate', nora)
 
     const actionsOf = async (...filter: string[]) =>
       (await listed(...filter, '--since', since)).reverse().map(({ action }) => action)
-    t.same(await actionsOf('--kind', 'user', '--subject', made.id), [
-      'created',
-      'granted manage:actions',
-      'revoked manage:actions',
-      'deactivated',
-      'activated',
-      'deleted',
-    ])
-    t.same(await actionsOf('--kind', 'group', '--subject', String(group.id)), [
-      'created',
-      'granted manage:actions',
-      'revoked manage:actions',
-      'member added',
-      'manager added',
-      'manager removed',
-      'member removed',
-    ])
+    t.same(await actionsOf('--kind', 'user', '--subject', made.id), ['created', 'changed', 'deactivated'])
+    t.same(await actionsOf('--kind', 'group'), ['created', 'member added', 'changed'])
     t.same(await actionsOf('--kind', 'token', '--subject', String(token.id)), [
       'created',
       `rotated to ${next.id}`,
       'revoked',
-      'deleted',
     ])
     const shares = await listed('--kind', 'share', '--since', since)
     t.same(
       shares.map(({ kind, subject, fields, command }) => [kind, subject, fields, command]),
-      [
-        ['agent', '1', ['users'], 'agentctl user delete --yes'],
-        ['agent', '1', ['users'], 'agentctl agent share --user --level'],
-      ],
+      [['agent', '1', ['users'], 'agentctl apply']],
       'shares are fields of the agent',
     )
     for (const change of await listed('--since', since)) {
-      t.match(change, {
-        actor: 'agentctl',
-        client_address: WHERE,
-        command: /^agentctl (user|group|token|agent) [a-z ]+/,
-      })
+      t.match(change, { actor: 'agentctl', client_address: WHERE, command: /^agentctl [a-z -]+$/ })
       t.notMatch(change.command, /nora|Night/, 'the command stands without values')
     }
-    const [grant] = await listed('--kind', 'user', '--subject', 'NORA@example.com', '--filter', 'action=granted')
+    const [, grant] = await listed('--kind', 'user', '--subject', 'NORA@example.com')
     t.match(grant, {
-      person: 'nora@example.com',
+      person: nora,
       detail: { kind: 'person', active: true, permissions: ['basic', 'manage:actions'] },
       hash: /^[0-9a-f]{64}$/,
     })
@@ -140,66 +113,18 @@ t.test(
   },
 )
 
-t.test('what a deleted user owned is an event of each thing: nothing is taken for tampering', async t => {
-  const path = join(folder, 'owned.json')
-  const owner = 'olga@example.com'
-  const owned = {
-    oauth_configs: [{ name: 'Olga OAuth', owner }],
-    mcp_servers: [{ name: 'Olga MCP', owner }],
-    user_files: [{ id: 'olga-file', name: 'Olga file', owner }],
-    groups: [{ name: 'Olga group', managers: [owner] }],
-    document_sets: [{ name: 'Olga set', users: [owner] }],
-  }
-  writeFileSync(path, JSON.stringify({ version: 1, users: [{ email: owner }], ...owned }))
-  await agentctl('apply', path)
-  await agentctl('token', 'create', '--for', owner)
-  const since = new Date().toISOString()
-  await agentctl('user', 'delete', owner, '--give-to', 'alice@example.com', '--yes')
-  t.same((await listed('--since', since)).map(({ kind }) => kind).sort(), [
-    ...['document_set', 'group', 'mcp_server', 'oauth_config', 'token', 'user', 'user_file'],
-  ])
-  t.same((await verifyAudit(database.db)).findings, [])
-})
-
-t.test('refused, planned and repeated commands leave no event', async t => {
+t.test('refused and repeated commands leave no event', async t => {
   const before = (await listed('--limit', '10000')).length
   const refused = (...args: string[]) => agentctlOf({ url, args })
   t.equal((await refused('user', 'create', 'alice@example.com')).status, 1)
   t.equal((await refused('token', 'revoke', '999999')).status, 1)
-  t.equal((await refused('group', 'member', 'remove', 'Day shift', 'alice@example.com')).status, 1)
-  t.equal((await refused('user', 'delete', 'omar@example.com', '--plan')).status, 2)
+  const again = await agentctl('user', 'deactivate', 'omar@example.com')
+  t.equal(again, 'nothing changed: omar@example.com is inactive already\n')
   t.equal((await listed('--limit', '10000')).length, before)
-  const bob = 'bob@example.com'
-  await agentctl('user', 'revoke', bob, 'admin')
-  await agentctl('user', 'grant', bob, 'basic')
-  await agentctl('group', 'member', 'add', 'Day shift', bob)
-  await agentctl('group', 'manager', 'add', 'Day shift', bob)
-  const made = (await listed('--limit', '10000')).length
-  const nothing: [string, ...string[]][] = [
-    [`${bob} does not have admin`, 'user', 'revoke', bob, 'admin'],
-    [`${bob} already has basic`, 'user', 'grant', bob, 'basic'],
-    [`${bob} is active already`, 'user', 'activate', bob],
-    ['omar@example.com is inactive already', 'user', 'deactivate', 'omar@example.com'],
-    ['Day shift does not have admin', 'group', 'revoke', 'Day shift', 'admin'],
-    [`${bob} is a member of Day shift already`, 'group', 'member', 'add', 'Day shift', bob],
-    [`${bob} is a manager of Day shift already`, 'group', 'manager', 'add', 'Day shift', bob],
-  ]
-  for (const [said, ...args] of nothing) {
-    t.equal(await agentctl(...args), `nothing changed: ${said}\n`)
-    t.match(JSON.parse(await agentctl(...args, '--json')), { changed: false })
-  }
-  t.equal((await listed('--limit', '10000')).length, made, 'no event of what did not happen')
-  await agentctl('group', 'manager', 'remove', 'Day shift', bob)
-  await agentctl('group', 'member', 'remove', 'Day shift', bob)
-  t.equal((await listed('--limit', '10000')).length, made + 2)
 })
 
 t.test('--subject EMAIL has what gives and takes access by a list, an owner or a group', async t => {
-  const [lena, path] = ['lena@example.com', join(folder, 'lists.json')]
-  const apply = async (document: object) => {
-    writeFileSync(path, JSON.stringify({ version: 1, ...document }))
-    await agentctl('apply', path)
-  }
+  const lena = 'lena@example.com'
   await agentctl('user', 'create', lena)
   const since = new Date().toISOString()
   const lists = (people: string[]) => ({
@@ -207,15 +132,16 @@ t.test('--subject EMAIL has what gives and takes access by a list, an owner or a
     groups: [{ name: 'Listed', members: people, permissions: ['manage:actions'] }],
   })
   await apply({ ...lists([lena]), oauth_configs: [{ name: 'Lists', owner: lena }] })
-  await agentctl('group', 'grant', 'Listed', 'admin')
-  await agentctl('agent', 'share', '1', '--user', lena, '--level', 'editor')
-  await agentctl('agent', 'share', '1', '--user', 'bob@example.com', '--level', 'viewer')
+  await apply({ groups: [{ name: 'Listed', permissions: ['admin'] }] })
+  await apply({ agents: [{ id: 1, name: 'Alice Private', users: [{ email: lena, level: 'editor' }] }] })
+  const bob = { email: 'bob@example.com', level: 'viewer' }
+  await apply({ agents: [{ id: 1, name: 'Alice Private', users: [{ email: lena, level: 'editor' }, bob] }] })
   await apply(lists([]))
-  await agentctl('group', 'grant', 'Listed', 'basic')
+  await apply({ groups: [{ name: 'Listed', permissions: ['basic'] }] })
   const actionsOf = async (...filter: string[]) =>
     (await listed(...filter, '--since', since)).map(({ kind, action }) => `${kind} ${action}`).sort()
   const gone = ['document_set changed', 'group changed']
-  const had = ['agent changed', 'agent changed', 'document_set created', 'group created', 'group granted admin']
+  const had = ['agent changed', 'agent changed', 'document_set created', 'group created', 'group changed']
   const expected = [...gone, ...had, 'oauth_config created'].sort()
   t.strictSame(await actionsOf('--subject', lena.toUpperCase()), expected)
   const [user] = await listed('--kind', 'user', '--subject', lena)

@@ -1,11 +1,12 @@
 import { type Kysely, sql, type Transaction } from 'kysely'
 import t, { type Test } from 'tap'
 import { changePersona } from '../../src/admin/apply/personas.js'
+import { applyOrganisation } from '../../src/admin/apply.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import type { Checkpoint } from '../../src/admin/checkpoint.js'
 import { eraseUser } from '../../src/admin/erasure.js'
 import { operatorActor } from '../../src/admin/operator.js'
-import { addMember, createGroup, createUser, setPermission, setUserActive } from '../../src/admin/people.js'
+import { createUser } from '../../src/admin/people.js'
 import { createToken, revokeToken } from '../../src/admin/tokens.js'
 import { readConfig } from '../../src/config.js'
 import type { Database } from '../../src/db/tables.js'
@@ -41,6 +42,7 @@ type Pick = <Item>(items: readonly Item[]) => Item
 interface Life {
   db: Kysely<Database>
   call: WorldApp['call']
+  vault: WorldApp['vault']
   people: { email: string; token: string; tokenId: number }[]
   serial: number
 }
@@ -56,14 +58,14 @@ async function live(life: Life, pick: Pick): Promise<void> {
     () => edit(person.token, pick(AGENTS)),
     () => share(db, pick(AGENTS), person.email),
     () => newPerson(life),
-    () => setPermission(db, 'user', person.email, 'manage:actions', pick([true, false])),
-    () => setUserActive(db, person.email, true),
+    () =>
+      applied(life, { users: [{ email: person.email, permissions: pick([['admin'], ['admin', 'manage:actions']]) }] }),
     async () => {
       await revokeToken(db, person.tokenId)
       life.people = life.people.filter(other => other !== person)
     },
-    async () =>
-      addMember(db, String(await createGroup(db, `Group ${life.serial++}`, [])), person.email, pick([true, false])),
+    () =>
+      applied(life, { groups: [{ name: `Group ${life.serial++}`, [pick(['members', 'managers'])]: [person.email] }] }),
     () => pruneHistory(db, { ...retention, versionsMax: 1 + pick([1, 2, 4]) }),
     () => growTree(db),
   ]
@@ -76,6 +78,10 @@ async function live(life: Life, pick: Pick): Promise<void> {
     }
     await call('PATCH', `/persona/${id}?update_mask=${Object.keys(body).join(',')}`, { token: secret, body })
   }
+}
+
+async function applied(life: Life, document: object): Promise<void> {
+  await applyOrganisation({ db: life.db }, { version: 1, ...document }, { vault: life.vault, env: {} })
 }
 
 async function newPerson(life: Life) {
@@ -252,8 +258,8 @@ t.test(
     for (let first = 1; first <= HISTORIES; first += HISTORIES_OF_A_WORLD) {
       const last = Math.min(HISTORIES, first + HISTORIES_OF_A_WORLD - 1)
       await t.test(`histories ${first} to ${last}`, async t => {
-        const { database, call } = await worldApp(t)
-        const life: Life = { db: database.db, call, people: [], serial: 0 }
+        const { database, call, vault } = await worldApp(t)
+        const life: Life = { db: database.db, call, vault, people: [], serial: 0 }
         for (let history = first; history <= last; history++) await play(t, life, history, tried)
         t.pass('played')
       })

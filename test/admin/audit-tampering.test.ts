@@ -3,7 +3,6 @@ import t from 'tap'
 import { applyOrganisation } from '../../src/admin/apply.js'
 import { listAudit } from '../../src/admin/audit.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
-import { deleteTool } from '../../src/admin/deletion.js'
 import { eraseUser } from '../../src/admin/erasure.js'
 import { exportOrganisation } from '../../src/admin/export.js'
 import { createUser } from '../../src/admin/people.js'
@@ -15,6 +14,7 @@ import { growTree } from '../../src/updates/audit-leaves.js'
 import { readRows } from '../../src/updates/audit-rows.js'
 import { PRUNER, pruneHistory } from '../../src/updates/prune.js'
 import { worldApp } from '../app.js'
+import { deleteTool } from '../deletion.js'
 
 const { call, token, database, vault } = await worldApp(t)
 const { db } = database

@@ -1,12 +1,9 @@
-import { execFile } from 'node:child_process'
 import { createHash, createPublicKey, verify } from 'node:crypto'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, watch, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { type InclusionProof, proveChange } from '../../src/admin/audit-proof.js'
 import { generateSigningKey, parseSigningKey, readNote, signedNote } from '../../src/admin/checkpoint.js'
 import { CheckpointFolder, CheckpointRefuted } from '../../src/admin/checkpoint-folder.js'
 import { growTree } from '../../src/updates/audit-leaves.js'
@@ -20,16 +17,6 @@ const { db } = database
 const folder = mkdtempSync(join(tmpdir(), 'checkpoint-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 const { signer, verifier } = generateSigningKey('agents.example.com')
-/** Runs the checker that a third party has. */
-async function check(...args: string[]): Promise<{ status: number; stdout: string; stderr: string }> {
-  const checker = fileURLToPath(new URL('../../../ops/verify-proof.mjs', import.meta.url))
-  return await new Promise(done => {
-    execFile(process.execPath, [checker, ...args], { env: {} }, (error, stdout, stderr) => {
-      done({ status: Number(error?.code ?? 0), stdout, stderr })
-    })
-  })
-}
-
 const agentctl = (...args: string[]) => agentctlOf({ url, args, env: { AUDIT_SIGNING_KEY: signer } })
 
 /*
@@ -125,19 +112,14 @@ t.test('a note has the form of a signed checkpoint, and only its own key and tex
   t.throws(() => generateSigningKey('two words'), /letters, digits/)
 })
 
-t.test('agentctl: keygen, checkpoint, verify against it later, and a proof that a third party checks', async t => {
+t.test('agentctl: keygen, checkpoint, verify against it later', async t => {
   const keyFile = join(folder, 'key')
   const made = await agentctl('audit', 'keygen', 'agents.example.com', '--file', keyFile)
   t.match(made.stdout, /^the private key is in .*\nagents\.example\.com\+[0-9a-f]{8}\+/)
   t.match(readFileSync(keyFile, 'utf8'), /^PRIVATE\+KEY\+agents\.example\.com\+/)
-  const [before, after, proof] = ['before', 'after', 'proof'].map(name => join(folder, name)) as [
-    string,
-    string,
-    string,
-  ]
+  const [before, after] = [join(folder, 'before'), join(folder, 'after')]
   t.match((await agentctl('audit', 'checkpoint', '--out', before)).stdout, /: \d+ audit rows and events/)
   await agentctl('user', 'create', 'zoe@example.com')
-  await agentctl('agent', 'share', '1', '--user', 'zoe@example.com')
   t.match(await agentctl('audit', 'verify', '--resource', 'agent:999'), {
     status: 1,
     stdout: '',
@@ -149,13 +131,6 @@ t.test('agentctl: keygen, checkpoint, verify against it later, and a proof that 
     t.equal(status, 0, stdout)
     t.match(stdout, /compared with the checkpoint of \d+ leaves/)
   }
-  await agentctl('audit', 'prove', 'agent:1', '2', '--checkpoint', after, '--out', proof)
-  const { checkpoint, hash, index, path } = JSON.parse(readFileSync(proof, 'utf8')) as InclusionProof
-  const { size, root } = readNote(checkpoint, verifier)
-  const nodes = path.map(node => Buffer.from(node, 'base64'))
-  t.ok(isIncluded(Buffer.from(hash, 'hex'), index, size, nodes, root))
-  const leaves = await db.selectFrom('audit_leaf').select('hash').orderBy('position').execute()
-  t.ok(listHash(leaves.map(leaf => leaf.hash)).equals(root))
   const keyless = await agentctlOf({ url, args: ['audit', 'verify', '--checkpoint', after] })
   t.equal(keyless.status, 1)
   t.match(keyless.stderr, /--checkpoint needs --public-key NAME\+HASH\+KEY/)
@@ -163,84 +138,7 @@ t.test('agentctl: keygen, checkpoint, verify against it later, and a proof that 
   const never = await agentctl('audit', 'verify', '--resource', 'agent:999')
   t.match(never, { status: 1, stdout: '', stderr: /there is no agent 999, and never was one/ })
   t.match((await agentctl('audit', 'checkpoint', '--out', after)).stderr, /cannot be written \(EEXIST\)/)
-  const { status, stderr } = await agentctl('audit', 'prove', 'agent:1', '2', '--checkpoint', before)
-  t.equal(status, 1)
-  t.match(stderr, 'agent:1 2 is not in the tree of the checkpoint')
-
-  const shown = await check(proof, verifier)
-  t.equal(shown.status, 0, shown.stderr)
-  t.match(shown.stdout, /^proved: leaf \d+ of \d+ of agents\.example\.com, [0-9a-f]{64}\n/)
-  t.match(
-    shown.stdout,
-    /\n {2}kind \(persona: an agent\): "persona"\n {2}id: 1\n {2}version before: 1\n {2}version after: 2\n/,
-  )
-  t.match(shown.stdout, /\nwhat changed: \{"users".*\nwho: \{"actor":"agentctl.*","client_address":".*"\}\n$/)
-  const event = join(folder, 'event')
-  const zoe = await db
-    .selectFrom('user_account')
-    .select('id')
-    .where('email', '=', 'zoe@example.com')
-    .executeTakeFirstOrThrow()
-  await agentctl('audit', 'prove', `user:${zoe.id}`, '1', '--out', event)
-  t.match((await check(event, verifier)).stdout, /\nwhom it concerns: "zoe@example.com"\n$/)
-  const altered = async (change: (proof: InclusionProof) => object, file = proof) => {
-    const original = JSON.parse(readFileSync(file, 'utf8')) as InclusionProof
-    writeFileSync(join(folder, 'altered'), JSON.stringify({ ...original, ...change(original) }))
-    return await check(join(folder, 'altered'), verifier)
-  }
-  const forgeries: ((proof: InclusionProof) => object)[] = [
-    () => ({ content: '{}' }),
-    ({ identity }) => ({ identity: { ...identity, actor: 'bob@example.com' } }),
-    ({ hashed }) => ({ hashed: hashed?.replace('"agentctl', '"someone') }),
-    ({ index }) => ({ index: index + 1 }),
-    ({ path }) => ({ path: path.slice(1) }),
-    ({ checkpoint }) => ({ checkpoint: checkpoint.replace(/\n\d+\n/, '\n7\n') }),
-    ({ identity }) => ({ identity: { ...identity, approved_by: 'bob@example.com' } }),
-    ({ content }) => ({ content: { type: 'Buffer', data: [...Buffer.from(content ?? '')], is_public: true } }),
-    () => ({ person: { salt: 'x', name: 'bob@example.com' } }),
-    () => ({ person: { role: 'administrator' } }),
-    () => ({ approved_by: 'bob@example.com' }),
-    () => ({ hashed: null, content: null }),
-    ({ hash }) => ({ hash: [hash] }),
-    ({ index }) => ({ index: index + 0.5 }),
-    () => ({ path: null }),
-    () => ({ checkpoint: '' }),
-    ({ checkpoint }) => ({ checkpoint: checkpoint.replace(/\n\n.*/s, '\n\n') }),
-  ]
-  for (const forge of forgeries) {
-    const { status, stderr, stdout } = await altered(forge)
-    t.match({ status, stderr, stdout }, { status: 1, stderr: /^NOT PROVED: [^\n]+\n$/, stdout: '' }, String(forge))
-  }
-  const twice = await altered(({ checkpoint }) => {
-    const another = `— agents.example.com ${Buffer.alloc(68).toString('base64')}\n`
-    return { checkpoint: checkpoint.replace('\n\n', `\n\n${another}`) }
-  })
-  t.equal(twice.status, 0, 'a key of the same name that was changed signs beside it')
-  const withheld: [Partial<InclusionProof>, RegExp][] = [
-    [{ content: null }, /\nwhat changed: NOT SHOWN \(erased, pruned, or withheld by/],
-    [{ identity: null }, /\nwho: NOT SHOWN/],
-    [{ hashed: null, content: null, identity: null }, /\nthe row itself: NOT SHOWN/],
-  ]
-  for (const [nothing, told] of withheld) {
-    const { status, stdout } = await altered(() => nothing)
-    t.match({ status, stdout }, { status: 3, stdout: told })
-  }
-  const other = generateSigningKey('agents.example.com').verifier
-  const wrong: [string[], number, RegExp][] = [
-    [[], 2, /^usage: node verify-proof\.mjs PROOF\.json 'NAME\+HASH\+KEY'\n$/],
-    [[proof], 2, /^usage/],
-    [[join(folder, 'nowhere'), verifier], 2, /nowhere cannot be read as JSON \(ENOENT\)\n$/],
-    [[keyFile, verifier], 2, /key cannot be read as JSON \(it is not JSON\)\n$/],
-    [[proof, 'key'], 2, /^the public key is not one: [^\n]+\n$/],
-    [[proof, other], 1, /^NOT PROVED: another key signed the checkpoint, or none\n$/],
-  ]
-  for (const [args, status, stderr] of wrong) t.match(await check(...args), { status, stderr, stdout: '' })
-
   t.equal((await agentctl('user', 'erase', 'zoe@example.com', '--yes')).status, 0)
-  t.equal((await check(event, verifier)).status, 0, 'a proof that was handed out before')
-  await agentctl('audit', 'prove', `user:${zoe.id}`, '1', '--checkpoint', after, '--out', event)
-  const erased = await check(event, verifier)
-  t.match(erased, { status: 3, stdout: /\nwhom it concerns: NOT SHOWN/ }, 'and one after the erasure')
   t.equal((await agentctl('audit', 'verify', '--checkpoint', before)).status, 0)
 })
 
@@ -248,7 +146,7 @@ t.test('a service puts checkpoints into a folder, one for each change of the tre
   const checkpoints = join(folder, 'checkpoints')
   const env = { AUDIT_SIGNING_KEY: signer, AUDIT_CHECKPOINT_DIR: checkpoints, AUDIT_CHECKPOINT_INTERVAL_S: '10' }
   t.match(
-    (await agentctlOf({ url, args: ['config'], env: { AUDIT_CHECKPOINT_DIR: checkpoints } })).stderr,
+    (await agentctlOf({ url, args: ['user', 'list'], env: { AUDIT_CHECKPOINT_DIR: checkpoints } })).stderr,
     /needs AUDIT_SIGNING_KEY/,
   )
   const missing = new CheckpointFolder(db, parseSigningKey(signer), checkpoints)
@@ -260,20 +158,9 @@ t.test('a service puts checkpoints into a folder, one for each change of the tre
   t.teardown(() => service.stop('SIGKILL'))
   while (readdirSync(checkpoints).length === 0) await sleep(50)
   const [name = ''] = readdirSync(checkpoints)
-  const { size, root } = readNote(readFileSync(join(checkpoints, name), 'utf8'), verifier)
+  const { size } = readNote(readFileSync(join(checkpoints, name), 'utf8'), verifier)
   t.equal(name, `checkpoint-${String(size).padStart(12, '0')}.txt`)
   t.equal(size, await growTree(db))
-  await t.rejects(
-    proveChange(
-      db,
-      { kind: 'persona', subject: '1', number: 1 },
-      {
-        note: signedNote({ size, root: sha256(root) }, parseSigningKey(signer)),
-        verifier,
-      },
-    ),
-    /not the one of the checkpoint/,
-  )
 })
 
 t.test('a folder that only takes new files is enough, and none of them is written over', async t => {

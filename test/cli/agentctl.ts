@@ -21,8 +21,6 @@ export interface CommandLine {
   env?: Record<string, string>
   /** What stands on its standard input. */
   input?: string
-  /** How wide the terminal is; absent where there is none. */
-  columns?: number
 }
 
 /** Runs a command line in this process, or, with something on its standard input, in one of its own. */
@@ -39,7 +37,7 @@ export async function agentctl(line: CommandLine): Promise<Answer> {
     print,
     remark,
     colours: false,
-    ...(line.columns !== undefined && { columns: line.columns }),
+    isTerminal: false,
   })
   return answer
 }

@@ -127,30 +127,24 @@ function tools(file: File, plant: () => string): Line[] {
     { args: ['tool', 'list'] },
     { args: ['tool', 'list', '--json'] },
     { args: [...create, ...headers(`X-A: ${plant()}\nX-B: ${plant()}`)] },
-    { args: [...create, '--headers-stdin', '--json'], input: `X-A: ${plant()}` },
+    { args: [...create, '--header-file', '-', '--json'], input: `X-A: ${plant()}` },
     { args: [...create, ...headers(`X-A: ${plant()}\n${plant().replaceAll(':', '')}`)], status: 1 },
     { args: [...create, ...headers(`X-A: ${plant()}\nX-a: ${plant()}`)], status: 1 },
     { args: [...create, ...headers(`X A: ${plant()}`), '--json'], status: 1 },
     { args: ['tool', 'show', '10'] },
     { args: ['tool', 'show', '10', '--json'] },
     { args: ['tool', 'show', '10', '--as-functions'] },
-    { args: ['tool', 'update', '10', ...headers(`X-A: ${plant()}\nX-B: ${plant()}`)] },
-    { args: ['tool', 'update', '10', ...headers(`X-A: ${plant()}`), '--plan'], status: 2 },
-    { args: ['tool', 'update', '10', ...headers(plant().replaceAll(':', '')), '--json'], status: 1 },
-    { args: ['tool', 'delete', '10', '--plan'], status: 2 },
-    { args: ['validate', definition, '--against', 'tool:10'] },
-    { args: ['validate', definition, '--against', 'tool:10', '--json'] },
+    { args: ['validate', definition, '--against', '10'] },
+    { args: ['validate', definition, '--against', '10', '--json'] },
   ]
 }
 
 function history(): Line[] {
-  const lines = ['persona', 'tool'].flatMap((kind): Line[] => {
+  const lines = ['agent', 'tool'].flatMap((kind): Line[] => {
     const id = kind === 'tool' ? '10' : '8'
     return [
       { args: ['history', kind, id] },
       { args: ['history', kind, id, '--json'] },
-      { args: ['diff', kind, id, '1', '2'] },
-      { args: ['diff', kind, id, '2', '1', '--json'] },
       { args: ['rollback', kind, id, '--to', '1'] },
       { args: ['rollback', kind, id, '--to', '2', '--json'] },
       { args: ['rollback', kind, id, '--to', '999'], status: 1 },
@@ -164,18 +158,13 @@ function history(): Line[] {
     { args: ['audit', 'verify', '--json'] },
     { args: ['audit', 'keygen', 'agents.example.com'] },
     { args: ['audit', 'checkpoint'], status: 1 },
-    { args: ['audit', 'prove', 'tool:10', '1'], status: 1 },
     { args: ['user', 'erase', 'nobody@example.com', '--plan'], status: 1 },
     { args: ['export'] },
     { args: ['export', '--json'] },
     { args: ['status'] },
     { args: ['status', '--json'] },
-    { args: ['prune', '--json'] },
-    { args: ['config', '--json'] },
-    { args: ['schema'] },
-    { args: ['version'] },
-    { args: ['completion', 'bash'] },
     { args: ['init', 'dora@example.com'], status: 1 },
+    { args: ['help', '--json'] },
     { args: ['migrate', '--plan'] },
     { args: ['migrate'] },
   ]
@@ -184,22 +173,9 @@ function history(): Line[] {
 /** Commands that touch no tool: that they do not either is cheaper seen than argued. */
 function people(): Line[] {
   const dora = 'dora@example.com'
-  const shared = ['--user', 'bob@example.com']
-  const args = [
-    ['user', 'create', dora],
-    ['user', 'grant', dora, 'manage:actions'],
-    ['user', 'revoke', dora, 'manage:actions'],
-    ['user', 'deactivate', dora],
-    ['user', 'activate', dora],
+  return [
+    ['user', 'create', dora, '--group', 'Sales'],
     ['user', 'list', '--json'],
-    ['group', 'create', 'Night shift'],
-    ['group', 'grant', 'Night shift', 'basic'],
-    ['group', 'revoke', 'Night shift', 'basic'],
-    ['group', 'member', 'add', 'Night shift', dora],
-    ['group', 'manager', 'add', 'Night shift', dora],
-    ['group', 'manager', 'remove', 'Night shift', dora],
-    ['group', 'member', 'remove', 'Night shift', dora],
-    ['group', 'list', '--json'],
     ['token', 'create', '--for', dora],
     ['token', 'rotate', '1'],
     ['token', 'revoke', '1'],
@@ -207,12 +183,8 @@ function people(): Line[] {
     ['agent', 'list', '--json'],
     ['agent', 'show', '8', '--json'],
     ['agent', 'create', 'Night porter', '--owner', dora],
-    ['agent', 'delete', 'Night porter', '--yes'],
-    ['agent', 'share', '8', ...shared],
-    ['agent', 'unshare', '8', ...shared],
-  ]
-  const last = ['user', 'delete', dora, '--give-to', 'admin@example.com', '--yes']
-  return [...args, last].map(line => ({ args: line }))
+    ['user', 'deactivate', dora],
+  ].map(args => ({ args }))
 }
 
 /** Also with a ring that lacks the key, and with one that has another key of its id. */
@@ -222,11 +194,11 @@ function keys(): Line[] {
   return [
     { args: ['keys', 'generate'] },
     { args: ['keys', 'status'] },
-    { args: ['keys', 'status', '--json'], env: lacking, status: 1 },
+    { args: ['keys', 'status', '--json'], env: lacking, status: 3 },
     { args: ['keys', 'rotate'], env: lacking, status: 1 },
     { args: ['keys', 'rotate'], env: { SECRET_KEYS: fresh } },
     { args: ['keys', 'status'], env: { SECRET_KEYS: fresh } },
-    { args: ['keys', 'verify', '--json'], env: { SECRET_KEYS: fresh } },
-    { args: ['keys', 'verify'], env: lacking, status: 1 },
+    { args: ['keys', 'status', '--all', '--json'], env: { SECRET_KEYS: fresh } },
+    { args: ['keys', 'status', '--all'], env: lacking, status: 3 },
   ]
 }

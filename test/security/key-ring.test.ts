@@ -128,17 +128,17 @@ t.test('exit 78 at start: another key under the same id, named by its id and not
   t.notOk(output.includes(wrong.slice('test:'.length)), 'the key is not shown')
 })
 
-t.test('1: keys status names a key that does not open its values; rotation leaves them and does the rest', async t => {
+t.test('3: keys status names a key that does not open its values; rotation leaves them and does the rest', async t => {
   const world = await worldDatabase(t)
   await sealUnderOldKey(world, generateKey('old'))
   const env = { SECRET_KEYS: `${generateKey('new')} ${generateKey('old')} ${TEST_SECRET_KEYS}` }
   const command = (...args: string[]) => agentctl({ url: world.url, args, env })
   const status = await command('keys', 'status')
-  t.equal(status.status, 1)
+  t.equal(status.status, 3)
   t.match(status.stdout, /^old +DOES NOT OPEN +1 *$/m)
   t.match(status.stdout, /"old" does not open the header X-A of tool 11.*Put the right key under "old"/)
   const rotation = await command('keys', 'rotate', '--json')
-  t.equal(rotation.status, 1)
+  t.equal(rotation.status, 3)
   t.match(JSON.parse(rotation.stdout), { values: 3, tools: 2, skipped_tools: [], unopened_tools: [11] })
   t.match((await command('keys', 'rotate')).stdout, /a value does not open.*tools 11/)
   const after = JSON.parse((await command('keys', 'status', '--json')).stdout)
@@ -164,11 +164,11 @@ t.test('1: nothing is sealed by a first key that does not open what is stored un
   )
 })
 
-t.test("1 and 78 of the command line: another key under the deployment key's id", async t => {
+t.test("3 and 78 of the command line: another key under the deployment key's id", async t => {
   const { url } = await worldDatabase(t)
   const env = { SECRET_KEYS: generateKey('test') }
   const status = await agentctl({ url, args: ['keys', 'status'], env })
-  t.equal(status.status, 1)
+  t.equal(status.status, 3)
   t.match(status.stdout, '"test" does not open the deployment key')
   for (const args of [
     ['rollback', 'tool', '10', '--to', '1'],

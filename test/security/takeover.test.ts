@@ -324,27 +324,26 @@ t.test('the operator is told where secrets go now: tool update, rollback and app
     return stdout + stderr
   }
   const now = `calls of this tool now also take the stored header values to ${ELSEWHERE}`
-  const elsewhere = file('elsewhere.json', definitionAt(ELSEWHERE))
-  const home = file('home.json', definitionAt(HOME))
+  file('elsewhere.json', definitionAt(ELSEWHERE))
   const document = file('apply.json', {
     version: 1,
     tools: [{ id: 201, name: 'tool 201', definition_file: 'elsewhere.json' }],
   })
-  for (const plan of [['--plan'], []]) {
-    t.match(await agentctl('tool', 'update', '201', '--definition', elsewhere, ...plan), now)
-  }
-  t.match(JSON.parse(await agentctl('tool', 'update', '201', '--definition', home, '--json')), {
-    notes: [`calls of this tool now also take the stored header values to ${HOME}`],
-  })
+  const tool = (fields: object) => file('tool.json', { version: 1, tools: [{ id: 201, name: 'tool 201', ...fields }] })
+  const elsewhere = tool({ definition: definitionAt(ELSEWHERE) })
+  for (const plan of [['--plan'], []]) t.match(await agentctl('apply', elsewhere, ...plan), now)
+  t.match(
+    await agentctl('apply', tool({ definition: definitionAt(HOME) }), '--json'),
+    `calls of this tool now also take the stored header values to ${HOME}`,
+  )
   for (const plan of [['--plan'], []]) t.match(await agentctl('rollback', 'tool', '201', '--to', '2', ...plan), now)
   t.match(await agentctl('rollback', 'tool', '201', '--to', '1'), now.replace(ELSEWHERE, HOME))
   for (const plan of [['--plan'], []]) t.match(await agentctl('apply', document, ...plan), now)
-  const headers = file('headers', 'Authorization: Bearer anew')
   t.match(
-    await agentctl('tool', 'update', '201', '--header-file', headers),
+    await agentctl('apply', tool({ custom_headers: [{ key: 'Authorization', value: 'Bearer anew' }] })),
     `calls of this tool take the new header values to ${ELSEWHERE}`,
   )
-  t.notMatch(await agentctl('tool', 'update', '201', '--description', 'the same place'), 'calls of this tool')
+  t.notMatch(await agentctl('apply', tool({ description: 'the same place' })), 'calls of this tool')
 })
 
 /** What the warnings of a 200 say of secrets. */

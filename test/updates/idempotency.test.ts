@@ -2,9 +2,9 @@ import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
-import { deleteTool } from '../../src/admin/deletion.js'
 import { createUser } from '../../src/admin/people.js'
 import { worldApp } from '../app.js'
+import { deleteTool } from '../deletion.js'
 
 const { app, call, token, database } = await worldApp(t)
 const alice = await token('admin@example.com')

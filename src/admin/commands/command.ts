@@ -1,3 +1,4 @@
+import type { Command } from 'commander'
 import { type Config, readConfig } from '../../config.js'
 import { migrate, schemaAdvice, schemaState } from '../../db/migrate.js'
 import { type OpenedDatabase, openConfiguredDatabase } from '../../db/open.js'
@@ -10,62 +11,16 @@ import type { Actor } from '../../updates/audit.js'
 import type { AsOf } from '../../updates/past.js'
 import { VERSION } from '../../version.js'
 import { operatorActor } from '../operator.js'
-import { withProgramName } from '../program-name.js'
-import { Progress } from '../progress.js'
 import { Refusal } from '../refusal.js'
 import { type Cell, harmlessLines, jsonText, type Piece, rendered, tableLines } from '../terminal.js'
 
-/**
- * How a command ends. 2 also says, after `--plan`, that something would change. From 64 on they are those of sysexits.h.
- */
-export const EXIT = {
-  ok: 0,
-  refused: 1,
-  usage: 2,
-  planned: 2,
-  unreachable: 69,
-  output: 74,
-  /** The connection was lost at the commit: what was asked for may be stored. */
-  unknown: 76,
-  configuration: 78,
-} as const
+export { EXIT } from '../exit-status.js'
 
 /** The command line is not one of ours. */
 export class UsageError extends Error {}
 
 /** The schema does not fit this program, or no database is named. */
 export class NotConfigured extends Error {}
-
-export interface OptionSpec {
-  type: 'string' | 'boolean'
-  multiple?: boolean
-  /** What stands for the value in the help. */
-  value?: string
-  choices?: readonly string[]
-  /** The command does not run without it. */
-  required?: true
-  /** Another word for it, which the help does not show. */
-  alias?: string
-  /** One letter for it. */
-  short?: string
-  description: string
-}
-
-/** One subcommand of `agentctl`. */
-export interface Command {
-  /** With its group: `token create`. */
-  name: string
-  summary: string
-  /** The positional arguments: `EMAIL`, `[FILE]`, `FILE...`. */
-  positionals: readonly string[]
-  options: Readonly<Record<string, OptionSpec>>
-  /** More for the help, whole sentences. */
-  details?: string
-  /** It needs no database. */
-  offline?: boolean
-  /** Answers the exit status; nothing is success. */
-  run(call: Call): Promise<number | undefined>
-}
 
 /** Where a command writes to, and what is known of the person who reads it. */
 export interface Output {
@@ -75,67 +30,95 @@ export interface Output {
   remark(text: string): void
   /** Whether standard output shows colours. */
   colours: boolean
-  /** How many columns the terminal has; absent where standard output is not a terminal. */
-  columns?: number
+  /** Whether standard output is a terminal. */
+  isTerminal: boolean
   /** Asks the person at the terminal; absent where nobody is there. */
   ask?(question: string): Promise<string>
 }
 
-/** The option of every subcommand that prints results. */
-export const JSON_OPTION = { json: { type: 'boolean', description: 'Print JSON.' } } as const
+/** What a command does to what is stored; `destroys` cannot be undone. */
+export type Effect = 'reads' | 'writes' | 'destroys'
 
-/** The options of every subcommand that shows an agent or a tool. */
-export const SHOW_OPTIONS = {
-  at: {
-    type: 'string',
-    value: 'VERSION|DATE',
-    alias: 'version',
-    description:
-      'As it was in this version, or at this time (RFC 3339, UTC without an offset). --version is the same word.',
-  },
-  ...JSON_OPTION,
-} as const satisfies Record<string, OptionSpec>
+const EFFECTS = new WeakMap<Command, Effect>()
 
-/** The options of every subcommand that can say what it would do. */
-export const PLAN_OPTIONS = {
-  plan: { type: 'boolean', description: 'Only show what would change. Exit status 2 where something would.' },
-  ...JSON_OPTION,
-} as const
+/** The effect of a command; undefined for a group of commands. */
+export function effectOf(command: Command): Effect | undefined {
+  return EFFECTS.get(command)
+}
 
-/** The options of every subcommand that asks before it does something that cannot be undone. */
-export const DELETE_OPTIONS = { yes: { type: 'boolean', description: 'Do not ask.' }, ...PLAN_OPTIONS } as const
+/** The words of a command behind `agentctl`: `token create`. */
+export function nameOf(command: Command): string {
+  return command.parent === null ? '' : `${nameOf(command.parent)} ${command.name()}`.trim()
+}
 
-/** Nobody waits for a command as for a request: a migration, a check of the whole audit trail or a large document may take minutes. */
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** Builds commands that share one environment and one output, and runs the one that is asked for. */
+export class CommandLine {
+  status = 0
+
+  constructor(
+    readonly env: Environment,
+    readonly output: Output,
+  ) {}
+
+  /**
+   * Adds a command. `usage` is its name and arguments, the first line of `summary` stands in lists of commands. `run` answers the
+   * exit status, nothing for success.
+   */
+  add(
+    parent: Command,
+    usage: string,
+    { effect, summary, example }: { effect: Effect; summary: string; example: string },
+    run: (call: Call) => Promise<number | undefined>,
+  ): Command {
+    const [first = ''] = summary.split('\n')
+    const command = parent.command(usage).description(summary).summary(first)
+    EFFECTS.set(command, effect)
+    command.addHelpText('after', `\nExample:\n  ${example}`)
+    return command.action(async () => {
+      const call = new Call(command, this.env, this.output)
+      try {
+        this.status = (await run(call)) ?? 0
+      } finally {
+        await call.close()
+      }
+    })
+  }
+}
+
+/** Collects the values of an option that may be repeated. */
+export function collected(value: string, before: string[] = []): string[] {
+  return [...before, value]
+}
+
+/** A command may take minutes, such as a migration or a check of the whole audit trail. */
 const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000', IDLE_IN_TRANSACTION_TIMEOUT_MS: '600000' }
 
-/** One call of a subcommand: its arguments, its output, and the way to the database. */
+/** One call of a command: its arguments, its output, and the way to the database. */
 export class Call {
-  readonly progress: Progress
   #actor: Actor | undefined
   #config: Config | undefined
   #opened: Promise<OpenedDatabase> | undefined
 
   constructor(
     readonly command: Command,
-    readonly positionals: readonly string[],
-    readonly values: Readonly<Record<string, unknown>>,
-    readonly env: Readonly<Record<string, string | undefined>>,
+    readonly env: Environment,
     readonly output: Output,
-  ) {
-    this.progress = new Progress(text => this.remark(text))
-  }
+  ) {}
 
   /** The configuration, read when it is first needed. Throws `InvalidConfiguration`. */
   get config(): Config {
-    const patience = Object.entries(PATIENCE).map(([name, value]) => [name, this.env[name] || value])
-    this.#config ??= readConfig({ ...this.env, ...Object.fromEntries(patience) })
+    const given = Object.entries(this.env).filter(([, value]) => value !== '')
+    this.#config ??= readConfig({ ...PATIENCE, ...Object.fromEntries(given) })
     return this.#config
   }
 
   /** Who gives this command, for the audit trail: its name with the options that were given, without their values. */
   get actor(): Actor {
-    const options = Object.keys(this.values).map(name => ` --${name}`)
-    this.#actor ??= operatorActor(`agentctl ${this.command.name}${options.join('')}`)
+    const given = this.command.options.filter(option => this.#value(option.name()) !== undefined)
+    const options = given.map(option => ` --${option.name()}`)
+    this.#actor ??= operatorActor(`agentctl ${nameOf(this.command)}${options.join('')}`)
     return this.#actor
   }
 
@@ -143,28 +126,27 @@ export class Call {
     return this.flag('json')
   }
 
+  #value(name: string): unknown {
+    return this.command.getOptionValue(name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase()))
+  }
+
   flag(name: string): boolean {
-    return this.values[name] === true
+    return this.#value(name) === true
   }
 
   text(name: string): string | undefined {
-    const value = this.values[name]
+    const value = this.#value(name)
     return typeof value === 'string' ? value : undefined
   }
 
   texts(name: string): string[] {
-    const value = this.values[name]
+    const value = this.#value(name)
     return Array.isArray(value) ? value.map(String) : []
   }
 
-  /** A positional argument that the command demands. */
+  /** A positional argument that the command demands; empty where it may be absent. */
   argument(index: number): string {
-    return this.positionals[index] ?? ''
-  }
-
-  /** A positional argument that is an id. Throws `UsageError`. */
-  id(index: number): number {
-    return wholeNumber(this.argument(index), this.command.positionals[index] ?? 'ID')
+    return this.command.args[index] ?? ''
   }
 
   /** One line for people. A control character in it shows as an escape, an end of line too. */
@@ -177,9 +159,9 @@ export class Call {
     this.output.print(harmlessLines(text).replace(/^/gm, '    '))
   }
 
-  /** Rows for people, fitted to the terminal. `whole`: columns that are never cut. */
-  printTable(rows: readonly (readonly Cell[])[], whole: readonly number[] = []): void {
-    for (const line of tableLines(rows, this.output.columns, whole)) this.print(...line)
+  /** Rows for people, in columns. */
+  printTable(rows: readonly (readonly Cell[])[]): void {
+    for (const line of tableLines(rows)) this.print(...line)
   }
 
   /** A value as JSON: exactly that value. */
@@ -194,14 +176,21 @@ export class Call {
     else shown()
   }
 
+  /** Rows as JSON, or as a table with these columns. */
+  list<Row>(rows: readonly Row[], columns: Readonly<Record<string, (row: Row) => Cell>>): void {
+    this.answer(rows, () =>
+      this.printTable([Object.keys(columns), ...rows.map(row => Object.values(columns).map(cell => cell(row)))]),
+    )
+  }
+
   /** A text for a program: exactly as it is, but on a terminal, where a person reads it. */
   printExact(text: string): void {
-    this.output.print(this.output.columns === undefined ? text : harmlessLines(text))
+    this.output.print(this.output.isTerminal ? harmlessLines(text) : text)
   }
 
   /** A remark to standard error. */
   remark(text: string): void {
-    this.output.remark(harmlessLines(withProgramName(text, this.env)))
+    this.output.remark(harmlessLines(text))
   }
 
   /**
@@ -262,7 +251,6 @@ export class Call {
 
   /** Closes what was opened. */
   async close(): Promise<void> {
-    this.progress.end()
     const opened = await this.#opened?.catch(() => undefined)
     await opened?.close()
   }

@@ -1,83 +1,89 @@
+import { generateKeyPairSync } from 'node:crypto'
+import type { Command } from 'commander'
 import { generateKey } from '../../secrets/key-ring.js'
 import { counted } from '../counts.js'
 import { addKeyToFile, type KeyStatus, keyStatus, rotateKeys, unopenedText, verifyKeys } from '../keys.js'
-import { type Call, type Command, EXIT, JSON_OPTION } from './command.js'
+import { writeText } from '../source.js'
+import { type Call, type CommandLine, EXIT } from './command.js'
 
-export const keyCommands: Command[] = [
-  {
-    name: 'keys generate',
-    summary: 'Makes a new key for the key ring.',
-    positionals: [],
-    options: {
-      file: { type: 'string', value: 'FILE', description: 'Put it first in this key file instead of printing it.' },
-      ...JSON_OPTION,
-    },
-    details: [
-      'Put the new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate, and take',
-      'the old keys out when agentctl keys status says that they seal nothing.',
+export function addKeyCommands(program: Command, line: CommandLine): void {
+  const keys = program.command('keys').description('Keys that encrypt stored secrets, and that sign checkpoints.')
+  const generate = {
+    effect: 'writes',
+    summary: [
+      'Makes a key for the key ring, or one that signs checkpoints.',
+      'Put a new key before the old ones (SECRET_KEYS or SECRET_KEYS_FILE), restart the service, run agentctl keys rotate,',
+      'and take the old keys out when agentctl keys status says that they seal nothing.',
     ].join('\n'),
-    offline: true,
-    run: async call => {
-      const file = call.text('file')
-      const key = file === undefined ? generateKey() : addKeyToFile(file)
-      call.answer(
-        file === undefined ? { key } : { added: key, file },
-        file === undefined ? key : `added the key ${key} to ${file}`,
-      )
-    },
-  },
-  {
-    name: 'keys status',
-    summary: 'Counts the stored secrets by key, and names keys that are missing or do not open what they should.',
-    positionals: [],
-    options: JSON_OPTION,
-    details:
-      'Of each key one header value is tried; agentctl keys verify tries all. Exit status 1 when a key that stored secrets need is missing or opens nothing.',
-    run: async call => {
-      const ring = await call.ring()
-      const status = await keyStatus((await call.database()).db, ring)
-      call.answer(status, () => printKeys(call, status))
-      return isIncomplete(status) ? EXIT.refused : EXIT.ok
-    },
-  },
-  {
-    name: 'keys verify',
-    summary: 'Opens every stored secret in its place; finds those that are damaged, swapped or without their key.',
-    positionals: [],
-    options: JSON_OPTION,
-    details: 'Changes nothing and holds up nobody. Exit status 1 when a value does not open.',
-    run: verifyCommand,
-  },
-  {
-    name: 'keys rotate',
-    summary: "Encrypts all stored secrets anew with the ring's first key, while the service runs.",
-    positionals: [],
-    options: JSON_OPTION,
-    details:
-      'May be interrupted and started again. Exit status 1 when secrets were left because their key is missing or does not open them.',
-    run: rotateCommand,
-  },
-]
+    example: 'agentctl keys generate --file /etc/agents/keys',
+  } as const
+  line
+    .add(keys, 'generate', generate, generateCommand)
+    .option('--file <FILE>', 'put it first in this key file, which keeps its owner and mode, instead of printing it')
+    .option('--signing', 'an Ed25519 key pair for audit checkpoint, in PEM; --file then names a new file')
+    .option('--json', 'print JSON')
+  const status = {
+    effect: 'reads',
+    summary: [
+      'Counts the stored secrets by key, and names missing keys.',
+      'One value of each key is tried; with --all every value. Exit status 3 when one does not open.',
+    ].join('\n'),
+    example: 'agentctl keys status --all',
+  } as const
+  line
+    .add(keys, 'status', status, statusCommand)
+    .option('--all', 'open every stored value in its place: finds values that are damaged or swapped')
+    .option('--json', 'print JSON')
+  const rotate = {
+    effect: 'writes',
+    summary: [
+      "Encrypts all stored secrets anew with the ring's first key.",
+      'The service may run meanwhile. May be interrupted and started again. Exit status 3 when secrets were left because their key does not open them.',
+    ].join('\n'),
+    example: 'agentctl keys rotate',
+  } as const
+  line.add(keys, 'rotate', rotate, rotateCommand).option('--json', 'print JSON')
+}
 
-async function verifyCommand(call: Call): Promise<number> {
+async function generateCommand(call: Call): Promise<undefined> {
+  const file = call.text('file')
+  if (call.flag('signing')) return generateSigning(call, file)
+  const key = file === undefined ? generateKey() : addKeyToFile(file)
+  call.answer(
+    file === undefined ? { key } : { added: key, file },
+    file === undefined ? key : `added the key ${key} to ${file}`,
+  )
+}
+
+function generateSigning(call: Call, file: string | undefined): undefined {
+  const { privateKey, publicKey } = generateKeyPairSync('ed25519', {
+    privateKeyEncoding: { format: 'pem', type: 'pkcs8' },
+    publicKeyEncoding: { format: 'pem', type: 'spki' },
+  })
+  if (file !== undefined) writeText(file, privateKey, { mode: 0o600, flag: 'wx' })
+  call.answer({ ...(file === undefined && { private_key: privateKey }), public_key: publicKey }, () => {
+    if (file === undefined) call.printExact(privateKey.trimEnd())
+    else call.remark(`the private key is in ${file}; the public key, for those who check checkpoints:`)
+    call.printExact(publicKey.trimEnd())
+  })
+}
+
+async function statusCommand(call: Call): Promise<number> {
   const ring = await call.ring()
   const { db } = await call.database()
-  const verification = await verifyKeys(db, ring, (done, total) =>
-    call.progress.at('opening stored secrets', done, total, 'values'),
-  )
-  call.answer(verification, () => {
-    for (const { place, key, problem } of verification.findings) {
+  const status = await keyStatus(db, ring)
+  const all = call.flag('all') ? await verifyKeys(db, ring) : undefined
+  call.answer({ ...status, ...all }, () => {
+    printKeys(call, status)
+    if (all === undefined) return
+    for (const { place, key, problem } of all.findings) {
       const what = key === null ? `${place}: no value can be compared with its mask` : `${place}, key ${key}`
       call.print({ text: problem, colour: 'red' }, `  ${what}`)
     }
-    const { values, opened, findings } = verification
-    call.print(`${counted(values, 'value')}, ${opened} opened, ${counted(findings.length, 'finding')}`)
+    call.print(`${counted(all.values, 'value')}, ${all.opened} opened, ${counted(all.findings.length, 'finding')}`)
   })
-  return verification.findings.length > 0 ? EXIT.refused : EXIT.ok
-}
-
-function isIncomplete({ keys, unopened }: KeyStatus): boolean {
-  return unopened.length > 0 || keys.some(key => !key.in_ring && (key.values > 0 || key.deployment_key))
+  const isMissing = status.keys.some(key => !key.in_ring && (key.values > 0 || key.deployment_key))
+  return isMissing || status.unopened.length > 0 || (all?.findings.length ?? 0) > 0 ? EXIT.findings : EXIT.ok
 }
 
 /** The keys for people. */
@@ -97,26 +103,15 @@ export function printKeys(call: Call, { keys, tools_without_key, unopened }: Key
 async function rotateCommand(call: Call): Promise<number> {
   const ring = await call.ring()
   const { db } = await call.database()
-  const rotation = await rotateKeys(
-    db,
-    ring,
-    (done, total) => {
-      call.progress.at('sealing secrets anew', done, total, 'values')
-    },
-    call.actor,
-  )
+  const rotation = await rotateKeys(db, ring, call.actor)
+  const { values, tools, skipped_tools, unopened_tools } = rotation
   call.answer(rotation, () => {
     const deployment = rotation.deployment_key ? ', and the deployment key' : ''
-    call.print(
-      `${counted(rotation.values, 'value')} of ${counted(rotation.tools, 'tool')}${deployment} sealed by ${ring.currentId}`,
-    )
-    if (rotation.skipped_tools.length > 0) {
-      call.print(`left, as their key is missing: tools ${rotation.skipped_tools.join(', ')}`)
-    }
-    if (rotation.unopened_tools.length > 0) {
-      const tools = rotation.unopened_tools.join(', ')
-      call.print(`left, as a value does not open (see agentctl keys status): tools ${tools}`)
+    call.print(`${counted(values, 'value')} of ${counted(tools, 'tool')}${deployment} sealed by ${ring.currentId}`)
+    if (skipped_tools.length > 0) call.print(`left, as their key is missing: tools ${skipped_tools.join(', ')}`)
+    if (unopened_tools.length > 0) {
+      call.print(`left, as a value does not open (see agentctl keys status): tools ${unopened_tools.join(', ')}`)
     }
   })
-  return rotation.skipped_tools.length + rotation.unopened_tools.length > 0 ? EXIT.refused : EXIT.ok
+  return skipped_tools.length + unopened_tools.length > 0 ? EXIT.findings : EXIT.ok
 }

@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import type { Command } from 'commander'
 import { stringify } from 'yaml'
 import type { Loc } from '../../errors.js'
 import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
@@ -7,64 +8,46 @@ import { placeholder } from '../apply/placeholders.js'
 import { folderOf } from '../apply/tools.js'
 import { type ApplyOptions, type ApplyReport, applyOrganisation, countOutcomes, type Outcome } from '../apply.js'
 import { counted } from '../counts.js'
-import { NOUN, organisationSchema } from '../document.js'
+import { NOUN } from '../document.js'
 import { exportOrganisation } from '../export.js'
 import { InvalidDocument, placeText, Refusal } from '../refusal.js'
 import { readGivenSource, writeText } from '../source.js'
-import { type Call, type Command, EXIT, PLAN_OPTIONS } from './command.js'
+import { type Call, type CommandLine, EXIT } from './command.js'
 
-export const organisationCommands: Command[] = [
-  {
-    name: 'apply',
-    summary: 'Brings the database to what an organisation document (YAML or JSON) says.',
-    positionals: ['FILE'],
-    options: {
-      prune: { type: 'boolean', description: 'Remove what the lists of the document do not name.' },
-      verbose: {
-        type: 'boolean',
-        description: 'Show every row that is only in the database, and all fields of new ones.',
-      },
-      ...PLAN_OPTIONS,
-    },
-    details: [
-      'Rows are found by id or name; what an entry does not name stays as it is. FILE may be - for standard input.',
-      `A header value may be ${placeholder('AGENTS_NAME')}; variables whose names begin otherwise are not read (APPLY_ENV_PREFIX).`,
+export function addOrganisationCommands(program: Command, line: CommandLine): void {
+  const apply = {
+    effect: 'writes',
+    summary: [
+      'Brings the database to what an organisation document says.',
+      'FILE is YAML or JSON; - is standard input. Rows are found by id or name; what an entry does not name stays as it is.',
+      `A header value may be ${placeholder('AGENTS_NAME')}; variables named otherwise are not read (APPLY_ENV_PREFIX).`,
       'With --prune agents are marked deleted, users deactivated, and what is still used is kept.',
-      'The form of a document: agentctl schema, and ops/organisation.md.',
     ].join('\n'),
-    run: applyCommand,
-  },
-  {
-    name: 'export',
-    summary: 'Writes the organisation as a document that apply takes back, without secrets.',
-    positionals: ['[FILE]'],
-    options: {
-      json: { type: 'boolean', description: 'Write JSON instead of YAML.' },
-      force: { type: 'boolean', description: 'Write over FILE where it is there already.' },
-    },
-    details: [
-      'In the place of each secret stands a variable, AGENTS_TOOL_<id>_<HEADER>. Applied to its own database with the variable unset,',
-      'the stored secret is kept; in another database the variable must be set.',
+    example: 'agentctl apply organisation.yaml --plan',
+  } as const
+  line
+    .add(program, 'apply <FILE>', apply, applyCommand)
+    .option('--prune', 'remove what the lists of the document do not name')
+    .option('--verbose', 'show every row that is only in the database, and all fields of new ones')
+    .option('--plan', 'only show what would change; exit status 2 where something would')
+    .option('--json', 'print JSON')
+  const exportIt = {
+    effect: 'reads',
+    summary: [
+      'Writes the organisation as a document that apply takes back.',
+      'In the place of each secret stands a variable, AGENTS_TOOL_<id>_<HEADER>. Applied to its own database with the',
+      'variable unset, the stored secret is kept; in another database the variable must be set.',
     ].join('\n'),
-    run: exportCommand,
-  },
-  {
-    name: 'schema',
-    summary: 'Prints the JSON Schema of an organisation document, for editors.',
-    positionals: [],
-    options: {},
-    details:
-      'Saved as organisation.schema.json, an editor completes and checks a YAML document that begins with\n# yaml-language-server: $schema=organisation.schema.json',
-    offline: true,
-    run: async call => {
-      call.printJson(organisationSchema())
-    },
-  },
-]
+    example: 'agentctl export organisation.yaml',
+  } as const
+  line
+    .add(program, 'export [FILE]', exportIt, exportCommand)
+    .option('--json', 'write JSON instead of YAML')
+    .option('--force', 'write over FILE where it is there already')
+}
 
 async function applyCommand(call: Call): Promise<number | undefined> {
   const file = call.argument(0)
-  call.progress.at('reading the document')
   const source = await readGivenSource(file)
   const options: ApplyOptions = {
     ...(await applyOptions(call)),
@@ -75,11 +58,11 @@ async function applyCommand(call: Call): Promise<number | undefined> {
   try {
     const report = await applyOrganisation(await call.database(), source.value, options)
     call.answer({ ...report, counts: countOutcomes(report) }, () => printReport(call, report))
-    return report.planned && changesSomething(report) ? EXIT.planned : EXIT.ok
+    return report.planned && changesSomething(report) ? EXIT.differs : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
     printFaults(call, error, source.lineOf)
-    return EXIT.refused
+    return EXIT.error
   }
 }
 
@@ -93,7 +76,6 @@ async function applyOptions(call: Call): Promise<ApplyOptions> {
     definitionLimits: definitionLimitsOf(call.config.limits),
     snapshotBytesMax: call.config.limits.snapshotBytes,
     interruption,
-    progress: (stage, done, total) => call.progress.at(stage, done, total),
   }
 }
 
@@ -127,12 +109,12 @@ export async function applyEntry(
       else call.print(`${action} ${NOUN[section]} ${id} ${name}${what}`)
       for (const note of notes) call.remark(note)
     })
-    return report.planned && outcome.action !== 'unchanged' ? EXIT.planned : EXIT.ok
+    return report.planned && outcome.action !== 'unchanged' ? EXIT.differs : EXIT.ok
   } catch (error) {
     if (!(error instanceof InvalidDocument)) throw error
     const faults = error.faults.map(fault => ({ ...fault, loc: fault.loc.slice(2) }))
     printFaults(call, new InvalidDocument(faults), lineOf)
-    return EXIT.refused
+    return EXIT.error
   }
 }
 
@@ -150,7 +132,7 @@ function printFaults(call: Call, { faults }: InvalidDocument, lineOf: LineOf): v
     `(${type})`,
   ])
   call.answer({ faults: located }, () => {
-    call.printTable(rows, lines ? [0, 1, 2] : [0, 1])
+    call.printTable(rows)
     call.remark(`${counted(faults.length, 'fault')}; nothing was stored`)
   })
 }
@@ -227,11 +209,10 @@ export function shortened(value: unknown, characters = 100, names: ReadonlyMap<s
 }
 
 async function exportCommand(call: Call): Promise<undefined> {
-  const file = call.positionals[0]
+  const file = call.argument(0) || undefined
   const flag = call.flag('force') ? 'w' : 'wx'
   if (file !== undefined && flag === 'wx' && existsSync(file))
     throw new Refusal(`${file} is there already: --force writes over it`)
-  call.progress.at('reading the organisation')
   const document = await exportOrganisation((await call.database()).db)
   const text = call.json
     ? stringifyExact(document, 2)

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Command } from 'commander'
 import type { Transaction } from 'kysely'
-import { describeSettings, InvalidConfiguration, readConfig } from '../../config.js'
 import { ServerUnfit } from '../../db/connection/database-error.js'
 import { describeServer } from '../../db/connection/database-server.js'
 import { classifyDatabaseError } from '../../db/connection/sqlstate.js'
@@ -11,79 +11,43 @@ import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import type { KeyRing } from '../../secrets/key-ring.js'
 import { VERSION } from '../../version.js'
 import { counted } from '../counts.js'
-import { readFailures } from '../failures.js'
 import { createUser, firstAdministrator, keepingAdministrator, listUsers } from '../people.js'
 import { Refusal } from '../refusal.js'
-import { runningServices } from '../services.js'
 import { readStatus } from '../status.js'
 import { createToken } from '../tokens.js'
-import { type Call, type Command, EXIT, JSON_OPTION, NotConfigured, PLAN_OPTIONS } from './command.js'
+import { type Call, type CommandLine, EXIT, NotConfigured } from './command.js'
 import { printKeys } from './keys.js'
-import { listCommand, selectOf } from './list.js'
 import { emailOf } from './people.js'
 
-/** From nothing to a service that can be called, and how it stands. */
-export const setupCommands: Command[] = [
-  {
-    name: 'init',
-    summary: 'Makes a database ready: its schema, the first administrator, and a token that is shown once.',
-    positionals: ['EMAIL'],
-    options: JSON_OPTION,
-    details:
-      'EMAIL is the administrator to make. Refused where there is one already: agentctl token create makes more tokens.',
-    run: initCommand,
-  },
-  {
-    name: 'migrate',
-    summary: 'Brings the schema of the database up to date.',
-    positionals: [],
-    options: PLAN_OPTIONS,
-    details:
-      'The plan names the migrations and what they lock. Forward only; several processes may start it at once. The embedded database is migrated by whoever opens it.',
-    run: migrateCommand,
-  },
-  {
-    name: 'status',
-    summary: 'Says how things stand: version, schema, counts, keys, recent errors and changes.',
-    positionals: [],
-    options: JSON_OPTION,
-    details: [
-      'Errors are read from the metrics of the services that run on this machine as this user, or of the one that HOST, PORT,',
-      'METRICS_PORT and METRICS_TOKEN describe.',
+export function addSetupCommands(program: Command, line: CommandLine): void {
+  const init = {
+    effect: 'writes',
+    summary: [
+      'Makes a database ready: schema, first administrator, token.',
+      'The token is shown once.',
+      'Refused where there is an administrator already: agentctl token create makes more tokens.',
     ].join('\n'),
-    run: statusCommand,
-  },
-  listCommand({
-    name: 'config',
-    summary: 'Lists every setting of the environment with its default.',
-    offline: true,
-    columns: [
-      { field: 'name', title: 'NAME', whole: true },
-      { field: 'default', title: 'DEFAULT' },
-      { field: 'description', title: 'MEANING' },
-    ],
-    rows: async (call, selection) => ({ rows: selectOf(describeSettings(), selection), remark: faultsOf(call) }),
-  }),
-  {
-    name: 'version',
-    summary: 'Shows the version.',
-    positionals: [],
-    options: JSON_OPTION,
-    offline: true,
-    run: async call => {
-      call.answer({ version: VERSION }, VERSION)
-    },
-  },
-]
-
-/** The settings are listed whatever the environment says; what is wrong with it is said beside. */
-function faultsOf(call: Call): string | undefined {
-  try {
-    readConfig({ ...call.env })
-  } catch (error) {
-    if (!(error instanceof InvalidConfiguration)) throw error
-    return error.message
-  }
+    example: 'agentctl init alice@example.com',
+  } as const
+  line
+    .add(program, 'init <EMAIL>', init, initCommand)
+    .option('--embedded', 'make an embedded database where there is none yet')
+    .option('--json', 'print JSON')
+  const migrate = {
+    effect: 'writes',
+    summary: 'Brings the schema of the database up to date.\nForward only; several processes may run it at once.',
+    example: 'agentctl migrate --plan',
+  } as const
+  line
+    .add(program, 'migrate', migrate, migrateCommand)
+    .option('--plan', 'only name the migrations and what they lock; exit status 2 where there are some')
+    .option('--json', 'print JSON')
+  const status = {
+    effect: 'reads',
+    summary: 'Says how things stand: schema, counts, keys, recent changes.',
+    example: 'agentctl status --json',
+  } as const
+  line.add(program, 'status', status, statusCommand).option('--json', 'print JSON')
 }
 
 async function initCommand(call: Call): Promise<undefined> {
@@ -93,7 +57,6 @@ async function initCommand(call: Call): Promise<undefined> {
   const { database, description } = await call.rawDatabase()
   const state = await schemaState(database.db, VERSION)
   if (state.kind === 'ahead') throw aheadOf(state.oldestProgram)
-  call.progress.at('bringing the schema up to date')
   const migrations = state.kind === 'behind' ? await migrate(database.db) : []
   await call.vault()
   const issued = await keepingAdministrator(database.db, async trx => {
@@ -115,13 +78,11 @@ async function refuseSecond(trx: Transaction<Database>, email: string): Promise<
   if (there !== undefined) {
     throw new Refusal(`there is an administrator already, ${there}: agentctl token create --for ${there}`)
   }
-  const alike = await listUsers(trx, { filters: [{ field: 'email', text: email }] })
-  const user = alike.find(one => one.email.toLowerCase() === email.toLowerCase())
+  const user = (await listUsers(trx)).find(one => one.email.toLowerCase() === email.toLowerCase())
   if (user !== undefined) {
-    const state = user.active ? '' : `agentctl user activate ${user.email}, `
     throw new Refusal(
-      `there is a user ${user.email} already, who does not administer: ${state}agentctl user grant ${user.email} admin, ` +
-        `then agentctl token create --for ${user.email}`,
+      `there is a user ${user.email} already, who does not administer: agentctl apply a document with the entry ` +
+        `{email: ${user.email}, active: true, permissions: [admin]} in users, then agentctl token create --for ${user.email}`,
     )
   }
 }
@@ -161,9 +122,8 @@ async function migrateCommand(call: Call): Promise<number> {
       if (steps.length === 0) call.print('The schema is up to date.')
       call.printTable(steps.map(step => [step.migration, `locks: ${step.locks.join('; ')}`]))
     })
-    return steps.length > 0 ? EXIT.planned : EXIT.ok
+    return steps.length > 0 ? EXIT.differs : EXIT.ok
   }
-  call.progress.at('bringing the schema up to date')
   const ran = await migrate(database.db)
   call.answer({ applied: ran }, () => {
     if (ran.length === 0) call.print('The schema is up to date.')
@@ -186,19 +146,9 @@ async function ringOrReason(call: Call): Promise<KeyRing | string> {
 async function statusCommand(call: Call): Promise<undefined> {
   const ring = await ringOrReason(call)
   const { description, database } = await call.rawDatabase()
-  const services = await Promise.all(
-    runningServices(call.config, call.env).map(async ({ url, token }) => ({
-      url,
-      recent_errors: (await readFailures(url, token)) ?? null,
-    })),
-  )
-  const shown = services.filter(({ recent_errors }) => recent_errors !== null)
-  const errors = shown.flatMap(({ recent_errors }) => recent_errors ?? [])
   const status = {
     ...(await readStatus((await call.database()).db, typeof ring === 'string' ? null : ring)),
     server: database.server ? describeServer(database.server) : null,
-    services: shown.map(({ url }) => url),
-    recent_errors: shown.length === 0 ? null : errors,
   }
   call.answer(status, () => {
     const { size, read_only } = status.database
@@ -211,27 +161,16 @@ async function statusCommand(call: Call): Promise<undefined> {
     if (status.keys === null) call.print(`keys      unknown: ${ring}`)
     else printKeys(call, status.keys)
     call.print('')
-    call.print('recent errors')
-    if (status.recent_errors === null) {
-      const tried = services.map(({ url }) => url).join(', ')
-      call.print(`unknown: no service shows its metrics at ${tried || 'a port known here'}`)
-    } else if (status.recent_errors.length === 0) call.print('none since the service started')
-    else
-      call.printTable(
-        status.recent_errors.map(({ last_at, reason, count }) => [last_at, reason, counted(count, 'time')]),
-      )
-    call.print('')
     call.print('recent changes')
     if (status.recent_changes.length === 0) call.print('none')
     call.printTable(
       status.recent_changes.map(({ at, resource, version, actor, fields }) => [
         at,
         resource,
-        `${resource.match(/^(agent|tool):/) ? 'version' : 'event'} ${version}`,
+        `${/^(agent|tool):/.test(resource) ? 'version' : 'event'} ${version}`,
         actor,
         fields.join(', '),
       ]),
-      [0],
     )
   })
 }

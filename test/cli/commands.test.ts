@@ -1,0 +1,294 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { CommandLine, effectOf, nameOf } from '../../src/admin/commands/command.js'
+import { allCommands, programOf } from '../../src/admin/commands/run.js'
+import { authenticate } from '../../src/auth/authenticate.js'
+import { hashToken } from '../../src/auth/token.js'
+import { VERSION } from '../../src/version.js'
+import { appOver } from '../app.js'
+import { worldDatabase, worldFile } from '../world.js'
+import { agentctl as agentctlOf } from './agentctl.js'
+
+const { database, url, token } = await worldDatabase(t)
+const folder = t.testdir()
+const NOWHERE = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' }
+
+const silent = { print: () => undefined, remark: () => undefined, colours: false, isTerminal: false }
+const COMMANDS = allCommands(programOf(new CommandLine({}, silent)))
+
+const GOOD = `openapi: 3.1.0
+info: { title: Maps }
+servers: [{ url: https://maps.example.com }]
+paths:
+  /route:
+    get: { operationId: get_route, summary: The way }
+`
+
+function file(name: string, content: unknown): string {
+  const path = join(folder, name)
+  writeFileSync(path, typeof content === 'string' ? content : JSON.stringify(content))
+  return path
+}
+
+const agentctl = (args: string[], options: { env?: Record<string, string>; input?: string } = {}) =>
+  agentctlOf({ url, args, ...options })
+const json = async (...args: string[]) => JSON.parse((await agentctl([...args, '--json'])).stdout)
+
+/** Applies a document and answers how that ended. */
+const apply = (document: object) => agentctl(['apply', file('document.json', { version: 1, ...document }), '--json'])
+
+t.test('the help of every command fits a screen, has an example, and needs no database', async t => {
+  t.equal(COMMANDS.length, new Set(COMMANDS.map(nameOf)).size)
+  for (const name of ['', ...COMMANDS.map(nameOf)]) {
+    const { status, stdout } = await agentctl([...name.split(' '), '--help'].filter(Boolean), { env: NOWHERE })
+    t.equal(status, 0, name)
+    const lines = stdout.trimEnd().split('\n')
+    t.ok(lines.length <= 24, `${name}: ${lines.length} lines`)
+    t.strictSame(
+      lines.filter(line => line.length > 80),
+      [],
+      name,
+    )
+    if (name === '') continue
+    const example = /\nExample:\n {2}agentctl (.*)$/.exec(stdout.trimEnd())?.[1] ?? ''
+    t.ok(`${example} `.startsWith(`${name} `), example)
+    for (const option of example.match(/(?<= )-[-a-z]+/g) ?? []) t.match(stdout, `  ${option}`)
+  }
+})
+
+t.test('help --json lists each command with its options and its effect', async t => {
+  const { version, commands, exit_statuses } = await json('help')
+  t.equal(version, VERSION)
+  t.equal(commands.length, COMMANDS.length)
+  const named = (name: string) => commands.find((command: { name: string }) => command.name === name)
+  t.match(named('token create'), { effect: 'writes', options: [{ flags: '--for <EMAIL>', required: true }] })
+  t.match(named('agent show'), { effect: 'reads', arguments: [{ name: 'AGENT', required: true }] })
+  t.equal(named('user erase').effect, 'destroys')
+  for (const command of COMMANDS) t.ok(effectOf(command), nameOf(command))
+  t.same(exit_statuses, { ok: 0, error: 1, differs: 2, findings: 3, usage: 64, unavailable: 69, configuration: 78 })
+  t.equal((await agentctl(['--version'])).stdout, `${VERSION}\n`)
+  t.match((await agentctl(['help', 'token', 'create'])).stdout, 'Usage: agentctl token create')
+  t.match((await agentctl([])).stdout, /^Usage: agentctl COMMAND/)
+})
+
+t.test('64: a command line that is wrong; the reason stands last and says what was probably meant', async t => {
+  for (const [args, reason] of [
+    [['nothing'], 'unknown command'],
+    [['agnet', 'list'], 'Did you mean agent?'],
+    [['audit'], 'name one of its commands'],
+    [['token', 'creat'], 'Did you mean create?'],
+    [['help', 'agnet'], 'there is no command agnet'],
+    [['user', 'list', '--jsn'], 'Did you mean --json?'],
+    [['agent', 'show'], 'AGENT'],
+    [['agent', 'show', '1', '2'], 'too many arguments'],
+    [['token', 'revoke', 'x'], 'ID must be a whole number'],
+    [['token', 'create'], '--for <EMAIL>'],
+    [['token', 'create', '--for', 'a@b', '--expires', 'soon'], '--expires must be a length of time'],
+    [['token', 'create', '--for', 'a@b', '--expires', '1d', '--never'], 'exclude each other'],
+    [['token', 'create', '--for', 'a@b', '--scope', 'all'], 'all is none of basic'],
+    [['history', 'agnet', '8'], 'KIND is agent or tool, not agnet'],
+    [['audit', 'list', '--kind', 'x'], 'Allowed choices are'],
+    [['apply', 'x.yaml', '--plann'], 'Did you mean --plan?'],
+    [['user', 'create', `${'a'.repeat(400)}@example.com`], 'EMAIL: '],
+    [['user', 'create', 'alice\u001b@example.com'], 'not an email: '],
+    [['init', 'nobody'], 'not an email: '],
+  ] as const) {
+    const { status, stdout, stderr } = await agentctl([...args])
+    t.equal(status, 64, `${args.join(' ')}: ${stderr}`)
+    t.equal(stdout, '')
+    const lines = stderr.trimEnd().split('\n')
+    t.match(lines, [/^See: agentctl .*--help$/, reason])
+    t.equal(lines.length, 2)
+  }
+  const forgotten = await agentctl(['tool', 'create', 'secret', '--definition', 'x.json'])
+  t.equal(forgotten.status, 64)
+  t.notMatch(forgotten.stderr, 'secret', 'an argument too many may be a secret')
+})
+
+t.test('69, 78 and 1: the database, the settings, a refusal', async t => {
+  const gone = await agentctl(['user', 'list'], { env: NOWHERE })
+  t.match(gone, { status: 69, stderr: /the database cannot be reached/ })
+  t.equal((await agentctl(['user', 'list'], { env: { PORT: 'x' } })).status, 78)
+  t.equal((await agentctl(['keys', 'status'], { env: { SECRET_KEYS: '' } })).status, 78)
+  t.equal((await agentctl(['user', 'list'], { env: { STATEMENT_TIMEOUT_MS: '' } })).status, 0)
+  t.match(await agentctl(['token', 'create', '--for', 'f\nrow 1  forged']), {
+    status: 1,
+    stderr: 'agentctl token create: there is no user f\\nrow 1  forged\n',
+  })
+  for (const args of [
+    ['export', '/nonexistent/x'],
+    ['keys', 'generate', '--file', '/nonexistent/x'],
+    ['keys', 'generate', '--signing', '--file', '/nonexistent/x'],
+    ['validate', file('fine.yaml', GOOD), '--complete', '-o', '/nonexistent/x'],
+  ]) {
+    const { status, stderr } = await agentctl(args)
+    t.match({ status, stderr }, { status: 1, stderr: /\/nonexistent\/x(\.\d+)? cannot be written \(ENOENT\)$/m })
+  }
+  const missing = await agentctl(['validate', '/nonexistent/x'])
+  t.match(missing, { status: 1, stderr: /cannot be read \(ENOENT\)/ })
+})
+
+t.test('a user is made with groups, listed, and shut out', async t => {
+  const email = 'dora@example.com'
+  t.equal((await apply({ groups: [{ name: 'Night shift' }] })).status, 0)
+  t.match(await json('user', 'create', email, '--permission', 'manage:actions', '--group', 'Night shift'), { email })
+  t.equal((await agentctl(['user', 'create', 'DORA@example.com'])).status, 1)
+  t.match(await agentctl(['user', 'create', 'x@example.com', '--group', 'nothing']), {
+    status: 1,
+    stderr: /there is no group nothing/,
+  })
+  t.same(await json('user', 'deactivate', email), { email, active: false, changed: true })
+  t.match((await agentctl(['user', 'deactivate', email])).stdout, 'nothing changed')
+  const users: { email: string }[] = await json('user', 'list')
+  const dora = users.find(user => user.email === email)
+  t.match(dora, { active: false, permissions: ['manage:actions'], groups: ['Night shift'] })
+  t.notOk(
+    users.some(user => user.email === 'x@example.com'),
+    'a user is made with all groups or not at all',
+  )
+})
+
+t.test('1: the last administrator stays, also where they administer by a group', async t => {
+  const world = await worldDatabase(t)
+  const { db } = world.database
+  const agentctl = (args: string[]) => agentctlOf({ url: world.url, args })
+  const apply = (document: object) => agentctl(['apply', file('admins.json', { version: 1, ...document })])
+  await db.updateTable('user_account').set({ permissions: [] }).execute()
+  await db.updateTable('user_group').set({ permissions: [] }).execute()
+  await apply({ users: [{ email: 'admin@example.com', permissions: ['admin'] }] })
+  const refused = /leave no active administrator/
+  t.match(await agentctl(['user', 'deactivate', 'admin@example.com']), { status: 1, stderr: refused })
+  t.match(await apply({ users: [{ email: 'admin@example.com', permissions: [] }] }), { status: 1, stderr: refused })
+  const admins = { name: 'Admins', permissions: ['admin'], members: ['bob@example.com'] }
+  t.equal((await apply({ groups: [admins], users: [{ email: 'admin@example.com', permissions: [] }] })).status, 0)
+  t.match(await apply({ groups: [{ ...admins, members: [] }] }), { status: 1, stderr: refused })
+  t.equal((await apply({ users: [{ email: 'admin@example.com', permissions: ['admin'] }] })).status, 0)
+  for (let round = 0; round < 3; round++) {
+    await apply({ users: ['admin', 'bob'].map(name => ({ email: `${name}@example.com`, active: true })) })
+    const names = ['admin', 'bob'].map(name => agentctl(['user', 'deactivate', `${name}@example.com`]))
+    t.same((await Promise.all(names)).map(({ status }) => status).sort(), [0, 1], 'of the last two one stays')
+  }
+  await apply({ users: ['admin', 'bob'].map(name => ({ email: `${name}@example.com`, active: true })) })
+})
+
+t.test('a token is made, bound by name, works, is rotated and revoked', async t => {
+  const args = ['--for', 'alice@example.com', '--scope', 'basic', '--agent', '2', '--expires', '12h']
+  const made = await json('token', 'create', ...args)
+  t.match(made.expires_at, /^\d{4}-/)
+  const callerOf = async (secret: string) => await authenticate(database, hashToken(secret), undefined)
+  t.match(await callerOf(made.token), { caller: { email: 'alice@example.com', token: { personaIds: [2] } } })
+  const rotated = await json('token', 'rotate', String(made.id), '--overlap', '1h')
+  t.match(await callerOf(rotated.token), { caller: { token: { personaIds: [2] } } })
+  t.same(await json('token', 'revoke', String(made.id)), { id: made.id, revoked: true })
+  await t.rejects(callerOf(made.token), { code: 'INVALID_TOKEN' })
+  const listed = (await agentctl(['token', 'list', '--for', 'alice@example.com'])).stdout
+  t.match(listed, /^ID +USER +SCOPES/)
+  t.match(listed, /revoked 2/)
+  t.notMatch(listed, made.token)
+})
+
+t.test('an agent is planned, made, found by its name, and is a whole update for the service', async t => {
+  const create = ['agent', 'create', 'Porter', '--owner', 'alice@example.com', '--tool', 'items']
+  const planned = await agentctl([...create, '--system-prompt', 'Be brief.', '--plan'])
+  t.equal(planned.status, 2)
+  t.match(planned.stdout, /\+ agents new Porter[\s\S]*system_prompt: "Be brief."/)
+  const { id } = await json(...create)
+  t.match(await json('agent', 'show', 'Porter'), { version: 1, owner: 'alice@example.com', tool_ids: [10] })
+  t.match((await agentctl(['history', 'agent', 'Porter'])).stdout, /^1 .* agentctl /m)
+  t.match((await agentctl(['agent', 'create', 'x', '--owner', ''])).stdout, /owner +user "" not found/)
+  const { call } = await appOver(t, database)
+  const admin = await token('admin@example.com')
+  const read = await call('GET', `/persona/${id}?view=update`, { token: admin })
+  const body = { ...read.json(), system_prompt: 'Be brief.' }
+  const written = await call('PATCH', `/persona/${id}`, { token: admin, body })
+  t.equal(written.statusCode, 200, written.body)
+  t.match(await json('agent', 'show', 'Porter', '--at', '1'), { version: 1, system_prompt: '' })
+  t.equal((await agentctl(['agent', 'create', 'Porter'])).status, 0)
+  const { status, stderr } = await agentctl(['agent', 'show', 'Porter'])
+  t.match({ status, stderr }, { status: 1, stderr: /several agents have the name Porter: say which id, \d+, \d+/ })
+})
+
+t.test('a tool is made with secrets from standard input, which nothing prints; rolled back; compared', async t => {
+  const args = ['tool', 'create', '--definition', file('good.yaml', GOOD), '--header-file', '-', '--json']
+  const { id, name } = JSON.parse((await agentctl(args, { input: '# for the maps\nX-Api-Key: very secret\n' })).stdout)
+  t.equal(name, 'Maps')
+  const shown = (await agentctl(['tool', 'show', 'Maps'])).stdout
+  t.match(shown, /X-Api-Key.*\*{4}#/)
+  t.notMatch(shown, 'very secret')
+  t.match(JSON.parse((await agentctl(['tool', 'show', String(id), '--as-functions'])).stdout), [{ name: 'get_route' }])
+  const refused = await agentctl(args, { input: 'no colon, secret' })
+  t.match(refused, { status: 1, stderr: /line 1 of the headers/ })
+  t.notMatch(refused.stderr, 'secret')
+  const other = GOOD.replace('get_route', 'find_route')
+  const against = await agentctl(['validate', file('other.yaml', other), '--against', 'Maps'])
+  t.match(against, { status: 0, stdout: /breaking/ })
+  t.equal((await apply({ tools: [{ id, name: 'Maps', description: 'changed' }] })).status, 0)
+  t.equal((await agentctl(['rollback', 'tool', 'Maps', '--to', '1', '--plan'])).status, 2)
+  t.match((await agentctl(['rollback', 'tool', 'Maps', '--to', '1'])).stdout, 'is version 3: set back description')
+  t.match(await json('history', 'tool', 'Maps', '--limit', '1'), { current: 3, versions: [{ version: 3 }] })
+})
+
+t.test('lists are a table or JSON; audit list has who changed what, and says that there is more', async t => {
+  for (const args of [
+    ['user', 'list'],
+    ['token', 'list'],
+    ['agent', 'list', '--deleted'],
+    ['tool', 'list'],
+    ['audit', 'list'],
+  ]) {
+    const rows = (await agentctl(args)).stdout.trimEnd().split('\n').length - 1
+    t.equal(rows, (await json(...args)).length, args.join(' '))
+  }
+  const { stdout, stderr } = await agentctl(['audit', 'list', '--limit', '2', '--kind', 'tool'])
+  t.match(stdout, /tool:\d+ +3 +description +- +agentctl/)
+  t.match(stderr, 'there are more than 2')
+  const { head } = await json('audit', 'verify')
+  t.equal((await agentctl(['audit', 'verify', '--expect-head', head])).status, 0)
+  t.equal((await agentctl(['audit', 'verify', '--expect-head', '00'])).status, 3)
+})
+
+t.test(
+  'apply: faults at their lines; a plan that finds something ends with 2; what is only here is counted',
+  async t => {
+    const shape = 'version: 1\nlabels:\n  - name: x\n  - nam: y\nagents:\n  - name: z\n    tools:\n      - nothing\n'
+    const found = await agentctl(['apply', file('faults.yaml', shape), '--json'])
+    t.equal(found.status, 1)
+    const faults: { line: number; type: string }[] = JSON.parse(found.stdout).faults
+    t.same(
+      faults.map(fault => [fault.line, fault.type]),
+      [
+        [4, 'missing'],
+        [4, 'extra_forbidden'],
+      ],
+    )
+    const again = file('faults2.yaml', 'version: 1\nagents:\n  - name: z\n    tools:\n      - nothing\n')
+    t.match((await agentctl(['apply', again])).stdout, /line 5.*agents\[0\]\.tools\[0\].*not found/)
+    const porter = file('porter.yaml', 'version: 1\nagents: [{ name: Night porter, system_prompt: Be brief. }]\n')
+    const planned = await agentctl(['apply', porter, '--plan'])
+    t.equal(planned.status, 2)
+    t.match(planned.stdout, /^\+ agents new Night porter\n[\s\S]*^ {4}system_prompt: "Be brief."/m)
+    t.match(planned.stdout, /^\? agents \d+ only in the database \(--verbose names them\)$/m)
+    t.match((await agentctl(['apply', worldFile(), '--plan'])).stdout, 'a plan: nothing was stored')
+    const taken = await apply({ tools: [{ name: 'another search', in_code_tool_id: 'SearchTool' }] })
+    t.match(taken, { status: 1, stderr: /tool_in_code_tool_id_unique/ })
+    t.notMatch(taken.stderr, /\n +at /)
+  },
+)
+
+t.test('export writes over a file with --force only, and applies with an empty plan', async t => {
+  const path = file('there.yaml', 'mine')
+  t.match(await agentctl(['export', path]), { status: 1, stderr: /there\.yaml is there already: --force writes/ })
+  t.equal(readFileSync(path, 'utf8'), 'mine')
+  t.equal((await agentctl(['export', path, '--force'])).status, 0)
+  t.equal((await agentctl(['apply', path, '--plan'])).status, 0)
+})
+
+t.test('status tells the state, also without keys', async (t: Test) => {
+  t.match(await json('status'), { schema: { kind: 'current' }, keys: { current: 'test' } })
+  t.match((await agentctl(['status'])).stdout, /recent changes\n\S+Z /)
+  const withoutKeys = { env: { SECRET_KEYS: '' } }
+  t.match(await agentctl(['status'], withoutKeys), { status: 0, stdout: /keys {6}unknown: .*SECRET_KEYS/ })
+  const { counts } = await json('status')
+  t.equal(counts.audit_rows + counts.access_events, (await json('audit', 'list', '--limit', '10000')).length)
+})

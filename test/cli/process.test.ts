@@ -1,0 +1,70 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { sql } from 'kysely'
+import t from 'tap'
+import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'
+import { MessageProxy } from '../faults/message-proxy.js'
+import { worldDatabase } from '../world.js'
+import { agentctl } from './agentctl.js'
+
+const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
+
+/** A line of the shell; `$0 $1` is agentctl. */
+function inShell(line: string) {
+  const { stdout, stderr, status } = spawnSync('bash', ['-c', line, process.execPath, CLI], { encoding: 'utf8' })
+  return { stdout, stderr, status }
+}
+
+t.test('standard input of a pipe whose writer is slower is read to its end', async t => {
+  const definition = '{"openapi":"3.1.0","info":{"title":"x"},"servers":[{"url":"https://a.example.com"}]'
+  const line = `(sleep 1; printf '%s' '${definition}'; sleep 0.2; printf ',"paths":{}}') | "$0" "$1" validate - --json`
+  const { stdout, stderr } = inShell(line)
+  t.equal(stderr, '')
+  t.type(JSON.parse(stdout).ok, 'boolean')
+})
+
+t.test('1: output that cannot be written', { skip: !existsSync('/dev/full') && 'no /dev/full' }, async t => {
+  t.strictSame(inShell(`"$0" "$1" help --json > /dev/full`), {
+    stdout: '',
+    stderr: 'agentctl: standard output cannot be written (ENOSPC)\n',
+    status: 1,
+  })
+})
+
+t.test('the status of a refusal stays when nobody reads its reason; a closed pipe is no error', async t => {
+  t.equal(inShell(`"$0" "$1" foo 2>&1 >/dev/null | true; echo $PIPESTATUS`).stdout, '64\n')
+  t.equal(inShell(`"$0" "$1" foo 2> /dev/full`).status, 64)
+  t.match(inShell(`set -o pipefail; "$0" "$1" help --json | head -c 1`), { status: 0, stderr: '' })
+})
+
+t.test('1: the connection is lost at the commit: whether it is stored is not known, and what to do', async t => {
+  const { url, database } = await worldDatabase(t)
+  const parsed = parseDatabaseUrl(url)
+  if (!parsed.ok) throw new Error(parsed.faults.join('; '))
+  const { user, database: name } = parsed.url
+  const proxy = await MessageProxy.open(parsed.url)
+  t.teardown(() => proxy.close())
+  const through = `postgresql://${user}@127.0.0.1:${proxy.port}/${name}`
+  const email = 'admin@example.com'
+  const cases: [args: string[], remedy: RegExp, table: string][] = [
+    [['token', 'create', '--for', email], /token list shows it if it is: revoke it, for nobody/, 'token'],
+    [['agent', 'create', 'Doubtful', '--owner', email], /that may make a second one: .*agent list/, 'persona'],
+    [['user', 'create', 'doubt@example.com'], /look at what is stored before you repeat it/, 'user_account'],
+  ]
+  for (const [args, remedy, table] of cases) {
+    const count = async () =>
+      (await sql<{ n: number }>`select count(*)::integer as n from ${sql.table(table)}`.execute(database.db)).rows[0]?.n
+    const before = await count()
+    let isCut = false
+    proxy.decide = ({ from, type, bytes }) => {
+      const cuts = !isCut && from === 'server' && type === 'C' && bytes.includes('COMMIT')
+      isCut ||= cuts
+      return cuts ? { do: 'cut', after: 0 } : { do: 'pass' }
+    }
+    const { status, stderr } = await agentctl({ url: through, args })
+    t.equal(await count(), (before ?? 0) + 1, 'it is stored')
+    t.match({ status, stderr }, { status: 1, stderr: /whether it is stored is not known; / })
+    t.match(stderr, remedy)
+  }
+})

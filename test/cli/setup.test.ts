@@ -1,0 +1,109 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { parse } from 'yaml'
+import { applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
+import { authenticate } from '../../src/auth/authenticate.js'
+import { hashToken } from '../../src/auth/token.js'
+import { readConfig } from '../../src/config.js'
+import { openUrl } from '../../src/db/open.js'
+import { parseKeyRing } from '../../src/secrets/key-ring.js'
+import { openVault } from '../../src/secrets/vault.js'
+import { testDatabase } from '../postgres.js'
+import { TEST_SECRET_KEYS } from '../world.js'
+import { agentctl, startAgentctl } from './agentctl.js'
+
+const ROOT = join(import.meta.dirname, '..', '..', '..')
+
+t.test('init: an empty database has its schema, an administrator and a token; a second time is refused', async t => {
+  const { url } = await testDatabase(t)
+  const bare = await agentctl({ url, args: ['init', 'alice@example.com'], env: { SECRET_KEYS: '' } })
+  t.equal(bare.status, 78, 'without a key ring nothing is made')
+  const planned = await agentctl({ url, args: ['migrate', '--plan', '--json'] })
+  t.equal(planned.status, 2)
+  t.match(JSON.parse(planned.stdout).pending[0], { migration: '0001_organisation', locks: [/\w/] })
+  const { status, stdout, stderr } = await agentctl({ url, args: ['init', 'alice@example.com'] })
+  t.equal(status, 0, stderr)
+  const database = openUrl(url, readConfig({}))
+  t.teardown(() => database.close())
+  const { caller } = await authenticate(database, hashToken(stdout.trim()), undefined)
+  t.match(caller, { email: 'alice@example.com', permission: 'admin' })
+  const again = await agentctl({ url, args: ['init', 'bob@example.com'] })
+  t.match(again, { status: 1, stderr: /there is an administrator already, alice@example.com/ })
+
+  const vault = await openVault(database.db, parseKeyRing(TEST_SECRET_KEYS))
+  const guide = readFileSync(join(ROOT, 'ops', 'organisation.md'), 'utf8')
+  const examples = [...guide.matchAll(/```yaml\n(.*?)```/gs)].map(([, text = '']) => text)
+  t.ok(examples.length >= 2, 'the examples of the guide')
+  for (const example of examples) {
+    const report = await applyOrganisation(database, parse(example), { vault, env: { AGENTS_CRM_KEY: 'secret' } })
+    t.ok(countOutcomes(report).created > 0)
+  }
+})
+
+t.test('init: of several at once on an empty database one makes an administrator', async t => {
+  const { url } = await testDatabase(t)
+  const names = ['alice', 'bob', 'carol', 'dave']
+  const answers = await Promise.all(names.map(name => agentctl({ url, args: ['init', `${name}@example.com`] })))
+  t.strictSame(answers.map(({ status }) => status).sort(), [0, 1, 1, 1])
+  const { stdout } = await agentctl({ url, args: ['user', 'list', '--json'] })
+  t.equal(JSON.parse(stdout).length, 1)
+})
+
+t.test('init: a user who is there and does not administer is told the entry of a document', async t => {
+  const { url } = await testDatabase(t)
+  await agentctl({ url, args: ['migrate'] })
+  await agentctl({ url, args: ['user', 'create', 'alice@example.com'] })
+  await agentctl({ url, args: ['user', 'deactivate', 'alice@example.com'] })
+  const { status, stderr } = await agentctl({ url, args: ['init', 'Alice@example.com'] })
+  t.equal(status, 1)
+  const entry = /(\{email: .*\}) in users/.exec(stderr)?.[1]
+  const applied = await agentctl({ url, args: ['apply', '-'], input: `version: 1\nusers: [${entry}]\n` })
+  t.equal(applied.status, 0, applied.stderr)
+  t.equal((await agentctl({ url, args: ['token', 'create', '--for', 'alice@example.com'] })).status, 0)
+})
+
+t.test('the sample organisation comes beside what init and agent create made', async t => {
+  const { url } = await testDatabase(t)
+  const sample = join(ROOT, 'fixtures', 'organisation.yaml')
+  t.equal((await agentctl({ url, args: ['init', 'alice@example.com'] })).status, 0)
+  const owned = ['agent', 'create', 'Support', '--owner', 'alice@example.com']
+  t.equal((await agentctl({ url, args: owned })).status, 0)
+  const applied = await agentctl({ url, args: ['apply', sample, '--json'] })
+  t.match(JSON.parse(applied.stdout).counts, { changed: 0, removed: 0 })
+  t.match((await agentctl({ url, args: ['agent', 'show', '1'] })).stdout, /^name: Support$/m)
+  t.equal((await agentctl({ url, args: ['apply', sample, '--plan'] })).status, 0)
+})
+
+t.test('78: without a database a command says what to set, and makes nothing; a schema behind is told', async t => {
+  const folder = t.testdir()
+  const env = { DATABASE_URL: '', DATA_DIR: join(folder, 'data'), SECRET_KEYS: '' }
+  for (const args of [
+    ['user', 'create', 'alice@example.com'],
+    ['status'],
+    ['keys', 'status'],
+    ['init', 'a@b.example'],
+  ]) {
+    t.match(await agentctl({ url: '', args, env }), {
+      status: 78,
+      stderr: /DATABASE_URL is not set, and there is no embedded database in DATA_DIR/,
+    })
+  }
+  t.same(readdirSync(folder), [])
+  const empty = await testDatabase(t)
+  const behind = await agentctl({ url: empty.url, args: ['user', 'list'] })
+  t.match(behind, { status: 78, stderr: /the database is empty: run agentctl init EMAIL/ })
+  t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'applied 0001_organisation')
+  t.match((await agentctl({ url: empty.url, args: ['migrate'] })).stdout, 'The schema is up to date.')
+})
+
+t.test('init --embedded makes an embedded database; afterwards commands join it and say nothing of it', async t => {
+  const { PG_BIN_DIR = '' } = process.env
+  const env = { DATABASE_URL: '', SECRET_KEYS: '', DATA_DIR: join(t.testdir(), 'data'), PG_BIN_DIR }
+  const made = await startAgentctl({ url: '', args: ['init', 'alice@example.com', '--embedded'], env }).answer
+  t.equal(made.status, 0, made.stderr)
+  t.match(made.stdout, /^pat_\S+\n$/)
+  const joined = await startAgentctl({ url: '', args: ['user', 'list'], env }).answer
+  t.match(joined, { status: 0, stdout: /^alice@example\.com /m })
+  t.notMatch(joined.stderr, 'PostgreSQL')
+})

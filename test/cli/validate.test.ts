@@ -1,0 +1,132 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { parse } from 'yaml'
+import { parseSource } from '../../src/admin/source.js'
+import { completeDefinition } from '../../src/tool/definition/index.js'
+import { agentctl as agentctlOf } from './agentctl.js'
+
+const folder = t.testdir()
+const agentctl = (...args: string[]) => agentctlOf({ url: '', args })
+
+const INCOMPLETE = `# Our shop
+openapi: 3.1.0
+info: { title: Shop, version: '1', x-id: 12345678901234567890 }
+paths:
+  /items/{id}:
+    get:
+      description: Gets one.
+      responses: {}
+    post:
+      summary: Puts a form
+      operationId: form
+      parameters: [{ name: id, in: path }]
+      requestBody: { content: { multipart/form-data: {} } }
+`
+const REPAIR = ['--complete', '--server', 'https://shop.example.com', '--drop-unsupported']
+
+function file(name: string, text: string): string {
+  const path = join(folder, name)
+  writeFileSync(path, text)
+  return path
+}
+
+t.test('3: the faults with their lines; 0: the methods', async t => {
+  const path = file('in.yaml', INCOMPLETE)
+  const { status, stdout } = await agentctl('validate', path, '--json')
+  t.equal(status, 3)
+  const { faults } = JSON.parse(stdout)
+  const missing = faults.find((fault: { type: string }) => fault.type === 'operation_id_missing')
+  t.match(missing, { line: 6, loc: ['paths', '/items/{id}', 'get', 'operationId'] })
+  t.match((await agentctl('validate', path)).stdout, /^line 6 +fault +paths\["\/items\/\{id\}"\]\.get\.operationId /m)
+  t.match(await agentctl('validate', file('broken.json', '{"a": ]')), { status: 1, stderr: /line 1/ })
+})
+
+t.test('--complete -o writes plain YAML, or JSON as it came, at whose lines the findings stand', async t => {
+  const out = join(folder, 'out.yaml')
+  const { status, stdout, stderr } = await agentctl('validate', file('in.yaml', INCOMPLETE), ...REPAIR, '-o', out)
+  t.equal(status, 0, stdout)
+  t.match(stderr, `wrote ${out}`)
+  t.match(stdout, /operation_id_added[\s\S]*4 edits, 1 operation left out/)
+  const text = readFileSync(out, 'utf8')
+  t.match(text, /^ +x-id: 12345678901234567890$/m, 'numbers are written as they were')
+  const { definition } = completeDefinition(parseSource(INCOMPLETE).value, {
+    server: 'https://shop.example.com',
+    dropsUnsupported: true,
+  })
+  t.same(parseSource(text).value, definition)
+  t.equal((await agentctl('validate', out)).status, 0)
+  const json = file('in.json', `\uFEFF${JSON.stringify(parse(INCOMPLETE))}`)
+  const piped = await agentctl('validate', json, ...REPAIR, '-o', '-')
+  t.match(JSON.parse(piped.stdout), { paths: { '/items/{id}': { get: { operationId: 'items_id_get' } } } })
+  t.match(piped.stderr, /operation_id_added/, 'the edits stand beside standard output')
+})
+
+t.test('--complete: a definition that cannot be repaired ends with 3 and writes nothing', async t => {
+  const out = join(folder, 'none.yaml')
+  const refused = await agentctl('validate', file('in.yaml', INCOMPLETE), '--complete', '-o', out, '--json')
+  t.equal(refused.status, 3)
+  t.throws(() => readFileSync(out))
+  const answer = JSON.parse(refused.stdout)
+  t.same(
+    answer.faults.map((each: { type: string }) => each.type),
+    ['servers_missing', 'request_body_media_type_unsupported'],
+  )
+  t.match(answer.faults[1].msg, '--drop-unsupported leaves the operation out')
+  t.match(answer.edits[0], { op: 'add', loc: ['paths', '/items/{id}', 'get', 'operationId'] })
+})
+
+t.test('no line of plain output is a command to a runner of continuous integration', async t => {
+  const path = file(
+    'commands.yaml',
+    `openapi: 3.1.0
+info: { title: T }
+servers: [{ url: https://t.example.com }]
+paths:
+  /a:
+    get: { operationId: '::stop-commands::tok', summary: '::error::pwn' }
+    post: { operationId: '##[error]x', summary: 'Ends with ##[group]' }
+`,
+  )
+  for (const more of [[], ['--json'], ['--complete']] as const) {
+    const { stdout, stderr } = await agentctl('validate', path, ...more)
+    t.notMatch(stdout + stderr, /^\s*::|##\[/m, more.join(' '))
+  }
+  t.match((await agentctl('validate', path)).stdout, '\\x3a:stop-commands::tok')
+})
+
+t.test('64: options that would be without effect', async t => {
+  const path = file('in.yaml', INCOMPLETE)
+  for (const [args, said] of [
+    [['-o', 'x'], '--output goes together with --complete'],
+    [['--server', 'https://a'], '--server goes together with --complete'],
+    [['--drop-unsupported'], '--drop-unsupported goes together with --complete'],
+    [['--complete', '-o', '-', '--json'], '--json excludes --output -'],
+    [['--complete', '--server', 'a'], '--server must be an absolute'],
+  ] as const) {
+    t.match(await agentctl('validate', path, ...args), { status: 64, stderr: said })
+  }
+})
+
+t.test('YAML: merges are taken over, losses and keys that stand twice are faults, nothing is quoted', async t => {
+  const merged = 'x-p: &p { a: 1, b: { c: 2 } }\none:\n  <<: *p\n  a: 0\n'
+  t.match(parseSource(merged).value, { one: { a: 0, b: { c: 2 } } })
+  t.strictSame(parseSource('\uFEFFa: 1\n').value, { a: 1 })
+  t.strictSame(parseSource('- &a 1\n- *a\n- &a 2\n- [*a]\n').value, [1, 1, 2, [2]])
+  for (const [text, fault] of [
+    ['value: !s3cr3t word', 'line 1: Unresolved tag'],
+    ['%s3cr3t word\n---\na: 1', 'line 1: Unusable directive'],
+    ['a: 1\nb: 2\na: 3\n', 'line 3: Map keys must be unique'],
+    ['{\n  "a": 1,\n}', 'line 3: it begins as JSON, and is not JSON from column 1 on'],
+  ] as const) {
+    t.throws(() => parseSource(text), { message: `the text is neither JSON nor YAML:\n  ${fault}` }, text)
+  }
+  const lists = ['l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1]']
+  for (let i = 1; i < 9; i++)
+    lists.push(
+      `l${i}: &l${i} [${Array(9)
+        .fill(`*l${i - 1}`)
+        .join(', ')}]`,
+    )
+  t.throws(() => parseSource(lists.join('\n')), { message: /YAML alias/ }, 'aliases of aliases are bounded')
+})
