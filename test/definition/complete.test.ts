@@ -754,3 +754,33 @@ t.test('bounded: what would make too much is not made', async t => {
   const many = Object.fromEntries(Array.from({ length: 30_000 }, (_, i) => [`m${i}`, i]))
   t.equal(completeDefinition(document({ paths: { '/x': many } })).edits.length, 20_000, 'nobody could read more edits')
 })
+
+t.test('a placeholder of any length is declared', async t => {
+  const name = 'n'.repeat(150)
+  const { definition, check } = completeDefinition({
+    openapi: '3.1.0',
+    info: { title: 'T', version: '1' },
+    servers: [{ url: 'https://t.example.com' }],
+    paths: { [`/x/{${name}}`]: { get: { operationId: 'x', summary: 'Gets one' } } },
+  })
+  t.ok(check.ok)
+  t.match(JSON.stringify(definition), `"name":"${name}","in":"path"`)
+})
+
+t.test('references to the own $defs of a schema lead there, however deep they are nested', async t => {
+  const $defs = Object.fromEntries(
+    Array.from({ length: 9 }, (_, i) => [`D${i}`, { properties: { next: { $ref: `#/$defs/D${(i + 1) % 9}` } } }]),
+  )
+  const schema = { $defs, type: 'object', properties: { first: { $ref: '#/$defs/D0' } } }
+  const requestBody = { content: { 'application/json': { schema } } }
+  const given = {
+    openapi: '3.1.0',
+    info: { title: 'T', version: '1' },
+    servers: [{ url: 'https://t.example.com' }],
+    paths: { '/x': { post: { operationId: 'x', summary: 'Stores one', requestBody } } },
+  }
+  t.notOk(checkDefinition(given).ok)
+  const { edits, check } = completeDefinition(given)
+  t.ok(check.ok, JSON.stringify(check))
+  t.equal(edits.length, 10)
+})

@@ -60,8 +60,8 @@ export class BodyRepairs {
     const [holder, name, key] = path
     const method = String(path.at(-1))
     const msg = `its body is ${types}: a model sends JSON only`
-    const users = this.uses.ofItems().get(placeKey(path.slice(0, -1)))?.paths ?? []
-    if (this.dropped.length + users.length >= MOST_DROPPED) return
+    const users = this.uses.ofItems().get(placeKey(path.slice(0, -1))) ?? new Set<string>()
+    if (this.dropped.length + users.size >= MOST_DROPPED) return
     document.remove(path, 'operation_dropped', msg)
     if (holder === 'paths' && key === method) this.dropped.push({ method, path: String(name), msg })
     for (const user of users) {

@@ -35,14 +35,6 @@ const MOST_ROUNDS = 5
  * given is not changed. Completing a completed definition changes nothing.
  */
 export function completeDefinition(definition: unknown, options: CompletionOptions = {}): Completion {
-  return completion(definition, options)
-}
-
-/**
- * Its time is that of the check: the definition is checked once, and once more after each round of repairs that changed something.
- * A document that is not OpenAPI 3 costs only the first pass of the check over its values before it is converted.
- */
-export function completion(definition: unknown, options: CompletionOptions): Completion {
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const at = options.at ?? DEFAULT_AT
   const roomy: CheckOptions = { ...options, at, limits: { ...limits, faults: MOST_EDITS, faultBytes: Infinity } }
@@ -51,7 +43,7 @@ export function completion(definition: unknown, options: CompletionOptions): Com
   let inspected = inspection(repair.document.value, roomy, false)
   if (repair.prepare(inspected.check)) inspected = inspection(repair.document.value, roomy, false)
   for (let round = 0; round < MOST_ROUNDS && !inspected.check.ok; round++) {
-    if (!repair.mend(inspected.check.faults)) break
+    if (!repair.mend(inspected.check.faults, inspected.data)) break
     inspected = inspection(repair.document.value, roomy, false)
   }
   const { document, refusal } = repair

@@ -11,8 +11,6 @@ import { placeKey, type Uses } from './uses.js'
 
 /** Characters of all path items together that are copied because several paths share them. */
 const MOST_COPIED_CHARACTERS = 1024 * 1024
-/** Between an id and what has it already, in the message of the check. */
-const ALREADY = ' is already the name of '
 
 /** The repairs after which each operation of a definition has an id, and one of its own. */
 export class OperationIdRepairs {
@@ -41,31 +39,29 @@ export class OperationIdRepairs {
   }
 
   /** The id of an operation that another path refers to is that path's as well: then that path gets a copy. */
-  mendEqual(path: Loc, value: string, msg: string): void {
-    const start = `${quote(value)}${ALREADY}`
-    if (!msg.startsWith(start)) return
+  mendEqual(path: Loc, value: string, use: string | undefined): void {
     const users = this.uses.ofItems().get(placeKey(path.slice(0, -2)))
-    if (users === undefined || !users.areNamed(String(path.at(-2)), msg.slice(start.length))) {
+    const start = `${String(path.at(-2))} `
+    if (users === undefined || !use?.startsWith(start) || !users.has(use.slice(start.length))) {
       this.renumberId(path, value)
       return
     }
-    for (const user of users.paths) {
+    for (const user of users) {
       if (this.copiedCharacters > MOST_COPIED_CHARACTERS) return
-      this.mendSharedItem(['paths', user], msg)
+      this.mendSharedItem(['paths', user], value)
     }
   }
 
   /** A path that shares its operations with another one gets a copy of them with ids of its own, as long as that is small. */
-  mendSharedItem(path: Loc, msg: string): void {
+  mendSharedItem(path: Loc, givenId: string): void {
     const { document } = this
     const item = document.at(path)
     if (!isObject(item) || this.copiedCharacters > MOST_COPIED_CHARACTERS) return
-    const quotedId = msg.slice(0, Math.max(0, msg.lastIndexOf(ALREADY)))
     if (item.$ref !== undefined) {
       const rest = typeof item.$ref === 'string' ? this.mergedItem(item.$ref) : undefined
       if (rest === undefined) return
-      const methods = this.methodsOf(rest, quotedId).filter(method => !Object.hasOwn(item, method))
-      if (methods.length === 0 && this.methodsOf(item, quotedId).length === 0) return
+      const methods = this.methodsOf(rest, givenId).filter(method => !Object.hasOwn(item, method))
+      if (methods.length === 0 && this.methodsOf(item, givenId).length === 0) return
       for (const part of [item, rest]) {
         const room = MOST_COPIED_CHARACTERS - this.copiedCharacters
         if (charactersOf(part, room) <= room) continue
@@ -81,31 +77,28 @@ export class OperationIdRepairs {
       const reason = 'another path has the same operations; each operation has an id of its own'
       document.set(path, copy, 'path_item_copied', reason)
     }
-    for (const method of this.methodsOf(document.at(path) as Record<string, unknown>, quotedId)) {
+    for (const method of this.methodsOf(document.at(path) as Record<string, unknown>, givenId)) {
       const id = document.at([...path, method, 'operationId'])
-      if (typeof id === 'string' && quote(id) === quotedId) this.renumberId([...path, method, 'operationId'], id)
+      if (id === givenId) this.renumberId([...path, method, 'operationId'], givenId)
     }
   }
 
-  /**
-   * The methods of a path item whose operation has this id, as messages quote it. They are put in order once for each item: of one that
-   * was changed since, some of them may have another id.
-   */
-  private methodsOf(item: Record<string, unknown>, quotedId: string): readonly string[] {
+  /** The methods of a path item whose operation had this id when the item was first looked at. */
+  private methodsOf(item: Record<string, unknown>, givenId: string): readonly string[] {
     let methods = this.methodsByIds.get(item)
     if (methods === undefined) {
       methods = new Map()
       for (const key of Object.keys(item)) {
         const operation = isToolMethod(key) ? item[key] : undefined
         if (!isObject(operation) || typeof operation.operationId !== 'string') continue
-        const id = quote(operation.operationId)
+        const id = operation.operationId
         const same = methods.get(id)
         if (same === undefined) methods.set(id, [key])
         else same.push(key)
       }
       this.methodsByIds.set(item, methods)
     }
-    return methods.get(quotedId) ?? []
+    return methods.get(givenId) ?? []
   }
 
   private renumberId(path: Loc, value: string): void {

@@ -1,12 +1,13 @@
 import type { Fault, Loc } from '../../../errors.js'
 import { writtenNumber } from '../../../schema/exact-json.js'
 import type { DefinitionCheck } from '../check/check.js'
+import { type FaultData, quote } from '../check/findings.js'
 import type { DefinitionLimits } from '../check/limits.js'
 import { isObject } from '../check/references.js'
 import { BodyRepairs } from './bodies.js'
 import { EditedDocument } from './edits.js'
 import { OperationIdRepairs } from './operation-ids.js'
-import { stepsOf } from './pointers.js'
+import { referenceTo, stepsOf } from './pointers.js'
 import { ServerRepairs } from './servers.js'
 import { charactersOf, mostMadeOf } from './sizes.js'
 import { convertSwagger } from './swagger.js'
@@ -22,7 +23,7 @@ export interface RepairOptions {
 
 /** A definition that needs more edits is repaired as far as these go: nobody could read them. */
 export const MOST_EDITS = 20_000
-const PATH_FROM_PLACEHOLDER = /^the placeholder (".*") of the path is not declared/
+const OWN_DEFINITIONS = '#/$defs/'
 const REMOVING = new Set(['dict_type', 'server_url_missing', 'server_url_invalid'])
 /** What no copy can be made of. */
 const BEYOND_REPAIR = new Set(['definition_too_deep', 'definition_too_large', 'key_forbidden'])
@@ -74,7 +75,7 @@ export class Repair {
   }
 
   /** One round of repairs; true if it changed something. */
-  mend(faults: readonly Fault[]): boolean {
+  mend(faults: readonly Fault[], data: ReadonlyMap<Fault, FaultData>): boolean {
     const { edits } = this.document
     const before = edits.length
     this.uses.beginRound()
@@ -89,7 +90,8 @@ export class Repair {
       if (edits.length >= MOST_EDITS || this.hasNoRoom()) break
       const path = fault.loc.slice(this.options.at.length)
       // A key that is cut in the place may be that of something else.
-      if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key))) this.mendOne(fault, path)
+      if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key)))
+        this.mendOne(fault.type, data.get(fault) ?? {}, path)
     }
     this.document.closeGaps()
     // A repair may have made a relative server of what was none.
@@ -121,7 +123,7 @@ export class Repair {
     }
   }
 
-  private mendOne({ type, msg }: Fault, path: Loc): void {
+  private mendOne(type: string, data: FaultData, path: Loc): void {
     const { document } = this
     const last = path.at(-1)
     const value = document.at(path)
@@ -157,14 +159,14 @@ export class Repair {
         this.ids.add(path, 'the operation had no operationId; it is made of method and path')
         break
       case 'operation_id_duplicate':
-        if (last === 'operationId' && typeof value === 'string') this.ids.mendEqual(path, value, msg)
-        else if (last === '$ref') this.ids.mendSharedItem(path.slice(0, -1), msg)
+        if (last === 'operationId' && typeof value === 'string') this.ids.mendEqual(path, value, data.use)
+        else if (last === '$ref' && data.id !== undefined) this.ids.mendSharedItem(path.slice(0, -1), data.id)
         break
       case 'summary_missing':
         document.set(path, this.summaryFor(path), 'summary_added', 'the operation had neither summary nor description')
         break
       case 'path_parameter_undeclared':
-        this.declareParameter(path, msg)
+        if (data.name !== undefined) this.declareParameter(path, data.name)
         break
       case 'request_body_media_type_unsupported':
         this.bodies.mend(path, value)
@@ -234,17 +236,43 @@ export class Repair {
     return `${String(path.at(-2)).toUpperCase()} ${String(path.at(-3))}`
   }
 
-  private declareParameter(path: Loc, msg: string): void {
-    const name = nameIn(msg)
-    if (name === undefined) return
+  private declareParameter(path: Loc, name: string): void {
     const list = this.document.at(path)
     const parameter = { name, in: 'path', required: true, schema: { type: 'string' } }
-    const reason = `the path has the placeholder ${JSON.stringify(name)}, which was not declared`
+    const reason = `the path has the placeholder ${quote(name)}, which was not declared`
     if (list === undefined) this.document.set(path, [parameter], 'parameter_added', reason)
     else if (Array.isArray(list)) this.document.set([...path, list.length], parameter, 'parameter_added', reason)
   }
 
+  /** A schema that was written alone refers to its own `$defs` from its root. Its references are all moved at once. */
+  private mendOwnDefinitions(path: Loc, ref: string): boolean {
+    const name = stepsOf(ref)[1]
+    for (let length = path.length - 1; length > 0; length--) {
+      const holder = this.document.at(path.slice(0, length))
+      const defs = isObject(holder) ? holder.$defs : undefined
+      if (!isObject(defs) || name === undefined || !Object.hasOwn(defs, String(name))) continue
+      const root = referenceTo(path.slice(0, length).map(String))
+      const pending: [unknown, Loc][] = [[holder, path.slice(0, length)]]
+      for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+        const [value, at] = next
+        if (typeof value !== 'object' || value === null) continue
+        for (const [key, member] of Object.entries(value)) {
+          const place = [...at, Array.isArray(value) ? Number(key) : key]
+          if (key !== '$ref' || typeof member !== 'string' || !member.startsWith(OWN_DEFINITIONS)) {
+            pending.push([member, place])
+          } else if (Object.hasOwn(defs, String(stepsOf(member)[1])) && this.document.edits.length < MOST_EDITS) {
+            const msg = `${quote(member)} is meant from the schema that holds "$defs"`
+            this.document.set(place, `${root}${member.slice(1)}`, 'reference_moved', msg)
+          }
+        }
+      }
+      return true
+    }
+    return false
+  }
+
   private mendReference(path: Loc, ref: string): void {
+    if (ref.startsWith(OWN_DEFINITIONS) && this.mendOwnDefinitions(path, ref)) return
     const moved = movedReference(ref)
     const named = /^[\w.-]+$/.test(ref) ? `#/components/schemas/${ref}` : undefined
     for (const target of [moved === ref ? undefined : moved, named]) {
@@ -265,10 +293,4 @@ function firstSentence(text: string): string {
   const start = text.trim().slice(0, 500)
   const end = start.search(/[.!?](\s|$)|\n/)
   return end === -1 ? start.slice(0, 120) : start.slice(0, end + 1).trim()
-}
-
-/** The name in the message of `path_parameter_undeclared`; a long one is cut there and cannot be declared so. */
-function nameIn(msg: string): string | undefined {
-  const quoted = PATH_FROM_PLACEHOLDER.exec(msg)?.[1]
-  return quoted === undefined ? undefined : (JSON.parse(quoted) as string)
 }

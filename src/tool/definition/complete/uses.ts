@@ -1,5 +1,4 @@
 import type { Loc } from '../../../errors.js'
-import { quote } from '../check/findings.js'
 import { isToolMethod } from '../check/path-items.js'
 import { isObject } from '../check/references.js'
 import type { EditedDocument } from './edits.js'
@@ -11,32 +10,10 @@ interface Hop {
   readonly next: unknown
 }
 
-/** The paths that refer to one path item. */
-export class ItemUsers {
-  readonly paths: string[] = []
-  /** What `quote` makes of a method of so many letters, a space and each of the paths, without the method. */
-  private readonly quoted = new Map<number, Set<string>>()
-
-  /** True if a message that ends with `quote` of this method and a path names one of these. */
-  areNamed(method: string, quotedUse: string): boolean {
-    const start = `"${method} `
-    if (!quotedUse.startsWith(start)) return false
-    let rests = this.quoted.get(method.length)
-    if (rests === undefined) {
-      rests = new Set()
-      for (const path of this.paths) {
-        rests.add(quote(`${method} ${path}`).slice(start.length))
-      }
-      this.quoted.set(method.length, rests)
-    }
-    return rests.has(quotedUse.slice(start.length))
-  }
-}
-
 /** Who refers to a path item or a body of a definition, by the place of what is referred to. Holds for one round of repairs. */
 export class Uses {
   private bodyUses: Map<string, Loc[]> | undefined
-  private itemUses: Map<string, ItemUsers> | undefined
+  private itemUses: Map<string, Set<string>> | undefined
   /** By the reference: thousands may go on by one long one. */
   private readonly hops = new Map<string, Hop>()
 
@@ -53,17 +30,17 @@ export class Uses {
   }
 
   /** The paths that refer to a path item, directly or by way of others, by the place of the item. */
-  ofItems(): Map<string, ItemUsers> {
+  ofItems(): Map<string, Set<string>> {
     if (this.itemUses !== undefined) return this.itemUses
-    const uses = new Map<string, ItemUsers>()
+    const uses = new Map<string, Set<string>>()
     const paths = this.document.at(['paths'])
     for (const path of isObject(paths) ? Object.keys(paths) : []) {
       for (const place of this.placesBehind(['paths', path])) {
         const users = uses.get(place)
-        if (users !== undefined) users.paths.push(path)
+        if (users !== undefined) users.add(path)
         else {
-          const first = new ItemUsers()
-          first.paths.push(path)
+          const first = new Set<string>()
+          first.add(path)
           uses.set(place, first)
         }
       }
