@@ -48,14 +48,8 @@ export interface Inspection {
 export const DEFAULT_AT: Loc = ['body', 'definition']
 
 /**
- * Answers one question: can the operations of this definition be turned into tools without losing anything?
- *
- * `definition` is a parsed JSON value, never changed and never trusted. The rules are DECISIONS section 12; it is no OpenAPI
- * linter, and own code because no validator library answers this question or is safe on a hostile document (they overflow the
- * stack, hang, and fetch `$ref`s). It never throws, recurses, fetches, compiles a pattern or uses a path as a format. Returns
- * the method records in document order, `spec` being the operation object itself, or every fault, in this order: what cannot
- * be stored anywhere in the document; openapi, info, servers; then paths in document order. Too deep, too large and a version
- * that is not OpenAPI 3 stand alone. Time is linear in the size of the document and the references in use.
+ * Answers whether the operations of this definition, a parsed JSON value, can be turned into tools without losing anything: the
+ * method records in document order, or every fault. It never throws, fetches or changes the definition (DECISIONS section 12).
  */
 export function checkDefinition(definition: unknown, options: CheckOptions = {}): DefinitionCheck {
   return inspection(definition, options, false).check

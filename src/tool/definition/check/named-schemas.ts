@@ -7,8 +7,7 @@ export interface NamedSchema {
 }
 
 /**
- * The schemas of a document that name themselves, by their names: of several with one name the first. They are noted as the first pass
- * meets them, for to go through thousands of them later would be one long step.
+ * The schemas of a document that name themselves, by their names: of several with one name the first. The first pass notes them.
  */
 export class NamedSchemas {
   private readonly byNode = new Map<object, NamedSchema>()

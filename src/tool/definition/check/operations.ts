@@ -1,8 +1,6 @@
-import { type BodyInput, BodyRules } from './bodies.js'
-import { comparedText } from './compared-text.js'
+import { type BodyInput, BodyRules, MediaTypes } from './bodies.js'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { DefinitionLimits } from './limits.js'
-import { MediaTypes } from './media-types.js'
 import type { MisplacedReferences } from './misplaced.js'
 import { merged, NOTHING_SHARED, type ParameterInput, type ParameterList, ParameterRules } from './parameters.js'
 import { isShadowed, isToolMethod, type Layer, PathItems } from './path-items.js'
@@ -10,7 +8,7 @@ import { ReferenceChains, type Resolved } from './reference-chains.js'
 import { isObject, type References } from './references.js'
 import type { SchemaWalk } from './schemas.js'
 import { checkServers, hostOf, partBehindPath, unusableEnd } from './servers.js'
-import { type PathTemplate, readTemplate } from './templates.js'
+import { comparedText, type PathTemplate, readTemplate } from './templates.js'
 
 /** One method of the answer. */
 export interface MethodRecord {

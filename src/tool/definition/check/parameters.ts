@@ -1,13 +1,12 @@
-import { comparedText } from './compared-text.js'
+import type { MediaTypes } from './bodies.js'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { DefinitionLimits } from './limits.js'
-import type { MediaTypes } from './media-types.js'
 import type { MisplacedReferences } from './misplaced.js'
 import type { ReferenceChains, Resolved } from './reference-chains.js'
 import { isObject } from './references.js'
 import { knownType } from './schema-types.js'
 import type { SchemaWalk } from './schemas.js'
-import type { PathTemplate } from './templates.js'
+import { comparedText, type PathTemplate } from './templates.js'
 
 /** A parameter that an operation takes, after references were followed. */
 export interface ParameterInput {

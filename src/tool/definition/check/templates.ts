@@ -1,4 +1,6 @@
-import { comparedText } from './compared-text.js'
+import { createHash } from 'node:crypto'
+
+const COMPARED_CHARACTERS = 1024
 
 /** One placeholder of a path. */
 export interface Placeholder {
@@ -54,4 +56,9 @@ function declaredNames(placeholder: string): string[] {
   if (!/^\+|[*+]$/.test(placeholder)) return [placeholder]
   const bare = placeholder.replace(/^\+/, '').replace(/[*+]$/, '')
   return bare === placeholder ? [placeholder] : [placeholder, bare]
+}
+
+/** What stands for a text where thousands are compared: itself, or the hash of one that is long. Made once for each. */
+export function comparedText(text: string): string {
+  return text.length > COMPARED_CHARACTERS ? createHash('sha256').update(text).digest('hex') : text
 }
