@@ -19,7 +19,7 @@ interface Setting<Value> {
 }
 
 /**
- * Every setting by group, with its default and its bounds; the unit is in the name. `agentctl config` prints them all, the
+ * Every setting by group, with its default and its bounds; the unit is in the name. ops/configuration.md lists them all, the
  * README names the most used.
  */
 const SETTINGS = {
