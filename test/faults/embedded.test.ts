@@ -1,42 +1,58 @@
-import { existsSync, renameSync } from 'node:fs'
+import { existsSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS } from '../world.js'
 import { canMount } from './cluster.js'
-import { EMBEDDED_FAULTS, type EmbeddedFault, EmbeddedServer, embeddedTrial } from './embedded.js'
+import { EmbeddedServer } from './embedded.js'
 import { ServiceProcess } from './service.js'
-import type { Trial } from './trial.js'
+import { makeWorld } from './world.js'
 
 t.setTimeout(900_000)
 
-/*
- * The embedded server is looked after: whatever ends it, the service starts it again, and nothing that was acknowledged is
- * lost. Each fault once, but for the one that is two others at once; `npm run test:campaign -- embedded` strikes twenty times with each.
- */
-t.test('an embedded server that is struck again and again', async t => {
-  const strikes = Object.entries(EMBEDDED_FAULTS).filter(([name]) => name !== 'embedded_both_killed')
-  for (const ownDisk of [false, true]) {
-    const skip = ownDisk && !canMount() && 'file systems cannot be mounted here'
-    const faults = strikes.filter(([, fault]) => (fault.ownDisk ?? false) === ownDisk)
-    t.test(ownDisk ? 'on a disk of its own' : 'beside others', { skip }, async t => {
-      const trial = await embeddedTrial({ ownDisk })
-      t.teardown(() => trial.close())
-      for (const [name, fault] of faults) await requireRecovery(t, trial, name, fault)
-    })
+t.test('whatever ends the embedded server or its service, it runs again and keeps what was acknowledged', async t => {
+  const { PG_BIN_DIR = '' } = process.env
+  const server = new EmbeddedServer()
+  t.teardown(() => server.remove())
+  const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' })
+  t.teardown(() => service.stop('SIGKILL'))
+  const token = await makeWorld(server.url())
+  const restarted = async () => {
+    await service.stop('SIGKILL')
+    service.launch()
   }
+  const strikes: Record<string, () => void | Promise<void>> = {
+    'server killed': () => void process.kill(server.pids().postmaster, 'SIGKILL'),
+    'server told to stop': () => void process.kill(server.pids().postmaster, 'SIGTERM'),
+    'socket removed': () => rmSync(join(server.folder, 'postgresql', 'run', '.s.PGSQL.5432')),
+    'process group killed': () => void process.kill(-server.pids().shell, 'SIGKILL'),
+    'service killed': restarted,
+    'both killed': async () => {
+      process.kill(server.pids().postmaster, 'SIGKILL')
+      await restarted()
+    },
+  }
+  for (const [what, strike] of Object.entries(strikes)) {
+    const before = server.pids()
+    const call = (method: string, body?: object) =>
+      fetch(`http://127.0.0.1:${service.port}/persona/1${body ? '?update_mask=description' : ''}`, {
+        method,
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        ...(body && { body: JSON.stringify(body) }),
+      })
+    t.equal((await call('PATCH', { description: what })).status, 200, what)
+    await strike()
+    while (
+      !existsSync(join(server.folder, 'postgresql', 'run', 'pids')) ||
+      server.pids().postmaster === before.postmaster
+    )
+      await sleep(20)
+    await service.ready()
+    t.match(await (await call('GET')).json(), { description: what }, what)
+  }
+  t.equal(await service.stop(), 0)
 })
-
-async function requireRecovery(t: Test, trial: Trial<EmbeddedServer>, name: string, fault: EmbeddedFault) {
-  const { faults, ...seen } = await trial.strike(fault, 0)
-  t.strictSame(faults, [], name)
-  t.ok(seen.acknowledged > 0)
-  t.ok(await trial.isReady(), 'the readiness probe succeeds')
-  if (fault.mayLose !== true)
-    t.match(trial.serviceLog, /the embedded PostgreSQL [^;]*; starting it again.*runs again after/s, name)
-  t.comment(`${name}: ${JSON.stringify(seen)}`)
-}
 
 t.test(
   'two services on one server: it is started again once for both, and lives until the last of them leaves',

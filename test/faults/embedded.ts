@@ -1,15 +1,10 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
-import { signal } from './cluster.js'
-import type { Fault } from './faults.js'
-import { ServiceProcess } from './service.js'
-import { Trial } from './trial.js'
-import { makeWorld } from './world.js'
 
-/** Holds the cluster, with its log of up to 1 GiB kept small by the checkpoints that the campaign asks for. */
+/** Holds the cluster, with little room beside it. */
 const DISK_MIB = 400
 
 /** The embedded server of a service under test, seen from outside: by its files and its socket. */
@@ -60,111 +55,8 @@ export class EmbeddedServer {
     return () => rmSync(ballast)
   }
 
-  /**
-   * Writes to the server's log until there is no room for the next file of it and the server gives up; or until it has
-   * written more than the disk holds, because it went on with files that it had.
-   */
-  async exhaustWal(): Promise<void> {
-    const { postmaster } = this.pids()
-    const messages = `select pg_logical_emit_message(false, 'ballast', repeat('x', 1048576)) from generate_series(1, 16)`
-    for (let mib = 0; mib < 2 * DISK_MIB && existsSync(`/proc/${postmaster}`); mib += 16)
-      await this.query(messages).catch(() => {})
-  }
-
   async remove(): Promise<void> {
     if (this.#isMount) execFileSync('umount', ['--lazy', this.folder])
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 })
   }
-}
-
-/** A service that starts the embedded server, with agents and tools in it, for faults to strike. */
-export async function embeddedTrial(disk: Pick<EmbeddedFault, 'ownDisk'>): Promise<Trial<EmbeddedServer>> {
-  const server = new EmbeddedServer(disk)
-  try {
-    const { PG_BIN_DIR = '' } = process.env
-    const service = await ServiceProcess.start({ DATA_DIR: server.folder, PG_BIN_DIR })
-    return new Trial(server, service, await makeWorld(server.url()))
-  } catch (error) {
-    await server.remove()
-    throw error
-  }
-}
-
-export interface EmbeddedFault extends Fault<EmbeddedServer> {
-  ownDisk?: boolean
-}
-
-/** A server that recovers from a crash takes as long as the machine lets it: what counts is that it comes back by itself. */
-const recoveryLimitMs = 30_000
-
-/** What may happen to a service with the embedded server. Nothing but a killed service is started again from outside. */
-export const EMBEDDED_FAULTS: Readonly<Record<string, EmbeddedFault>> = {
-  embedded_postmaster_killed: {
-    holdMs: () => 0,
-    recoveryLimitMs,
-    strike: async ({ cluster }) => {
-      signal(cluster.pids().postmaster, 'SIGKILL')
-      return async () => {}
-    },
-  },
-  // As `kill` and `systemctl` do: the server lets nobody in and waits for those who are, the service among them.
-  embedded_postmaster_told_to_stop: {
-    holdMs: () => 0,
-    recoveryLimitMs,
-    strike: async ({ cluster }) => {
-      signal(cluster.pids().postmaster, 'SIGTERM')
-      return async () => {}
-    },
-  },
-  embedded_socket_removed: {
-    holdMs: () => 0,
-    recoveryLimitMs,
-    strike: async ({ cluster }) => {
-      rmSync(join(cluster.folder, 'postgresql', 'run', '.s.PGSQL.5432'))
-      return async () => {}
-    },
-  },
-  embedded_group_killed: {
-    holdMs: () => 0,
-    recoveryLimitMs,
-    strike: async ({ cluster }) => {
-      process.kill(-cluster.pids().shell, 'SIGKILL')
-      return async () => {}
-    },
-  },
-  embedded_service_killed: {
-    holdMs: () => 0,
-    recoveryLimitMs,
-    mayLose: true,
-    strike: async ({ service }) => {
-      await service.stop('SIGKILL')
-      return async () => {
-        service.launch()
-        await service.ready()
-      }
-    },
-  },
-  embedded_both_killed: {
-    holdMs: () => 0,
-    recoveryLimitMs,
-    mayLose: true,
-    strike: async ({ cluster, service }) => {
-      signal(cluster.pids().postmaster, 'SIGKILL')
-      await service.stop('SIGKILL')
-      return async () => {
-        service.launch()
-        await service.ready()
-      }
-    },
-  },
-  embedded_disk_full: {
-    ownDisk: true,
-    holdMs: () => 2_000,
-    recoveryLimitMs,
-    strike: async ({ cluster }) => {
-      const makeRoom = cluster.fill()
-      await cluster.exhaustWal()
-      return async () => makeRoom()
-    },
-  },
 }

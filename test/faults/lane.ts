@@ -10,10 +10,6 @@ import { type Act, fatal, MessageProxy, READY, type WireMessage } from './messag
 /** Longer than this the other writer is not waited for: it may wait for a lock that the held message would free. */
 const WRITER_PATIENCE_MS = 300
 
-/** An error whose fields go on: what reads them must not look for their end for ever. */
-const ENDLESS = fatal('08P01', 'broken').subarray(0, -1)
-ENDLESS.writeUInt32BE(ENDLESS.length - 1, 1)
-
 export const FAULTS = {
   'cut before it': () => ({ do: 'cut', after: 0 }),
   'cut in its first byte': () => ({ do: 'cut', after: 1 }),
@@ -24,8 +20,6 @@ export const FAULTS = {
   '57P01, and the server gets it': () => ({ do: 'answer', bytes: fatal('57P01', 'shutting down'), deliver: true }),
   '53300 and ready again, and the server gets it': () => fatalAndReady('53300'),
   '25006 and ready again, and the server gets it': () => fatalAndReady('25006'),
-  'an error without its end instead of it': () => ({ do: 'answer', bytes: ENDLESS, deliver: false }),
-  'an error without its end, and the server gets it': () => ({ do: 'answer', bytes: ENDLESS, deliver: true }),
   "of the server's arrives twice": ({ from }: WireMessage) => ({ do: from === 'server' ? 'repeat' : 'pass' }),
   'held until somebody else has written': (_: WireMessage, written: Promise<unknown>) => ({
     do: 'hold',

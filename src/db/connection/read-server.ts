@@ -83,10 +83,14 @@ export async function readServer(
   }
 }
 
+/** Other engines that call themselves PostgreSQL first. */
+const FOREIGN = /-YB-|Redshift|Greenplum|openGauss|GaussDB|Materialize|RisingWave|CrateDB|QuestDB/
+
 function requireFit({ version, number, encoding }: Row): void {
-  const foreign = engineOf(version)
-  if (foreign !== undefined)
-    throw new ServerUnfit(`the database is ${foreign}, and the service needs PostgreSQL itself`)
+  // Engines that only speak PostgreSQL's protocol lack locks that are passed over, or one list of all sessions.
+  if (!/^(?:PostgreSQL|EnterpriseDB) /.test(version) || FOREIGN.test(version)) {
+    throw new ServerUnfit(`the database is ${version.slice(0, 80)}, and the service needs PostgreSQL itself`)
+  }
   if (Math.trunc(number / 10_000) < OLDEST_MAJOR) {
     throw new ServerUnfit(`the database is ${version.split(' on ')[0]}, and the service needs ${OLDEST_MAJOR} or later`)
   }
@@ -115,30 +119,8 @@ async function explained(client: pg.Client, error: unknown): Promise<never> {
   if (!(error instanceof pg.DatabaseError)) throw new ConnectionLost({ cause: error })
   if (!isLacking(error)) throw error
   const { rows } = await client.query<{ version: string }>('select version() as version').catch(() => ({ rows: [] }))
-  const version = rows[0]?.version ?? 'unknown'
-  const name = engineOf(version) ?? version.slice(0, 80)
-  throw new ServerUnfit(`the database is ${name}, which lacks what the service needs: ${error.message}`, {
+  const version = rows[0]?.version.slice(0, 80) ?? 'unknown'
+  throw new ServerUnfit(`the database is ${version}, which lacks what the service needs: ${error.message}`, {
     cause: error,
   })
-}
-
-/**
- * Engines that speak PostgreSQL's protocol and are told by their `version()`. They lack what the service stands on: locks
- * that are passed over, one list of all sessions, one log of changes. See ops/engines.md.
- */
-const ENGINES: readonly [name: string, sign: RegExp][] = [
-  ['CockroachDB', /^CockroachDB/],
-  ['YugabyteDB', /-YB-/],
-  ['Amazon Redshift', /Redshift/],
-  ['Greenplum', /Greenplum/],
-  ['openGauss', /openGauss|GaussDB/],
-  ['Materialize', /Materialize/],
-  ['RisingWave', /RisingWave/],
-  ['CrateDB', /CrateDB/],
-  ['QuestDB', /QuestDB/],
-]
-
-/** Which other engine this is, undefined for PostgreSQL and what is built from it. */
-function engineOf(version: string): string | undefined {
-  return ENGINES.find(([, sign]) => sign.test(version))?.[0]
 }
