@@ -141,7 +141,11 @@ t.test('a database that is not UTF8 is refused with a sentence, by the command a
 t.test('an older server and another engine are refused with a sentence', async t => {
   const cases: [from: RegExp, to: string, refusal: RegExp][] = [
     [/1[5-9]0\d{3}/, '140011', /^the database is PostgreSQL \d.*, and the service needs 15 or later$/],
-    [/PostgreSQL \d+\.\d+ /, 'CockroachDB ', /^the database is CockroachDB.*, and the service needs PostgreSQL itself$/],
+    [
+      /PostgreSQL \d+\.\d+ /,
+      'CockroachDB ',
+      /^the database is CockroachDB.*, and the service needs PostgreSQL itself$/,
+    ],
   ]
   for (const [from, to, refusal] of cases) {
     const { url } = await testDatabase(t)
