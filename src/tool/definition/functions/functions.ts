@@ -1,6 +1,6 @@
 import { type Fault, InvalidRequest, type Loc } from '../../../errors.js'
 import type { BodyInput } from '../check/bodies.js'
-import { type CheckOptions, DEFAULT_AT, type Inspection, inspection } from '../check/check.js'
+import { type CheckOptions, DEFAULT_AT, inspection } from '../check/check.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
 import type { OperationInput } from '../check/operations.js'
 import { isSupplied, type ParameterInput } from '../check/parameters.js'
@@ -36,64 +36,31 @@ const ENVELOPE_BYTES = JSON.stringify({
 }).length
 
 /**
- * The function-calling view of every method of a definition, in document order.
+ * The functions that a model is given, one for each operation, in document order; each is complete in itself.
  *
- * - The name is the operationId where that is a name for models, else one that is made of it (see `functionNames`).
- * - The description is the summary, then the description where it says something else.
- * - Every parameter is a property of its own name: path-level parameters first, those that the operation declares anew (same place
- *   and name) left out, then the operation's own. Path parameters are always required. If two differ only in place, the first
- *   keeps the name and the next is `query_id`, `header_id` and so on. Header and cookie parameters that a custom header supplies
- *   are left out, as are `Accept`, `Content-Type` and `Authorization` and parameters of an unknown place, which cannot be sent.
- * - The JSON body is one property, `requestBody` (as the reference names it), required if the body is. It is not spread among the
- *   parameters: so lists, alternatives and circular schemas are bodies like any other and no name of a body's property can hide
- *   a parameter's. If a parameter is called so, the body becomes `body_requestBody`.
- * - References become `$defs`; circular schemas stay references (see `SchemaConverter`).
- *
- * Throws `InvalidRequest` with the faults of `checkDefinition` if the definition is refused, or with `functions_too_large` if what
- * the functions hold together, as each is complete in itself, is beyond the limits.
+ * Every parameter is a property of its own name; of two that differ only in place, the second is `query_id` and so on. What a custom header
+ * supplies, and what cannot be sent, is left out. The JSON body is the one property `requestBody`.
+ * Throws `InvalidRequest` with the faults of `checkDefinition`, or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
-  return functionViews(definition, options)
-}
-
-/** `toFunctions` as a sequence of short steps. */
-export function functionViews(definition: unknown, options: CheckOptions): FunctionView[] {
   const inspected = inspection(definition, options, true)
   if (!inspected.check.ok) throw new InvalidRequest(inspected.check.faults)
-  return viewsOf(inspected, options)
-}
-
-function viewsOf(inspected: Inspection, options: CheckOptions): FunctionView[] {
-  return sizedViewsOf(inspected, options).map(each => each.view)
-}
-
-/** The functions of a definition that was inspected and accepted, each with the bytes that it has as JSON, escapes aside. */
-export function sizedViewsOf(inspected: Inspection, options: CheckOptions): { view: FunctionView; bytes: number }[] {
   const { operations, references, document } = inspected
   if (references === undefined) return []
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const schemas = new InputSchemas(references, document, options.headerNames ?? [])
   const names = functionNames(operations.map(each => each.record))
-  const views: { view: FunctionView; bytes: number }[] = []
+  const views: FunctionView[] = []
   const size: Size = { values: 0, bytes: 0, otherBytes: 0 }
   for (const [i, operation] of operations.entries()) {
     const { record } = operation
     const name = names[i] as string // one for each operation
-    const before = size.bytes + size.otherBytes
     const description = describe(record.summary, record.spec.description)
     size.bytes += name.length + Buffer.byteLength(description)
     size.otherBytes += ENVELOPE_BYTES
     const parameters = schemas.parametersOf(operation, size, limits)
     if (parameters === undefined) throw new InvalidRequest([tooLarge(options.at ?? DEFAULT_AT, limits)])
-    const view: FunctionView = {
-      name,
-      operationId: record.name,
-      description,
-      parameters,
-      method: record.method,
-      path: record.path,
-    }
-    views.push({ view, bytes: size.bytes + size.otherBytes - before })
+    views.push({ name, operationId: record.name, description, parameters, method: record.method, path: record.path })
   }
   return views
 }
