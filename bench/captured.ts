@@ -11,6 +11,7 @@ import { cacheOrigins } from '../src/tool/definition-cache.js'
 import { toolResource } from '../src/tool/resource.js'
 import { callerAndTool, type ToolState } from '../src/tool/state.js'
 import { NO_KEY, sha256 } from '../src/updates/audit.js'
+import type { WorkBounds } from '../src/updates/resource.js'
 import { updateOnce } from '../src/updates/update-once.js'
 import type { CapturedStatement } from './pgbench.js'
 import { agentBody, TOOL_DEFINITIONS, toolFields } from './requests.js'
@@ -135,11 +136,7 @@ const UNCONDITIONAL = {
   minimal: false,
   key: NO_KEY,
   snapshotBytesMax: 2 ** 23,
-  reserveMemory: () => {},
-  holdAnswer: () => {},
-  takePlace: async () => {},
-  leavePlace: () => () => {},
-  waiter: { beginWait: () => () => {} },
+  bounds: { rowLock: (_, work) => work(), expensive: (_, work) => work() } as WorkBounds,
 } as const
 const ACTOR = {
   id: null,
@@ -154,7 +151,7 @@ const UNUSED_KEYS = parseKeyRing(generateKey())
 
 async function capture(database: ServiceDatabase, work: (recording: ServiceDatabase) => Promise<void>) {
   const asked: Asked[] = []
-  const batched: BatchRunner['batched'] = async (statement, row, _place, _executor, hooks) => {
+  const batched: BatchRunner['batched'] = async (statement, row, _executor, hooks) => {
     // What belongs together is put together by `RowStatement`; here any row goes with its own statement.
     asked.push({ statement: statement as unknown as Asked['statement'], row })
     return await statement.for(row).single(database.db, hooks)

@@ -19,7 +19,6 @@ import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
 import { registerGate } from './http/gate.js'
 import { registerHealth } from './http/health.js'
-import { registerHeavyRequests } from './http/heavy-requests.js'
 import { registerLargeAnswers } from './http/large-answer.js'
 import { countBytes, registerLimits } from './http/limits.js'
 import { logAbandoned, registerRequestLog, requestLogger } from './http/logging.js'
@@ -42,6 +41,7 @@ import { registerUnreadAnswers } from './http/unread-answers.js'
 import { registerRequestValidation } from './http/validation.js'
 import { registerWaits } from './http/waits.js'
 import type { Lifecycle } from './lifecycle.js'
+import { workBounds } from './limits/semaphore.js'
 import { registerReadPersona } from './persona/read-persona.js'
 import { registerReadPersonas } from './persona/read-personas.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
@@ -118,7 +118,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   tellStronger(app.log, config, memory, connectionsMax)
   registerRequestMemory(app, memory, unfinished)
   registerWaits(app, metrics)
-  registerHeavyRequests(app, database)
   registerNotFound(app)
   registerMatchedRoute(app)
   const turns = new RequestTurns(database.turns)
@@ -173,12 +172,14 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerHealth(app, readiness)
   registerMetrics(app, metrics, { token: server.metricsToken, hasOwnPort: server.metricsPort !== undefined })
   registerReadMe(app, database)
-  registerReadPersonas(app, database)
-  registerReadPersona(app, database, limits.snapshotBytes, upsertRequest)
+  const bounds = workBounds(config.database)
+  const reading = { bounds, snapshotBytesMax: limits.snapshotBytes }
+  registerReadPersonas(app, database, bounds)
+  registerReadPersona(app, database, reading, upsertRequest)
   registerUpdatePersona(app, {
     database,
     bodyLimitBytes: limits.personaBodyBytes,
-    snapshotBytesMax: limits.snapshotBytes,
+    ...reading,
     jsonDepthMax: limits.jsonDepthMax,
     upsertRequest,
     requireIfMatch: auth.requireIfMatch,
@@ -191,18 +192,18 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     jsonDepthMax: limits.jsonDepthMax,
     definitionLimits: limits,
   }
-  registerReadTools(app, database)
-  registerReadTool(app, database, limits.snapshotBytes)
+  registerReadTools(app, database, bounds)
+  registerReadTool(app, database, reading)
   registerUpdateTool(app, {
     ...toolBounds,
     database,
     tasks,
     vault: () => service.vault(),
-    snapshotBytesMax: limits.snapshotBytes,
+    ...reading,
     requireIfMatch: auth.requireIfMatch,
     headerTrialsPerHour: auth.headerTrialsPerHour,
   })
-  registerValidateTool(app, { ...toolBounds, database, tasks })
+  registerValidateTool(app, { ...toolBounds, database, tasks, bounds })
   await app.ready()
   app.server.maxConnections = connectionsMax.CONNECTIONS_MAX
   const logRefused = logRefusedConnections(app.log, connectionsMax)

@@ -1,7 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import { markReceived } from '../db/clock.js'
 import { placeOfToken } from '../db/connection/thread-turns.js'
-import type { Sharer } from '../db/connection/waiter.js'
 import { type BatchRunner, type RowStatement, rowStatement } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { UserKind } from '../db/tables.js'
@@ -60,7 +59,7 @@ interface Question {
 /**
  * Establishes the caller of a request from the hash of its token, and reads the resource that it names in the same
  * statement; requests that arrive together share one. What a token may do is never remembered between requests: a
- * revocation works on the next one. `sharer` is the request, as it counts until then.
+ * revocation works on the next one.
  *
  * Throws `NotAuthenticated`; database errors pass through.
  */
@@ -68,11 +67,10 @@ export async function authenticate(
   database: BatchRunner,
   hash: Buffer,
   lookup: Lookup | undefined,
-  sharer?: Sharer,
 ): Promise<Authenticated> {
   const row = await (lookup?.id === undefined
-    ? database.batched(callerOnly, { hash, resource: null }, sharer)
-    : database.batched(lookup.statement, { hash, resource: lookup.id }, sharer))
+    ? database.batched(callerOnly, { hash, resource: null })
+    : database.batched(lookup.statement, { hash, resource: lookup.id }))
   requireValid(row)
   return {
     caller: callerOf(row, hash),

@@ -1,6 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import { withRetries } from '../db/connection/retry.js'
-import type { Sharer } from '../db/connection/waiter.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { Permission } from '../db/tables.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -142,7 +141,7 @@ async function admit(
 ) {
   const lookup = lookupFor(request, policy)
   const { caller, prefetched, useIsStale, schemaSteps } = await withRetries(() => {
-    return authenticate(database, hash, lookup, sharerOf(request))
+    return authenticate(database, hash, lookup)
   })
   await requireSchema(schemaSteps)
   request.caller = caller
@@ -159,14 +158,9 @@ async function authenticateAgain(
   lookup = lookupFor(request, policyOf(request)),
 ): Promise<CallerNow> {
   const hash = tokenHashOf(request)
-  const found = await withRetries(() => authenticate(database, hash, lookup, sharerOf(request)))
+  const found = await withRetries(() => authenticate(database, hash, lookup))
   requireAdmitted(request, found.caller)
   return found
-}
-
-function sharerOf(request: FastifyRequest): Sharer | undefined {
-  const { turnPlace: place } = request
-  return place === undefined ? undefined : { place, waiter: request }
 }
 
 /** Throws where the caller may not do what the request asks, as far as the token and the path tell. */

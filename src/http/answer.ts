@@ -12,8 +12,6 @@ import { addWarnings } from './warnings.js'
 /** What an update led to. `version` is the stored one, also after a dry run. */
 interface Updated {
   version: number
-  /** When the newest of what it shows was made; null where nothing tells. */
-  at: string | null
   /** Sent as it is; null where the caller wants none. */
   snapshot: AnswerText | null
   /** Null where it answers the repetition of a request that was stored before. */
@@ -33,11 +31,10 @@ export function answerUpdate(
   reply: FastifyReply,
   kind: ResourceKind,
   { id, dryRun, strict }: { id: number; dryRun: boolean; strict: boolean },
-  { version, at, snapshot, decision, merged, notes }: Updated,
+  { version, snapshot, decision, merged, notes }: Updated,
   warnings: readonly string[],
 ): Buffer | Readable | FastifyReply {
   reply.header('etag', entityTag(kind, id, version))
-  noteInstant(reply, at)
   if (decision === null) reply.header('idempotent-replayed', 'true')
   addWarnings(reply, warnings)
   addWarnings(reply, notes)
@@ -52,11 +49,6 @@ export function answerUpdate(
   if (snapshot === null) return reply.code(204).send()
   reply.type(JSON_TYPE)
   return answerText(reply, snapshot)
-}
-
-/** Says with which time as `at` this answer is found again. */
-function noteInstant(reply: FastifyReply, at: string | null): void {
-  if (at !== null) reply.header('snapshot-at', at)
 }
 
 /** Says which preferences of the request were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
@@ -80,8 +72,6 @@ export interface ReadAnswer {
   kind: ResourceKind
   id: number
   version: number
-  /** When the newest of what it shows was made; null where nothing tells. */
-  at: string | null
   /** Sent as it is. */
   snapshot: AnswerText
   /** Of the past: what the caller should know of it. */
@@ -97,8 +87,7 @@ export async function answerRead(
   answer: ReadAnswer,
   ifNoneMatch: Precondition,
 ): Promise<Buffer | Readable | FastifyReply> {
-  const { kind, id, version, at, snapshot, notes = [] } = answer
-  noteInstant(reply, at)
+  const { kind, id, version, snapshot, notes = [] } = answer
   addWarnings(reply, notes)
   return answerTagged(reply, await representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
 }

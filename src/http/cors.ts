@@ -23,7 +23,6 @@ const ANSWER_HEADERS = [
   'ratelimit',
   'ratelimit-policy',
   'retry-after',
-  'snapshot-at',
   'token-expires-at',
   'warning',
   'www-authenticate',

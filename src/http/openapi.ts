@@ -175,21 +175,9 @@ export const answerHeaders = {
   ...everyAnswer,
 }
 
-/** Of an answer of an agent or tool. */
-const snapshotAt = {
-  'snapshot-at': {
-    description:
-      'When the newest of what this answer shows was made (RFC 3339, microseconds, by the clock of the database): a read with `at` ' +
-      'set to it answers the same. Absent from a dry run.',
-    type: 'string',
-    format: 'date-time',
-  },
-}
-
 /** The headers of a 200 of an update. */
 export const updateHeaders = {
   etag: text('The strong entity tag of the stored state.'),
-  ...snapshotAt,
   'idempotent-replayed': text(
     '`true` when the same request with this `Idempotency-Key` was stored before: tag and body are those of its version.',
   ),
@@ -207,7 +195,6 @@ export const readHeaders = {
 /** The headers of a 200 and a 304 of one agent or tool. */
 export const readOneHeaders = {
   ...readHeaders,
-  ...snapshotAt,
   warning: text('What of an earlier version is left out, because it was deleted since or is no longer kept.'),
 }
 

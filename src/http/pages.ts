@@ -7,6 +7,7 @@ import { HTTPValidationError } from '../schema/faults.js'
 import { queryInteger, queryText } from '../schema/parameters.js'
 import { INT4_MAX, reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
+import type { WorkBounds } from '../updates/resource.js'
 import { contentTag } from '../updates/tag.js'
 import { answerTagged } from './answer.js'
 import { errorResponses, pageHeaders } from './openapi.js'
@@ -49,7 +50,12 @@ interface List {
 }
 
 /** `GET /persona` or `GET /tool`: what the caller sees of a kind, as small records, a page at a time. */
-export function registerList(app: FastifyInstance, database: ServiceDatabase, list: List): void {
+export function registerList(
+  app: FastifyInstance,
+  database: ServiceDatabase,
+  { expensive }: WorkBounds,
+  list: List,
+): void {
   const { resource, title, record, read } = list
   app.withTypeProvider<SchemaTypes>().get(
     `/${resource}`,
@@ -80,18 +86,13 @@ export function registerList(app: FastifyInstance, database: ServiceDatabase, li
     async (request, reply) => {
       const { query, caller, headers } = request
       const { limit = PAGE_RECORDS, after = 0 } = query
-      const callerKey = String(caller.token.id)
-      // What a page takes is known when it is read: one at a time of each caller.
-      const reading = () => read(database, caller, query, after, limit + 1)
-      const rows = await database.singleStatementQueue.run(callerKey, reading, `page ${callerKey}`, request)
-      await database.turns.turn(caller.token.place, request) // behind the database
+      const rows = await expensive(String(caller.token.id), () => read(database, caller, query, after, limit + 1))
       const shown = rows.slice(0, limit).filter(({ record }) => record !== null)
       const last = shown.at(-1)
       const link = rows.length > shown.length && last !== undefined ? nextLink(query, last.id) : ''
       if (link !== '') reply.header('link', link)
       const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record ?? ''] : [',', record ?? ''])), ']']
       const text = new AnswerText(texts)
-      request.holdAnswer(text.heldBytes)
       const tag = await contentTag(new AnswerText([link, ...texts])) // whether there is a next page is news too
       return answerTagged(reply, tag, text, headers['if-none-match'])
     },

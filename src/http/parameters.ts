@@ -83,8 +83,7 @@ export const ReadQuery = {
       {
         type: 'string',
         format: 'date-time',
-        description:
-          'Answers what was stored at this time (RFC 3339; without an offset UTC), as the `Snapshot-At` of an answer names it.',
+        description: 'Answers what was stored at this time (RFC 3339; without an offset UTC).',
       },
       parseTime,
     ),

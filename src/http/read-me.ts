@@ -57,7 +57,7 @@ export function registerReadMe(app: FastifyInstance, database: ServiceDatabase):
     async (request, reply) => {
       const { userId, email, kind, permission, managedGroupIds, token } = request.caller
       const question = { token: token.id, groups: managedGroupIds }
-      const record = await readTokenRecord.for(question).batched(database, { place: token.place, waiter: request })
+      const record = await readTokenRecord.for(question).batched(database)
       if (record === undefined) throw invalidToken() // deleted since it was looked up
       const answer: typeof CallerRecord.static = {
         user: { id: userId, email, kind },

@@ -3,6 +3,7 @@ import type { FastifyRequest } from 'fastify'
 import type { Executor } from '../db/statements/statement.js'
 import { reference } from '../schema/vocabulary.js'
 import { actorOf } from '../updates/actor.js'
+import type { WorkBounds } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
 import { errorResponses, invalidResponse, updateHeaders } from './openapi.js'
 import { IdempotencyKey, IfMatch, NO_PRECONDITION, NO_PREFERENCE, Prefer } from './parameters.js'
@@ -22,28 +23,12 @@ export function updateResponses(snapshot: TSchema, title: 'agent' | 'tool') {
   }
 }
 
-/** Who reads, and what the answer may take. */
-export function readerOf(
-  request: Pick<FastifyRequest, 'caller' | 'reserveMemory' | 'holdAnswer' | 'takePlace' | 'leavePlace' | 'beginWait'>,
-  snapshotBytesMax: number,
-) {
-  return {
-    caller: request.caller,
-    snapshotBytesMax,
-    reserveMemory: (bytes: number) => request.reserveMemory(bytes),
-    holdAnswer: (bytes: number) => request.holdAnswer(bytes),
-    takePlace: (answerBytes?: number) => request.takePlace(answerBytes),
-    leavePlace: () => request.leavePlace(),
-    waiter: request,
-  }
-}
-
-/** The same of an update, with what its query and headers ask for. */
+/** An update as the engine knows it, with what its query and headers ask for. */
 export function updaterOf(
   request: FastifyRequest,
   query: { dry_run?: boolean | undefined },
   headers: { 'if-match'?: Precondition | undefined; prefer?: typeof NO_PREFERENCE | undefined },
-  options: { snapshotBytesMax: number; requireIfMatch: boolean },
+  options: { snapshotBytesMax: number; requireIfMatch: boolean; bounds: WorkBounds },
 ) {
   const { strict, merges, minimal } = headers.prefer ?? NO_PREFERENCE
   return {
@@ -56,6 +41,8 @@ export function updaterOf(
     strict,
     merges,
     minimal,
-    ...readerOf(request, options.snapshotBytesMax), // behind its own members: before them it takes a hundred times as long
+    caller: request.caller,
+    bounds: options.bounds,
+    snapshotBytesMax: options.snapshotBytesMax,
   }
 }

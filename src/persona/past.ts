@@ -69,11 +69,11 @@ export async function pastPersona(
   state: PersonaState,
   past: Past,
   viewer: ViewerParameters,
-  reserve: (bytes: number) => void,
+  requireSize: (bytes: number) => void,
 ): Promise<{ text: AnswerText; notes: string[] }> {
   const { content, tools, notes } = await pastContent(executor, state, past)
   const { bytes, definitions, gone } = await pastToolSizes(executor, tools.pasts)
-  reserve(bytes)
+  requireSize(bytes)
   const cached = cachedTexts(definitions)
   const shown = tools.pasts.filter(({ id }) => !gone.includes(id))
   const unkept = content.tool_ids.filter(id => !shown.some(tool => tool.id === id))

@@ -5,13 +5,13 @@ import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
-import { readerOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { readPast, readResource, wholeState } from '../updates/read.js'
+import type { ReadRequest } from '../updates/resource.js'
 import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
@@ -22,7 +22,7 @@ import { updateViewOf } from './update-view.js'
 export function registerReadPersona(
   app: FastifyInstance,
   database: ServiceDatabase,
-  snapshotBytesMax: number,
+  limits: Omit<ReadRequest, 'caller'>,
   upsertRequest: ReturnType<typeof personaUpsertRequest>,
 ): void {
   const updateView = updateViewOf(upsertRequest)
@@ -67,14 +67,13 @@ export function registerReadPersona(
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
       const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       const earlier = asOf(request.query)
-      const reader = readerOf(request, snapshotBytesMax)
+      const reader = { caller: request.caller, ...limits }
       if (request.query.view === 'update' && earlier === undefined) {
         const state = await wholeState(database, personaResource, prefetched, reader)
         const { text, mask } = updateView(state)
         reply.header('link', editLink(String(id), mask))
-        const { version, made_at: at } = state
         const snapshot = new AnswerText([text])
-        return await answerRead(reply, { kind: 'persona', id, version, at, snapshot }, ifNoneMatch)
+        return await answerRead(reply, { kind: 'persona', id, version: state.version, snapshot }, ifNoneMatch)
       }
       if (request.query.view === 'update' && earlier !== undefined) {
         let mask: string[] | undefined

@@ -1,10 +1,8 @@
-import { type Caller, managesActions } from '../auth/caller.js'
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import { isInt4 } from '../schema/vocabulary.js'
 import { type CachedDefinitions, type CachedTexts, withDefinitions } from '../tool/definition-cache.js'
 import { withCached } from '../tool/shown-definitions.js'
-import { ESCAPED_BYTES_MAX } from '../updates/answer-size.js'
 import { AnswerText, NOTHING } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
@@ -21,12 +19,10 @@ import {
   type Share,
 } from './fields.js'
 import { idsOf } from './links.js'
-import { MeasuredAnswers } from './measured-answers.js'
 import { pastPersona } from './past.js'
 import {
   type Attached,
   askedChanges,
-  bytesBeside,
   bytesOfStored,
   decidePersona,
   isVisible,
@@ -36,7 +32,7 @@ import {
   requireAnswerable,
   requireEditable,
 } from './rules.js'
-import { hasAllLinks, type PersonaState } from './state.js'
+import { isWhole, type PersonaState } from './state.js'
 import {
   type PersonaRow,
   type PersonaVersion,
@@ -54,7 +50,7 @@ interface PersonaTypes extends ResourceTypes {
   Request: PersonaUpdate
   Decision: PersonaDecision
   References: References
-  Row: { version: number; tools_at: string | null; snapshot: AnswerText }
+  Row: { version: number; snapshot: AnswerText }
 }
 
 /** Agents, as the engine of updates knows them. */
@@ -73,22 +69,14 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   },
   isStorable: ({ attached }) => Object.values(attached).every(ids => ids.every(isStorable)),
   // A new link waits for whoever deletes what it refers to, one that is taken off or changed for whoever deletes it.
-  isBatchable: ({ changes, content }, { caller, minimal }) =>
-    !changes.some(({ field }) => isRelation(field)) && (minimal || isReadBatchable(content, caller)),
-  isReadBatchable,
-  isShownSlowly: (state, decision, caller) =>
-    (decision?.content ?? state).tool_ids.length > QUICK_TOOLS_MAX && isAskedAbout(caller),
-  isHeavy: ({ fields }) => weightOfFields(fields) > HEAVY_WEIGHT,
-  answerBytes: (state, decision) => measured.weigh(state.id, estimatedBytes(state, decision)),
-  isWeighedByReferences: ({ attached }) => attached.tool_ids !== undefined,
-  shownTools: (state, decision) => (decision?.content ?? state).tool_ids,
-  definitionBytes: state => bytesOfStored(state, state),
+  isBatchable: ({ changes }) => !changes.some(({ field }) => isRelation(field)),
+  definitionBytes: (state, decision) => decision?.toolBytes ?? bytesOfStored(state, state),
   requireAnswerable,
   reading: (state, viewer, minimal = false) => {
     const { id, version, access } = state
     if (minimal) return readVersion.for({ id, version, access, ...viewer }).map(versionRow)
     const query = (cached: CachedDefinitions) => readSnapshot.for({ id, version, access, ...viewer, ...cached })
-    return withCached(state.tool_sizes, query, shownAs(state, null))
+    return withCached(state.tool_sizes, query, shownRow)
   },
   writing: (state, decision, viewer, entry, minimal) => {
     const { content, changes, attached, attachedSizes, toolBytesLeft } = decision
@@ -115,13 +103,13 @@ export const personaResource: VersionedResource<PersonaTypes> = {
     const query = (cached: CachedDefinitions) => statement.for(Object.assign(parameters, cached))
     return minimal
       ? query({ cached_definitions: [] }).map(versionRow)
-      : withCached([...state.tool_sizes, ...attachedSizes], query, shownAs(state, decision))
+      : withCached([...state.tool_sizes, ...attachedSizes], query, shownRow)
   },
   snapshot: row => row.snapshot,
   noteStored: () => undefined,
   replacedDefinition: () => null,
   audited: (state, decision) => auditedPersona(decision?.content ?? state),
-  hasAllLinks,
+  isWhole,
   isVisible,
   requireRights: requireEditable,
   pastSnapshot: pastPersona,
@@ -132,59 +120,12 @@ export function auditedPersona(content: PersonaContent): unknown[] {
   return auditedFields(CONTENT_FIELDS, content, BLANK_AGENT)
 }
 
-async function versionRow({ version, tools_at = null }: PersonaVersion): Promise<PersonaTypes['Row']> {
-  return { version, tools_at, snapshot: NOTHING }
+function versionRow({ version }: PersonaVersion): PersonaTypes['Row'] {
+  return { version, snapshot: NOTHING }
 }
 
-const measured = new MeasuredAnswers()
-
-/** Makes the row of an answer, and notes what it takes. */
-function shownAs(state: PersonaState, decision: PersonaDecision | null) {
-  return async (row: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> => {
-    const { version, tools_at, snapshot } = row
-    const text = new AnswerText(await withDefinitions(snapshot, cached))
-    measured.note(state.id, estimatedBytes(state, decision), text.length)
-    return { version, tools_at, snapshot: text }
-  }
-}
-
-function estimatedBytes(state: PersonaState, decision: PersonaDecision | null): number {
-  return decision === null
-    ? bytesOfStored(state, state) + bytesBeside(state) + (state.left_out_bytes ?? 0) * ESCAPED_BYTES_MAX
-    : decision.toolBytes + bytesBeside(decision.content)
-}
-
-/**
- * What fields of this weight ask for is much work: some 5 ms of the database more than an ordinary update, which takes 3, and as much
- * of the thread. An id that changes (looked up, taken away, put, checked, shown) costs both about what 1 kB of text does.
- */
-const HEAVY_WEIGHT = 32 * 1024
-const ID_WEIGHT = 1024
-
-function weightOfFields(fields: PersonaUpdate['fields']): number {
-  let weight = 0
-  for (const name in fields) {
-    const value = fields[name as keyof typeof fields] // its own keys
-    if (typeof value === 'string') weight += value.length
-    else if (Array.isArray(value)) weight += value.length * ID_WEIGHT
-  }
-  return weight
-}
-
-/** An agent with more tools goes by itself: each takes some fifteen microseconds of those who share the statement. */
-const BATCHED_TOOLS_MAX = 32
-
-/** One with more tools is shown to a group manager in the place of a heavy request: each tool may take a millisecond, at a thousand agents. */
-const QUICK_TOOLS_MAX = 8
-
-/** Whether the snapshot is soon read. */
-function isReadBatchable({ tool_ids }: Pick<PersonaContent, 'tool_ids'>, caller: Caller): boolean {
-  return tool_ids.length <= (isAskedAbout(caller) ? 0 : BATCHED_TOOLS_MAX)
-}
-
-/** Whether of each tool that the caller is shown is asked which agents have it: they may manage it as group manager. */
-function isAskedAbout(caller: Caller): boolean {
-  return !managesActions(caller) && caller.managedGroupIds.length > 0
+async function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> {
+  return { version, snapshot: new AnswerText(await withDefinitions(snapshot, cached)) }
 }
 
 function allIds(content: PersonaContent) {

@@ -13,7 +13,6 @@ import type { Change } from '../updates/audit.js'
 import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import {
-  COLUMNS,
   CONTENT_FIELDS,
   FIELDS,
   linkOf,
@@ -279,31 +278,6 @@ function storedTools({ tool_ids, tool_sizes }: PersonaState, content: PersonaCon
   const kept = new Set(content.tool_ids)
   const tools = tool_ids.map((id, index) => ({ id, bytes: tool_sizes[index]?.bytes ?? 0 }))
   return tools.filter(({ id }) => kept.has(id))
-}
-
-/** About what texts and links take in the answer, without the definitions of tools. Short texts count as nothing. */
-export function bytesBeside(content: PersonaContent): number {
-  const texts = COLUMNS.reduce((sum, [name]) => sum + bytesInJson(content[name]), 0)
-  const links = RELATIONS.reduce((sum, [relation]) => sum + content[relation].length * LINK_BYTES[relation], 0)
-  return texts + links
-}
-
-const SHORT_TEXT_LENGTH = 1_000
-
-function bytesInJson(value: unknown): number {
-  const isText = typeof value === 'string'
-  if (isText ? value.length <= SHORT_TEXT_LENGTH : !Array.isArray(value) || value.length === 0) return 0
-  return Buffer.byteLength(JSON.stringify(value))
-}
-
-/** About what an answer shows of what a link refers to. */
-const LINK_BYTES: Record<Relation, number> = {
-  tool_ids: 1_000,
-  document_set_ids: 1_000,
-  label_ids: 100,
-  users: 100,
-  groups: 10,
-  user_file_ids: 50,
 }
 
 function sizesOfAttached({ tool_ids = [] }: Attached, references: References | null): References['tool_ids'] {

@@ -22,7 +22,7 @@ const LARGE_COLUMNS: Partial<Record<PersonaColumn, RawBuilder<number>>> = {
 
 /**
  * SQL: of a text the server knows how long it is, of JSON how much room it takes, which compression (pglz) makes a ninetieth of it at most:
- * what takes little room is measured. With `ESCAPED_BYTES_MAX` the rest is no more than this says.
+ * what takes little room is measured.
  */
 function jsonBytes(column: RawBuilder<unknown>): RawBuilder<number> {
   const stored = sql`pg_column_size(${column})`
@@ -60,10 +60,10 @@ export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuil
   })
 }
 
-/** Whether a state has all links of its agent: else neither the size of the answer nor its definitions are known by it. */
-export function hasAllLinks(state: PersonaState): boolean {
-  const isPrefetched = state.left_out_bytes !== undefined
-  return !isPrefetched || RELATIONS.every(([relation]) => state[relation].length <= PREFETCHED_LINKS_MAX)
+/** Whether a state has all texts and links of its agent. */
+export function isWhole(state: PersonaState): boolean {
+  if (state.left_out_bytes === undefined) return true
+  return state.left_out_bytes === 0 && RELATIONS.every(([relation]) => state[relation].length <= PREFETCHED_LINKS_MAX)
 }
 
 /** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */

@@ -7,7 +7,7 @@ import type { CachedDefinitions } from '../tool/definition-cache.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
 import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
-import { changedColumns, instant, madeAt, nextVersion } from '../updates/statements.js'
+import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS, linkOf, RELATIONS, type Relation } from './fields.js'
 import type { References } from './rules.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
@@ -17,13 +17,10 @@ import { takeAtMost, toolsWithBytes } from './tool-bytes.js'
 /** What a statement answers when it found the agent as expected: the version, and the snapshot for `withDefinitions` where it is wanted. */
 export interface PersonaRow extends PersonaVersion {
   snapshot: string
-  tools_at: string | null
 }
 
-/** `tools_at` where nothing was written: then its time is not that of the version alone. */
 export interface PersonaVersion {
   version: number
-  tools_at?: string | null
 }
 
 type StateParameters = { id: number; user: string | null }
@@ -43,14 +40,13 @@ export const readSnapshot = rowStatement<ReadParameters & CachedDefinitions, Per
   { ...READ_TYPES, cached_definitions: 'bytea[]' },
   param => {
     const snapshot = personaSnapshot(storedRelations, viewerOfRow(param), param('cached_definitions'))
-    const columns = sql`p.version, ${snapshot} as snapshot, ${toolsAt(storedRelations.tool_ids)} as tools_at`
-    return { query: asDecidedOn(columns, param) }
+    return { query: asDecidedOn(sql`p.version, ${snapshot} as snapshot`, param) }
   },
 )
 
-/** The same, and answers the version and the time of the tools alone. */
+/** The same, and answers the version alone. */
 export const readVersion = rowStatement<ReadParameters, PersonaVersion>('persona_version', READ_TYPES, param => ({
-  query: asDecidedOn(sql`p.version, ${toolsAt(storedRelations.tool_ids)} as tools_at`, param),
+  query: asDecidedOn(sql`p.version`, param),
 }))
 
 function asDecidedOn(columns: RawBuilder<unknown>, param: Param<ReadParameters>): RawBuilder<unknown> {
@@ -158,7 +154,7 @@ function compileWrite(relations: readonly Relation[], key: string, minimal: bool
           ${changedColumns('p', COLUMNS, param('changed_columns'))},
           ${nextVersion('p', param)}
         from locked input where p.id = ${param('id')}
-        returning input.position, p.version${minimal ? sql`` : sql`, ${newSnapshot(param, viewer)} as snapshot, ${toolsAt(param('tool_ids'))} as tools_at`}
+        returning input.position, p.version${minimal ? sql`` : sql`, ${newSnapshot(param, viewer)} as snapshot`}
       )`
     return {
       parts: [
@@ -171,11 +167,6 @@ function compileWrite(relations: readonly Relation[], key: string, minimal: bool
     }
   }
   return rowStatement<WriteParameters, PersonaRow>(`persona_write(${key})`, WRITE_TYPES, build, 'id')
-}
-
-/** SQL: when the newest of these tools was made as it is; null where there are none. Each is found by its key. */
-function toolsAt(ids: RawBuilder<unknown>): RawBuilder<string | null> {
-  return instant(sql`(select max(${madeAt('tool', sql`t`)}) from tool t where t.id = any(${ids}))`)
 }
 
 /** SQL: the snapshot of a row that is being written, with the relations as they become. */

@@ -18,6 +18,7 @@ import { unknownWithin } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { RecentChange } from '../updates/recent.js'
+import type { WorkBounds } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
@@ -34,6 +35,7 @@ export interface UpdatePersonaOptions {
   /** The schema of the body, with the limits of the configuration. */
   upsertRequest: ReturnType<typeof personaUpsertRequest>
   requireIfMatch: boolean
+  bounds: WorkBounds
 }
 
 const LOOKUP = { parameter: 'persona_id', statement: callerAndPersona }

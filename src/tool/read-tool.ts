@@ -5,18 +5,22 @@ import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
-import { readerOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { readPast, readResource } from '../updates/read.js'
+import type { ReadRequest } from '../updates/resource.js'
 import { pastUpdateText, toolResource, updateText } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { callerAndTool, type ToolState } from './state.js'
 
 /** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for those who may manage it. */
-export function registerReadTool(app: FastifyInstance, database: ServiceDatabase, snapshotBytesMax: number): void {
+export function registerReadTool(
+  app: FastifyInstance,
+  database: ServiceDatabase,
+  limits: Omit<ReadRequest, 'caller'>,
+): void {
   app.withTypeProvider<SchemaTypes>().get(
     '/tool/:tool_id',
     {
@@ -56,7 +60,7 @@ export function registerReadTool(app: FastifyInstance, database: ServiceDatabase
       if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
       const earlier = asOf(request.query)
       const isUpdateView = request.query.view === 'update'
-      const reader = readerOf(request, snapshotBytesMax)
+      const reader = { caller: request.caller, ...limits }
       const read =
         earlier === undefined
           ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)

@@ -79,19 +79,13 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   // Where secrets stay or come, the origins of the stored definition are read first, under the lock.
   isStorable: ({ content: { oauth_config_id: id }, needsOrigins }) => (id === null || isInt4(id)) && !needsOrigins,
-  isHeavy: ({ fields }) => (fields.definition?.text.length ?? 0) > HEAVY_DEFINITION_LENGTH,
-  answerBytes: ({ definition_bytes }, decision) => (decision?.definition ? 0 : definition_bytes),
-  isWeighedByReferences: () => false,
-  shownTools: () => [],
-  definitionBytes: ({ definition_bytes }) => definition_bytes,
+  definitionBytes: ({ definition_bytes }, decision) => (decision?.definition ? 0 : definition_bytes),
   requireAnswerable: ({ definition_bytes: bytes }, bytesMax) => {
     if (bytes > bytesMax) throw new SnapshotTooLarge(bytes, bytesMax)
   },
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) =>
     !linksOauthConfig && (definition === null || isKnownStored(definition.hash)),
-  isReadBatchable: () => true,
-  isShownSlowly: () => false,
   reading: ({ id, version, managed_as, definition_hash, definition_bytes }, viewer, minimal = false) => {
     const shown = minimal ? [] : [{ definition: definition_hash, bytes: definition_bytes }]
     const statement = readStatement(managed_as !== null, minimal)
@@ -123,7 +117,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     const sent = Object.assign(parameters, { cached_definitions: [] })
     return rowQuery(
       (executor, hooks) => statement('single').for(sent).single(executor, hooks),
-      (database, sharer, executor, hooks) => statement('shared').for(sent).batched(database, sharer, executor, hooks),
+      (database, executor, hooks) => statement('shared').for(sent).batched(database, executor, hooks),
     ).map(async row => ({ ...row, definition: { hash, text: await cacheText(hash, text) } }))
   },
   snapshot: snapshotText,
@@ -132,26 +126,26 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
-  hasAllLinks: () => true,
+  isWhole: () => true,
   isVisible: () => true, // tools are not secret to a signed-in caller (DECISIONS section 6)
   requireRights: requireManageable,
   pastSnapshot: async (...asked) => ({ text: snapshotText(await pastRow(...asked)), notes: [] }),
 }
 
 /** The body of an update that makes a tool what it was, as far as a request can: secrets of then are not kept. */
-export const pastUpdateText: ShowPast<ToolTypes> = async (executor, state, past, viewer, reserve) => {
-  const row = await pastRow(executor, state, past, viewer, reserve)
+export const pastUpdateText: ShowPast<ToolTypes> = async (executor, state, past, viewer, requireSize) => {
+  const row = await pastRow(executor, state, past, viewer, requireSize)
   const hasOtherHeaders = row.custom_headers !== null && past.values.custom_headers !== undefined
   const notes = hasOtherHeaders ? ['custom_headers are left out: header values of an earlier version are not kept'] : []
   return { text: updateText({ ...row, custom_headers: hasOtherHeaders ? null : row.custom_headers }), notes }
 }
 
 async function pastRow(
-  ...[executor, { id }, past, viewer, reserve]: Parameters<ShowPast<ToolTypes>>
+  ...[executor, { id }, past, viewer, requireSize]: Parameters<ShowPast<ToolTypes>>
 ): Promise<ShownRow> {
   const { bytes, definitions, gone } = await pastToolSizes(executor, [past])
   if (gone.length > 0) throw new VersionGone('pruned', `The definition that tool ${id} had then is no longer kept.`)
-  reserve(bytes)
+  requireSize(bytes)
   const cached = cachedTexts(definitions)
   const asked = { ids: [id], past: pastRecords([past]), ...leavingOut(cached) }
   const [row] = await readPastTool.run(executor, { ...viewer, ...asked })
@@ -198,9 +192,6 @@ async function readOrigins(executor: Executor, hash: string | null): Promise<Rea
   if (hash !== null) cacheOrigins(hash, stored)
   return stored
 }
-
-/** To send a longer definition to the database is much work. */
-const HEAVY_DEFINITION_LENGTH = 256 * 1024
 
 function encoded(sealed: PlannedHeader['sealed']) {
   return (

@@ -4,7 +4,7 @@ import { type ViewerParameters, viewerOf, viewerParameters } from '../auth/viewe
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ToolOutOfScope } from '../errors.js'
-import type { HeavyRequest } from '../updates/answer-size.js'
+import type { ReadRequest } from '../updates/resource.js'
 
 /** How many agents have a tool, by what keeps it from a group manager or brings it to them. */
 interface Scope {
@@ -17,7 +17,7 @@ interface Scope {
 }
 
 /** Who asks. */
-export type Asker = Pick<HeavyRequest, 'caller' | 'waiter'>
+export type Asker = Pick<ReadRequest, 'caller' | 'bounds'>
 
 /**
  * Does `work`, and says of a tool that is beyond a group manager which kind of agents keep it so: how many, never which.
@@ -25,7 +25,7 @@ export type Asker = Pick<HeavyRequest, 'caller' | 'waiter'>
  */
 export async function withScopeTold<T>(
   database: ServiceDatabase,
-  { caller, waiter }: Asker,
+  { caller, bounds }: Asker,
   id: number,
   work: () => Promise<T>,
 ): Promise<T> {
@@ -35,8 +35,7 @@ export async function withScopeTold<T>(
     if (!(error instanceof ToolOutOfScope)) throw error
     const parameters = { ...viewerParameters(caller), id }
     const ask = () => readScope.run(database.db, parameters)
-    const { singleStatementQueue: queue } = database
-    const [scope] = await queue.run(String(caller.token.id), ask, undefined, waiter).catch(() => [])
+    const [scope] = await bounds.expensive(String(caller.token.id), ask).catch(() => [])
     throw scope === undefined ? error : new ToolOutOfScope(reasonOf(scope))
   }
 }

@@ -29,7 +29,7 @@ export function withCached<Row, Shown>(
       await cacheLong(executor, definitions)
       return await now().single(executor, hooks)
     },
-    (database, sharer, executor, hooks) => now().batched(database, sharer, executor, hooks),
+    (database, executor, hooks) => now().batched(database, executor, hooks),
   )
 }
 

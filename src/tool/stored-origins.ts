@@ -1,7 +1,6 @@
 import { withRetries } from '../db/connection/retry.js'
-import type { Sharer } from '../db/connection/waiter.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { BATCHED_BYTES_MAX, sharerOf } from '../updates/answer-size.js'
+import { BATCHED_BYTES_MAX } from '../updates/read.js'
 import { cachedTexts, cacheOrigins } from './definition-cache.js'
 import { toolResource } from './resource.js'
 import type { StoredOrigins, ToolUpdate } from './rules.js'
@@ -18,13 +17,13 @@ export async function storedOrigins(
   { database, tasks }: { database: ServiceDatabase; tasks: BodyTasks },
   state: ToolState,
   update: ToolUpdate,
-  request: Pick<TaskRequest, 'raw'>,
+  request: Pick<TaskRequest, 'raw' | 'beginWait'>,
 ): Promise<StoredOrigins | undefined> {
   const { definition_hash: hash, definition_bytes: length } = state
   if (hash === null || !asksForOrigins(state, update)) return undefined
-  const { caller, waiter } = update
-  const job: TaskRequest = { caller, raw: request.raw, body: {}, beginWait: queue => waiter.beginWait(queue) }
-  const text = () => textOf(database, { hash, bytes: length }, sharerOf(update))
+  const { caller } = update
+  const job: TaskRequest = { caller, raw: request.raw, body: {}, beginWait: queue => request.beginWait(queue) }
+  const text = () => textOf(database, { hash, bytes: length })
   const origins = await tasks.run('stored_origins', job, { strict: false }, { length, text })
   cacheOrigins(hash, origins)
   return { hash, origins }
@@ -51,12 +50,11 @@ export interface StoredDefinition {
 export async function textOf(
   database: ServiceDatabase,
   { hash, bytes }: StoredDefinition,
-  sharer: Sharer,
 ): Promise<string | undefined> {
   const cached = cachedTexts([hash]).get(hash)
   if (cached !== undefined) return cached.toString()
   const query = readDefinition.for({ hash })
   const isBatchable = bytes <= BATCHED_BYTES_MAX
-  const row = await withRetries(() => (isBatchable ? query.batched(database, sharer) : query.single(database.db)))
+  const row = await withRetries(() => (isBatchable ? query.batched(database) : query.single(database.db)))
   return row?.definition
 }

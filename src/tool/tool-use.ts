@@ -3,11 +3,10 @@ import { linksOf, personaAccess } from '../auth/access.js'
 import type { Lookup } from '../auth/authenticate.js'
 import { type Caller, isAdmin } from '../auth/caller.js'
 import type { CallerNow } from '../auth/hook.js'
-import type { Waiter } from '../db/connection/waiter.js'
 import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound } from '../errors.js'
-import { sharerOf } from '../updates/answer-size.js'
+import type { WorkBounds } from '../updates/resource.js'
 import type { ToolUse } from './impact.js'
 import { requireManageable } from './rules.js'
 import { withScopeTold } from './scope.js'
@@ -27,7 +26,7 @@ interface UsedTool {
 }
 
 /** A request that asks for a tool's use. */
-interface Asking extends Waiter {
+interface Asking {
   authenticateAgain(lookup: Lookup): Promise<CallerNow>
 }
 
@@ -38,22 +37,22 @@ interface Asking extends Waiter {
 export async function readToolUse(
   database: ServiceDatabase,
   request: Asking,
+  bounds: WorkBounds,
   id: number | undefined,
 ): Promise<UsedTool> {
   const { caller, prefetched } = await request.authenticateAgain({ statement: callerAndTool, id })
   requireBinding(caller, id)
   if (id === undefined || prefetched === null) throw new ResourceNotFound('tool')
   const state = prefetched as ToolState // of this lookup
-  return await withScopeTold(database, { caller, waiter: request }, id, async () => {
+  return await withScopeTold(database, { caller, bounds }, id, async () => {
     requireManageable(state)
-    const callerKey = String(caller.token.id)
     const ask = () => readUse.run(database.db, { id, user: caller.userId, sees_all: isAdmin(caller) })
-    const [use] = await database.singleStatementQueue.run(callerKey, ask, `use ${callerKey}`, request)
+    const [use] = await bounds.expensive(String(caller.token.id), ask)
     if (use === undefined) throw new ResourceNotFound('tool')
     const { definition_hash: hash, definition_bytes: bytes } = state
     if (hash === null) return { use, stored: undefined }
     const text = async () => {
-      const stored = await textOf(database, { hash, bytes }, sharerOf({ caller, waiter: request }))
+      const stored = await textOf(database, { hash, bytes })
       if (stored === undefined) throw new ResourceNotFound('tool')
       return stored
     }

@@ -11,6 +11,7 @@ import { pathId } from '../schema/parameters.js'
 import { fingerprint } from '../secrets/mask.js'
 import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
+import type { WorkBounds } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { agentsBeyond, readBeyond } from './agents-beyond.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
@@ -34,6 +35,7 @@ export interface UpdateToolOptions extends ToolBodyBounds {
   /** The most bytes that a definition may take in an answer. */
   snapshotBytesMax: number
   requireIfMatch: boolean
+  bounds: WorkBounds
   /** Different sets of header values that one tool takes in an hour; 0 is off. */
   headerTrialsPerHour: number
 }
@@ -85,7 +87,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
         request.log.info(line, 'header values in clear text')
       }
-      const sender = { raw: request.raw, ...updater }
+      const sender = { raw: request.raw, beginWait: request.beginWait.bind(request), ...updater }
       const back = definition && mayTell ? await writtenBack(options, prefetched, definition, sender) : undefined
       const rounded = back?.rounded ?? []
       const asked = {
@@ -107,8 +109,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
           ? []
           : await agentsBeyond(prefetched, decision, options.snapshotBytesMax, question => {
               const ask = () => readBeyond.run(options.database.db, question)
-              const { singleStatementQueue: queue } = options.database
-              return queue.run(String(caller.token.id), ask, undefined, request).catch(() => []) // it is made
+              return options.bounds.expensive(String(caller.token.id), ask).catch(() => []) // it is made
             })
       const warnings = [
         ...beyond,

@@ -11,6 +11,7 @@ import type { SchemaTypes } from '../http/validation.js'
 import { addWarnings } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
+import type { WorkBounds } from '../updates/resource.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf, unusableServer } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
@@ -21,6 +22,7 @@ import { readToolUse, useNotes } from './tool-use.js'
 export interface ValidateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
   tasks: BodyTasks
+  bounds: WorkBounds
 }
 
 const PURPOSE =
@@ -83,7 +85,9 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
       const { query } = request
       requireCompletion(query)
       const strict = request.headers.prefer?.strict ?? false
-      const used = Object.hasOwn(query, 'tool_id') ? await readToolUse(database, request, query.tool_id) : null
+      const used = Object.hasOwn(query, 'tool_id')
+        ? await readToolUse(database, request, options.bounds, query.tool_id)
+        : null
       const { use, stored } = used ?? { use: null, stored: undefined }
       if (stored) countBytes(request, stored.length) // it is read and compared
       const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use }, stored)

@@ -1,8 +1,7 @@
 import { withRetries } from '../db/connection/retry.js'
-import type { Waiter } from '../db/connection/waiter.js'
 import type { ServiceDatabase } from '../db/transaction.js'
-import { sharerOf } from '../updates/answer-size.js'
 import { readMergeBase } from '../updates/merge.js'
+import type { WorkBounds } from '../updates/resource.js'
 import { type Precondition, versionsInTags } from '../updates/tag.js'
 import { cachePlain, isKnownPlain } from './definition-cache.js'
 import { pastToolSizes } from './past.js'
@@ -19,8 +18,7 @@ export interface WrittenBack {
 }
 
 /** Who sends it, and which version it was made from. */
-interface Asked extends Omit<TaskRequest, 'body' | 'beginWait'> {
-  waiter: Waiter
+interface Asked extends Omit<TaskRequest, 'body'> {
   precondition: Precondition
   merges: boolean
 }
@@ -31,21 +29,21 @@ interface Asked extends Omit<TaskRequest, 'body' | 'beginWait'> {
  * A stored text never changes: what is decided here rests on no lock. Throws what the database throws.
  */
 export async function writtenBack(
-  { database, tasks }: { database: ServiceDatabase; tasks: BodyTasks },
+  { database, tasks, bounds }: { database: ServiceDatabase; tasks: BodyTasks; bounds: WorkBounds },
   state: ToolState,
   definition: CheckedDefinition,
   asked: Asked,
 ): Promise<WrittenBack> {
-  const base = await baseOf(database, state, asked)
+  const base = await baseOf(database, bounds, state, asked)
   const asSent = { definition, rounded: [] }
   if (base === null || base.hash === definition.hash || isKnownPlain(base.hash)) return asSent
-  const { caller, raw, waiter } = asked
+  const { caller, raw, beginWait } = asked
   let text: string | undefined
   const read = async () => {
-    text = await textOf(database, base, sharerOf(asked))
+    text = await textOf(database, base)
     return text
   }
-  const job: TaskRequest = { caller, raw, body: {}, beginWait: queue => waiter.beginWait(queue) }
+  const job: TaskRequest = { caller, raw, body: {}, beginWait }
   const texts = { strict: false, sent: definition.text }
   const compared = await tasks.run('compare_numbers', job, texts, { length: base.bytes, text: read })
   if (compared === undefined || text === undefined) return asSent
@@ -53,11 +51,12 @@ export async function writtenBack(
   return { definition: compared.isSame ? { hash: base.hash, text } : definition, rounded: compared.rounded }
 }
 
-/** The definition that a request was made from. That of an earlier version is looked up in a queue, one of each caller at a time. */
+/** The definition that a request was made from. That of an earlier version is looked up by few at a time. */
 async function baseOf(
-  { db, singleStatementQueue }: ServiceDatabase,
+  { db }: ServiceDatabase,
+  bounds: WorkBounds,
   { id, version, definition_hash: hash, definition_bytes: bytes }: ToolState,
-  { merges, precondition, caller, waiter }: Asked,
+  { merges, precondition, caller }: Asked,
 ): Promise<StoredDefinition | null> {
   const present = hash === null ? null : { hash, bytes }
   const versions = merges ? versionsInTags(precondition, 'tool', id, version) : []
@@ -67,6 +66,5 @@ async function baseOf(
     if (typeof values?.definition !== 'string') return present
     return { hash: values.definition, bytes: (await pastToolSizes(db, [{ id, values }])).bytes }
   }
-  const callerKey = String(caller.token.id)
-  return await singleStatementQueue.run(callerKey, () => withRetries(reading), `base ${callerKey}`, waiter)
+  return await bounds.expensive(String(caller.token.id), () => withRetries(reading))
 }

@@ -1,6 +1,5 @@
 import type { Transaction } from 'kysely'
 import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
-import { databaseTimeMs, laterInstant } from '../db/clock.js'
 import { CommitUnknown, ConnectionLost } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
@@ -8,18 +7,23 @@ import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
-import type { Watch } from '../db/writes-under-way.js'
-import { IdempotencyKeyInUse, InvalidRequest, PreconditionRequired, ResourceNotFound, UnknownMask } from '../errors.js'
-import { memoryFor, runAlone, runSized, sharerOf, takePlaceFor } from './answer-size.js'
+import {
+  IdempotencyKeyInUse,
+  PreconditionRequired,
+  ResourceNotFound,
+  TRY_AGAIN,
+  Unavailable,
+  UnknownMask,
+} from '../errors.js'
 import type { AnswerText } from './answer-text.js'
 import { type AuditEntry, NO_KEY } from './audit.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
 import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
 import { lost, outcomeOf } from './outcome.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf } from './precondition.js'
-import { readPast } from './read.js'
-import { type ResourceTypes, stateBytes, type Updated, type VersionedResource } from './resource.js'
-import { auditedContent, auditOf, lockStatements, setTimeOfNow, writeKey } from './write.js'
+import { readPast, runShown } from './read.js'
+import type { ResourceTypes, Updated, VersionedResource } from './resource.js'
+import { auditedContent, auditOf, lockStatements, setTimeOfNow } from './write.js'
 
 /*
  * How an agent or a tool is updated, all or nothing. This is the one home of the algorithm:
@@ -50,17 +54,16 @@ interface LastWrite<T extends ResourceTypes> {
   state: T['State']
 }
 
-/** A statement that answers the update, and what is to be done when it is sent and answered. */
+/** A statement that answers the update, and what is to be done when it is sent. */
 interface Answering<T extends ResourceTypes> {
   query: RowQuery<T['Row']>
-  hooks: Required<SendHooks>
+  hooks?: SendHooks
 }
 
 /**
- * Updates a resource as a request asks. `prefetched` is the state that came with the authentication; `watch` begins anew with the
- * statement that answers.
+ * Updates a resource as a request asks. `prefetched` is the state that came with the authentication.
  *
- * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and `reserveMemory` throw,
+ * Errors: `ResourceNotFound`, `PreconditionFailed`, `PreconditionRequired`, what `decide` and the bounds throw,
  * for a key `IdempotencyKeyInUse` and `KeyTaken` (an update with it is stored, maybe this one), and `Unavailable`,
  * which says what became of the update.
  */
@@ -69,33 +72,20 @@ export async function update<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   request: T['Request'],
   prefetched: T['State'],
-  watch: Watch,
 ): Promise<Updated<T>> {
   const { kind } = resource
   let last: LastWrite<T> | undefined
-  const reserve = memoryFor(request)
-  const callerKey = String(request.caller.token.id)
   const key = request.dryRun ? NO_KEY : request.key
-  let endWrite: (isStored: boolean) => void = () => undefined
   let hasLostConnection = false
   try {
     const result = await withRetries(async () => {
-      const updated = await onPrefetched(prefetched).catch(asEnded)
-      return updated ?? (await underLock().catch(asEnded).catch(asOwnAttempt))
+      return (await onPrefetched(prefetched)) ?? (await underLock().catch(asOwnAttempt))
     })
     if (!request.dryRun) resource.noteStored(result.decision)
     return result
   } catch (error) {
     if (error instanceof CommitUnknown) return await settled(error)
     throw unavailableFor(error) ?? error
-  } finally {
-    endWrite(true)
-  }
-
-  /** Nothing was stored, unless that is still to be found out. */
-  function asEnded(error: unknown): never {
-    if (!(error instanceof CommitUnknown)) endWrite(false)
-    throw error
   }
 
   /** The key of an attempt that lost its connection is held until the server has noticed: nobody else uses it. */
@@ -114,29 +104,14 @@ export async function update<T extends ResourceTypes>(
     if (decision === undefined) return undefined
     const found = preconditionOf(kind, request, state, decision.changes)
     if (found !== 'holds' || !resource.isStorable(decision)) return undefined
-    const weighed = await weighedDecision(state, decision)
-    if (weighed === undefined) return undefined
-    const answerBytes = answerBytesOf(state, weighed)
-    const isShownSlowly = !isMinimal(state, weighed) && resource.isShownSlowly(state, weighed, request.caller)
-    await takePlaceFor(request, answerBytes, isShownSlowly) // before the update has its time: it is not to wait with it
-    const answering = await statementFor(state, weighed, viewerParameters(request.caller), answerBytes)
-    return updated(state, weighed, await run(answering, weighed, answerBytes))
-  }
-
-  /**
-   * How much an answer takes is known before it is made, also where that is not in the state. Undefined where the references have
-   * faults: those are told under the lock.
-   */
-  async function weighedDecision(state: T['State'], decision: T['Decision']): Promise<T['Decision'] | undefined> {
-    if (isMinimal(state, decision) || !resource.isWeighedByReferences(decision)) return decision
-    const reading = () => resource.references(database.db, request, decision, state)
-    const references = await runAlone(database, request, 0, reading)
-    try {
-      return resource.decide(state, request, references)
-    } catch (error) {
-      if (error instanceof InvalidRequest) return undefined
-      throw error
-    }
+    const { query, hooks } = await statementFor(state, decision, viewerParameters(request.caller))
+    const row = await runShown(database, query, request, {
+      bytes: isMinimal(state, decision) ? 0 : resource.definitionBytes(state, decision),
+      isBatchable: resource.isBatchable(decision),
+      executor: request.dryRun && decision.changes.length > 0 ? database.rollingBack : database.db,
+      hooks,
+    })
+    return updated(state, decision, row)
   }
 
   /** Undefined where a mask is of another state, as the tag is: only under the lock can be told what happened since. */
@@ -149,40 +124,23 @@ export async function update<T extends ResourceTypes>(
     }
   }
 
-  async function run(
-    { query, hooks }: Answering<T>,
-    decision: T['Decision'],
-    answerBytes: number,
-  ): Promise<T['Row'] | undefined> {
-    return await runSized(database, query, request, {
-      answerBytes,
-      isBatchable: resource.isBatchable(decision, request),
-      executor: request.dryRun && decision.changes.length > 0 ? database.rollingBack : database.db,
-      hooks,
-    })
-  }
-
   async function underLock(): Promise<Updated<T>> {
-    reserve(stateBytes(resource, prefetched)) // it is read again
-    if (await isKeyInUse(database, key, sharerOf(request))) throw new IdempotencyKeyInUse()
-    const goOn = request.leavePlace() // there are few, and this may wait long for its row
-    const work = () => inLockingTransaction(goOn)
-    return await database.rowLockQueue.run(callerKey, work, `${kind} ${request.id}`, request.waiter)
+    if (await isKeyInUse(database, key)) throw new IdempotencyKeyInUse()
+    return await request.bounds.rowLock(`${kind} ${request.id}`, inLockingTransaction)
   }
 
-  async function inLockingTransaction(onLock: () => void): Promise<Updated<T>> {
+  async function inLockingTransaction(): Promise<Updated<T>> {
     return await inTransaction(database, { rollback: request.dryRun }, async trx => {
       if (!(await takeKey(trx, key))) throw new IdempotencyKeyInUse()
-      const endWait = request.waiter.beginWait('row_locks')
-      await lockStatements[kind].run(trx, { id: request.id }).finally(endWait)
-      onLock()
+      await lockStatements[kind].run(trx, { id: request.id })
       if ((await firstVersion(key, query => query.single(trx))) !== undefined) throw new KeyTaken()
       // The lock holds the row. What else a decision rests on, shares and rights, may change until the statement that writes.
       for (let tries = 0; tries < LOCKED_TRIES_MAX; tries++) {
         const result = await onLocked(trx, { ...request, caller: await request.callerNow(trx) })
         if (result !== undefined) return result
       }
-      throw new Error(`${kind} ${request.id} changed under its lock`)
+      const message = `Others changed shares or rights each time this update was tried. ${TRY_AGAIN}`
+      throw new Unavailable('overloaded', message, 'not_applied')
     })
   }
 
@@ -200,8 +158,7 @@ export async function update<T extends ResourceTypes>(
     if (decision === undefined || !isMet)
       throw await preconditionFailed(trx, resource, asOfNow, state, base && conflicts)
     const { query, hooks } = await statementFor(state, decision, viewer)
-    const { onSend } = hooks // what is answered in a transaction is stored only when that ends
-    const result = updated(state, decision, await query.single(trx, { onSend }))
+    const result = updated(state, decision, await query.single(trx, hooks))
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: [mergeNote(base)] }
   }
 
@@ -224,52 +181,39 @@ export async function update<T extends ResourceTypes>(
     state: T['State'],
     decision: T['Decision'],
     viewer: ViewerParameters,
-    answerBytes = answerBytesOf(state, decision),
   ): Promise<Answering<T>> {
-    reserve(answerBytes)
     if (decision.changes.length === 0) {
       if (!isMinimal(state, decision)) resource.requireAnswerable(state, request.snapshotBytesMax)
-      const query = resource.reading(state, viewer, isMinimal(state, decision))
-      return { query, hooks: { onSend: watch.restart, onAnswer: () => undefined } }
+      return { query: resource.reading(state, viewer, isMinimal(state, decision)) }
     }
     const content = await auditedContent(resource, state, decision)
     const entry = auditOf(resource, state, decision, request.actor, content)
     const write = { entry, decision, state }
     const query = resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)
-    return { query, hooks: { onSend: () => beginWrite(write), onAnswer: row => endWrite(row !== undefined) } }
+    return { query, hooks: { onSend: () => beginWrite(write) } }
   }
 
-  /** Only what is sent has its time, in one go: others' answers wait for what has an earlier one than they. */
+  /** A write has the time at which it is sent. */
   function beginWrite(write: LastWrite<T>): void {
-    endWrite(false) // of what was sent before, and refused
-    watch.restart()
     last = write
-    if (request.dryRun) return
-    const { entry, state } = write
-    const { writesUnderWay } = database
-    setTimeOfNow(entry, state, writesUnderWay.shownBefore(databaseTimeMs(state)))
-    endWrite = writesUnderWay.begin(writeKey(kind, state.id), entry.at)
+    if (!request.dryRun) setTimeOfNow(write.entry, write.state)
   }
 
   function updated(state: T['State'], decision: T['Decision'], row: T['Row'] | undefined): Updated<T> | undefined {
     if (row === undefined) return undefined
     const snapshot = isMinimal(state, decision) ? null : resource.snapshot(row)
-    const own = row.version === state.version ? state.made_at : (last?.entry.at ?? null)
     const { version } = request.dryRun ? state : row
-    const { tools_at: toolsAt = null } = row
-    return updatedTo({ version, made_at: laterInstant(own, toolsAt) }, snapshot, state, decision, toolsAt)
+    return updatedTo(version, snapshot, state, decision)
   }
 
   function updatedTo(
-    { version, made_at }: Pick<T['State'], 'version' | 'made_at'>,
+    version: number,
     snapshot: AnswerText | null,
     state: T['State'],
     decision: T['Decision'],
-    toolsAt: string | null = null,
   ): Updated<T> {
-    const at = request.dryRun ? null : made_at
     const overwritten = overwrittenBy(request, state, decision.changes)
-    return { snapshot, version, at, toolsAt, decision, overwritten, merged: false, notes: [] }
+    return { snapshot, version, decision, overwritten, merged: false, notes: [] }
   }
 
   /**
@@ -279,10 +223,6 @@ export async function update<T extends ResourceTypes>(
   function isMinimal(state: T['State'], { changes }: T['Decision']): boolean {
     if (!request.minimal || changes.length > 0) return request.minimal
     return !isStale(kind, request, state)
-  }
-
-  function answerBytesOf(state: T['State'], decision: T['Decision']): number {
-    return isMinimal(state, decision) ? 0 : resource.answerBytes(state, decision)
   }
 
   function isStaleMerge(state: T['State']): boolean {
@@ -312,12 +252,12 @@ export async function update<T extends ResourceTypes>(
   /** The answer of the caller's own version: by now others may have made later ones, which they have not seen. */
   async function asStored({ entry, decision, state }: LastWrite<T>): Promise<Updated<T> | undefined> {
     const { caller, prefetched: now } = await request.authenticateAgain()
-    const { version_after: version, at } = entry
+    const { version_after: version } = entry
     if (request.minimal) {
       const isVisible = now !== null && resource.isVisible(now as T['State'], caller) // the lookup of its route
-      return isVisible ? updatedTo({ version, made_at: at }, null, state, decision) : undefined
+      return isVisible ? updatedTo(version, null, state, decision) : undefined
     }
     const past = await readPast(database, resource, request.id, { version }, { ...request, caller })
-    return { ...updatedTo({ version, made_at: past.at }, past.snapshot, state, decision), notes: past.notes }
+    return { ...updatedTo(version, past.snapshot, state, decision), notes: past.notes }
   }
 }

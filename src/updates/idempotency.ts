@@ -1,7 +1,6 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Caller } from '../auth/caller.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
-import type { Sharer } from '../db/connection/waiter.js'
 import { type BatchRunner, type RowQuery, rowStatement } from '../db/statements/row-statement.js'
 import { type Executor, statement } from '../db/statements/statement.js'
 import { InvalidRequest } from '../errors.js'
@@ -30,12 +29,6 @@ export function isKeyTaken(error: unknown): boolean {
   return error instanceof KeyTaken || classifyDatabaseError(error).constraint === 'audit_idempotency_key_unique'
 }
 
-/** The version that an update with a key made, and when. */
-export interface FirstVersion {
-  version: number
-  at: string
-}
-
 /**
  * The version that the update with this key made, as `run` runs the query; undefined where there is none, or no key. Throws `InvalidRequest` where
  * another request had the key.
@@ -43,18 +36,18 @@ export interface FirstVersion {
 export async function firstVersion(
   key: RequestKey,
   run: (query: RowQuery<StoredVersion>) => Promise<StoredVersion | undefined>,
-): Promise<FirstVersion | undefined> {
+): Promise<number | undefined> {
   if (key.idempotency_key === null) return undefined
   const first = await run(storedKey.for({ idempotency_key: key.idempotency_key }))
-  if (first === undefined || first.request_fingerprint === key.request_fingerprint) return first
+  if (first === undefined || first.request_fingerprint === key.request_fingerprint) return first?.version
   const msg = 'This key was used for another request; a key stands for one request and its repetitions'
   throw new InvalidRequest([{ loc: ['header', 'idempotency-key'], msg, type: 'idempotency_key_reused' }])
 }
 
 /** Whether an update with this key is under way. */
-export async function isKeyInUse(database: BatchRunner, key: RequestKey, sharer: Sharer): Promise<boolean> {
+export async function isKeyInUse(database: BatchRunner, key: RequestKey): Promise<boolean> {
   if (key.idempotency_key === null) return false
-  const row = await tryKeyShared.for({ idempotency_key: key.idempotency_key }).batched(database, sharer)
+  const row = await tryKeyShared.for({ idempotency_key: key.idempotency_key }).batched(database)
   return row?.taken !== true
 }
 
@@ -78,12 +71,15 @@ interface StoredKey {
   idempotency_key: string
 }
 
-type StoredVersion = FirstVersion & { request_fingerprint: string }
+interface StoredVersion {
+  version: number
+  request_fingerprint: string
+}
 
 const KEY_TYPES = { idempotency_key: 'text' }
 
 const storedKey = rowStatement<StoredKey, StoredVersion>('stored_key', KEY_TYPES, param => ({
-  query: sql`select input.position, version_after as version, at, encode(request_fingerprint, 'hex') as request_fingerprint
+  query: sql`select input.position, version_after as version, encode(request_fingerprint, 'hex') as request_fingerprint
     from input join audit on audit.idempotency_key = decode(${param('idempotency_key')}, 'hex')`,
 }))
 

@@ -4,7 +4,6 @@ import type { ViewerParameters } from '../auth/viewer.js'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { ResourceKind } from '../db/tables.js'
-import type { HeavyRequest } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
 import type { Past } from './past.js'
@@ -39,8 +38,29 @@ export interface Decision {
   conflicts?: readonly string[]
 }
 
+/**
+ * Bounds how much work goes on at once: runs it when those before it with the same key, or of all, have ended. Throws
+ * `RateLimited`, or `QueueExhausted`, where that takes too long.
+ */
+export type Bounded = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>
+
+export interface WorkBounds {
+  /** For transactions that wait for a row's lock; the key names the row. */
+  rowLock: Bounded
+  /** For statements that read much; the key names the token. */
+  expensive: Bounded
+}
+
+/** One authenticated request to read a resource. */
+export interface ReadRequest {
+  caller: Caller
+  bounds: WorkBounds
+  /** The most bytes that the definitions of an answer may take. */
+  snapshotBytesMax: number
+}
+
 /** One authenticated request to update a resource. Each kind adds what its decision needs. */
-export interface UpdateRequest extends HeavyRequest {
+export interface UpdateRequest extends ReadRequest {
   id: number
   /** The caller as they are by now, and the state of the resource as the route's lookup finds it, in a batch. Throws what refuses them. */
   authenticateAgain(): Promise<CallerNow>
@@ -61,12 +81,6 @@ export interface UpdateRequest extends HeavyRequest {
   minimal: boolean
   /** What an `Idempotency-Key` makes of the request. */
   key: RequestKey
-  /** The most bytes that the definitions of an answer may take. */
-  snapshotBytesMax: number
-  /** Takes memory for an answer of so many bytes until the request is over; throws when there is none. */
-  reserveMemory(bytes: number): void
-  /** Reserves what the answer takes, now that it is made, in place of what was reserved for it. Throws likewise. */
-  holdAnswer(bytes: number): void
 }
 
 /** The types that belong to one kind of resource. */
@@ -80,10 +94,9 @@ export interface ResourceTypes {
   Row: ShownRow
 }
 
-/** What every statement of a resource answers; `tools_at`, of an agent, when the newest of the tools that it shows was made so. */
+/** What every statement of a resource answers. */
 export interface ShownRow {
   version: number
-  tools_at?: string | null
 }
 
 /** What a kind of resource gives to the algorithm: how it decides, and its statements. */
@@ -106,25 +119,10 @@ export interface VersionedResource<T extends ResourceTypes> {
   ): Promise<T['References']>
   /** Whether the writing statement can check the rest of the decision itself; else it is made anew under the lock. */
   isStorable(decision: T['Decision']): boolean
-  /** Whether the statement may run in a batch: not where it may wait for others or take long. */
-  isBatchable(decision: T['Decision'], request: T['Request']): boolean
-  /** The same of the statement that answers the stored state. */
-  isReadBatchable(state: T['State'], caller: Caller): boolean
-  /** Whether to show it is much work, however little the answer takes: after the decision or, where it is null, as stored. */
-  isShownSlowly(state: T['State'], decision: T['Decision'] | null, caller: Caller): boolean
-  /** Whether to decide what the request asks for, and to store it, is much work, whatever is stored. */
-  isHeavy(request: T['Request']): boolean
-  /**
-   * About how many bytes the answer takes beyond the few thousand that every answer has: after the decision or, where it is
-   * null, as stored.
-   */
-  answerBytes(state: T['State'], decision: T['Decision'] | null): number
-  /** Whether it takes the references to know that: the decision attaches what takes much. */
-  isWeighedByReferences(decision: T['Decision']): boolean
-  /** The tools that an answer shows beside the resource itself, after the decision or, where it is null, as stored. */
-  shownTools(state: T['State'], decision: T['Decision'] | null): readonly number[]
-  /** What definitions take of the answer for the stored state. */
-  definitionBytes(state: T['State']): number
+  /** Whether the writing statement may run in a batch: not where it may wait for a lock of others. */
+  isBatchable(decision: T['Decision']): boolean
+  /** What stored definitions take of the answer, after the decision or, where it is null, as stored. */
+  definitionBytes(state: T['State'], decision: T['Decision'] | null): number
   /** That they take no more than one answer may. Throws `SnapshotTooLarge`. */
   requireAnswerable(state: T['State'], bytesMax: number): void
   /** The statement that answers the stored state, or its version alone, if it is still this one. */
@@ -151,8 +149,8 @@ export interface VersionedResource<T extends ResourceTypes> {
    * order.
    */
   audited(state: T['State'], decision: T['Decision'] | null): readonly unknown[]
-  /** Whether all links are in the state: of a prefetched one long lists are cut. */
-  hasAllLinks(state: T['State']): boolean
+  /** Whether all of it is in the state: from a prefetched one large texts are left out, and long lists are cut. */
+  isWhole(state: T['State']): boolean
   /** Whether the caller may still be shown this state. */
   isVisible(state: T['State'], caller: Caller): boolean
   /** That the caller may update it at all. Throws what `decide` throws for that. */
@@ -163,14 +161,14 @@ export interface VersionedResource<T extends ResourceTypes> {
 
 /**
  * Shows an earlier version, in a transaction that sees `state`, with what the caller should know of it. Calls
- * `reserve` with the size of its definitions before it is made. Throws `VersionGone`.
+ * `requireSize` with the size of its definitions before it is made. Throws `VersionGone`.
  */
 export type ShowPast<T extends ResourceTypes> = (
   executor: Executor,
   state: T['State'],
   past: Past,
   viewer: ViewerParameters,
-  reserve: (bytes: number) => void,
+  requireSize: (bytes: number) => void,
 ) => Promise<{ text: AnswerText; notes: string[] }>
 
 /**
@@ -180,22 +178,10 @@ export type ShowPast<T extends ResourceTypes> = (
 export interface Updated<T extends ResourceTypes> {
   snapshot: AnswerText | null
   version: number
-  /**
-   * When the newest of what it shows was made: asked for with this time, it is answered again. Null after a dry run, and where
-   * nothing tells.
-   */
-  at: string | null
-  /** When the newest of the tools that it shows was made; null where it shows none, or nothing tells. */
-  toolsAt: string | null
   decision: T['Decision']
   overwritten: RecentChange[]
   /** Whether it was merged into what others made since the version that the precondition names. */
   merged: boolean
   /** What the caller should know of the answer. */
   notes: string[]
-}
-
-/** About what a whole state takes. */
-export function stateBytes<T extends ResourceTypes>(resource: VersionedResource<T>, state: T['State']): number {
-  return resource.answerBytes(state, null) - resource.definitionBytes(state)
 }

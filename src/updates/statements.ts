@@ -32,7 +32,7 @@ export function versionedState<State extends VersionedState>(
 }
 
 /** SQL: when the stored version of the row was made, as its audit row or the anchor of the pruned ones says; null where neither does. */
-export function madeAt(kind: ResourceKind, row: RawBuilder<unknown>): RawBuilder<unknown> {
+function madeAt(kind: ResourceKind, row: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`greatest(${row}.audit_anchor_at, (
       select a.at from audit a
       where a.resource_kind = ${sql.lit(kind)} and a.resource_id = ${row}.id and a.version_after = ${row}.version))`

@@ -2,15 +2,14 @@ import { withRetries } from '../db/connection/retry.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
 import { ResourceNotFound, Unavailable, VersionGone } from '../errors.js'
-import { sharerOf } from './answer-size.js'
 import type { AnswerText } from './answer-text.js'
 import { update } from './engine.js'
-import { type FirstVersion, firstVersion, isKeyTaken } from './idempotency.js'
-import { inOrder, readPast, readResource, wholeState } from './read.js'
-import type { ResourceTypes, Updated, UpdateRequest, VersionedResource } from './resource.js'
+import { firstVersion, isKeyTaken } from './idempotency.js'
+import { readPast, readResource, wholeState } from './read.js'
+import type { ResourceTypes, Updated, VersionedResource } from './resource.js'
 
 /** What an update is answered with. */
-export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision' | 'toolsAt'> {
+export interface Answered<T extends ResourceTypes> extends Omit<Updated<T>, 'decision'> {
   /** Null where the same request was answered before: then the answer is that of the version which it made. */
   decision: T['Decision'] | null
 }
@@ -26,7 +25,6 @@ export async function updateOnce<T extends ResourceTypes>(
   prefetched: T['State'] | null,
 ): Promise<Answered<T>> {
   const { key, caller, dryRun } = request
-  if (resource.isHeavy(request)) await request.takePlace()
   const state = await wholeState(database, resource, prefetched, request)
   const isKeyed = key.idempotency_key !== null && !dryRun
   if (isKeyed) {
@@ -34,14 +32,8 @@ export async function updateOnce<T extends ResourceTypes>(
     const before = await answerBefore(database, resource, request)
     if (before !== undefined) return before
   }
-  const watch = database.writesUnderWay.watch()
   try {
-    const made = await update(database, resource, request, state, watch)
-    holdMade(request, made)
-    const tools = resource.shownTools(state, made.decision)
-    const ordered = await inOrder(database, resource, state, made, tools, request, watch)
-    // It answers its own version; where that was shown with a later tool, no time finds it again.
-    const updated = ordered.version === made.version ? ordered : { ...made, at: null }
+    const updated = await update(database, resource, request, state)
     const isTagged = request.precondition.kind === 'tags' && !request.merges // else its tag refuses the repetition
     const keepsNoKey = isKeyed && updated.decision.changes.length === 0 && !isTagged
     return keepsNoKey ? { ...updated, notes: [...updated.notes, NO_KEY_KEPT] } : updated
@@ -52,20 +44,6 @@ export async function updateOnce<T extends ResourceTypes>(
     const meanwhile = await answerBefore(database, resource, request).catch(asApplied)
     if (meanwhile === undefined) throw error
     return meanwhile
-  } finally {
-    watch.end()
-  }
-}
-
-/** What has no memory for its answer is refused, but of an update that is stored nobody is told that it is not. */
-function holdMade({ holdAnswer, dryRun }: UpdateRequest, { snapshot, decision }: Updated<ResourceTypes>): void {
-  try {
-    holdAnswer(snapshot?.heldBytes ?? 0)
-  } catch (error) {
-    if (dryRun || decision.changes.length === 0) throw error
-    const why = error instanceof Error ? error.message : ''
-    const message = `The update was applied, and there is no memory for its answer. ${why} Read the resource, or prefer return=minimal.`
-    throw new Unavailable('overloaded', message, 'applied', { cause: error })
   }
 }
 
@@ -90,7 +68,7 @@ async function answerBefore<T extends ResourceTypes>(
   request: T['Request'],
 ): Promise<Answered<T> | undefined> {
   const first = await withRetries(() => {
-    return firstVersion(request.key, query => query.batched(database, sharerOf(request)))
+    return firstVersion(request.key, query => query.batched(database))
   }).catch(error => {
     throw unavailableFor(error) ?? error
   })
@@ -101,7 +79,7 @@ async function answerBefore<T extends ResourceTypes>(
     const stored = prefetched as T['State'] // the lookup of its route; without large texts, as for a read
     resource.requireRights(stored, caller)
     const shown = await contentOf(database, resource, { ...request, caller }, first, stored)
-    return { ...shown, version: first.version, decision: null, overwritten: [], merged: false }
+    return { ...shown, version: first, decision: null, overwritten: [], merged: false }
   } catch (error) {
     return asApplied(error)
   }
@@ -112,15 +90,15 @@ async function contentOf<T extends ResourceTypes>(
   database: ServiceDatabase,
   resource: VersionedResource<T>,
   request: T['Request'],
-  first: FirstVersion,
+  first: number,
   stored: T['State'],
-): Promise<{ snapshot: AnswerText | null; at: string | null; notes: string[] }> {
-  if (request.minimal) return { snapshot: null, at: first.at, notes: [] }
+): Promise<{ snapshot: AnswerText | null; notes: string[] }> {
+  if (request.minimal) return { snapshot: null, notes: [] }
   try {
-    return await readPast(database, resource, request.id, { version: first.version }, request)
+    return await readPast(database, resource, request.id, { version: first }, request)
   } catch (error) {
     if (!(error instanceof VersionGone)) throw error
-    const { snapshot, at } = await readResource(database, resource, stored, request)
-    return { snapshot, at, notes: [`${error.message.replace(/\.$/, '')}: the body is the present state`] }
+    const { snapshot } = await readResource(database, resource, stored, request)
+    return { snapshot, notes: [`${error.message.replace(/\.$/, '')}: the body is the present state`] }
   }
 }

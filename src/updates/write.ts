@@ -1,6 +1,6 @@
 import { sql, type Transaction } from 'kysely'
 import { OPERATOR, type ViewerParameters } from '../auth/viewer.js'
-import { databaseTimeMs, laterInstant } from '../db/clock.js'
+import { databaseTimeMs } from '../db/clock.js'
 import { statement } from '../db/statements/statement.js'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { digestOf } from './answer-text.js'
@@ -61,15 +61,10 @@ export function auditOf<T extends ResourceTypes>(
   return auditEntry({ kind, id, version, audit_head, made_at }, changes, actor, databaseTimeMs(state), content)
 }
 
-/** Gives an audit row that is sent only now the time of now, which is later than that of the version before, and than `shown`. */
-export function setTimeOfNow(entry: AuditEntry, state: VersionedState, shown: string | null): void {
-  entry.at = auditTime(databaseTimeMs(state), laterInstant(state.made_at, shown))
+/** Gives an audit row that is sent only now the time of now, which is later than that of the version before. */
+export function setTimeOfNow(entry: AuditEntry, state: VersionedState): void {
+  entry.at = auditTime(databaseTimeMs(state), state.made_at)
   entry.hash = auditHash(entry)
-}
-
-/** What `WritesUnderWay` knows an agent or tool by. */
-export function writeKey(kind: ResourceKind, id: number): string {
-  return `${kind}:${id}`
 }
 
 /** Locks one row against other writers until the transaction ends. */

@@ -422,9 +422,7 @@ with input as materialized (
     ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
     ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
     ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot, to_char((select max(greatest(t.audit_anchor_at, (
-      select a.at from audit a
-      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
       from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -467,9 +465,7 @@ with input as materialized (
         select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::uuid as "user", ($4::text[])[position]::boolean as "manages_all", ($5::text[])[position]::integer[] as "managed_groups", ($6::text[])[position]::boolean as "is_admin", ($7::text[])[position]::text as "access", ($8::text[])[position]::integer as "token", ($9::text[])[position]::text as "standing"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
-      select input.position, p.version, to_char((select max(greatest(t.audit_anchor_at, (
-      select a.at from audit a
-      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
+      select input.position, p.version
       from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -657,9 +653,7 @@ with input as materialized (
     ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
     ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
     ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot, to_char((select max(greatest(t.audit_anchor_at, (
-      select a.at from audit a
-      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any("input"."tool_ids")) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
       ), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select 'persona', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
@@ -820,9 +814,7 @@ with input as materialized (
     ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
     ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
     ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot, to_char((select max(greatest(t.audit_anchor_at, (
-      select a.at from audit a
-      where a.resource_kind = 'tool' and a.resource_id = t.id and a.version_after = t.version))) from tool t where t.id = any("input"."tool_ids")) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as tools_at
+    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
       ), "document_set_ids_removed" as (
         delete from "persona_document_set" link using changed join locked input using (position)
         where link.persona_id = "input"."id" and link."document_set_id" = any("input"."document_set_ids_removed")), "document_set_ids_put" as (

@@ -1,9 +1,8 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { QUEUES, type QueueName } from '../../src/db/connection/waiter.js'
-import type { WorkQueue } from '../../src/db/connection/work-queue.js'
 import { DEFINITION } from '../matrix-organisation.js'
-import { eventually, RawConnection, type Running, running, saysItsLimit, tokenOf } from './running.js'
+import { eventually, RawConnection, type Running, running, tokenOf } from './running.js'
 
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 const AGENT = '/persona/1?update_mask=description'
@@ -45,14 +44,6 @@ async function withLockedRow(service: Running, work: () => Promise<unknown>): Pr
     await sql`select from persona where id = 1 for no key update`.execute(trx)
     await work()
   })
-}
-
-/** Takes every place of a queue, while `work` runs, in the name of so many other callers. */
-async function withFullQueue(queue: WorkQueue, callers: number, work: () => Promise<unknown>): Promise<void> {
-  const leave: (() => void)[] = []
-  for (let n = 0; n < callers; n++) leave.push(await queue.enter(`another ${n}`))
-  await work()
-  for (const each of leave) each()
 }
 
 /** Waits until the service has had answers to so many statements, and then to none for a while: whatever is in work waits. */
@@ -126,30 +117,6 @@ t.test('who leaves while it waits is told likewise', async t => {
   t.ok(left.some(({ msg, waited_ms }) => /went away/.test(String(msg)) && Number(waited_ms) >= TOLD_MS))
 })
 
-t.test('who leaves, and whose turn does not come in time, is no failure of the service', async t => {
-  const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '300' }, { listen: true })
-  const past = `/persona/1?at=${new Date().toISOString()}`
-  await withFullQueue(service.database.heavyRequestQueue, 1, async () => {
-    const head = `GET ${past} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${service.token}\r\n\r\n`
-    const gone = new RawConnection(service.port).write(head)
-    await longEnough()
-    gone.socket.destroy()
-    await eventually(() => linesOf(service).length === 1)
-    const another = await tokenOf(service.database, { email: 'alice+another@example.com', active: true })
-    t.equal((await ask({ ...service, token: another }, past, { method: 'GET' })).statusCode, 503)
-  })
-  t.strictSame(
-    linesOf(service).map(({ msg }) => msg),
-    ['the client went away before its answer', 'request answered'],
-  )
-  const failures = linesOf(service).filter(({ cause }) => cause !== undefined)
-  t.strictSame(
-    failures.map(({ status, cause }) => [status, String(cause)]),
-    [[503, 'QueueExhausted: waited 1200 ms in vain for one of the places for large requests']],
-    'of who stayed',
-  )
-})
-
 t.test('who leaves while it waits for the checking thread has one line, and no failure of the service', async t => {
   const service = await running(t, OFF, { listen: true })
   const paths = Object.fromEntries(
@@ -208,31 +175,6 @@ t.test('an answer that is cut off because others need its memory has a line that
   for (const { socket } of all) socket.destroy()
 })
 
-t.test('so are heavy requests, behind their own token and behind others, and single statements', async t => {
-  const past = () => ask(service, `/persona/1?at=${new Date().toISOString()}`, { method: 'GET' })
-  const page = () => ask(service, '/persona', { method: 'GET' })
-  t.equal((await past()).statusCode, 200)
-  const own = String(linesOf(service)[0]?.token)
-  const { ownHeavyRequestQueue, heavyRequestQueue, singleStatementQueue } = service.database
-  const cases = [
-    ['own_heavy_requests', past, (work: () => Promise<unknown>) => ownHeavyRequestQueue.run(own, work)],
-    ['heavy_requests', past, (work: () => Promise<unknown>) => withFullQueue(heavyRequestQueue, 2, work)],
-    ['single_statements', page, (work: () => Promise<unknown>) => withFullQueue(singleStatementQueue, 4, work)],
-  ] as const
-  for (const [queue, send, hold] of cases) {
-    let answer: ReturnType<typeof ask> | undefined
-    await hold(async () => {
-      answer = send()
-      await longEnough()
-    })
-    t.equal((await answer)?.statusCode, 200, queue)
-    const line = linesOf(service).at(-1)
-    t.match(line, { queue })
-    t.ok(Number(line?.waited_ms) >= TOLD_MS, queue)
-    t.equal((await waitsIn(service, queue)).count, 1, queue)
-  }
-})
-
 t.test('so are large bodies, of agents for their turn and of definitions for the checking thread', async t => {
   const dear = `{${Array.from({ length: 9_000 }, (_, i) => `"k${i}":1`).join(',')}}`
   await Promise.all(Array.from({ length: 12 }, () => ask(service, AGENT, { payload: dear })))
@@ -267,64 +209,22 @@ t.test('so is a burst that waits for the thread', async t => {
   t.ok((await waitsIn(service, 'thread_turns')).count > 0)
 })
 
-t.test('so is a row that waits for the next statement of its kind', async t => {
-  const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '8000' })
-  const all: ReturnType<typeof ask>[] = []
-  await service.database.db.transaction().execute(async trx => {
-    await sql`lock table audit in share mode`.execute(trx)
-    // No statement has two rows of one agent, and a next one begins every 5 ms.
-    for (let n = 0; n < 120; n++) all.push(ask(service, `${AGENT}&dry_run=true`))
-    while ((await waitsIn(service, 'shared_statements')).sumS < 2) await longEnough()
-  })
-  t.ok((await Promise.all(all)).every(({ statusCode }) => statusCode === 200))
-  const lines = linesOf(service).filter(({ queue }) => queue === 'shared_statements')
-  t.ok(lines.length > 0 && lines.every(({ waited_ms }) => Number(waited_ms) >= TOLD_MS))
-})
-
-t.test(
-  '503 and 429 after a wait in vain say for what and how long, whose the limit is, and when to try again',
-  async t => {
-    const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '300', DATABASE_CONNECT_TIMEOUT_MS: '400' })
-    const past = () => ask(service, `/persona/1?at=${new Date().toISOString()}`, { method: 'GET' })
-    await past()
-    const own = String(linesOf(service)[0]?.token)
-    const { ownHeavyRequestQueue, heavyRequestQueue } = service.database
-    await withFullQueue(heavyRequestQueue, 1, async () => {
-      const refused = await past()
-      t.equal(refused.statusCode, 503)
-      t.equal(refused.headers['retry-after'], '1')
-      t.match(refused.json(), {
-        reason: 'overloaded',
-        detail:
-          'This request waited as long as one may, 1.2 s, and in vain for one of the places for large requests. Try again in 1 s.',
-      })
-      const queue = 'heavy_requests'
-      const setting = 'LOCK_TIMEOUT_MS'
-      t.match(linesOf(service).at(-1), { status: 503, refusal: 'overloaded', queue, setting })
-    })
-    await ownHeavyRequestQueue.run(own, async () => {
-      const refused = await past()
-      t.equal(refused.statusCode, 429)
-      t.match(refused.json(), { detail: /^One large request of a token .* waited 1\.2 s for others of its token / })
-      saysItsLimit(t, refused.headers, refused.json())
-      const line = { status: 429, limit: 'token-requests', queue: 'own_heavy_requests', setting: 'LOCK_TIMEOUT_MS' }
-      t.match(linesOf(service).at(-1), line)
-    })
-    await withLockedRow(service, async () => {
-      t.match((await ask(service)).json(), {
-        reason: 'overloaded',
-        detail: /^This request waited in vain for a lock that another transaction .* Try again in 1 s\.$/,
-      })
-      t.match(linesOf(service).at(-1), { refusal: 'overloaded', setting: 'LOCK_TIMEOUT_MS' })
-    })
-    const held = await Promise.all(Array.from({ length: 4 }, () => service.database.pool.connect()))
-    const refused = await ask(service)
-    for (const client of held) client.release()
-    t.match(refused.json(), {
+t.test('503 after a wait in vain says for what and how long, and when to try again', async t => {
+  const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '300', DATABASE_CONNECT_TIMEOUT_MS: '400' })
+  await withLockedRow(service, async () => {
+    t.match((await ask(service)).json(), {
       reason: 'overloaded',
-      detail:
-        'This request waited as long as one may, 0.4 s, and in vain for a connection to the database. Try again in 1 s.',
+      detail: /^This request waited in vain for a lock that another transaction .* Try again in 1 s\.$/,
     })
-    t.match(linesOf(service).at(-1), { refusal: 'overloaded', setting: 'DATABASE_CONNECT_TIMEOUT_MS' })
-  },
-)
+    t.match(linesOf(service).at(-1), { refusal: 'overloaded', setting: 'LOCK_TIMEOUT_MS' })
+  })
+  const held = await Promise.all(Array.from({ length: 4 }, () => service.database.pool.connect()))
+  const refused = await ask(service)
+  for (const client of held) client.release()
+  t.match(refused.json(), {
+    reason: 'overloaded',
+    detail:
+      'This request waited as long as one may, 0.4 s, and in vain for a connection to the database. Try again in 1 s.',
+  })
+  t.match(linesOf(service).at(-1), { refusal: 'overloaded', setting: 'DATABASE_CONNECT_TIMEOUT_MS' })
+})

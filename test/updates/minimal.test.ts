@@ -151,5 +151,4 @@ t.test('204 of an update that changes nothing has the time of the tools that the
   t.equal((await call('PUT', TOOL, { token: admin, body: { description: 'later' } })).statusCode, 200)
   const [minimal, whole] = [await same(MINIMAL), await same()]
   t.strictSame([minimal.statusCode, whole.statusCode], [204, 200])
-  t.equal(minimal.headers['snapshot-at'], whole.headers['snapshot-at'])
 })

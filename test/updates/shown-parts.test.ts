@@ -3,6 +3,7 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { definitionOf } from '../../bench/definitions.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
+import type { Executor } from '../../src/db/statements/statement.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { readSnapshot } from '../../src/persona/statements.js'
 import { cachedTexts, cacheText, DefinitionCache, withDefinitions } from '../../src/tool/definition-cache.js'
@@ -76,23 +77,27 @@ const asked = fc.constantFrom(
 t.test('200 with what is stored at the write, whatever changes after the agent was read', async t => {
   const { database, token } = await worldDatabase(t)
   let between: string[] = []
-  const { batched, singleStatementQueue } = database
-  const run = singleStatementQueue.run.bind(singleStatementQueue)
+  const { batched } = database
   const makeChanges = async () => {
     for (const text of between.splice(0)) await sql.raw(text).execute(database.db)
   }
   // The first round trip asks for the caller; before any other statement of the request the changes are made. An answer with
-  // definitions that are large, and not cached, is read by a statement of its own.
+  // large definitions is read by a statement of its own.
+  const before = <E extends Executor>(executor: E): E =>
+    Object.assign(Object.create(executor), {
+      executeQuery: async (query: Parameters<E['executeQuery']>[0]) => {
+        await makeChanges()
+        return await executor.executeQuery(query)
+      },
+    })
   const interposed = Object.assign(Object.create(database), {
-    batched: async (...[statement, ...rest]: Parameters<typeof batched>) => {
+    db: before(database.db),
+    rollingBack: before(database.rollingBack),
+    batched: async (...[statement, row, executor]: Parameters<typeof batched>) => {
       if (!statement.name.startsWith('caller')) await makeChanges()
-      return await batched.call(database, statement, ...rest)
+      return await batched.call(database, statement, row, executor)
     },
   })
-  singleStatementQueue.run = async (caller, work, ...rest) => {
-    await makeChanges()
-    return await run(caller, work, ...rest)
-  }
   const { call } = await appOver(t, interposed)
   const admin = await token('admin@example.com')
   for (let n = 0; n < EDITIONS; n++) {

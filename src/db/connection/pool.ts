@@ -11,7 +11,6 @@ import {
   weightOf,
 } from '../statements/row-statement.js'
 import type { Executor } from '../statements/statement.js'
-import { WritesUnderWay } from '../writes-under-way.js'
 import {
   type CommitUnknown,
   ConnectionLost,
@@ -31,8 +30,6 @@ import { optionsOf, startupSettings, transactionPrelude } from './session-settin
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
 import { ThreadTurns } from './thread-turns.js'
 import { TYPE_PARSERS } from './type-parsers.js'
-import type { Sharer, Waiter } from './waiter.js'
-import { WorkQueue } from './work-queue.js'
 
 /** How much went to the database since it was opened. */
 export interface StatementCounters {
@@ -46,24 +43,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
   readonly probe: Kysely<DB>
   /** Runs each statement in a transaction that is rolled back, in one round trip: what it answers is what the real one would. */
   readonly rollingBack: Executor
-  /**
-   * For transactions that wait for a row's lock, which is their `exclusive`: one of each row waits in the database, the others
-   * here. They have at most a quarter of the pool.
-   */
-  readonly rowLockQueue: WorkQueue
-  /**
-   * For single statements that may wait for others or answer much: they have at most half of the pool, those of one caller a
-   * quarter.
-   */
-  readonly singleStatementQueue: WorkQueue
-  /** For requests that are much work, here and in the database: a caller has one at a time, however long it waits for whatever. */
-  readonly ownHeavyRequestQueue: WorkQueue
-  /** For those of them that are at work, of all callers: from the first costly part to the last, or until they wait for a row. */
-  readonly heavyRequestQueue: WorkQueue
   /** For what requests do here between their waits. */
   readonly turns: ThreadTurns
-  /** What this process is storing at the moment. */
-  readonly writesUnderWay: WritesUnderWay
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
   readonly counters: Readonly<StatementCounters>
@@ -78,13 +59,11 @@ export interface OpenDatabase<DB> extends BatchRunner {
    * Runs a statement for one row, in a batch with the rows that other requests bring in the same turn of the event loop; answers
    * what it answered for this row, undefined where it answered nothing. They share its transaction: an error of the server
    * about one row is only that row's, a lost connection is everybody's. So nothing belongs here that waits for a lock
-   * which somebody may hold for long. `sharer` is whose it is: more rows than one batch holds are shared out, and
-   * the answers are given in turns. Throws as `pipeline` does.
+   * which somebody may hold for long. Throws as `pipeline` does.
    */
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
-    sharer?: Sharer,
     executor?: Executor,
     hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined>
@@ -116,12 +95,6 @@ export function openDatabase<DB>(options: DatabaseOptions): OpenDatabase<DB> {
   return new Connections<DB>(options)
 }
 
-/**
- * Where several tokens are served a single statement begins beside another only once that has gone on for so long. Four lists at a
- * time had a database on two processors to themselves; one behind the other they take no longer in all, and leave a processor to others.
- */
-const SINGLE_STAGGER_MS = 100
-
 class Connections<DB> implements OpenDatabase<DB> {
   readonly db: Kysely<DB>
   readonly probe: Kysely<DB>
@@ -131,12 +104,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       return answered as StatementResult<never> // its own rows: the query says of what shape
     },
   }
-  readonly rowLockQueue: WorkQueue
-  readonly singleStatementQueue: WorkQueue
-  readonly ownHeavyRequestQueue: WorkQueue
-  readonly heavyRequestQueue: WorkQueue
   readonly turns = new ThreadTurns()
-  readonly writesUnderWay = new WritesUnderWay()
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
   readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }
@@ -160,48 +128,6 @@ class Connections<DB> implements OpenDatabase<DB> {
     this.#probePool = this.#makePool(1)
     this.db = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.pool) }) })
     this.probe = new Kysely<DB>({ dialect: new PostgresDialect({ pool: this.#kyselyPool(this.#probePool) }) })
-    const quarter = Math.max(1, Math.floor(options.poolSize / 4))
-    const waiting = {
-      waitingPerCallerMax: WAITING_PER_CALLER_MAX,
-      waitMs: options.lockTimeoutMs,
-      waitSetting: 'LOCK_TIMEOUT_MS',
-      waited: new WeakMap<Waiter, number>(),
-    }
-    const waitingHeavy = {
-      ...waiting,
-      waitMs: HEAVY_WAITS * options.lockTimeoutMs,
-      waited: new WeakMap<Waiter, number>(),
-    }
-    this.rowLockQueue = new WorkQueue({
-      runningMax: quarter,
-      runningPerCallerMax: quarter,
-      name: 'row_locks',
-      awaited: 'other updates of the same agent or tool',
-      ...waiting,
-    })
-    this.singleStatementQueue = new WorkQueue({
-      runningMax: 2 * quarter,
-      runningPerCallerMax: quarter,
-      name: 'single_statements',
-      awaited: 'one of the connections for longer statements',
-      stagger: { ms: SINGLE_STAGGER_MS, isDue: () => this.turns.servesSeveral },
-      ...waiting,
-    })
-    this.ownHeavyRequestQueue = new WorkQueue({
-      runningMax: Number.POSITIVE_INFINITY,
-      runningPerCallerMax: 1,
-      name: 'own_heavy_requests',
-      awaited: 'other large requests of its own token',
-      ...waitingHeavy,
-    })
-    this.heavyRequestQueue = new WorkQueue({
-      runningMax: Math.min(HEAVY_REQUESTS_MAX, quarter),
-      runningPerCallerMax: 1,
-      name: 'heavy_requests',
-      awaited: 'one of the places for large requests',
-      debtMs: HEAVY_DEBT_MS,
-      ...waitingHeavy,
-    })
   }
 
   pipeline(statements: readonly BoundStatement[]): Promise<StatementResult[]> {
@@ -221,13 +147,12 @@ class Connections<DB> implements OpenDatabase<DB> {
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
-    sharer?: Sharer,
     executor: Executor = this.db,
     hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined> {
     if (statement.isSingle) return statement.for(row).single(executor, hooks)
     const key = statement.distinct && row[statement.distinct]
-    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row), sharer, hooks })
+    return this.#batcherOf(statement, executor).add({ row, key, sizeBytes: weightOf(row), hooks })
   }
 
   #batcherOf<P extends object, R>(
@@ -242,7 +167,7 @@ class Connections<DB> implements OpenDatabase<DB> {
       batcher = new Batcher(async rows => {
         const answers = await executor.executeQuery(statement.bind(rows))
         return byPosition(answers.rows, rows.length)
-      }, this.turns)
+      })
       batchers.set(statement, batcher)
     }
     return batcher
@@ -440,19 +365,6 @@ const TIMER_MS = 20
 const SETTLE_WITHIN_MS = 2_500
 
 const RENEW_PAUSE_MS = 500
-
-/** Work of one caller that waits for its turn. */
-const WAITING_PER_CALLER_MAX = 100
-
-/** So many at once: the small requests of everybody else need processors too. */
-const HEAVY_REQUESTS_MAX = 2
-
-/**
- * They wait so many times as long as a lock is waited for: each of forty tokens that read 6 MB again and again has its share, of some
- * 0.2 s on a machine that does nothing else, before another one's next, and a share that comes later than the deadline would be a refusal.
- */
-const HEAVY_WAITS = 4
-const HEAVY_DEBT_MS = 400
 
 const CONFIRMED_FOR_MS = 500
 

@@ -1,5 +1,4 @@
 import { CompiledQuery, type RawBuilder, sql } from 'kysely'
-import type { Sharer } from '../connection/waiter.js'
 import { boundValue, type Executor, type Param, statement } from './statement.js'
 import { TextArray } from './text-array.js'
 
@@ -37,7 +36,7 @@ export interface RowQuery<Answer> {
   /** Runs it by itself, in a transaction for instance. */
   single(executor: Executor, hooks?: SendHooks): Promise<Answer | undefined>
   /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.batched`. */
-  batched(database: BatchRunner, sharer?: Sharer, executor?: Executor, hooks?: SendHooks): Promise<Answer | undefined>
+  batched(database: BatchRunner, executor?: Executor, hooks?: SendHooks): Promise<Answer | undefined>
   /** The same with what `then` makes of its answer. */
   map<Next>(then: (answer: Answer) => Next | Promise<Next>): RowQuery<Next>
 }
@@ -46,8 +45,6 @@ export interface RowQuery<Answer> {
 export interface SendHooks {
   /** When it waits for nothing more in this process but a connection: the last moment to put values onto its row. Again where it is sent again. */
   onSend(): void
-  /** When the server has answered, with undefined where it answered nothing for this row; whoever asked may go on later. */
-  onAnswer?(answer: object | undefined): void
 }
 
 /** What of a database runs rows in batches. */
@@ -55,7 +52,6 @@ export interface BatchRunner {
   batched<P extends object, R>(
     statement: RowStatement<P, R>,
     row: P,
-    sharer?: Sharer,
     executor?: Executor,
     hooks?: SendHooks,
   ): Promise<Positioned<R> | undefined>
@@ -121,10 +117,9 @@ export function rowStatement<P extends object, R>(
         async (executor, hooks) => {
           hooks?.onSend()
           const [answer] = (await executor.executeQuery(own.bind([row]))).rows
-          hooks?.onAnswer?.(answer)
           return answer
         },
-        (database, sharer, executor, hooks) => database.batched(own, row, sharer, executor, hooks),
+        (database, executor, hooks) => database.batched(own, row, executor, hooks),
       ),
   }
   return own
@@ -145,7 +140,7 @@ export function rowQuery<Answer>(
       }
       return rowQuery(
         (executor, hooks) => mapped(single(executor, hooks)),
-        (database, sharer, executor, hooks) => mapped(batched(database, sharer, executor, hooks)),
+        (database, executor, hooks) => mapped(batched(database, executor, hooks)),
       )
     },
   }

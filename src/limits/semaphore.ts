@@ -1,0 +1,103 @@
+import { QueueExhausted } from '../db/connection/database-error.js'
+import { RateLimited, RETRY_AFTER_S } from '../errors.js'
+import type { Bounded, WorkBounds } from '../updates/resource.js'
+
+export interface SemaphoreLimits {
+  /** How much runs at once. */
+  max: number
+  /** Of one key. */
+  maxPerKey: number
+  /** How long one waits before it is refused. */
+  waitMs: number
+  /** The error of a wait that took too long; `isOwn` where work of the same key was in the way. */
+  refusal(isOwn: boolean): Error
+}
+
+interface Waiting {
+  key: string
+  start(): void
+}
+
+/** Bounds how much runs at once, in all and of each key; the rest waits in the order in which it came. */
+export class Semaphore {
+  readonly #limits: SemaphoreLimits
+  #running = 0
+  readonly #ofKey = new Map<string, number>()
+  readonly #waiting = new Set<Waiting>()
+
+  constructor(limits: SemaphoreLimits) {
+    this.#limits = limits
+  }
+
+  /** Runs work when the limits allow it. Throws what `refusal` answers where they do not in time; then it was not begun. */
+  readonly run: Bounded = async (key, work) => {
+    await this.#enter(key)
+    try {
+      return await work()
+    } finally {
+      this.#running--
+      this.#count(key, -1)
+      for (const next of this.#waiting) if (this.#isFree(next.key)) next.start()
+    }
+  }
+
+  #enter(key: string): Promise<void> | undefined {
+    const { waitMs, refusal } = this.#limits
+    if (this.#isFree(key)) return this.#begin(key)
+    return new Promise((resolve, reject) => {
+      const waiting = {
+        key,
+        start: () => {
+          clearTimeout(limit)
+          this.#waiting.delete(waiting)
+          this.#begin(key)
+          resolve()
+        },
+      }
+      const limit = setTimeout(() => {
+        this.#waiting.delete(waiting)
+        reject(refusal(this.#running < this.#limits.max))
+      }, waitMs)
+      this.#waiting.add(waiting)
+    })
+  }
+
+  #isFree(key: string): boolean {
+    return this.#running < this.#limits.max && (this.#ofKey.get(key) ?? 0) < this.#limits.maxPerKey
+  }
+
+  #begin(key: string): undefined {
+    this.#running++
+    this.#count(key, 1)
+  }
+
+  #count(key: string, by: 1 | -1): void {
+    const count = (this.#ofKey.get(key) ?? 0) + by
+    if (count === 0) this.#ofKey.delete(key)
+    else this.#ofKey.set(key, count)
+  }
+}
+
+/** The bounds of one process: a row is waited for once, by a quarter of the pool in all; two expensive statements, one of a token. */
+export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lockTimeoutMs: number }): WorkBounds {
+  const quarter = Math.max(1, Math.floor(poolSize / 4))
+  const setting = 'LOCK_TIMEOUT_MS'
+  const exhausted = (awaited: string) => new QueueExhausted(awaited, lockTimeoutMs, RETRY_AFTER_S, setting)
+  const rowLocks = new Semaphore({
+    max: quarter,
+    maxPerKey: 1,
+    waitMs: lockTimeoutMs,
+    refusal: () => exhausted('other updates of the same agent or tool'),
+  })
+  const expensive = new Semaphore({
+    max: Math.min(2, quarter),
+    maxPerKey: 1,
+    waitMs: lockTimeoutMs,
+    refusal: isOwn => {
+      if (!isOwn) return exhausted('other requests that read much')
+      const unit = 'concurrent-requests'
+      return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
+    },
+  })
+  return { rowLock: rowLocks.run, expensive: expensive.run }
+}
