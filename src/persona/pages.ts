@@ -5,6 +5,7 @@ import { pageRows } from '../db/statements/page-rows.js'
 import { isOnly, statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
+import { jsonRow } from '../updates/statements.js'
 
 /*
  * Lists of agents, a page at a time in the order of their ids, each page by indexes: what it costs does not grow with the
@@ -37,11 +38,10 @@ const FEW_OF_A_NAME = sql.lit(1_000)
 /** Each candidate is read by its key: `offset 0` keeps the planner from reading the agents in their order until it meets them. */
 const BY_ID = sql`candidate cross join lateral (select * from persona where id = candidate.id offset 0) p`
 
-const RECORD = sql`json_build_object(
-      'id', p.id, 'name', p.name, 'description', p.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text`
+const OWNER = jsonRow(sql`select u.id, u.email from user_account u where u.id = p.owner_id`)
+const RECORD = sql`${jsonRow(sql`
+      select p.id, p.name, p.description, ${OWNER} as owner, p.is_public, p.is_visible, p.is_default_persona,
+        p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag`)}::text`
 
 /** The statement of each scope. */
 export const personaPages = Object.fromEntries(SCOPES.map(scope => [scope, pageOf(scope)])) as Record<

@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import type { Viewer } from '../auth/access.js'
 import { jsonWithText, pastToolSnapshots, toolSnapshots } from '../tool/snapshot.js'
+import { jsonRow, jsonRows } from '../updates/statements.js'
 import { RELATIONS, type Relation } from './fields.js'
 import { SNAPSHOT_FIELDS, type SnapshotPart } from './schema.js'
 import { storedIds } from './state.js'
@@ -27,20 +28,20 @@ function snapshotWith(ids: RelationIds, tools: RawBuilder<unknown>): RawBuilder<
     id: sql`p.id`,
     user_file_ids: ids.user_file_ids,
     tools,
-    labels: sql`coalesce((
-      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any(${ids.label_ids})), '[]')`,
-    owner: sql`(select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)`,
-    users: sql`coalesce((
-      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any(${ids.users})), '[]')`,
+    labels: jsonRows(sql`select l.id, l.name from label l where l.id = any(${ids.label_ids}) order by l.id`),
+    owner: jsonRow(sql`select u.id, u.email from user_account u where u.id = p.owner_id`),
+    users: jsonRows(
+      sql`select u.id, u.email from user_account u where u.id = any(${ids.users}) order by u.email collate "C"`,
+    ),
     groups: ids.groups,
     document_sets: documentSets(ids.document_set_ids),
   }
-  // As jsonb the same messages are the same bytes, however they came into the row.
+  // Of their parts, the same messages are the same bytes, however they came into the row.
   const expressions: Record<string, RawBuilder<unknown>> = {
     ...parts,
-    starter_messages: sql`p.starter_messages::jsonb`,
+    starter_messages: sql`case when json_typeof(p.starter_messages) = 'array' then ${jsonRows(
+      sql`select m ->> 'name' as name, m ->> 'message' as message from json_array_elements(p.starter_messages) m`,
+    )} end`,
   }
   const fields = SNAPSHOT_FIELDS.map(([name]): [string, RawBuilder<unknown>] => {
     return [name, expressions[name] ?? sql.raw(`p.${name}`)]
@@ -59,24 +60,17 @@ export function pastPersonaSnapshot(
 }
 
 function documentSets(ids: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`coalesce((
-    select json_agg(json_build_object(
-      'id', s.id,
-      'name', s.name,
-      'description', s.description,
-      'cc_pair_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
-        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
-        where m.document_set_id = s.id), '[]'),
-      'is_up_to_date', s.is_up_to_date,
-      'is_public', s.is_public,
-      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
-      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
-      'federated_connector_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+  const connectors = jsonRows(sql`
+        select c.id, c.name, c.source, c.access_type
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id where m.document_set_id = s.id order by c.id`)
+  const federated = jsonRows(sql`
+        select f.id, f.name, f.source, m.entities
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
-        where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any(${ids})), '[]')`
+        where m.document_set_id = s.id order by f.id`)
+  return jsonRows(sql`
+      select s.id, s.name, s.description, ${connectors} as cc_pair_summaries, s.is_up_to_date, s.is_public,
+        array(select user_id from document_set_user where document_set_id = s.id order by user_id) as users,
+        array(select user_group_id from document_set_group where document_set_id = s.id order by 1) as groups,
+        ${federated} as federated_connector_summaries
+      from document_set s where s.id = any(${ids}) order by s.id`)
 }

@@ -4,6 +4,7 @@ import { pageRows } from '../db/statements/page-rows.js'
 import { isOnly, statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
+import { jsonRow } from '../updates/statements.js'
 
 /* Lists of tools, a page at a time in the order of their ids. Tools are no secret to a signed-in caller (DECISIONS section 6). */
 
@@ -20,11 +21,11 @@ type Scope = (typeof SCOPES)[number]
 /** A constant, so that the planner knows that a page is short. */
 const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
 
-const RECORD = sql`json_build_object(
-      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text`
+const OWNER = jsonRow(sql`select u.id, u.email from user_account u where u.id = t.user_id`)
+const RECORD = sql`${jsonRow(sql`
+      select t.id, t.name, coalesce(t.display_name, t.name) as display_name, t.description, ${OWNER} as owner,
+        t.in_code_tool_id, t.mcp_server_id, t.enabled, t.passthrough_auth,
+        format('"tool-%s-%s"', t.id, t.version) as etag`)}::text`
 
 /** The statement of each scope: all tools, or those that a token is bound to. */
 export const toolPages = Object.fromEntries(SCOPES.map(scope => [scope, pageOf(scope)])) as Record<

@@ -1,12 +1,12 @@
 import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
+import { jsonRows } from '../updates/statements.js'
 import { SNAPSHOT_FIELDS } from './schema.js'
 
 /** SQL: the custom headers of the tool `t` as the wire shows them, each value its mask. */
-export const maskedHeaders: RawBuilder<unknown> = sql`coalesce((
-  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
-                  order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]')`
+export const maskedHeaders: RawBuilder<unknown> = jsonRows(sql`
+  select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
+  from tool_header h where h.tool_id = t.id order by h.position`)
 
 /** SQL: about how many bytes the tool `t` with the definition `d` takes in an answer, without reading them. */
 export const snapshotBytes: RawBuilder<number> = sql`coalesce(d.size_bytes, 0) + octet_length(t.description)`
@@ -51,7 +51,7 @@ export function toolSnapshots(
 ): RawBuilder<unknown> {
   const headers = sql`case when ${managesTool(viewer, ids)} then ${maskedHeaders} end`
   return sql`'[' || coalesce((
-    select string_agg(${markedSnapshot(headers, cached)}, ', ' order by t.id)
+    select string_agg(${markedSnapshot(headers, cached)}, ',' order by t.id)
     from tool t
     left join oauth_config o on o.id = t.oauth_config_id
     where t.id = any(${ids})), '') || ']'`
@@ -65,7 +65,7 @@ export function pastToolSnapshots(
   cached: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
   return sql`'[' || coalesce((
-    select string_agg(${markedSnapshot(pastHeaders, cached)}, ', ' order by t.id)
+    select string_agg(${markedSnapshot(pastHeaders, cached)}, ',' order by t.id)
     from ${pastTools(ids, past, viewer)}
     left join oauth_config o on o.id = t.oauth_config_id), '') || ']'`
 }
@@ -81,9 +81,9 @@ export function pastTools(ids: RawBuilder<unknown>, past: RawBuilder<unknown>, v
 /** SQL: the custom headers of one of `pastTools`. */
 export const pastHeaders: RawBuilder<unknown> = sql`case when stored.manageable then case
   when stored.past -> 'custom_headers' is null then ${maskedHeaders}
-  else coalesce((
-    select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
-    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end`
+  else ${jsonRows(sql`
+    select h.value ->> 'key' as key, h.value ->> 'value' as value
+    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place) order by h.place`)} end end`
 
 function markedSnapshot(customHeaders: RawBuilder<unknown>, cached: RawBuilder<unknown>): RawBuilder<unknown> {
   const definition = markedDefinition(cached)
@@ -92,12 +92,12 @@ function markedSnapshot(customHeaders: RawBuilder<unknown>, cached: RawBuilder<u
 }
 
 /**
- * SQL: the text of a JSON object with these fields as `json_build_object` writes it; one of them is given as JSON text. In
+ * SQL: the text of a JSON object with these fields without blanks between; one of them is given as JSON text. In
  * pieces, because to put a text into a finished object takes `left` and `substr`, which count characters.
  */
 export function jsonWithText(fields: readonly [string, RawBuilder<unknown>][], textField: string): RawBuilder<unknown> {
   const pieces = fields.map(([name, expression], i) => {
-    const key = sql.lit(`${i === 0 ? '{' : ', '}"${name}" : `)
+    const key = sql.lit(`${i === 0 ? '{' : ','}"${name}":`)
     return sql`${key}, ${name === textField ? expression : sql`coalesce(to_json(${expression}), 'null')`}`
   })
   return sql`concat(

@@ -38,6 +38,19 @@ function madeAt(kind: ResourceKind, row: RawBuilder<unknown>): RawBuilder<unknow
       where a.resource_kind = ${sql.lit(kind)} and a.resource_id = ${row}.id and a.version_after = ${row}.version))`
 }
 
+/**
+ * SQL: the rows of a query as a JSON array of objects, in its order, without blanks between (`json_agg` and
+ * `json_build_object` would write some).
+ */
+export function jsonRows(query: RawBuilder<unknown>): RawBuilder<unknown> {
+  return sql`array_to_json(array(select json_row from (${query}) json_row))`
+}
+
+/** SQL: the row of a query as a JSON object, likewise; null where there is none. */
+export function jsonRow(query: RawBuilder<unknown>): RawBuilder<unknown> {
+  return sql`(select row_to_json(json_row) from (${query}) json_row)`
+}
+
 /** SQL: an instant as RFC 3339 in UTC with microseconds. */
 export function instant(value: RawBuilder<unknown>): RawBuilder<string> {
   return sql`to_char(${value} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`

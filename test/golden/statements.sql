@@ -326,31 +326,31 @@ with input as materialized (
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
       select input.position, p.version, concat(
-    '{"id" : ', coalesce(to_json(p.id), 'null'),
-    ', "name" : ', coalesce(to_json(p.name), 'null'),
-    ', "description" : ', coalesce(to_json(p.description), 'null'),
-    ', "is_public" : ', coalesce(to_json(p.is_public), 'null'),
-    ', "is_visible" : ', coalesce(to_json(p.is_visible), 'null'),
-    ', "uploaded_image_id" : ', coalesce(to_json(p.uploaded_image_id), 'null'),
-    ', "icon_name" : ', coalesce(to_json(p.icon_name), 'null'),
-    ', "user_file_ids" : ', coalesce(to_json(array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C")), 'null'),
-    ', "display_priority" : ', coalesce(to_json(p.display_priority), 'null'),
-    ', "is_default_persona" : ', coalesce(to_json(p.is_default_persona), 'null'),
-    ', "builtin_persona" : ', coalesce(to_json(p.builtin_persona), 'null'),
-    ', "starter_messages" : ', coalesce(to_json(p.starter_messages::jsonb), 'null'),
-    ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
-    ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
-    ', "tools" : ', '[' || coalesce((
+    '{"id":', coalesce(to_json(p.id), 'null'),
+    ',"name":', coalesce(to_json(p.name), 'null'),
+    ',"description":', coalesce(to_json(p.description), 'null'),
+    ',"is_public":', coalesce(to_json(p.is_public), 'null'),
+    ',"is_visible":', coalesce(to_json(p.is_visible), 'null'),
+    ',"uploaded_image_id":', coalesce(to_json(p.uploaded_image_id), 'null'),
+    ',"icon_name":', coalesce(to_json(p.icon_name), 'null'),
+    ',"user_file_ids":', coalesce(to_json(array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C")), 'null'),
+    ',"display_priority":', coalesce(to_json(p.display_priority), 'null'),
+    ',"is_default_persona":', coalesce(to_json(p.is_default_persona), 'null'),
+    ',"builtin_persona":', coalesce(to_json(p.builtin_persona), 'null'),
+    ',"starter_messages":', coalesce(to_json(case when json_typeof(p.starter_messages) = 'array' then array_to_json(array(select json_row from (select m ->> 'name' as name, m ->> 'message' as message from json_array_elements(p.starter_messages) m) json_row)) end), 'null'),
+    ',"llm_relevance_filter":', coalesce(to_json(p.llm_relevance_filter), 'null'),
+    ',"llm_filter_extraction":', coalesce(to_json(p.llm_filter_extraction), 'null'),
+    ',"tools":', '[' || coalesce((
     select string_agg(concat(
-    '{"id" : ', coalesce(to_json(t.id), 'null'),
-    ', "name" : ', coalesce(to_json(t.name), 'null'),
-    ', "description" : ', coalesce(to_json(t.description), 'null'),
-    ', "definition" : ', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+    '{"id":', coalesce(to_json(t.id), 'null'),
+    ',"name":', coalesce(to_json(t.name), 'null'),
+    ',"description":', coalesce(to_json(t.description), 'null'),
+    ',"definition":', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1),
-    ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
-    ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
-    ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    ',"display_name":', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+    ',"in_code_tool_id":', coalesce(to_json(t.in_code_tool_id), 'null'),
+    ',"custom_headers":', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
       with asked as materialized (
         select t.id from unnest(array(select tool_id from persona_tool where persona_id = p.id order by tool_id)) t (id)
@@ -372,57 +372,43 @@ with input as materialized (
       where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
         and exists (
           select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
-            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then coalesce((
-  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
-                  order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
-    ', "passthrough_auth" : ', coalesce(to_json(t.passthrough_auth), 'null'),
-    ', "mcp_server_id" : ', coalesce(to_json(t.mcp_server_id), 'null'),
-    ', "user_id" : ', coalesce(to_json(t.user_id), 'null'),
-    ', "oauth_config_id" : ', coalesce(to_json(t.oauth_config_id), 'null'),
-    ', "oauth_config_name" : ', coalesce(to_json(o.name), 'null'),
-    ', "enabled" : ', coalesce(to_json(t.enabled), 'null'),
-    ', "chat_selectable" : ', coalesce(to_json(t.chat_selectable), 'null'),
-    ', "agent_creation_selectable" : ', coalesce(to_json(t.agent_creation_selectable), 'null'),
-    ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then array_to_json(array(select json_row from (
+  select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
+  from tool_header h where h.tool_id = t.id order by h.position) json_row)) end), 'null'),
+    ',"passthrough_auth":', coalesce(to_json(t.passthrough_auth), 'null'),
+    ',"mcp_server_id":', coalesce(to_json(t.mcp_server_id), 'null'),
+    ',"user_id":', coalesce(to_json(t.user_id), 'null'),
+    ',"oauth_config_id":', coalesce(to_json(t.oauth_config_id), 'null'),
+    ',"oauth_config_name":', coalesce(to_json(o.name), 'null'),
+    ',"enabled":', coalesce(to_json(t.enabled), 'null'),
+    ',"chat_selectable":', coalesce(to_json(t.chat_selectable), 'null'),
+    ',"agent_creation_selectable":', coalesce(to_json(t.agent_creation_selectable), 'null'),
+    ',"default_enabled":', coalesce(to_json(t.default_enabled), 'null'), '}'), ',' order by t.id)
     from tool t
     left join oauth_config o on o.id = t.oauth_config_id
     where t.id = any(array(select tool_id from persona_tool where persona_id = p.id order by tool_id))), '') || ']',
-    ', "labels" : ', coalesce(to_json(coalesce((
-      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any(array(select label_id from persona_label where persona_id = p.id order by label_id))), '[]')), 'null'),
-    ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
-    ', "users" : ', coalesce(to_json(coalesce((
-      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any(array(select user_id from persona_user where persona_id = p.id order by user_id))), '[]')), 'null'),
-    ', "groups" : ', coalesce(to_json(array(select user_group_id from persona_group where persona_id = p.id order by user_group_id)), 'null'),
-    ', "document_sets" : ', coalesce(to_json(coalesce((
-    select json_agg(json_build_object(
-      'id', s.id,
-      'name', s.name,
-      'description', s.description,
-      'cc_pair_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
-        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
-        where m.document_set_id = s.id), '[]'),
-      'is_up_to_date', s.is_up_to_date,
-      'is_public', s.is_public,
-      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
-      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
-      'federated_connector_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+    ',"labels":', coalesce(to_json(array_to_json(array(select json_row from (select l.id, l.name from label l where l.id = any(array(select label_id from persona_label where persona_id = p.id order by label_id)) order by l.id) json_row))), 'null'),
+    ',"owner":', coalesce(to_json((select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row)), 'null'),
+    ',"users":', coalesce(to_json(array_to_json(array(select json_row from (select u.id, u.email from user_account u where u.id = any(array(select user_id from persona_user where persona_id = p.id order by user_id)) order by u.email collate "C") json_row))), 'null'),
+    ',"groups":', coalesce(to_json(array(select user_group_id from persona_group where persona_id = p.id order by user_group_id)), 'null'),
+    ',"document_sets":', coalesce(to_json(array_to_json(array(select json_row from (
+      select s.id, s.name, s.description, array_to_json(array(select json_row from (
+        select c.id, c.name, c.source, c.access_type
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id where m.document_set_id = s.id order by c.id) json_row)) as cc_pair_summaries, s.is_up_to_date, s.is_public,
+        array(select user_id from document_set_user where document_set_id = s.id order by user_id) as users,
+        array(select user_group_id from document_set_group where document_set_id = s.id order by 1) as groups,
+        array_to_json(array(select json_row from (
+        select f.id, f.name, f.source, m.entities
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
-        where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any(array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id))), '[]')), 'null'),
-    ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
-    ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
-    ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
-    ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
-    ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
-    ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+        where m.document_set_id = s.id order by f.id) json_row)) as federated_connector_summaries
+      from document_set s where s.id = any(array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id)) order by s.id) json_row))), 'null'),
+    ',"llm_model_provider_override":', coalesce(to_json(p.llm_model_provider_override), 'null'),
+    ',"llm_model_version_override":', coalesce(to_json(p.llm_model_version_override), 'null'),
+    ',"num_chunks":', coalesce(to_json(p.num_chunks), 'null'),
+    ',"system_prompt":', coalesce(to_json(p.system_prompt), 'null'),
+    ',"replace_base_system_prompt":', coalesce(to_json(p.replace_base_system_prompt), 'null'),
+    ',"task_prompt":', coalesce(to_json(p.task_prompt), 'null'),
+    ',"datetime_aware":', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
       from input join persona p on p.id = "input"."id" and p.version = "input"."version"
       where (case
     when p.owner_id = "input"."user" then 'owner'
@@ -557,31 +543,31 @@ with input as materialized (
           audit_count = p.audit_count + 1
         from locked input where p.id = "input"."id"
         returning input.position, p.version, concat(
-    '{"id" : ', coalesce(to_json(p.id), 'null'),
-    ', "name" : ', coalesce(to_json(p.name), 'null'),
-    ', "description" : ', coalesce(to_json(p.description), 'null'),
-    ', "is_public" : ', coalesce(to_json(p.is_public), 'null'),
-    ', "is_visible" : ', coalesce(to_json(p.is_visible), 'null'),
-    ', "uploaded_image_id" : ', coalesce(to_json(p.uploaded_image_id), 'null'),
-    ', "icon_name" : ', coalesce(to_json(p.icon_name), 'null'),
-    ', "user_file_ids" : ', coalesce(to_json("input"."user_file_ids"), 'null'),
-    ', "display_priority" : ', coalesce(to_json(p.display_priority), 'null'),
-    ', "is_default_persona" : ', coalesce(to_json(p.is_default_persona), 'null'),
-    ', "builtin_persona" : ', coalesce(to_json(p.builtin_persona), 'null'),
-    ', "starter_messages" : ', coalesce(to_json(p.starter_messages::jsonb), 'null'),
-    ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
-    ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
-    ', "tools" : ', '[' || coalesce((
+    '{"id":', coalesce(to_json(p.id), 'null'),
+    ',"name":', coalesce(to_json(p.name), 'null'),
+    ',"description":', coalesce(to_json(p.description), 'null'),
+    ',"is_public":', coalesce(to_json(p.is_public), 'null'),
+    ',"is_visible":', coalesce(to_json(p.is_visible), 'null'),
+    ',"uploaded_image_id":', coalesce(to_json(p.uploaded_image_id), 'null'),
+    ',"icon_name":', coalesce(to_json(p.icon_name), 'null'),
+    ',"user_file_ids":', coalesce(to_json("input"."user_file_ids"), 'null'),
+    ',"display_priority":', coalesce(to_json(p.display_priority), 'null'),
+    ',"is_default_persona":', coalesce(to_json(p.is_default_persona), 'null'),
+    ',"builtin_persona":', coalesce(to_json(p.builtin_persona), 'null'),
+    ',"starter_messages":', coalesce(to_json(case when json_typeof(p.starter_messages) = 'array' then array_to_json(array(select json_row from (select m ->> 'name' as name, m ->> 'message' as message from json_array_elements(p.starter_messages) m) json_row)) end), 'null'),
+    ',"llm_relevance_filter":', coalesce(to_json(p.llm_relevance_filter), 'null'),
+    ',"llm_filter_extraction":', coalesce(to_json(p.llm_filter_extraction), 'null'),
+    ',"tools":', '[' || coalesce((
     select string_agg(concat(
-    '{"id" : ', coalesce(to_json(t.id), 'null'),
-    ', "name" : ', coalesce(to_json(t.name), 'null'),
-    ', "description" : ', coalesce(to_json(t.description), 'null'),
-    ', "definition" : ', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+    '{"id":', coalesce(to_json(t.id), 'null'),
+    ',"name":', coalesce(to_json(t.name), 'null'),
+    ',"description":', coalesce(to_json(t.description), 'null'),
+    ',"definition":', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1),
-    ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
-    ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
-    ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    ',"display_name":', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+    ',"in_code_tool_id":', coalesce(to_json(t.in_code_tool_id), 'null'),
+    ',"custom_headers":', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
       with asked as materialized (
         select t.id from unnest("input"."tool_ids") t (id)
@@ -603,57 +589,43 @@ with input as materialized (
       where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
         and exists (
           select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
-            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then coalesce((
-  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
-                  order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
-    ', "passthrough_auth" : ', coalesce(to_json(t.passthrough_auth), 'null'),
-    ', "mcp_server_id" : ', coalesce(to_json(t.mcp_server_id), 'null'),
-    ', "user_id" : ', coalesce(to_json(t.user_id), 'null'),
-    ', "oauth_config_id" : ', coalesce(to_json(t.oauth_config_id), 'null'),
-    ', "oauth_config_name" : ', coalesce(to_json(o.name), 'null'),
-    ', "enabled" : ', coalesce(to_json(t.enabled), 'null'),
-    ', "chat_selectable" : ', coalesce(to_json(t.chat_selectable), 'null'),
-    ', "agent_creation_selectable" : ', coalesce(to_json(t.agent_creation_selectable), 'null'),
-    ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then array_to_json(array(select json_row from (
+  select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
+  from tool_header h where h.tool_id = t.id order by h.position) json_row)) end), 'null'),
+    ',"passthrough_auth":', coalesce(to_json(t.passthrough_auth), 'null'),
+    ',"mcp_server_id":', coalesce(to_json(t.mcp_server_id), 'null'),
+    ',"user_id":', coalesce(to_json(t.user_id), 'null'),
+    ',"oauth_config_id":', coalesce(to_json(t.oauth_config_id), 'null'),
+    ',"oauth_config_name":', coalesce(to_json(o.name), 'null'),
+    ',"enabled":', coalesce(to_json(t.enabled), 'null'),
+    ',"chat_selectable":', coalesce(to_json(t.chat_selectable), 'null'),
+    ',"agent_creation_selectable":', coalesce(to_json(t.agent_creation_selectable), 'null'),
+    ',"default_enabled":', coalesce(to_json(t.default_enabled), 'null'), '}'), ',' order by t.id)
     from tool t
     left join oauth_config o on o.id = t.oauth_config_id
     where t.id = any("input"."tool_ids")), '') || ']',
-    ', "labels" : ', coalesce(to_json(coalesce((
-      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any("input"."label_ids")), '[]')), 'null'),
-    ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
-    ', "users" : ', coalesce(to_json(coalesce((
-      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any("input"."users")), '[]')), 'null'),
-    ', "groups" : ', coalesce(to_json("input"."groups"), 'null'),
-    ', "document_sets" : ', coalesce(to_json(coalesce((
-    select json_agg(json_build_object(
-      'id', s.id,
-      'name', s.name,
-      'description', s.description,
-      'cc_pair_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
-        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
-        where m.document_set_id = s.id), '[]'),
-      'is_up_to_date', s.is_up_to_date,
-      'is_public', s.is_public,
-      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
-      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
-      'federated_connector_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+    ',"labels":', coalesce(to_json(array_to_json(array(select json_row from (select l.id, l.name from label l where l.id = any("input"."label_ids") order by l.id) json_row))), 'null'),
+    ',"owner":', coalesce(to_json((select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row)), 'null'),
+    ',"users":', coalesce(to_json(array_to_json(array(select json_row from (select u.id, u.email from user_account u where u.id = any("input"."users") order by u.email collate "C") json_row))), 'null'),
+    ',"groups":', coalesce(to_json("input"."groups"), 'null'),
+    ',"document_sets":', coalesce(to_json(array_to_json(array(select json_row from (
+      select s.id, s.name, s.description, array_to_json(array(select json_row from (
+        select c.id, c.name, c.source, c.access_type
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id where m.document_set_id = s.id order by c.id) json_row)) as cc_pair_summaries, s.is_up_to_date, s.is_public,
+        array(select user_id from document_set_user where document_set_id = s.id order by user_id) as users,
+        array(select user_group_id from document_set_group where document_set_id = s.id order by 1) as groups,
+        array_to_json(array(select json_row from (
+        select f.id, f.name, f.source, m.entities
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
-        where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any("input"."document_set_ids")), '[]')), 'null'),
-    ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
-    ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
-    ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
-    ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
-    ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
-    ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+        where m.document_set_id = s.id order by f.id) json_row)) as federated_connector_summaries
+      from document_set s where s.id = any("input"."document_set_ids") order by s.id) json_row))), 'null'),
+    ',"llm_model_provider_override":', coalesce(to_json(p.llm_model_provider_override), 'null'),
+    ',"llm_model_version_override":', coalesce(to_json(p.llm_model_version_override), 'null'),
+    ',"num_chunks":', coalesce(to_json(p.num_chunks), 'null'),
+    ',"system_prompt":', coalesce(to_json(p.system_prompt), 'null'),
+    ',"replace_base_system_prompt":', coalesce(to_json(p.replace_base_system_prompt), 'null'),
+    ',"task_prompt":', coalesce(to_json(p.task_prompt), 'null'),
+    ',"datetime_aware":', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
       ), audited as (
         insert into audit (resource_kind, resource_id, version_before, version_after, at, actor_id, actor, token_id, request_id, client_address, command, salt, identity_hash, fields, difference, difference_bytes, difference_hash, definition_before, content_hash, previous_hash, hash, idempotency_key, request_fingerprint)
         select 'persona', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
@@ -718,31 +690,31 @@ with input as materialized (
           audit_count = p.audit_count + 1
         from locked input where p.id = "input"."id"
         returning input.position, p.version, concat(
-    '{"id" : ', coalesce(to_json(p.id), 'null'),
-    ', "name" : ', coalesce(to_json(p.name), 'null'),
-    ', "description" : ', coalesce(to_json(p.description), 'null'),
-    ', "is_public" : ', coalesce(to_json(p.is_public), 'null'),
-    ', "is_visible" : ', coalesce(to_json(p.is_visible), 'null'),
-    ', "uploaded_image_id" : ', coalesce(to_json(p.uploaded_image_id), 'null'),
-    ', "icon_name" : ', coalesce(to_json(p.icon_name), 'null'),
-    ', "user_file_ids" : ', coalesce(to_json("input"."user_file_ids"), 'null'),
-    ', "display_priority" : ', coalesce(to_json(p.display_priority), 'null'),
-    ', "is_default_persona" : ', coalesce(to_json(p.is_default_persona), 'null'),
-    ', "builtin_persona" : ', coalesce(to_json(p.builtin_persona), 'null'),
-    ', "starter_messages" : ', coalesce(to_json(p.starter_messages::jsonb), 'null'),
-    ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
-    ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
-    ', "tools" : ', '[' || coalesce((
+    '{"id":', coalesce(to_json(p.id), 'null'),
+    ',"name":', coalesce(to_json(p.name), 'null'),
+    ',"description":', coalesce(to_json(p.description), 'null'),
+    ',"is_public":', coalesce(to_json(p.is_public), 'null'),
+    ',"is_visible":', coalesce(to_json(p.is_visible), 'null'),
+    ',"uploaded_image_id":', coalesce(to_json(p.uploaded_image_id), 'null'),
+    ',"icon_name":', coalesce(to_json(p.icon_name), 'null'),
+    ',"user_file_ids":', coalesce(to_json("input"."user_file_ids"), 'null'),
+    ',"display_priority":', coalesce(to_json(p.display_priority), 'null'),
+    ',"is_default_persona":', coalesce(to_json(p.is_default_persona), 'null'),
+    ',"builtin_persona":', coalesce(to_json(p.builtin_persona), 'null'),
+    ',"starter_messages":', coalesce(to_json(case when json_typeof(p.starter_messages) = 'array' then array_to_json(array(select json_row from (select m ->> 'name' as name, m ->> 'message' as message from json_array_elements(p.starter_messages) m) json_row)) end), 'null'),
+    ',"llm_relevance_filter":', coalesce(to_json(p.llm_relevance_filter), 'null'),
+    ',"llm_filter_extraction":', coalesce(to_json(p.llm_filter_extraction), 'null'),
+    ',"tools":', '[' || coalesce((
     select string_agg(concat(
-    '{"id" : ', coalesce(to_json(t.id), 'null'),
-    ', "name" : ', coalesce(to_json(t.name), 'null'),
-    ', "description" : ', coalesce(to_json(t.description), 'null'),
-    ', "definition" : ', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+    '{"id":', coalesce(to_json(t.id), 'null'),
+    ',"name":', coalesce(to_json(t.name), 'null'),
+    ',"description":', coalesce(to_json(t.description), 'null'),
+    ',"definition":', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1),
-    ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
-    ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
-    ', "custom_headers" : ', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    ',"display_name":', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+    ',"in_code_tool_id":', coalesce(to_json(t.in_code_tool_id), 'null'),
+    ',"custom_headers":', coalesce(to_json(case when (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
       with asked as materialized (
         select t.id from unnest("input"."tool_ids") t (id)
@@ -764,57 +736,43 @@ with input as materialized (
       where not exists (select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and persona_id not in (select id from inside))
         and exists (
           select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
-            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then coalesce((
-  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
-                  order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]') end), 'null'),
-    ', "passthrough_auth" : ', coalesce(to_json(t.passthrough_auth), 'null'),
-    ', "mcp_server_id" : ', coalesce(to_json(t.mcp_server_id), 'null'),
-    ', "user_id" : ', coalesce(to_json(t.user_id), 'null'),
-    ', "oauth_config_id" : ', coalesce(to_json(t.oauth_config_id), 'null'),
-    ', "oauth_config_name" : ', coalesce(to_json(o.name), 'null'),
-    ', "enabled" : ', coalesce(to_json(t.enabled), 'null'),
-    ', "chat_selectable" : ', coalesce(to_json(t.chat_selectable), 'null'),
-    ', "agent_creation_selectable" : ', coalesce(to_json(t.agent_creation_selectable), 'null'),
-    ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
+            else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))) then array_to_json(array(select json_row from (
+  select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
+  from tool_header h where h.tool_id = t.id order by h.position) json_row)) end), 'null'),
+    ',"passthrough_auth":', coalesce(to_json(t.passthrough_auth), 'null'),
+    ',"mcp_server_id":', coalesce(to_json(t.mcp_server_id), 'null'),
+    ',"user_id":', coalesce(to_json(t.user_id), 'null'),
+    ',"oauth_config_id":', coalesce(to_json(t.oauth_config_id), 'null'),
+    ',"oauth_config_name":', coalesce(to_json(o.name), 'null'),
+    ',"enabled":', coalesce(to_json(t.enabled), 'null'),
+    ',"chat_selectable":', coalesce(to_json(t.chat_selectable), 'null'),
+    ',"agent_creation_selectable":', coalesce(to_json(t.agent_creation_selectable), 'null'),
+    ',"default_enabled":', coalesce(to_json(t.default_enabled), 'null'), '}'), ',' order by t.id)
     from tool t
     left join oauth_config o on o.id = t.oauth_config_id
     where t.id = any("input"."tool_ids")), '') || ']',
-    ', "labels" : ', coalesce(to_json(coalesce((
-      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any("input"."label_ids")), '[]')), 'null'),
-    ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
-    ', "users" : ', coalesce(to_json(coalesce((
-      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any("input"."users")), '[]')), 'null'),
-    ', "groups" : ', coalesce(to_json("input"."groups"), 'null'),
-    ', "document_sets" : ', coalesce(to_json(coalesce((
-    select json_agg(json_build_object(
-      'id', s.id,
-      'name', s.name,
-      'description', s.description,
-      'cc_pair_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
-        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
-        where m.document_set_id = s.id), '[]'),
-      'is_up_to_date', s.is_up_to_date,
-      'is_public', s.is_public,
-      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
-      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
-      'federated_connector_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+    ',"labels":', coalesce(to_json(array_to_json(array(select json_row from (select l.id, l.name from label l where l.id = any("input"."label_ids") order by l.id) json_row))), 'null'),
+    ',"owner":', coalesce(to_json((select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row)), 'null'),
+    ',"users":', coalesce(to_json(array_to_json(array(select json_row from (select u.id, u.email from user_account u where u.id = any("input"."users") order by u.email collate "C") json_row))), 'null'),
+    ',"groups":', coalesce(to_json("input"."groups"), 'null'),
+    ',"document_sets":', coalesce(to_json(array_to_json(array(select json_row from (
+      select s.id, s.name, s.description, array_to_json(array(select json_row from (
+        select c.id, c.name, c.source, c.access_type
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id where m.document_set_id = s.id order by c.id) json_row)) as cc_pair_summaries, s.is_up_to_date, s.is_public,
+        array(select user_id from document_set_user where document_set_id = s.id order by user_id) as users,
+        array(select user_group_id from document_set_group where document_set_id = s.id order by 1) as groups,
+        array_to_json(array(select json_row from (
+        select f.id, f.name, f.source, m.entities
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
-        where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any("input"."document_set_ids")), '[]')), 'null'),
-    ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
-    ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
-    ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
-    ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
-    ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
-    ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+        where m.document_set_id = s.id order by f.id) json_row)) as federated_connector_summaries
+      from document_set s where s.id = any("input"."document_set_ids") order by s.id) json_row))), 'null'),
+    ',"llm_model_provider_override":', coalesce(to_json(p.llm_model_provider_override), 'null'),
+    ',"llm_model_version_override":', coalesce(to_json(p.llm_model_version_override), 'null'),
+    ',"num_chunks":', coalesce(to_json(p.num_chunks), 'null'),
+    ',"system_prompt":', coalesce(to_json(p.system_prompt), 'null'),
+    ',"replace_base_system_prompt":', coalesce(to_json(p.replace_base_system_prompt), 'null'),
+    ',"task_prompt":', coalesce(to_json(p.task_prompt), 'null'),
+    ',"datetime_aware":', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
       ), "document_set_ids_removed" as (
         delete from "persona_document_set" link using changed join locked input using (position)
         where link.persona_id = "input"."id" and link."document_set_id" = any("input"."document_set_ids_removed")), "document_set_ids_put" as (
@@ -942,47 +900,46 @@ select r.id, r.version as current, r.audit_anchor_version as kept_from,
 
 -- past_persona
 select concat(
-    '{"id" : ', coalesce(to_json(p.id), 'null'),
-    ', "name" : ', coalesce(to_json(p.name), 'null'),
-    ', "description" : ', coalesce(to_json(p.description), 'null'),
-    ', "is_public" : ', coalesce(to_json(p.is_public), 'null'),
-    ', "is_visible" : ', coalesce(to_json(p.is_visible), 'null'),
-    ', "uploaded_image_id" : ', coalesce(to_json(p.uploaded_image_id), 'null'),
-    ', "icon_name" : ', coalesce(to_json(p.icon_name), 'null'),
-    ', "user_file_ids" : ', coalesce(to_json($1::text[]), 'null'),
-    ', "display_priority" : ', coalesce(to_json(p.display_priority), 'null'),
-    ', "is_default_persona" : ', coalesce(to_json(p.is_default_persona), 'null'),
-    ', "builtin_persona" : ', coalesce(to_json(p.builtin_persona), 'null'),
-    ', "starter_messages" : ', coalesce(to_json(p.starter_messages::jsonb), 'null'),
-    ', "llm_relevance_filter" : ', coalesce(to_json(p.llm_relevance_filter), 'null'),
-    ', "llm_filter_extraction" : ', coalesce(to_json(p.llm_filter_extraction), 'null'),
-    ', "tools" : ', '[' || coalesce((
+    '{"id":', coalesce(to_json(p.id), 'null'),
+    ',"name":', coalesce(to_json(p.name), 'null'),
+    ',"description":', coalesce(to_json(p.description), 'null'),
+    ',"is_public":', coalesce(to_json(p.is_public), 'null'),
+    ',"is_visible":', coalesce(to_json(p.is_visible), 'null'),
+    ',"uploaded_image_id":', coalesce(to_json(p.uploaded_image_id), 'null'),
+    ',"icon_name":', coalesce(to_json(p.icon_name), 'null'),
+    ',"user_file_ids":', coalesce(to_json($1::text[]), 'null'),
+    ',"display_priority":', coalesce(to_json(p.display_priority), 'null'),
+    ',"is_default_persona":', coalesce(to_json(p.is_default_persona), 'null'),
+    ',"builtin_persona":', coalesce(to_json(p.builtin_persona), 'null'),
+    ',"starter_messages":', coalesce(to_json(case when json_typeof(p.starter_messages) = 'array' then array_to_json(array(select json_row from (select m ->> 'name' as name, m ->> 'message' as message from json_array_elements(p.starter_messages) m) json_row)) end), 'null'),
+    ',"llm_relevance_filter":', coalesce(to_json(p.llm_relevance_filter), 'null'),
+    ',"llm_filter_extraction":', coalesce(to_json(p.llm_filter_extraction), 'null'),
+    ',"tools":', '[' || coalesce((
     select string_agg(concat(
-    '{"id" : ', coalesce(to_json(t.id), 'null'),
-    ', "name" : ', coalesce(to_json(t.name), 'null'),
-    ', "description" : ', coalesce(to_json(t.description), 'null'),
-    ', "definition" : ', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
+    '{"id":', coalesce(to_json(t.id), 'null'),
+    ',"name":', coalesce(to_json(t.name), 'null'),
+    ',"description":', coalesce(to_json(t.description), 'null'),
+    ',"definition":', chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any($2::bytea[]) then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1),
-    ', "display_name" : ', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
-    ', "in_code_tool_id" : ', coalesce(to_json(t.in_code_tool_id), 'null'),
-    ', "custom_headers" : ', coalesce(to_json(case when stored.manageable then case
-  when stored.past -> 'custom_headers' is null then coalesce((
-  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
-                  order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]')
-  else coalesce((
-    select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
-    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end), 'null'),
-    ', "passthrough_auth" : ', coalesce(to_json(t.passthrough_auth), 'null'),
-    ', "mcp_server_id" : ', coalesce(to_json(t.mcp_server_id), 'null'),
-    ', "user_id" : ', coalesce(to_json(t.user_id), 'null'),
-    ', "oauth_config_id" : ', coalesce(to_json(t.oauth_config_id), 'null'),
-    ', "oauth_config_name" : ', coalesce(to_json(o.name), 'null'),
-    ', "enabled" : ', coalesce(to_json(t.enabled), 'null'),
-    ', "chat_selectable" : ', coalesce(to_json(t.chat_selectable), 'null'),
-    ', "agent_creation_selectable" : ', coalesce(to_json(t.agent_creation_selectable), 'null'),
-    ', "default_enabled" : ', coalesce(to_json(t.default_enabled), 'null'), '}'), ', ' order by t.id)
+    ',"display_name":', coalesce(to_json(coalesce(t.display_name, t.name)), 'null'),
+    ',"in_code_tool_id":', coalesce(to_json(t.in_code_tool_id), 'null'),
+    ',"custom_headers":', coalesce(to_json(case when stored.manageable then case
+  when stored.past -> 'custom_headers' is null then array_to_json(array(select json_row from (
+  select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
+  from tool_header h where h.tool_id = t.id order by h.position) json_row))
+  else array_to_json(array(select json_row from (
+    select h.value ->> 'key' as key, h.value ->> 'value' as value
+    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place) order by h.place) json_row)) end end), 'null'),
+    ',"passthrough_auth":', coalesce(to_json(t.passthrough_auth), 'null'),
+    ',"mcp_server_id":', coalesce(to_json(t.mcp_server_id), 'null'),
+    ',"user_id":', coalesce(to_json(t.user_id), 'null'),
+    ',"oauth_config_id":', coalesce(to_json(t.oauth_config_id), 'null'),
+    ',"oauth_config_name":', coalesce(to_json(o.name), 'null'),
+    ',"enabled":', coalesce(to_json(t.enabled), 'null'),
+    ',"chat_selectable":', coalesce(to_json(t.chat_selectable), 'null'),
+    ',"agent_creation_selectable":', coalesce(to_json(t.agent_creation_selectable), 'null'),
+    ',"default_enabled":', coalesce(to_json(t.default_enabled), 'null'), '}'), ',' order by t.id)
     from (
       select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($3::boolean or (
     cardinality($4::integer[]) > 0 and (t.user_id = $5::uuid or t.id = any(array(
@@ -1010,41 +967,28 @@ select concat(
       from tool t where t.id = any($6::integer[])) stored
     cross join lateral json_populate_record(stored.stored_row, coalesce(stored.past, '{}')) t
     left join oauth_config o on o.id = t.oauth_config_id), '') || ']',
-    ', "labels" : ', coalesce(to_json(coalesce((
-      select json_agg(json_build_object('id', l.id, 'name', l.name) order by l.id)
-      from label l where l.id = any($8::integer[])), '[]')), 'null'),
-    ', "owner" : ', coalesce(to_json((select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id)), 'null'),
-    ', "users" : ', coalesce(to_json(coalesce((
-      select json_agg(json_build_object('id', u.id, 'email', u.email) order by u.email collate "C")
-      from user_account u where u.id = any($9::uuid[])), '[]')), 'null'),
-    ', "groups" : ', coalesce(to_json($10::integer[]), 'null'),
-    ', "document_sets" : ', coalesce(to_json(coalesce((
-    select json_agg(json_build_object(
-      'id', s.id,
-      'name', s.name,
-      'description', s.description,
-      'cc_pair_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', c.id, 'name', c.name, 'source', c.source, 'access_type', c.access_type) order by c.id)
-        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id
-        where m.document_set_id = s.id), '[]'),
-      'is_up_to_date', s.is_up_to_date,
-      'is_public', s.is_public,
-      'users', array(select user_id from document_set_user where document_set_id = s.id order by user_id),
-      'groups', array(select user_group_id from document_set_group where document_set_id = s.id order by 1),
-      'federated_connector_summaries', coalesce((
-        select json_agg(json_build_object(
-          'id', f.id, 'name', f.name, 'source', f.source, 'entities', m.entities) order by f.id)
+    ',"labels":', coalesce(to_json(array_to_json(array(select json_row from (select l.id, l.name from label l where l.id = any($8::integer[]) order by l.id) json_row))), 'null'),
+    ',"owner":', coalesce(to_json((select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row)), 'null'),
+    ',"users":', coalesce(to_json(array_to_json(array(select json_row from (select u.id, u.email from user_account u where u.id = any($9::uuid[]) order by u.email collate "C") json_row))), 'null'),
+    ',"groups":', coalesce(to_json($10::integer[]), 'null'),
+    ',"document_sets":', coalesce(to_json(array_to_json(array(select json_row from (
+      select s.id, s.name, s.description, array_to_json(array(select json_row from (
+        select c.id, c.name, c.source, c.access_type
+        from document_set_cc_pair m join cc_pair c on c.id = m.cc_pair_id where m.document_set_id = s.id order by c.id) json_row)) as cc_pair_summaries, s.is_up_to_date, s.is_public,
+        array(select user_id from document_set_user where document_set_id = s.id order by user_id) as users,
+        array(select user_group_id from document_set_group where document_set_id = s.id order by 1) as groups,
+        array_to_json(array(select json_row from (
+        select f.id, f.name, f.source, m.entities
         from document_set_federated_connector m join federated_connector f on f.id = m.federated_connector_id
-        where m.document_set_id = s.id), '[]')) order by s.id)
-    from document_set s where s.id = any($11::integer[])), '[]')), 'null'),
-    ', "llm_model_provider_override" : ', coalesce(to_json(p.llm_model_provider_override), 'null'),
-    ', "llm_model_version_override" : ', coalesce(to_json(p.llm_model_version_override), 'null'),
-    ', "num_chunks" : ', coalesce(to_json(p.num_chunks), 'null'),
-    ', "system_prompt" : ', coalesce(to_json(p.system_prompt), 'null'),
-    ', "replace_base_system_prompt" : ', coalesce(to_json(p.replace_base_system_prompt), 'null'),
-    ', "task_prompt" : ', coalesce(to_json(p.task_prompt), 'null'),
-    ', "datetime_aware" : ', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
+        where m.document_set_id = s.id order by f.id) json_row)) as federated_connector_summaries
+      from document_set s where s.id = any($11::integer[]) order by s.id) json_row))), 'null'),
+    ',"llm_model_provider_override":', coalesce(to_json(p.llm_model_provider_override), 'null'),
+    ',"llm_model_version_override":', coalesce(to_json(p.llm_model_version_override), 'null'),
+    ',"num_chunks":', coalesce(to_json(p.num_chunks), 'null'),
+    ',"system_prompt":', coalesce(to_json(p.system_prompt), 'null'),
+    ',"replace_base_system_prompt":', coalesce(to_json(p.replace_base_system_prompt), 'null'),
+    ',"task_prompt":', coalesce(to_json(p.task_prompt), 'null'),
+    ',"datetime_aware":', coalesce(to_json(p.datetime_aware), 'null'), '}') as snapshot
     from persona stored cross join lateral json_populate_record(stored, $12::json) p
     where stored.id = $13::integer;
 
@@ -1052,13 +996,12 @@ select concat(
 select t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any($1::bytea[]) then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, case when stored.manageable then case
-  when stored.past -> 'custom_headers' is null then coalesce((
-  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
-                  order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]')
-  else coalesce((
-    select json_agg(json_build_object('key', h.value ->> 'key', 'value', h.value ->> 'value') order by h.place)
-    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place)), '[]') end end as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled from (
+  when stored.past -> 'custom_headers' is null then array_to_json(array(select json_row from (
+  select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
+  from tool_header h where h.tool_id = t.id order by h.position) json_row))
+  else array_to_json(array(select json_row from (
+    select h.value ->> 'key' as key, h.value ->> 'value' as value
+    from json_array_elements(stored.past -> 'custom_headers') with ordinality h (value, place) order by h.place) json_row)) end end as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled from (
       select t as stored_row, (t.in_code_tool_id is null and t.mcp_server_id is null and ($2::boolean or (
     cardinality($3::integer[]) > 0 and (t.user_id = $4::uuid or t.id = any(array(
       with asked as materialized (
@@ -1162,10 +1105,9 @@ with input as materialized (
         where position = position + 0)
     select input.position, t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
-        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, coalesce((
-  select json_agg(json_build_object('key', h.name, 'value', '****#' || left(encode(h.fingerprint, 'hex'), 12))
-                  order by h.position)
-  from tool_header h where h.tool_id = t.id), '[]') as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, array_to_json(array(select json_row from (
+  select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
+  from tool_header h where h.tool_id = t.id order by h.position) json_row)) as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
     from input join tool t on t.id = "input"."id" and t.version = "input"."version"
     where ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
@@ -1667,11 +1609,9 @@ with link as materialized (
       having sum(shown.bytes) > $3::integer) beyond;
 
 -- persona_page(all)
-select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
-      'id', p.id, 'name', p.name, 'description', p.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select p.id, p.name, p.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row) as owner, p.is_public, p.is_visible, p.is_default_persona,
+        p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1680,11 +1620,9 @@ select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
     ) "p" order by "p".id;
 
 -- persona_page(all of a name)
-select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
-      'id', p.id, 'name', p.name, 'description', p.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select p.id, p.name, p.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row) as owner, p.is_public, p.is_visible, p.is_default_persona,
+        p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1693,11 +1631,9 @@ select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
     ) "p" order by "p".id;
 
 -- persona_page(bound)
-select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
-      'id', p.id, 'name', p.name, 'description', p.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select p.id, p.name, p.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row) as owner, p.is_public, p.is_visible, p.is_default_persona,
+        p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1717,11 +1653,9 @@ select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
     ) "p" order by "p".id;
 
 -- persona_page(bound of a name)
-select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
-      'id', p.id, 'name', p.name, 'description', p.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select p.id, p.name, p.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row) as owner, p.is_public, p.is_visible, p.is_default_persona,
+        p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1755,11 +1689,9 @@ with candidate as materialized (
             where s.user_group_id = m.user_group_id and s.persona_id > $2::integer order by s.persona_id limit 101
           ) s where m.user_id = $1::uuid)
       ) one order by id limit 101)
-    select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
-      'id', p.id, 'name', p.name, 'description', p.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+    select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select p.id, p.name, p.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row) as owner, p.is_public, p.is_visible, p.is_default_persona,
+        p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1789,11 +1721,9 @@ with few as materialized (
         where (select count(*) from few) > 1000
         order by own.id limit 101)
     )
-    select "p".id, case when "p".bytes_before <= 262144 then json_build_object(
-      'id', p.id, 'name', p.name, 'description', p.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = p.owner_id),
-      'is_public', p.is_public, 'is_visible', p.is_visible, 'is_default_persona', p.is_default_persona,
-      'builtin_persona', p.builtin_persona, 'etag', format('"persona-%s-%s"', p.id, p.version))::text end as record
+    select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select p.id, p.name, p.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row) as owner, p.is_public, p.is_visible, p.is_default_persona,
+        p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1813,11 +1743,10 @@ with few as materialized (
     ) "p" order by "p".id;
 
 -- tool_page(all)
-select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
-      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text end as record
+select "t".id, case when "t".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select t.id, t.name, coalesce(t.display_name, t.name) as display_name, t.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = t.user_id) json_row) as owner,
+        t.in_code_tool_id, t.mcp_server_id, t.enabled, t.passthrough_auth,
+        format('"tool-%s-%s"', t.id, t.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1825,11 +1754,10 @@ select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
     ) "t" order by "t".id;
 
 -- tool_page(all of a name)
-select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
-      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text end as record
+select "t".id, case when "t".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select t.id, t.name, coalesce(t.display_name, t.name) as display_name, t.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = t.user_id) json_row) as owner,
+        t.in_code_tool_id, t.mcp_server_id, t.enabled, t.passthrough_auth,
+        format('"tool-%s-%s"', t.id, t.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1837,11 +1765,10 @@ select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
     ) "t" order by "t".id;
 
 -- tool_page(bound)
-select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
-      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text end as record
+select "t".id, case when "t".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select t.id, t.name, coalesce(t.display_name, t.name) as display_name, t.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = t.user_id) json_row) as owner,
+        t.in_code_tool_id, t.mcp_server_id, t.enabled, t.passthrough_auth,
+        format('"tool-%s-%s"', t.id, t.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
@@ -1849,11 +1776,10 @@ select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
     ) "t" order by "t".id;
 
 -- tool_page(bound of a name)
-select "t".id, case when "t".bytes_before <= 262144 then json_build_object(
-      'id', t.id, 'name', t.name, 'display_name', coalesce(t.display_name, t.name), 'description', t.description,
-      'owner', (select json_build_object('id', u.id, 'email', u.email) from user_account u where u.id = t.user_id),
-      'in_code_tool_id', t.in_code_tool_id, 'mcp_server_id', t.mcp_server_id, 'enabled', t.enabled,
-      'passthrough_auth', t.passthrough_auth, 'etag', format('"tool-%s-%s"', t.id, t.version))::text end as record
+select "t".id, case when "t".bytes_before <= 262144 then (select row_to_json(json_row) from (
+      select t.id, t.name, coalesce(t.display_name, t.name) as display_name, t.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = t.user_id) json_row) as owner,
+        t.in_code_tool_id, t.mcp_server_id, t.enabled, t.passthrough_auth,
+        format('"tool-%s-%s"', t.id, t.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (

@@ -111,3 +111,25 @@ t.test('200 of one version while others write: never a mixture, never a wrong ta
   }
   await Promise.all([writes(), reads(), reads()])
 })
+
+t.test('200: answers are compact, and a source that the product added is shown as it is stored', async t => {
+  const { call, token, database } = await worldApp(t)
+  const admin = await token('admin@example.com')
+  await database.db.updateTable('cc_pair').set({ source: 'added_by_the_product' }).execute()
+  const sets = await database.db.selectFrom('document_set').select('id').execute()
+  const body = {
+    document_set_ids: sets.map(({ id }) => id),
+    tool_ids: [10],
+    label_ids: [1],
+    starter_messages: [{ name: 'a "name" : of', message: 'a, {message}' }],
+  }
+  const updated = await call('PATCH', `/persona/1?update_mask=${Object.keys(body)}`, { token: admin, body })
+  t.equal(updated.statusCode, 200, updated.body)
+  t.match(updated.body, '"source":"added_by_the_product"')
+  for (const path of ['/persona/1', '/persona', '/tool', '/tool/10', '/me', '/persona/1?version=1']) {
+    const { statusCode, body } = await call('GET', path, { token: admin })
+    t.equal(statusCode, 200, body)
+    t.equal(body, JSON.stringify(JSON.parse(body)), path)
+  }
+  t.equal((await call('GET', '/persona/1', { token: admin })).body, updated.body)
+})

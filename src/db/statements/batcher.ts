@@ -94,7 +94,7 @@ export class Batcher<Row, Result> {
   }
 }
 
-/** Whether the server refused the statement for the data of one row: classes 22 (data), 23 (constraints), 21, 44 and 54. */
+/** Whether the server refused the statement for what one row holds: errors of data, constraints, limits and triggers. */
 function isAboutOneRow(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && /^(?:2[123]|44|54)/.test(error.code ?? '')
+  return error instanceof pg.DatabaseError && /^(?:2[123]|44|54|P0)/.test(error.code ?? '')
 }
