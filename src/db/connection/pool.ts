@@ -242,6 +242,7 @@ class Connections<DB> implements OpenDatabase<DB> {
   #makePool(connectionsMax: number): pg.Pool {
     const pool = new pg.Pool({
       ...this.#config,
+      Client: ClosingClient,
       max: connectionsMax,
       // Awaited by the pool before it hands the connection out, though its declaration says void.
       onConnect: client => this.#begin(client),
@@ -319,6 +320,20 @@ function isConnectFault(error: unknown): boolean {
     error instanceof ServerReadOnly ||
     error instanceof ServerUnfit
   )
+}
+
+/** Closes its socket when it cannot begin, as for want of a password: the pool forgets such a client and leaves it open. */
+class ClosingClient extends pg.Client {
+  override connect(): Promise<pg.Client>
+  override connect(callback: (error: Error) => void): void
+  override connect(callback?: (error: Error) => void): Promise<pg.Client> | undefined {
+    if (callback === undefined) return super.connect()
+    super.connect((error: Error) => {
+      if (error) this.connection.stream.destroy()
+      callback(error)
+    })
+    return undefined
+  }
 }
 
 /** What every connection of the pool is made with. Reads the certificate files. */
