@@ -3,9 +3,13 @@ import { encodeFields } from './encoding.js'
 
 const MASK_DIGITS = 12
 const FINGERPRINT_PURPOSE = 'custom-header-fingerprint/1'
-// Wider than what `maskOf` writes: a mask with a blank around it, cut short, or in capitals is a damaged mask, and taking it
-// for a new value would destroy the secret it stands for.
-const MASK_SHAPE = /^\s*\*{4}#[0-9a-f]{0,64}\s*$/i
+/** A mask of ours, whole, cut short or in capitals, also between other characters: `Bearer ****#44bb`. */
+const HELD_MASK = /[*＊∗⁎✱]{4}/
+/** Characters that people and tools write in place of a secret. */
+const COVERED = /[•●∙⋅⚫⬤█▇■▪◾○◦⦁]/
+/** A whole value that stands for a secret, behind the scheme of `Authorization` or not: `***`, `xxxx-xxxx`, `<redacted>`. */
+const STAND_IN =
+  /^\s*(?:(?:bearer|basic|token|apikey)\s+)?(?:[*＊∗⁎✱.…·\s]*(?:[*＊∗⁎✱]{3}|\.{3}|…|·{3})[*＊∗⁎✱.…·\s]*|x{4}[x\s-]*|[<([{]*(?:redacted|masked|hidden|filtered|secret)[>)\]}]*)\s*$/iu
 
 /**
  * The fingerprint of a header value, 32 bytes: HMAC-SHA-256 under the deployment key over tool, lower-cased header name and
@@ -22,9 +26,9 @@ export function maskOf(fingerprintBytes: Buffer): string {
 }
 
 /**
- * Whether a value that a client sent stands for a mask, right or damaged, and so must never be stored as a secret.
- * (Rule: openapi/DECISIONS.md, section 5: what looks like a mask and is not the stored one is `mask_mismatch`.)
+ * Whether a value that a client sent holds a mask or is what people mask with, and so must never be stored as a secret.
+ * (Rule: openapi/DECISIONS.md, section 5: such a value that is not the mask of the stored header is `mask_mismatch`.)
  */
 export function looksLikeMask(text: string): boolean {
-  return MASK_SHAPE.test(text)
+  return HELD_MASK.test(text) || COVERED.test(text) || STAND_IN.test(text)
 }

@@ -7,7 +7,9 @@ export type Header = Static<typeof Header>
 export const Header = Type.Object(
   {
     key: text({ description: `A token of RFC 9110 of at most ${DEFAULT_HEADER_LIMITS.nameCharacters} characters.` }),
-    value: text({ description: `At most ${DEFAULT_HEADER_LIMITS.valueBytes} bytes, no CR, LF or NUL; or a mask.` }),
+    value: text({
+      description: `At most ${DEFAULT_HEADER_LIMITS.valueBytes} bytes of Latin-1 without controls but tab; or a mask.`,
+    }),
   },
   { $id: 'Header' },
 )

@@ -1,4 +1,5 @@
 import type { Fault, Loc } from '../errors.js'
+import { looksLikeMask } from '../secrets/mask.js'
 
 /** RFC 9110, section 5.6.2. */
 const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
@@ -15,7 +16,7 @@ export const DEFAULT_HEADER_LIMITS: HeaderLimits = { nameCharacters: 256, valueB
 
 /**
  * The faults of a tool's custom headers, in order: names that are not a token, may not be set or occur twice (in any
- * case), values that are too long in UTF-8 or hold CR, LF or NUL. `loc` is the place of the list. DECISIONS section 4.
+ * case), values that are too long in UTF-8 or hold what no client can send. `loc` is the place of the list. DECISIONS section 4.
  */
 export function headerFaults(
   headers: readonly { key: string; value: string }[],
@@ -47,8 +48,20 @@ function nameFaults(name: string, seen: Set<string>, loc: Loc, { nameCharacters 
   return []
 }
 
+/** What a field value may not hold: anything but a tab, printable ASCII and the upper half of Latin-1 (RFC 9110, section 5.5). */
+const UNSENDABLE = /[^\t\x20-\x7e\xa0-\xff]/u
+
 function valueFaults(value: string, loc: Loc, { valueBytes }: HeaderLimits): Fault[] {
-  if (Buffer.byteLength(value) <= valueBytes && !/[\r\n\0]/.test(value)) return []
-  const msg = `Header value should have at most ${valueBytes} bytes and no carriage return, line feed or NUL`
-  return [{ loc, msg, type: 'header_value_invalid' }]
+  if (looksLikeMask(value)) return [] // told as `mask_mismatch`
+  const fault = (msg: string): Fault[] => [{ loc, msg: `Header value should ${msg}`, type: 'header_value_invalid' }]
+  if (Buffer.byteLength(value) > valueBytes) return fault(`have at most ${valueBytes} bytes`)
+  const unsendable = UNSENDABLE.exec(value)
+  if (unsendable !== null) {
+    const code = unsendable[0].codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')
+    const place = [...value.slice(0, unsendable.index)].length + 1
+    return fault(`have characters that a client can send: character ${place} is U+${code}`)
+  }
+  if (/^\s/.test(value)) return fault('begin without a blank: character 1 is one')
+  if (/\s$/.test(value)) return fault(`end without a blank: character ${value.length} is one`)
+  return []
 }

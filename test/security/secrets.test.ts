@@ -27,7 +27,7 @@ const secrets: string[] = []
 
 function plant(): string {
   const random = randomBytes(12).toString('base64url')
-  const decoration = ['', 'Bearer ', 'ключ-', '"quoted\\" ', '{"token":"', 'a=b&c=%20', '€'][planted++ % 7]
+  const decoration = ['', 'Bearer ', 'clé-', '"quoted\\" ', '{"token":"', 'a=b&c=%20', '£'][planted++ % 7]
   const secret = `${decoration}${MARKER}${random}${MARKER}${'x'.repeat(planted % 40)}${MARKER}`
   secrets.push(secret)
   return secret

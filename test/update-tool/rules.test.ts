@@ -68,6 +68,20 @@ t.test('the rules of a tool update', async t => {
     ])
   })
 
+  t.test('422: a header value that no client can send names the character, and nothing is stored', async t => {
+    const before = await storedTool(world, 11)
+    const told = async (value: string) => {
+      const { status, body } = await put(world, admin, 11, { custom_headers: [{ key: 'X-A', value }] })
+      t.equal(status, 422)
+      return body.detail[0]?.msg
+    }
+    t.equal(await told('key “a”'), 'Header value should have characters that a client can send: character 5 is U+201C')
+    t.equal(await told('key '), 'Header value should end without a blank: character 4 is one')
+    t.equal((await storedTool(world, 11)).version, before.version)
+    for (const value of ['*/*', 'a * b', 'v1.2', 'text/plain; q=0.5', 'x', 'no-cache', 'Basic YTpi'])
+      t.equal((await put(world, admin, 11, { custom_headers: [{ key: 'X-A', value }] })).status, 200, value)
+  })
+
   t.test('200: a link to an OAuth configuration: the current one again, another, none; the row stays', async t => {
     const linked = async (id: number | null) => (await put(world, admin, 12, { oauth_config_id: id })).body
     t.match(await linked(1), { oauth_config_id: 1, oauth_config_name: 'GitHub OAuth' })
