@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { sql, type Transaction } from 'kysely'
+import { type KyselyPlugin, sql, type Transaction } from 'kysely'
 import t from 'tap'
 import type { Database } from '../../src/db/tables.js'
-import { type WorldApp, worldApp } from '../app.js'
+import type { ServiceDatabase } from '../../src/db/transaction.js'
+import { appOver, type WorldApp, worldApp } from '../app.js'
+import { worldDatabase } from '../world.js'
 import { ADMIN, BOB, CAROL } from '../fixtures/users.js'
 import { storedAgent } from '../update-persona/stored-agent.js'
 
@@ -205,3 +207,29 @@ async function brokenLinks({ database }: WorldApp): Promise<number> {
 function paths(number: number): object {
   return { '/x': { get: { operationId: `x${number}`, summary: 's' } } }
 }
+
+t.test('503: an update whose rights change each time it is tried is not applied, and may be sent again', async t => {
+  const { database, token } = await worldDatabase(t)
+  const change = () => sql`update token set requires_if_match = not requires_if_match`.execute(database.db)
+  const afterCaller: KyselyPlugin = {
+    transformQuery: ({ node }) => node,
+    transformResult: async ({ result }) => {
+      if (result.rows[0] !== undefined && 'standing' in result.rows[0]) await change()
+      return result
+    },
+  }
+  const interposed: ServiceDatabase = Object.assign(Object.create(database), {
+    db: database.db.withPlugin(afterCaller),
+    batched: async (...[statement, row]: Parameters<typeof database.batched>) => {
+      if (statement.name.startsWith('persona_write')) await change()
+      return await database.batched(statement, row)
+    },
+  })
+  const { call } = await appOver(t, interposed)
+  const asked = { token: await token('admin@example.com'), body: { description: 'x' }, headers: { 'if-match': '*' } }
+  const answer = await call('PATCH', '/persona/11?update_mask=description', asked)
+  t.equal(answer.statusCode, 503, answer.body)
+  t.match(answer.json(), { reason: 'overloaded', outcome: 'not_applied' })
+  t.ok(Number(answer.headers['retry-after']) > 0)
+  t.not((await storedAgent({ database }, 11)).description, 'x')
+})
