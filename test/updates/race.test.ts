@@ -4,9 +4,9 @@ import t from 'tap'
 import type { Database } from '../../src/db/tables.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { appOver, type WorldApp, worldApp } from '../app.js'
-import { worldDatabase } from '../world.js'
 import { ADMIN, BOB, CAROL } from '../fixtures/users.js'
 import { storedAgent } from '../update-persona/stored-agent.js'
+import { worldDatabase } from '../world.js'
 
 const WRITERS = 50
 
