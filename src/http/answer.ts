@@ -82,14 +82,14 @@ export interface ReadAnswer {
  * The 200 of a read, or its 304 where the caller has this very representation. The tag is that of the stored version with a
  * digest of the body behind it: what a snapshot shows beside the resource's own fields changes without a new version.
  */
-export async function answerRead(
+export function answerRead(
   reply: FastifyReply,
   answer: ReadAnswer,
   ifNoneMatch: Precondition,
-): Promise<Buffer | Readable | FastifyReply> {
+): Buffer | Readable | FastifyReply {
   const { kind, id, version, snapshot, notes = [] } = answer
   addWarnings(reply, notes)
-  return answerTagged(reply, await representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
+  return answerTagged(reply, representationTag(entityTag(kind, id, version), snapshot), snapshot, ifNoneMatch)
 }
 
 /** The 200 with this JSON text, or the 304 where the caller has what its tag stands for. */

@@ -1,12 +1,16 @@
 import { Readable } from 'node:stream'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import type { UnavailableReason } from '../errors.js'
-import { AnswerText, PIECE_LENGTH, piecesOf, turn } from '../updates/answer-text.js'
+import type { AnswerText } from '../updates/answer-text.js'
 import { countBytes } from './limits.js'
 import { heldBytesOf, ownerOf } from './request-memory.js'
 import { whenOver } from './requests-in-flight.js'
 import { RoundRobin } from './round-robin.js'
 import type { AbandonedFor, Unfinished, UnfinishedTransfers } from './unfinished-transfers.js'
+
+/** A longer answer is sent in pieces of so many characters or bytes. */
+const PIECE_LENGTH = 128 * 1024
 
 declare module 'fastify' {
   interface FastifyReply {
@@ -50,7 +54,7 @@ export function registerLargeAnswers(app: FastifyInstance, unfinished: Unfinishe
       return done(null, new Page(page, waiting => pages.send(waiting, ownerOf(request))))
     }
     try {
-      request.holdAnswer(typeof payload === 'string' ? new AnswerText([payload]).heldBytes : payload.length)
+      request.holdAnswer(Buffer.byteLength(payload))
     } catch (error) {
       return done(error as Error) // it throws nothing else
     }
@@ -146,4 +150,44 @@ class Page extends Readable {
     this.#at += piece.length
     this.push(piece.length > 0 ? piece : null)
   }
+}
+
+/** Texts in pieces of about one length: short texts are put together, and long ones divided, but no character. */
+export function* piecesOf(texts: Iterable<string | Buffer>): Generator<string | Buffer> {
+  let short = ''
+  for (const text of texts) {
+    const isShort = typeof text === 'string' && text.length <= PIECE_LENGTH
+    if (short !== '' && !(isShort && short.length + text.length <= PIECE_LENGTH)) {
+      yield short
+      short = ''
+    }
+    if (isShort) short += text
+    else yield* partsOf(text)
+  }
+  if (short !== '') yield short
+}
+
+function* partsOf(long: string | Buffer): Generator<string | Buffer> {
+  for (let from = 0; from < long.length; ) {
+    const end = from + PIECE_LENGTH
+    const to = typeof long === 'string' && isSplitPair(long, end) ? end + 1 : end
+    yield typeof long === 'string' ? long.slice(from, to) : long.subarray(from, to)
+    from = to
+  }
+}
+
+/** Whether the two halves of one character are on both sides of this place. */
+function isSplitPair(text: string, at: number): boolean {
+  return (text.codePointAt(at - 1) ?? 0) > 0xffff
+}
+
+let lastTurn: Promise<void> = Promise.resolve()
+
+/**
+ * Lets other requests go on. Of all the long work that waits here one piece is done in each turn of the event loop, in the
+ * order of asking: more long answers at once take longer, and hold nobody else up for longer.
+ */
+function turn(): Promise<void> {
+  lastTurn = lastTurn.then(() => nextTurn())
+  return lastTurn
 }

@@ -93,7 +93,7 @@ export function registerList(
       if (link !== '') reply.header('link', link)
       const texts = ['[', ...shown.flatMap(({ record }, i) => (i === 0 ? [record ?? ''] : [',', record ?? ''])), ']']
       const text = new AnswerText(texts)
-      const tag = await contentTag(new AnswerText([link, ...texts])) // whether there is a next page is news too
+      const tag = contentTag(new AnswerText([link, ...texts])) // whether there is a next page is news too
       return answerTagged(reply, tag, text, headers['if-none-match'])
     },
   )

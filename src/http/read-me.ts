@@ -73,7 +73,7 @@ export function registerReadMe(app: FastifyInstance, database: ServiceDatabase):
         },
       }
       const text = new AnswerText([JSON.stringify(answer)])
-      return answerTagged(reply, await contentTag(text), text, request.headers['if-none-match'])
+      return answerTagged(reply, contentTag(text), text, request.headers['if-none-match'])
     },
   )
 }

@@ -88,7 +88,7 @@ export async function pastPersona(
     ...leavingOut(cached),
   })
   if (row === undefined) throw new Error('the statement of an earlier agent answered no row')
-  const text = new AnswerText(await withDefinitions(row.snapshot, cached))
+  const text = new AnswerText(withDefinitions(row.snapshot, cached))
   if (unkept.length === 0) return { text, notes }
   const names = named(unkept.map(id => `tool ${id}`))
   return { text, notes: [...notes, `left out, of then no longer kept (${CONTENT_SETTINGS}): ${names}`] }

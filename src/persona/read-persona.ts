@@ -73,7 +73,7 @@ export function registerReadPersona(
         const { text, mask } = updateView(state)
         reply.header('link', editLink(String(id), mask))
         const snapshot = new AnswerText([text])
-        return await answerRead(reply, { kind: 'persona', id, version: state.version, snapshot }, ifNoneMatch)
+        return answerRead(reply, { kind: 'persona', id, version: state.version, snapshot }, ifNoneMatch)
       }
       if (request.query.view === 'update' && earlier !== undefined) {
         let mask: string[] | undefined
@@ -84,13 +84,13 @@ export function registerReadPersona(
           return { text: new AnswerText([view.text]), notes }
         })
         reply.header('link', editLink(String(id), mask))
-        return await answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
+        return answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
       }
       const read =
         earlier === undefined
           ? await readResource(database, personaResource, prefetched, reader)
           : await readPast(database, personaResource, id, earlier, reader)
-      return await answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
+      return answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
     },
   )
 }

@@ -1,8 +1,7 @@
 import { viewerParameters } from '../auth/viewer.js'
 import { markReceived } from '../db/clock.js'
 import { isInt4 } from '../schema/vocabulary.js'
-import { type CachedDefinitions, type CachedTexts, withDefinitions } from '../tool/definition-cache.js'
-import { withCached } from '../tool/shown-definitions.js'
+import { type CachedDefinitions, type CachedTexts, withCached, withDefinitions } from '../tool/definition-cache.js'
 import { AnswerText, NOTHING } from '../updates/answer-text.js'
 import { auditedFields } from '../updates/field-table.js'
 import type { ResourceTypes, VersionedResource } from '../updates/resource.js'
@@ -124,8 +123,8 @@ function versionRow({ version }: PersonaVersion): PersonaTypes['Row'] {
   return { version, snapshot: NOTHING }
 }
 
-async function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): Promise<PersonaTypes['Row']> {
-  return { version, snapshot: new AnswerText(await withDefinitions(snapshot, cached)) }
+function shownRow({ version, snapshot }: PersonaRow, cached: CachedTexts): PersonaTypes['Row'] {
+  return { version, snapshot: new AnswerText(withDefinitions(snapshot, cached)) }
 }
 
 function allIds(content: PersonaContent) {

@@ -1,4 +1,6 @@
-import { type DefinitionText, digestOf, MARK } from '../updates/answer-text.js'
+import type { RowQuery } from '../db/statements/row-statement.js'
+import { type DefinitionText, MARK } from '../updates/answer-text.js'
+import { sha256 } from '../updates/audit.js'
 
 /**
  * Values that belong to definitions, by the hash of the definition in hex; those used lately. A definition never changes and its
@@ -70,11 +72,21 @@ export function leavingOut(cached: CachedTexts): CachedDefinitions {
   return { cached_definitions: [...cached.keys()].map(hash => `\\x${hash}`) }
 }
 
+/** The query that leaves out those of the definitions that are cached here, and puts them into its answer. */
+export function withCached<Row, Shown>(
+  definitions: readonly { definition: string | null }[],
+  query: (parameters: CachedDefinitions) => RowQuery<Row>,
+  show: (row: Row, cached: CachedTexts) => Shown,
+): RowQuery<Shown> {
+  const cached = cachedTexts(definitions.map(({ definition }) => definition))
+  return query(leavingOut(cached)).map(row => show(row, cached))
+}
+
 /** Keeps the text of a stored definition as the bytes that are sent, if its hash is the right one, and answers it. */
-export async function cacheText(hash: string, text: string): Promise<string | Buffer> {
+export function cacheText(hash: string, text: string): string | Buffer {
   const cached = texts.get(hash)
   if (cached !== undefined) return cached
-  if ((await digestOf([text])) !== hash) return text
+  if (sha256(text) !== hash) return text
   const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text)) // a part of a pool would keep the whole pool alive
   bytes.write(text)
   texts.keep(hash, bytes, bytes.length)
@@ -120,26 +132,26 @@ export function cachePlain(hash: string): void {
 }
 
 /** What a statement answers with marks (`markedDefinition`), text by text: the definitions that it left out are those cached. */
-export async function withDefinitions(marked: string, cached: CachedTexts): Promise<(string | DefinitionText)[]> {
+export function withDefinitions(marked: string, cached: CachedTexts): (string | DefinitionText)[] {
   const pieces = marked.split(MARK)
   const texts: (string | DefinitionText)[] = pieces.slice(0, 1)
   for (let i = 1; i < pieces.length; i += 3) {
-    texts.push(await definitionOf(pieces[i], pieces[i + 1], cached), pieces[i + 2] ?? '')
+    texts.push(definitionOf(pieces[i], pieces[i + 1], cached), pieces[i + 2] ?? '')
   }
   return texts
 }
 
 /** A definition alone as a statement answers it, likewise; undefined where it answers none. */
-export async function shownDefinition(marked: string, cached: CachedTexts): Promise<DefinitionText | undefined> {
+export function shownDefinition(marked: string, cached: CachedTexts): DefinitionText | undefined {
   if (marked === '') return undefined
   const [, hash, text] = marked.split(MARK)
-  return await definitionOf(hash, text, cached)
+  return definitionOf(hash, text, cached)
 }
 
-async function definitionOf(hash = '', text = '', cached: CachedTexts): Promise<DefinitionText> {
+function definitionOf(hash = '', text = '', cached: CachedTexts): DefinitionText {
   if (hash === '') return { hash, text } // there is none
   cacheStored(hash)
-  if (text !== '') return { hash, text: await cacheText(hash, text) }
+  if (text !== '') return { hash, text: cacheText(hash, text) }
   const known = cached.get(hash)
   if (known === undefined) throw new Error(`a statement left out the definition ${hash}, which is not cached`)
   return { hash, text: known }

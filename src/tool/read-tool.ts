@@ -66,7 +66,7 @@ export function registerReadTool(
           ? await readResource(database, toolResource, prefetched, reader, isUpdateView ? updateText : undefined)
           : await readPast(database, toolResource, id, earlier, reader, isUpdateView ? pastUpdateText : undefined)
       if (isUpdateView) reply.header('link', editLink(`../admin/tool/custom/${id}`))
-      return await answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
+      return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )
 }

@@ -19,6 +19,7 @@ import {
   isKnownStored,
   leavingOut,
   shownDefinition,
+  withCached,
 } from './definition-cache.js'
 import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
 import { pastRecords, pastToolSizes, readPastTool } from './past.js'
@@ -32,7 +33,6 @@ import {
   type ToolDecision,
   type ToolUpdate,
 } from './rules.js'
-import { withCached } from './shown-definitions.js'
 import type { ToolState } from './state.js'
 import {
   readDefinition,
@@ -86,8 +86,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) =>
     !linksOauthConfig && (definition === null || isKnownStored(definition.hash)),
-  reading: ({ id, version, managed_as, definition_hash, definition_bytes }, viewer, minimal = false) => {
-    const shown = minimal ? [] : [{ definition: definition_hash, bytes: definition_bytes }]
+  reading: ({ id, version, managed_as, definition_hash }, viewer, minimal = false) => {
+    const shown = minimal ? [] : [{ definition: definition_hash }]
     const statement = readStatement(managed_as !== null, minimal)
     return withCached(shown, cached => statement.for({ id, version, ...viewer, ...cached }), shownRow)
   },
@@ -110,7 +110,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     // Put onto the audit row, which was made for this: to copy so many properties into a new object takes twenty times as long.
     const parameters = Object.assign(entry, viewer, own)
     if (definition === null) {
-      const shown = minimal ? [] : [{ definition: state.definition_hash, bytes: state.definition_bytes }]
+      const shown = minimal ? [] : [{ definition: state.definition_hash }]
       return withCached(shown, cached => statement(false).for(Object.assign(parameters, cached)), shownRow)
     }
     const { hash, text } = definition
@@ -118,7 +118,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
     return rowQuery(
       (executor, hooks) => statement('single').for(sent).single(executor, hooks),
       (database, executor, hooks) => statement('shared').for(sent).batched(database, executor, hooks),
-    ).map(async row => ({ ...row, definition: { hash, text: await cacheText(hash, text) } }))
+    ).map(row => ({ ...row, definition: { hash, text: cacheText(hash, text) } }))
   },
   snapshot: snapshotText,
   noteStored: ({ definition }) => {
@@ -150,7 +150,7 @@ async function pastRow(
   const asked = { ids: [id], past: pastRecords([past]), ...leavingOut(cached) }
   const [row] = await readPastTool.run(executor, { ...viewer, ...asked })
   if (row === undefined) throw new Error('the statement of an earlier tool answered no row')
-  return await shownRow(row, cached)
+  return shownRow(row, cached)
 }
 
 /** The whole content of a tool, for its hash: the definition by its own, header values by their fingerprints. */
@@ -203,8 +203,8 @@ function encoded(sealed: PlannedHeader['sealed']) {
   )
 }
 
-async function shownRow(row: ToolRow, cached: CachedTexts): Promise<ShownRow> {
-  return { ...row, definition: await shownDefinition(row.definition ?? '', cached) }
+function shownRow(row: ToolRow, cached: CachedTexts): ShownRow {
+  return { ...row, definition: shownDefinition(row.definition ?? '', cached) }
 }
 
 /** The wire's ToolSnapshot; the definition's own text is put in as it is stored. */

@@ -104,7 +104,7 @@ export async function update<T extends ResourceTypes>(
     if (decision === undefined) return undefined
     const found = preconditionOf(kind, request, state, decision.changes)
     if (found !== 'holds' || !resource.isStorable(decision)) return undefined
-    const { query, hooks } = await statementFor(state, decision, viewerParameters(request.caller))
+    const { query, hooks } = statementFor(state, decision, viewerParameters(request.caller))
     const row = await runShown(database, query, request, {
       bytes: isMinimal(state, decision) ? 0 : resource.definitionBytes(state, decision),
       isBatchable: resource.isBatchable(decision),
@@ -157,7 +157,7 @@ export async function update<T extends ResourceTypes>(
     const isMet = conflicts.length === 0 && (base !== undefined || found === 'holds')
     if (decision === undefined || !isMet)
       throw await preconditionFailed(trx, resource, asOfNow, state, base && conflicts)
-    const { query, hooks } = await statementFor(state, decision, viewer)
+    const { query, hooks } = statementFor(state, decision, viewer)
     const result = updated(state, decision, await query.single(trx, hooks))
     return result === undefined || base === undefined ? result : { ...result, merged: true, notes: [mergeNote(base)] }
   }
@@ -177,16 +177,12 @@ export async function update<T extends ResourceTypes>(
     }
   }
 
-  async function statementFor(
-    state: T['State'],
-    decision: T['Decision'],
-    viewer: ViewerParameters,
-  ): Promise<Answering<T>> {
+  function statementFor(state: T['State'], decision: T['Decision'], viewer: ViewerParameters): Answering<T> {
     if (decision.changes.length === 0) {
       if (!isMinimal(state, decision)) resource.requireAnswerable(state, request.snapshotBytesMax)
       return { query: resource.reading(state, viewer, isMinimal(state, decision)) }
     }
-    const content = await auditedContent(resource, state, decision)
+    const content = auditedContent(resource, state, decision)
     const entry = auditOf(resource, state, decision, request.actor, content)
     const write = { entry, decision, state }
     const query = resource.writing(state, decision, viewer, Object.assign(entry, key), request.minimal)

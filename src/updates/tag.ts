@@ -13,13 +13,13 @@ export function entityTag(kind: ResourceKind, id: number, version: number): stri
  * The tag of one representation of a version: `"persona-12-7.5f0c3a91b2d4"`, the digits a digest of what is shown. As
  * `If-Match` it stands for the version.
  */
-export async function representationTag(tag: string, shown: AnswerText): Promise<string> {
-  return `${tag.slice(0, -1)}.${(await shown.digest()).slice(0, 12)}"`
+export function representationTag(tag: string, shown: AnswerText): string {
+  return `${tag.slice(0, -1)}.${shown.digest().slice(0, 12)}"`
 }
 
 /** The strong tag of an answer that is no version of a resource: `"5f0c3a91b2d4"`. */
-export async function contentTag(text: AnswerText): Promise<string> {
-  return `"${(await text.digest()).slice(0, 12)}"`
+export function contentTag(text: AnswerText): string {
+  return `"${text.digest().slice(0, 12)}"`
 }
 
 /** The tag of the version that a tag stands for. */

@@ -3,8 +3,16 @@ import { OPERATOR, type ViewerParameters } from '../auth/viewer.js'
 import { databaseTimeMs } from '../db/clock.js'
 import { statement } from '../db/statements/statement.js'
 import type { Database, ResourceKind } from '../db/tables.js'
-import { digestOf } from './answer-text.js'
-import { type Actor, type AuditEntry, type AuditedContent, auditEntry, auditHash, auditTime, NO_KEY } from './audit.js'
+import {
+  type Actor,
+  type AuditEntry,
+  type AuditedContent,
+  auditEntry,
+  auditHash,
+  auditTime,
+  NO_KEY,
+  sha256,
+} from './audit.js'
 import type { ResourceTypes, VersionedResource, VersionedState } from './resource.js'
 
 /* What every write of an agent or a tool has, whoever makes it: the lock of its row, and its audit row. */
@@ -32,7 +40,7 @@ export async function storeDecision<T extends ResourceTypes>(
   actor: Actor,
 ): Promise<number> {
   if (decision.changes.length === 0) return state.version
-  const content = await auditedContent(resource, state, decision)
+  const content = auditedContent(resource, state, decision)
   const entry = auditOf(resource, state, decision, actor, content)
   const row = await resource.writing(state, decision, OPERATOR, Object.assign(entry, NO_KEY), true).single(trx)
   if (row === undefined) throw new Error(`${resource.kind} ${state.id} changed under its lock`)
@@ -40,12 +48,12 @@ export async function storeDecision<T extends ResourceTypes>(
 }
 
 /** What the audit row of a decision vouches for. */
-export async function auditedContent<T extends ResourceTypes>(
+export function auditedContent<T extends ResourceTypes>(
   resource: VersionedResource<T>,
   state: T['State'],
   decision: T['Decision'],
-): Promise<AuditedContent> {
-  const contentHash = await digestOf([JSON.stringify(resource.audited(state, decision))])
+): AuditedContent {
+  const contentHash = sha256(JSON.stringify(resource.audited(state, decision)))
   return { definitionBefore: resource.replacedDefinition(state, decision), contentHash }
 }
 

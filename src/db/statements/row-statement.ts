@@ -38,7 +38,7 @@ export interface RowQuery<Answer> {
   /** Runs it with the rows that others ask for at the same time: see `OpenDatabase.batched`. */
   batched(database: BatchRunner, executor?: Executor, hooks?: SendHooks): Promise<Answer | undefined>
   /** The same with what `then` makes of its answer. */
-  map<Next>(then: (answer: Answer) => Next | Promise<Next>): RowQuery<Next>
+  map<Next>(then: (answer: Answer) => Next): RowQuery<Next>
 }
 
 /** Called while a row's statement is on its way. Must not throw. */

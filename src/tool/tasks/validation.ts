@@ -2,7 +2,6 @@ import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
 import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
-import { PIECE_LENGTH } from '../../updates/answer-text.js'
 import {
   type Completion,
   checkDefinition,
@@ -65,7 +64,7 @@ export async function validationOf(
   }
   const text = writerFor(body)(answer)
   return {
-    answer: text.length > PIECE_LENGTH ? Buffer.from(text) : text,
+    answer: text.length > 128 * 1024 ? Buffer.from(text) : text,
     warnings: [...unknownFieldWarnings(ValidateToolRequest, unknown), ...(full ? [] : definitionNotes(checked))],
   }
 }
