@@ -10,7 +10,7 @@ import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated, RateLimited } from './errors.js'
 import { addressFault, registerAddressCheck, registerQuery, routedPath } from './http/address.js'
-import { type BodySettings, registerBodyParser } from './http/body-parser.js'
+import { type BodySettings, registerBodyParser } from './http/body.js'
 import { BrokenRequests, registerHeaderCheck } from './http/broken-requests.js'
 import { registerConnectionEnd } from './http/connection-end.js'
 import { limitConnections, logRefusedConnections } from './http/connection-limit.js'
@@ -41,7 +41,7 @@ import { registerUnreadAnswers } from './http/unread-answers.js'
 import { registerRequestValidation } from './http/validation.js'
 import { registerWaits } from './http/waits.js'
 import type { Lifecycle } from './lifecycle.js'
-import { workBounds } from './limits/semaphore.js'
+import { bodyTurns, workBounds } from './limits/semaphore.js'
 import { registerReadPersona } from './persona/read-persona.js'
 import { registerReadPersonas } from './persona/read-personas.js'
 import { personaComponents, personaUpsertRequest } from './persona/schema.js'
@@ -49,9 +49,9 @@ import { registerUpdatePersona } from './persona/update-persona.js'
 import { registerReadTool } from './tool/read-tool.js'
 import { registerReadTools } from './tool/read-tools.js'
 import { toolComponents } from './tool/schema.js'
-import { BodyTasks } from './tool/tasks/body-tasks.js'
 import { registerUpdateTool } from './tool/update-tool.js'
 import { registerValidateTool } from './tool/validate-tool.js'
+import { BodyWorkers, WORKERS_MAX } from './tool/worker/pool.js'
 
 /** Everything that the application works with. Nothing is read from the environment or the disk behind its back. */
 export interface AppOptions {
@@ -103,17 +103,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerRequestValidation(app, limits.jsonDepthMax)
   const unfinished = new UnfinishedTransfers()
   const memory = memoryLimits(config)
-  const shared = {
-    places: {
-      words: `the ${limits.concurrentRequestsMax} places for requests in work`,
-      setting: 'CONCURRENT_REQUESTS_MAX',
-    },
-    memory: {
-      words: `the ${memory.totalBytes} bytes of memory for large bodies and answers`,
-      setting: 'TRANSFER_BYTES_MAX',
-    },
-  }
-  registerBodyParser(app, { ...bodySettings(config), unfinished, shared })
+  const json = jsonBounds(config)
+  registerBodyParser(app, { ...json, onRead: countBytes })
   const connectionsMax = connectionLimits(config)
   tellStronger(app.log, config, memory, connectionsMax)
   registerRequestMemory(app, memory, unfinished)
@@ -184,9 +175,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     upsertRequest,
     requireIfMatch: auth.requireIfMatch,
   })
-  const { toolBodyBytes: bodyLimitBytes, jsonDepthMax } = limits
-  const tasks = new BodyTasks({ bodyLimitBytes, jsonDepthMax, turns: database.turns })
-  app.addHook('onClose', () => tasks.close())
+  const { toolBodyBytes: bodyLimitBytes, jsonDepthMax, definitionTimeoutMs: deadlineMs } = limits
+  const turn = bodyTurns(WORKERS_MAX, deadlineMs)
+  const workers = new BodyWorkers({ bodyLimitBytes, json: json.tool, jsonDepthMax, deadlineMs, turn })
+  app.addHook('onClose', () => workers.close())
   const toolBounds = {
     bodyLimitBytes: limits.toolBodyBytes,
     jsonDepthMax: limits.jsonDepthMax,
@@ -197,13 +189,13 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   registerUpdateTool(app, {
     ...toolBounds,
     database,
-    tasks,
+    workers,
     vault: () => service.vault(),
     ...reading,
     requireIfMatch: auth.requireIfMatch,
     headerTrialsPerHour: auth.headerTrialsPerHour,
   })
-  registerValidateTool(app, { ...toolBounds, database, tasks, bounds })
+  registerValidateTool(app, { ...toolBounds, database, workers, bounds })
   await app.ready()
   app.server.maxConnections = connectionsMax.CONNECTIONS_MAX
   const logRefused = logRefusedConnections(app.log, connectionsMax)
@@ -228,35 +220,17 @@ const TOOL_BODY_DEPTH_MAX = 256
 const AGENT_KEY_BYTES_MAX = 1_024
 const TOOL_KEY_BYTES_MAX = 48 * 1_024
 
-/** How much of a body is read before a turn is waited for. Large definitions are ordinary, large agents are not. */
-const AGENT_TURN_BYTES = 8 * 1_024
-const TOOL_TURN_BYTES = 256 * 1_024
-
 /** Every part of a request that has a schema has the validator that `registerRequestValidation` makes of it. */
 function noValidator(): never {
   throw new Error('a schema of a route has no validator of ours')
 }
 
-/** What bodies may be. */
-function bodySettings({ limits }: Config): Omit<BodySettings, 'unfinished' | 'shared'> {
-  const { personaBodyBytes, toolBodyBytes, jsonDepthMax } = limits
+/** What bodies may hold. */
+function jsonBounds({ limits }: Config): Pick<BodySettings, 'persona' | 'tool'> {
   const nodesMax = NODES_PER_LIST_ITEM * Math.max(1_000, limits.listItemsMax)
   return {
-    persona: {
-      limitBytes: personaBodyBytes,
-      depthMax: jsonDepthMax,
-      nodesMax,
-      keyBytesMax: AGENT_KEY_BYTES_MAX,
-      turnBytes: AGENT_TURN_BYTES,
-    },
-    tool: {
-      limitBytes: toolBodyBytes,
-      depthMax: TOOL_BODY_DEPTH_MAX,
-      nodesMax: limits.toolBodyNodesMax,
-      keyBytesMax: TOOL_KEY_BYTES_MAX,
-      turnBytes: TOOL_TURN_BYTES,
-    },
-    onRead: countBytes,
+    persona: { depthMax: limits.jsonDepthMax, nodesMax, keyBytesMax: AGENT_KEY_BYTES_MAX },
+    tool: { depthMax: TOOL_BODY_DEPTH_MAX, nodesMax: limits.toolBodyNodesMax, keyBytesMax: TOOL_KEY_BYTES_MAX },
   }
 }
 

@@ -204,6 +204,13 @@ const SETTINGS = {
       200,
       'Objects and lists inside each other in a tool definition.',
     ),
+    definitionTimeoutMs: count(
+      'DEFINITION_TIMEOUT_MS',
+      5_000,
+      100,
+      600_000,
+      'Longest wait of a large tool body for a worker, and longest work on it; more answer 503.',
+    ),
     definitionOperationsMax: count(
       'DEFINITION_OPERATIONS_MAX',
       5_000,

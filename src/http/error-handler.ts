@@ -52,7 +52,8 @@ const REALM = 'Bearer realm="agents"'
  * `{"detail":[...]}`, everything else is `{"error_code","detail","request_id"}`. What the client reads never holds SQL,
  * paths or stack traces; the log has the cause.
  */
-export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+export function handleError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  const error = readingError(thrown, request) ?? thrown
   if (error instanceof InvalidRequest) {
     request.refusal = 'INVALID_REQUEST'
     const faults = faultsOfAllParts(error, request)
@@ -76,6 +77,13 @@ export function handleError(error: unknown, request: FastifyRequest, reply: Fast
     request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   }
   sendError(request, reply, answer)
+}
+
+/** What Fastify says of a body that it could not read, in our words. */
+function readingError(error: unknown, { routeOptions }: FastifyRequest): Error | undefined {
+  const { code, statusCode } = error as Partial<FastifyError>
+  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return new BodyTooLarge(routeOptions.bodyLimit ?? 0)
+  return code === 'ECONNRESET' && statusCode === 400 ? new ClientGone() : undefined
 }
 
 const MASK_HINT = 'to change single fields, name them in update_mask, such as ?update_mask=name'

@@ -1,4 +1,4 @@
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { methodNotAllowed, NOTHING_HERE, sendError } from './error-handler.js'
 
 /**
@@ -13,7 +13,7 @@ export function registerNotFound(app: FastifyInstance): void {
     for (const one of [method].flat()) entry.methods.add(one)
     known.set(url, entry)
   })
-  app.setNotFoundHandler((request, reply) => {
+  const answer = (request: FastifyRequest, reply: FastifyReply) => {
     const path = request.url.split('?', 1)[0] ?? ''
     const allowed = [...known.values()]
       .filter(({ pattern }) => pattern.test(path))
@@ -21,6 +21,12 @@ export function registerNotFound(app: FastifyInstance): void {
     // A route that takes the method found nothing itself, such as a file that is not there.
     const takesOthers = allowed.length > 0 && !allowed.includes(request.method)
     sendError(request, reply, takesOthers ? methodNotAllowed([...new Set(allowed)].sort().join(', ')) : NOTHING_HERE)
+  }
+  app.setNotFoundHandler(answer)
+  app.addHook('preParsing', (request, reply, payload, done) => {
+    if (request.is404)
+      answer(request, reply) // before its body is read
+    else done(null, payload)
   })
 }
 

@@ -46,10 +46,10 @@ export class PackedMessage extends IncomingMessage {
     return this.readableLength + this.#packedBytes < this.readableHighWaterMark
   }
 
-  /** No more of it can be read. Who reads its body learns it by the event `broken`, and by `fault` who comes to that later. */
+  /** No more of it can be read. Who reads its body learns it by the event `error`, and by `fault` who comes to that later. */
   break(fault: Error): void {
     this.fault = fault
-    this.emit('broken', fault)
+    if (this.listenerCount('error') > 0) this.emit('error', fault)
   }
 
   /** The parser does nothing else between two pieces of one read. */

@@ -5,7 +5,7 @@ import { BodyCheck } from '../schema/body-check.js'
 import { fault } from '../schema/faults.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../schema/parameters.js'
 import { isJsonObject } from '../schema/vocabulary.js'
-import { type ReceivedBody, UnparsedBody } from './body-parser.js'
+import { type ReceivedBody, UnparsedBody } from './body.js'
 import { prefersStrict } from './parameters.js'
 
 /** What the handler of a route with TypeBox schemas gets: `app.withTypeProvider<SchemaTypes>()`. */

@@ -101,3 +101,14 @@ export function workBounds({ poolSize, lockTimeoutMs }: { poolSize: number; lock
   })
   return { rowLock: rowLocks.run, expensive: expensive.run }
 }
+
+/** Bodies that workers are at: one of a token, so that a slow one holds up no other token's. */
+export function bodyTurns(workersMax: number, waitMs: number): Bounded {
+  const setting = 'DEFINITION_TIMEOUT_MS'
+  const refusal = (isOwn: boolean) => {
+    if (!isOwn) return new QueueExhausted('a worker for large definitions', waitMs, RETRY_AFTER_S, setting)
+    const unit = 'concurrent-requests'
+    return new RateLimited({ limit: 'token-requests', quota: 1, unit, remaining: 0, resetS: RETRY_AFTER_S, setting })
+  }
+  return new Semaphore({ max: workersMax, maxPerKey: 1, waitMs, refusal }).run
+}

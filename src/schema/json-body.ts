@@ -1,8 +1,7 @@
 import type { Fault, Loc } from '../errors.js'
-import { exactSteps } from './exact-json.js'
+import { parseExact } from './exact-json.js'
 import { fault } from './faults.js'
 import { offsetOfSyntaxError } from './json-syntax.js'
-import { inOneGo } from './steps.js'
 
 /** What the bytes of a request body hold. */
 export type ParsedBody =
@@ -10,28 +9,32 @@ export type ParsedBody =
   | { kind: 'value'; value: unknown; forbidden: Loc[] }
   /** An empty body or `null`: reported together with the faults of path, query and headers. */
   | { kind: 'absent'; faults: Fault[] }
-  /** Not JSON: reported alone. */
+  /** Not JSON, or beyond its bounds: reported alone. */
   | { kind: 'refused'; faults: Fault[] }
+
+/** What a JSON text may hold at most. */
+export interface JsonBounds {
+  /** Objects and lists inside each other; the outermost is depth 1. */
+  depthMax: number
+  /** Objects, lists, texts (keys too) and commas: a measure of how long the text takes to parse. */
+  nodesMax: number
+  /** Bytes between the quotes of a key. Long keys that differ at their end only are compared whole, each with each. */
+  keyBytesMax: number
+}
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** So much is decoded in one step, which takes up to a millisecond and a half. */
-const DECODED_AT_ONCE = 256 * 1024
-
 /**
  * Reads a JSON body as RFC 8259 writes it: UTF-8, a byte order mark is skipped, duplicate keys give the last; how numbers
- * were written is remembered, unless somebody has seen that all are plain. Never throws, whatever the bytes are.
+ * were written is remembered. Never throws, whatever the bytes are.
  */
-export function parseJsonBody(bytes: Uint8Array, hasPlainNumbers = false): ParsedBody {
-  return inOneGo(jsonBodySteps(bytes, hasPlainNumbers))
-}
-
-/** `parseJsonBody` in steps. */
-export function* jsonBodySteps(bytes: Uint8Array, hasPlainNumbers: boolean): Generator<void, ParsedBody> {
+export function parseJsonBody(bytes: Uint8Array, bounds: JsonBounds): ParsedBody {
   if (bytes.length === 0) return absent()
-  const text = yield* decoded(bytes)
+  const { beyond, hasPlainNumbers } = scanJson(bytes, bounds)
+  if (beyond !== undefined) return { kind: 'refused', faults: [beyond] }
+  const text = decoded(bytes)
   if (text === undefined) return invalidAt(offsetOfInvalidUtf8(bytes))
-  const value = yield* parse(text, hasPlainNumbers)
+  const value = parse(text, hasPlainNumbers)
   if (value === undefined) return invalidAt(offsetOfSyntaxError(text))
   if (value === null) return absent()
   return { kind: 'value', value, forbidden: mayNameForbiddenKey.test(text) ? forbiddenKeys(value) : [] }
@@ -66,25 +69,18 @@ function invalidAt(offset: number): ParsedBody {
 }
 
 /** Undefined where the bytes are not UTF-8. */
-function* decoded(bytes: Uint8Array): Generator<void, string | undefined> {
+function decoded(bytes: Uint8Array): string | undefined {
   try {
-    if (bytes.length <= DECODED_AT_ONCE) return utf8.decode(bytes)
-    const decoder = new TextDecoder('utf-8', { fatal: true }) // it keeps the beginning of a character
-    let text = ''
-    for (let at = 0; at < bytes.length; at += DECODED_AT_ONCE) {
-      if (at > 0) yield
-      text += decoder.decode(bytes.subarray(at, at + DECODED_AT_ONCE), { stream: true })
-    }
-    return text + decoder.decode()
+    return utf8.decode(bytes)
   } catch {
     return undefined
   }
 }
 
 /** `undefined` is not a JSON value, so it can say that the text is none. */
-function* parse(text: string, hasPlainNumbers: boolean): Generator<void, unknown> {
+function parse(text: string, hasPlainNumbers: boolean): unknown {
   try {
-    return yield* exactSteps(text, hasPlainNumbers)
+    return parseExact(text, hasPlainNumbers)
   } catch {
     return undefined
   }
@@ -186,4 +182,61 @@ function addContainers(container: object, found: object[], exceptKeys: readonly 
 
 function isContainer(value: unknown): value is object {
   return typeof value === 'object' && value !== null
+}
+
+/** A double holds every integer of so many digits. */
+const PLAIN_DIGITS = 15
+
+/** Any double is written with fewer, also in full; what has more takes long to read and says nothing. */
+const NUMBER_DIGITS_MAX = 4_096
+
+const [BLANK, QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON] = [0x20, 0x22, 0x2c, 0x2d, 0x2e, 0x30, 0x39, 0x3a]
+const [OPEN_LIST, BACKSLASH, CLOSE_LIST, LOWER_E, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5c, 0x5d, 0x65, 0x7b, 0x7d]
+
+/**
+ * Looks at the bytes of a JSON text before it is parsed: what is refused for its depth, its number of nodes, a key or a number need
+ * not be. What is not JSON is counted as if it were. `hasPlainNumbers`: JavaScript writes every number as it is written there.
+ */
+function scanJson(bytes: Uint8Array, bounds: JsonBounds): { beyond?: Fault; hasPlainNumbers: boolean } {
+  const { depthMax, nodesMax, keyBytesMax } = bounds
+  let [depth, nodes, digits, textAt, textBytes] = [0, 0, 0, 0, 0]
+  let hasPlainNumbers = true
+  for (let at = 0; at < bytes.length; at++) {
+    const byte = bytes[at] as number // within its length
+    if (byte === BLANK) continue
+    if (byte === QUOTE) {
+      textAt = at + 1
+      for (at++; at < bytes.length && bytes[at] !== QUOTE; at++) if (bytes[at] === BACKSLASH) at++
+      textBytes = at - textAt
+      nodes++
+    } else if (byte === COLON) {
+      if (textBytes > keyBytesMax)
+        return beyond('json_key_too_long', `holds a key of more than ${keyBytesMax} bytes`, textAt)
+    } else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
+      nodes++
+      if (++depth > depthMax) return beyond('json_too_deep', `is nested more than ${depthMax} deep`, at)
+    } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) {
+      depth--
+      digits = 0
+    } else if (byte === COMMA) {
+      nodes++
+      digits = 0
+    } else if (byte === MINUS || byte === POINT) {
+      hasPlainNumbers = false
+    } else if (byte >= ZERO && byte <= NINE) {
+      if (++digits > PLAIN_DIGITS) hasPlainNumbers = false
+      if (digits > NUMBER_DIGITS_MAX) {
+        const what = `holds a number of more than ${NUMBER_DIGITS_MAX} digits`
+        return beyond('json_number_too_long', what, at - NUMBER_DIGITS_MAX)
+      }
+    } else if (digits > 0 && (byte | BLANK) === LOWER_E) hasPlainNumbers = false
+  }
+  if (nodes <= nodesMax) return { hasPlainNumbers }
+  const msg = `Input holds more than ${nodesMax} objects, lists, texts and commas together`
+  return { beyond: { loc: ['body'], msg, type: 'json_too_many_nodes' }, hasPlainNumbers }
+}
+
+/** `at` counts bytes: nobody has read characters yet. */
+function beyond(type: string, what: string, at: number) {
+  return { beyond: { loc: ['body'], msg: `Input ${what}, at byte ${at}`, type }, hasPlainNumbers: false }
 }

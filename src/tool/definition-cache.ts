@@ -1,53 +1,19 @@
+import { LRUCache } from 'lru-cache'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { type DefinitionText, MARK } from '../updates/answer-text.js'
 import { sha256 } from '../updates/audit.js'
 
-/**
- * Values that belong to definitions, by the hash of the definition in hex; those used lately. A definition never changes and its
- * hash is that of its text, so what is kept here cannot be stale: which definition a resource has is said by the database.
- *
- * Two generations: what is used moves to the newer one, and when that is full the older one is dropped whole. Nothing is taken
- * out of a map by a request (DECISIONS section 19).
+/*
+ * Values that belong to definitions, by the hash of the definition in hex. A definition never changes and its hash is that of its
+ * text, so what is kept here cannot be stale: which definition a resource has is said by the database.
  */
-export class DefinitionCache<Value> {
-  readonly #bytesMax: number
-  readonly #valueBytesMax: number
-  #newer = new Map<string, { value: Value; bytes: number }>()
-  #older = new Map<string, { value: Value; bytes: number }>()
-  #newerBytes = 0
-
-  /** Keeps values of at most so many bytes, and no single one of more than `valueBytesMax`. */
-  constructor(bytesMax: number, valueBytesMax: number) {
-    this.#bytesMax = bytesMax
-    this.#valueBytesMax = valueBytesMax
-  }
-
-  get(hash: string): Value | undefined {
-    const newer = this.#newer.get(hash)
-    if (newer !== undefined) return newer.value
-    const older = this.#older.get(hash)
-    if (older !== undefined) this.keep(hash, older.value, older.bytes)
-    return older?.value
-  }
-
-  keep(hash: string, value: Value, bytes: number): void {
-    if (bytes > this.#valueBytesMax || this.#newer.has(hash)) return
-    if (this.#newerBytes + bytes > this.#bytesMax / 2) {
-      this.#older = this.#newer
-      this.#newer = new Map()
-      this.#newerBytes = 0
-    }
-    this.#newer.set(hash, { value, bytes })
-    this.#newerBytes += bytes
-  }
-}
 
 /** V8 takes at most so many bytes for a character. */
 const CHARACTER_BYTES = 2
 
 /** Room for every definition that one answer can show, the largest included: who asks for it again costs no reading. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024
-const texts = new DefinitionCache<Buffer>(TEXT_BYTES_MAX, TEXT_BYTES_MAX / 2)
+const texts = new LRUCache<string, Buffer>({ maxSize: TEXT_BYTES_MAX, maxEntrySize: TEXT_BYTES_MAX / 2 })
 
 /** Those of some definitions whose texts are cached here. The map stays as it is, whatever is dropped meanwhile. */
 export type CachedTexts = ReadonlyMap<string, Buffer>
@@ -89,12 +55,15 @@ export function cacheText(hash: string, text: string): string | Buffer {
   if (sha256(text) !== hash) return text
   const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text)) // a part of a pool would keep the whole pool alive
   bytes.write(text)
-  texts.keep(hash, bytes, bytes.length)
+  texts.set(hash, bytes, { size: bytes.length })
   return bytes
 }
 
-const origins = new DefinitionCache<ReadonlySet<string>>(1024 * 1024, 16 * 1024)
+const origins = new LRUCache<string, ReadonlySet<string>>({ maxSize: 1024 * 1024, maxEntrySize: 16 * 1024 })
 const HASH_BYTES = 128
+
+/** Hashes of definitions that something is known of. */
+const HASHES_MAX = 2_000
 
 /** The server origins of a definition, where they are cached here; of none, none. */
 export function cachedOrigins(hash: string | null): ReadonlySet<string> | undefined {
@@ -104,10 +73,10 @@ export function cachedOrigins(hash: string | null): ReadonlySet<string> | undefi
 /** Keeps the server origins of a stored definition. */
 export function cacheOrigins(hash: string, found: ReadonlySet<string>): void {
   const characters = [...found].reduce((sum, origin) => sum + origin.length, 0)
-  origins.keep(hash, found, HASH_BYTES + characters * CHARACTER_BYTES)
+  origins.set(hash, found, { size: HASH_BYTES + characters * CHARACTER_BYTES })
 }
 
-const stored = new DefinitionCache<true>(256 * 1024, HASH_BYTES)
+const stored = new LRUCache<string, true>({ max: HASHES_MAX })
 
 /** Whether a definition was stored when this process last saw it. It may be pruned by now: who rests on it looks again. */
 export function isKnownStored(hash: string): boolean {
@@ -116,10 +85,10 @@ export function isKnownStored(hash: string): boolean {
 
 /** Keeps that a definition is stored: a commit was confirmed, or it was read. */
 export function cacheStored(hash: string): void {
-  stored.keep(hash, true, HASH_BYTES)
+  stored.set(hash, true)
 }
 
-const plain = new DefinitionCache<true>(256 * 1024, HASH_BYTES)
+const plain = new LRUCache<string, true>({ max: HASHES_MAX })
 
 /** Whether a definition is known to have no number that JavaScript would write in another way. */
 export function isKnownPlain(hash: string): boolean {
@@ -128,7 +97,7 @@ export function isKnownPlain(hash: string): boolean {
 
 /** Keeps that a definition has no such number. */
 export function cachePlain(hash: string): void {
-  plain.keep(hash, true, HASH_BYTES)
+  plain.set(hash, true)
 }
 
 /** What a statement answers with marks (`markedDefinition`), text by text: the definitions that it left out are those cached. */

@@ -1,5 +1,5 @@
-import { bigIntSteps, withBigInts } from '../schema/exact-json.js'
-import { compareDefinitions, type DefinitionChange, inSlices, type WorkBudget } from './definition/index.js'
+import { parseBigInts, withBigInts } from '../schema/exact-json.js'
+import { compareDefinitions, type DefinitionChange } from './definition/index.js'
 
 /** What storing a definition in a tool would change, and for whom. */
 export interface Impact {
@@ -22,17 +22,15 @@ export interface ToolUse {
 
 /**
  * What a definition that passed the check would change in a tool that is used like this. `stored` is the tool's definition as JSON text,
- * null where it has none. Throws `BudgetSpent`.
+ * null where it has none.
  */
-export async function impactOf(
+export function impactOf(
   { ids, others }: Omit<ToolUse, 'isWhole'>,
   stored: string | null,
   definition: unknown,
-  options: { budget?: WorkBudget | undefined } = {},
-): Promise<Impact> {
+): Impact {
   // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
-  const before =
-    stored === null ? { ...(definition as object), paths: {} } : await inSlices(bigIntSteps(stored), options)
-  const { changes } = compareDefinitions(before, await inSlices(withBigInts(definition), options))
+  const before = stored === null ? { ...(definition as object), paths: {} } : parseBigInts(stored)
+  const { changes } = compareDefinitions(before, withBigInts(definition))
   return { changes, agents: { ids, others } }
 }

@@ -6,25 +6,24 @@ import { toolResource } from './resource.js'
 import type { StoredOrigins, ToolUpdate } from './rules.js'
 import type { ToolState } from './state.js'
 import { readDefinition } from './statements.js'
-import type { BodyTasks, TaskRequest } from './tasks/body-tasks.js'
+import type { BodyWorkers, TaskRequest } from './worker/pool.js'
 
 /**
  * The server origins of the stored definition, where the decision on an update asks for them and they are not cached: found in the
  * other thread if the definition is large, before anything is locked. What is refused is left to the update itself. Throws what
- * `BodyTasks.run` and the database throw.
+ * `BodyWorkers.run` and the database throw.
  */
 export async function storedOrigins(
-  { database, tasks }: { database: ServiceDatabase; tasks: BodyTasks },
+  { database, workers }: { database: ServiceDatabase; workers: BodyWorkers },
   state: ToolState,
   update: ToolUpdate,
-  request: Pick<TaskRequest, 'raw' | 'beginWait'>,
+  { raw }: Pick<TaskRequest, 'raw'>,
 ): Promise<StoredOrigins | undefined> {
-  const { definition_hash: hash, definition_bytes: length } = state
+  const { definition_hash: hash, definition_bytes: bytes } = state
   if (hash === null || !asksForOrigins(state, update)) return undefined
   const { caller } = update
-  const job: TaskRequest = { caller, raw: request.raw, body: {}, beginWait: queue => request.beginWait(queue) }
-  const text = () => textOf(database, { hash, bytes: length })
-  const origins = await tasks.run('stored_origins', job, { strict: false }, { length, text })
+  const text = () => textOf(database, { hash, bytes })
+  const origins = await workers.run('stored_origins', { caller, raw, body: {} }, { strict: false }, { bytes, text })
   cacheOrigins(hash, origins)
   return { hash, origins }
 }
@@ -44,7 +43,7 @@ export interface StoredDefinition {
 }
 
 /**
- * The text of a stored definition for `BodyTasks`; undefined where it is gone by now. A large one is read by itself: only jobs that
+ * The text of a stored definition for `BodyWorkers`; undefined where it is gone by now. A large one is read by itself: only jobs that
  * have their turn in the other thread ask for such.
  */
 export async function textOf(

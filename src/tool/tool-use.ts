@@ -12,7 +12,7 @@ import { requireManageable } from './rules.js'
 import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
 import { textOf } from './stored-origins.js'
-import type { StoredText } from './tasks/body-tasks.js'
+import type { StoredText } from './worker/pool.js'
 
 const AGENTS_LISTED_MAX = 1_000
 
@@ -56,7 +56,7 @@ export async function readToolUse(
       if (stored === undefined) throw new ResourceNotFound('tool')
       return stored
     }
-    return { use, stored: { length: bytes, text } }
+    return { use, stored: { bytes, text } }
   })
 }
 

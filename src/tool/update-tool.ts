@@ -24,13 +24,13 @@ import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
 import { storedOrigins } from './stored-origins.js'
-import type { BodyTasks } from './tasks/body-tasks.js'
+import type { BodyWorkers } from './worker/pool.js'
 import { writtenBack } from './written-back.js'
 import type { RoundedNumber } from './written-numbers.js'
 
 export interface UpdateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
-  tasks: BodyTasks
+  workers: BodyWorkers
   vault: () => Vault
   /** The most bytes that a definition may take in an answer. */
   snapshotBytesMax: number
@@ -74,7 +74,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { caller, headers } = request
       const updater = updaterOf(request, request.query, headers, options)
       const { strict, dryRun } = updater
-      const content = await options.tasks.run('update_custom_tool', request, { strict, limits })
+      const content = await options.workers.run('update_custom_tool', request, { strict, limits })
       const { fields, origins, definitionFaults, unknown, notes } = content
       const { definition } = fields
       if (definition) cacheOrigins(definition.hash, origins)
@@ -87,7 +87,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
         request.log.info(line, 'header values in clear text')
       }
-      const sender = { raw: request.raw, beginWait: request.beginWait.bind(request), ...updater }
+      const sender = { raw: request.raw, ...updater }
       const back = definition && mayTell ? await writtenBack(options, prefetched, definition, sender) : undefined
       const rounded = back?.rounded ?? []
       const asked = {

@@ -15,13 +15,13 @@ import type { WorkBounds } from '../updates/resource.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf, unusableServer } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
-import type { BodyTasks } from './tasks/body-tasks.js'
-import type { ValidationQuery } from './tasks/validation.js'
 import { readToolUse, useNotes } from './tool-use.js'
+import type { BodyWorkers } from './worker/pool.js'
+import type { ValidationQuery } from './worker/validation.js'
 
 export interface ValidateToolOptions extends ToolBodyBounds {
   database: ServiceDatabase
-  tasks: BodyTasks
+  workers: BodyWorkers
   bounds: WorkBounds
 }
 
@@ -89,8 +89,8 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
         ? await readToolUse(database, request, options.bounds, query.tool_id)
         : null
       const { use, stored } = used ?? { use: null, stored: undefined }
-      if (stored) countBytes(request, stored.length) // it is read and compared
-      const validation = await options.tasks.run('validate_tool', request, { strict, limits, query, use }, stored)
+      if (stored) countBytes(request, stored.bytes) // it is read and compared
+      const validation = await options.workers.run('validate_tool', request, { strict, limits, query, use }, stored)
       addWarnings(reply, [...validation.warnings, ...useNotes(use)])
       notePreferences(reply, strict ? ['handling=strict'] : [])
       reply.type(JSON_TYPE)

@@ -8,7 +8,7 @@ import { pastToolSizes } from './past.js'
 import type { CheckedDefinition } from './rules.js'
 import type { ToolState } from './state.js'
 import { type StoredDefinition, textOf } from './stored-origins.js'
-import type { BodyTasks, TaskRequest } from './tasks/body-tasks.js'
+import type { BodyWorkers, TaskRequest } from './worker/pool.js'
 import type { RoundedNumber } from './written-numbers.js'
 
 /** A definition that was sent, or the stored one where it is that but for the writing of numbers, and what was rounded. */
@@ -29,7 +29,7 @@ interface Asked extends Omit<TaskRequest, 'body'> {
  * A stored text never changes: what is decided here rests on no lock. Throws what the database throws.
  */
 export async function writtenBack(
-  { database, tasks, bounds }: { database: ServiceDatabase; tasks: BodyTasks; bounds: WorkBounds },
+  { database, workers, bounds }: { database: ServiceDatabase; workers: BodyWorkers; bounds: WorkBounds },
   state: ToolState,
   definition: CheckedDefinition,
   asked: Asked,
@@ -37,15 +37,15 @@ export async function writtenBack(
   const base = await baseOf(database, bounds, state, asked)
   const asSent = { definition, rounded: [] }
   if (base === null || base.hash === definition.hash || isKnownPlain(base.hash)) return asSent
-  const { caller, raw, beginWait } = asked
+  const { caller, raw } = asked
   let text: string | undefined
   const read = async () => {
     text = await textOf(database, base)
     return text
   }
-  const job: TaskRequest = { caller, raw, body: {}, beginWait }
+  const job = { caller, raw, body: {} }
   const texts = { strict: false, sent: definition.text }
-  const compared = await tasks.run('compare_numbers', job, texts, { length: base.bytes, text: read })
+  const compared = await workers.run('compare_numbers', job, texts, { bytes: base.bytes, text: read })
   if (compared === undefined || text === undefined) return asSent
   if (compared.isStoredPlain) cachePlain(base.hash)
   return { definition: compared.isSame ? { hash: base.hash, text } : definition, rounded: compared.rounded }

@@ -1,4 +1,4 @@
-import { exactSteps, writerFor, writtenNumber } from '../schema/exact-json.js'
+import { parseExact, writerFor, writtenNumber } from '../schema/exact-json.js'
 
 /*
  * A client that reads a definition with JavaScript and sends it back writes 1 for a stored 1.0, and 12345678901234568 for a stored
@@ -23,58 +23,48 @@ export interface NumberComparison {
 /** More rounded numbers are not listed. */
 const ROUNDED_MAX = 100
 
-/** Compares a definition that was sent with the stored one, both as JSON texts; in steps. */
-export function* compareNumbers({ stored, sent }: { stored: string; sent: string }): Generator<void, NumberComparison> {
-  const before = yield* exactSteps(stored)
+/** Compares a definition that was sent with the stored one, both as JSON texts. */
+export function compareNumbers({ stored, sent }: { stored: string; sent: string }): NumberComparison {
+  const before = parseExact(stored)
   const isStoredPlain = !isHolder(before) || writerFor(before) === JSON.stringify
-  const comparison = new Comparison()
   if (isStoredPlain) return { isStoredPlain, isSame: false, rounded: [] }
-  const after = yield* exactSteps(sent)
-  if (isHolder(after)) yield* comparison.compareHolders(before, after)
+  const after = parseExact(sent)
+  const comparison = new Comparison()
+  if (isHolder(after)) comparison.compareHolders(before, after)
   return { isStoredPlain, isSame: comparison.isSame && isHolder(after), rounded: comparison.rounded }
 }
 
 type Holder = Readonly<Record<string | number, unknown>>
 
-/** Members that are compared in one step. */
-const STEP_MEMBERS = 1000
-
 class Comparison {
   isSame = true
   readonly rounded: RoundedNumber[] = []
-  #members = 0
   /** Where the holders stand that are being compared. */
-  readonly #path: (string | number)[] = [];
+  readonly #path: (string | number)[] = []
 
   /** It recurses no deeper than a definition may nest. */
-  *compareHolders(before: Holder, after: Holder): Generator<void> {
+  compareHolders(before: Holder, after: Holder): void {
     if (Array.isArray(before) !== Array.isArray(after)) {
       this.isSame = false
     } else if (Array.isArray(before) && Array.isArray(after)) {
       if (before.length !== after.length) this.isSame = false
       const length = Math.min(before.length, after.length)
-      for (let index = 0; index < length; index++) yield* this.#compareMember(before, after, index)
+      for (let index = 0; index < length; index++) this.#compareMember(before, after, index)
     } else {
       const [keys, others] = [Object.keys(before), Object.keys(after)]
       if (keys.length !== others.length || keys.some((name, index) => name !== others[index])) this.isSame = false
-      for (const name of keys) if (Object.hasOwn(after, name)) yield* this.#compareMember(before, after, name)
+      for (const name of keys) if (Object.hasOwn(after, name)) this.#compareMember(before, after, name)
     }
   }
 
-  /** What needs no further steps is done at once: a sequence of steps for each of a million numbers would be dear. */
-  #compareMember(before: Holder, after: Holder, key: string | number): Iterable<void> {
+  #compareMember(before: Holder, after: Holder, key: string | number): void {
     const [from, to] = [before[key], after[key]]
-    if (isHolder(from) && isHolder(to)) return this.#compareInner(from, to, key)
-    if (typeof from === 'number' && typeof to === 'number') this.#compareNumber(before, after, key, from, to)
+    if (isHolder(from) && isHolder(to)) {
+      this.#path.push(key)
+      this.compareHolders(from, to)
+      this.#path.pop()
+    } else if (typeof from === 'number' && typeof to === 'number') this.#compareNumber(before, after, key, from, to)
     else if (from !== to) this.isSame = false
-    return ++this.#members % STEP_MEMBERS === 0 ? ONE_STEP : NO_STEP
-  }
-
-  *#compareInner(from: Holder, to: Holder, key: string | number): Generator<void> {
-    if (++this.#members % STEP_MEMBERS === 0) yield
-    this.#path.push(key)
-    yield* this.compareHolders(from, to)
-    this.#path.pop()
   }
 
   #compareNumber(before: Holder, after: Holder, key: string | number, from: number, to: number): void {
@@ -85,9 +75,6 @@ class Comparison {
       this.rounded.push({ path: [...this.#path, key], stored, sent })
   }
 }
-
-const NO_STEP: readonly undefined[] = []
-const ONE_STEP: readonly undefined[] = [undefined]
 
 function isHolder(value: unknown): value is Holder {
   return typeof value === 'object' && value !== null

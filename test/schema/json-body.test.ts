@@ -1,36 +1,65 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { exceedsDepth, jsonBodySteps, parseJsonBody, tooDeep } from '../../src/schema/json-body.js'
+import { exceedsDepth, type JsonBounds, parseJsonBody, tooDeep } from '../../src/schema/json-body.js'
 import { offsetOfSyntaxError } from '../../src/schema/json-syntax.js'
 import { requireWithin } from '../slowness.js'
 
-const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text))
+const WIDE: JsonBounds = { depthMax: 200_000, nodesMax: 1_000_000, keyBytesMax: 1_000_000 }
+const parsed = (text: string | Uint8Array) => parseJsonBody(Buffer.from(text), WIDE)
 const refusal = (text: string | Uint8Array) => {
   const body = parsed(text)
   return body.kind === 'value' ? undefined : body.faults
 }
 
-t.test('a large body is decoded in steps, wherever these cut its characters', async t => {
-  for (const before of ['', 'a', 'ab', 'abc']) {
-    const value = before + '😀é'.repeat(200_000)
-    const bytes = Buffer.from(JSON.stringify(value))
-    const steps = jsonBodySteps(bytes, true)
-    let count = 0
-    let step = steps.next()
-    for (; step.done !== true; step = steps.next()) count++
-    t.ok(count >= 4, `${count} steps`)
-    t.strictSame(step.value, { kind: 'value', value, forbidden: [] })
-    for (const at of [10, 256 * 1024 - 1, 256 * 1024, bytes.length - 3]) {
-      const broken = Buffer.from(bytes)
-      broken[at] = 0xff
-      t.match(refusal(broken), [{ type: 'json_invalid' }])
-    }
+const boundFault = (text: string, bounds: Partial<JsonBounds>) => {
+  const body = parseJsonBody(Buffer.from(text), { ...WIDE, ...bounds })
+  return body.kind === 'refused' ? body.faults[0] : undefined
+}
+const beyond = (text: string, bounds: Partial<JsonBounds>) => {
+  const type = boundFault(text, bounds)?.type
+  return type === 'json_invalid' ? undefined : type
+}
+
+t.test('json_too_deep past the limit, the text itself being depth 1', async t => {
+  t.equal(beyond('[[[]]]', { depthMax: 3 }), undefined)
+  t.equal(beyond('[[[[', { depthMax: 3 }), 'json_too_deep')
+  t.equal(beyond('{"a":[{"b":[]}]}', { depthMax: 3 }), 'json_too_deep')
+  t.equal(beyond('[[],[],[]]', { depthMax: 2 }), undefined)
+  t.equal(beyond(`["${'['.repeat(100)}\\"[["]`, { depthMax: 1 }), undefined, 'a text holds no lists')
+})
+
+t.test('json_too_many_nodes: objects, lists, texts, keys and commas', async t => {
+  const countOf = (text: string) => {
+    for (let nodesMax = 0; ; nodesMax++) if (beyond(text, { nodesMax }) === undefined) return nodesMax
   }
-  const marked = Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), Buffer.from(`"${'é'.repeat(300_000)}"`)])
-  t.match(parseJsonBody(marked), { kind: 'value', value: /^é+$/ })
-  const cut = Buffer.from(`"${'a'.repeat(300_000)}"`)
-  cut[cut.length - 1] = 0xe2 // a character that does not end
-  t.match(refusal(cut), [{ type: 'json_invalid', loc: ['body', cut.length - 1] }])
+  t.equal(countOf('1'), 0)
+  t.equal(countOf('[1,2,3]'), 3)
+  t.equal(countOf('{"a":"b","c":{}}'), 6)
+  t.equal(countOf('["a,b\\",[{"]'), 2)
+})
+
+t.test('json_key_too_long: more bytes than allowed between the quotes of a key, not of a text', async t => {
+  const keyOf = (bytes: number) => `{"a":["${'x'.repeat(50)}"],"${'k'.repeat(bytes)}" \n: 1}`
+  t.equal(boundFault(keyOf(10), { keyBytesMax: 10 }), undefined)
+  t.strictSame(boundFault(keyOf(11), { keyBytesMax: 10 }), {
+    loc: ['body'],
+    msg: 'Input holds a key of more than 10 bytes, at byte 61',
+    type: 'json_key_too_long',
+  })
+  t.equal(beyond('{"\\"\\"\\"":1}', { keyBytesMax: 5 }), 'json_key_too_long', 'a quote that is escaped ends nothing')
+})
+
+t.test('json_number_too_long: more than 4,096 digits', async t => {
+  t.equal(
+    boundFault(`[1,${'9'.repeat(4_096)},-${'9'.repeat(4_000)}.${'9'.repeat(96)},"${'9'.repeat(5_000)}"]`, {}),
+    undefined,
+  )
+  t.strictSame(boundFault(`[1,${'9'.repeat(4_097)}]`, {}), {
+    loc: ['body'],
+    msg: 'Input holds a number of more than 4096 digits, at byte 3',
+    type: 'json_number_too_long',
+  })
+  t.equal(beyond(`-0.${'0'.repeat(4_000)}1e${'9'.repeat(100)}`, {}), 'json_number_too_long')
 })
 
 t.test('422 json_invalid at the offset of the mistake', async t => {
@@ -156,7 +185,7 @@ t.test('the syntax check agrees with JSON.parse on every text', async t => {
 
 t.test('no bytes make it throw', async () => {
   fc.assert(
-    fc.property(fc.uint8Array({ maxLength: 64 }), bytes => parseJsonBody(bytes).kind !== undefined),
+    fc.property(fc.uint8Array({ maxLength: 64 }), bytes => parseJsonBody(bytes, WIDE).kind !== undefined),
     { numRuns: 3000 },
   )
 })

@@ -6,7 +6,7 @@ import { OPERATOR } from '../../src/auth/viewer.js'
 import type { Executor } from '../../src/db/statements/statement.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { readSnapshot } from '../../src/persona/statements.js'
-import { cachedTexts, cacheText, DefinitionCache, withDefinitions } from '../../src/tool/definition-cache.js'
+import { cachedTexts, cacheText, withDefinitions } from '../../src/tool/definition-cache.js'
 import { AnswerText } from '../../src/updates/answer-text.js'
 import { sha256 } from '../../src/updates/audit.js'
 import { appOver } from '../app.js'
@@ -144,20 +144,6 @@ async function shownNow(database: ServiceDatabase): Promise<string> {
     .single(database.db)
   return new AnswerText(await withDefinitions(row?.snapshot ?? '', new Map())).toBuffer().toString()
 }
-
-t.test('what is kept by hash is what was used lately, within the bytes', t => {
-  const kept = new DefinitionCache<number>(40_000, 10_000)
-  kept.keep('large', 0, 10_001)
-  t.equal(kept.get('large'), undefined)
-  for (let n = 0; n < 100; n++) {
-    kept.keep(String(n), n, 2_000)
-    t.equal(kept.get('0'), 0, 'what is used stays')
-  }
-  const count = Array.from({ length: 100 }, (_, n) => kept.get(String(n))).filter(value => value !== undefined).length
-  t.ok(count >= 10 && count <= 20, `${count} of 100 are kept`)
-  t.equal(kept.get('99'), 99)
-  t.end()
-})
 
 t.test('a text is kept under its own hash alone', async t => {
   const [text, other] = ['{"own":1}', '{"other":1}']

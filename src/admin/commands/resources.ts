@@ -1,6 +1,5 @@
 import type { Command } from 'commander'
-import { bigIntSteps, stringifyExact } from '../../schema/exact-json.js'
-import { inOneGo } from '../../schema/steps.js'
+import { parseBigInts, stringifyExact } from '../../schema/exact-json.js'
 import { isJsonObject } from '../../schema/vocabulary.js'
 import { toFunctions } from '../../tool/definition/index.js'
 import { Refusal } from '../refusal.js'
@@ -135,7 +134,7 @@ async function showToolCommand(call: Call): Promise<undefined> {
   if (!asFunctions) return showRecord(call, await showTool(database, id, asOf))
   const { definition, header_names } = await definitionUse(database.db, id)
   if (definition === null) throw new Refusal('this tool has no definition')
-  call.printJson(toFunctions(inOneGo(bigIntSteps(definition)), { headerNames: header_names }))
+  call.printJson(toFunctions(parseBigInts(definition), { headerNames: header_names }))
 }
 
 async function createTool(call: Call): Promise<number | undefined> {

@@ -9,7 +9,6 @@ export {
 export type { MethodRecord } from './check/operations.js'
 export { originsOf } from './check/origins.js'
 export { unusableServer } from './check/servers.js'
-export { BudgetSpent, inSlices, TimeBudget, type WorkBudget } from './check/slices.js'
 export { compareDefinitions, type DefinitionChange } from './compare/compare.js'
 export { type Completion, completeDefinition } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'

@@ -2,8 +2,7 @@ import type { Fault, Loc } from '../../errors.js'
 import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
 import { sha256 } from '../../updates/audit.js'
-import { checkDefinition, type DefinitionLimits, originsOf, type WorkBudget } from '../definition/index.js'
-import { definitionNotes } from '../notes.js'
+import { checkDefinition, type DefinitionCheck, type DefinitionLimits, originsOf } from '../definition/index.js'
 import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolUpdate } from '../schema.js'
 
@@ -25,10 +24,10 @@ export interface UpdateContent {
 }
 
 /** Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
-export async function updateContentOf(
+export function updateContentOf(
   body: CustomToolUpdate,
-  { limits }: { limits: Partial<DefinitionLimits>; budget?: WorkBudget },
-): Promise<UpdateContent> {
+  { limits }: { limits: Partial<DefinitionLimits> },
+): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key)
   const checked = definition ? checkDefinition(definition, { limits, ...(headerNames && { headerNames }) }) : null
@@ -49,4 +48,14 @@ export async function updateContentOf(
     notes: definitionNotes(checked),
     unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
   }
+}
+
+/** What an answer says, as a `Warning`, of a definition that was accepted with warnings. */
+export function definitionNotes(checked: DefinitionCheck | null): string[] {
+  const count = checked?.warnings.length ?? 0
+  const warnings =
+    count === 1
+      ? '1 warning: validate it with report=full to read it'
+      : `${count} warnings: validate it with report=full to read them`
+  return count === 0 ? [] : [`the definition has ${warnings}`]
 }

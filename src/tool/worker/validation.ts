@@ -8,12 +8,10 @@ import {
   completeDefinition,
   type DefinitionLimits,
   GivenPlaces,
-  type WorkBudget,
 } from '../definition/index.js'
 import { impactOf, type ToolUse } from '../impact.js'
-import { definitionNotes } from '../notes.js'
 import { ValidateToolRequest } from '../schema.js'
-import { UNKNOWN_FIELDS_MAX } from './update-content.js'
+import { definitionNotes, UNKNOWN_FIELDS_MAX } from './update-content.js'
 
 /** Where the definition stands in the request. */
 const AT: Loc = ['body', 'definition']
@@ -32,7 +30,6 @@ export interface ValidationAsked {
   query: ValidationQuery
   use: ToolUse | null
   stored?: string
-  budget?: WorkBudget
 }
 
 /** The answer as JSON text, a long one as the bytes that are sent, and what its `Warning` says. */
@@ -42,10 +39,7 @@ export interface Validation {
 }
 
 /** Validates the definition of a body that passed its schema. Throws `InvalidRequest` for one that is not accepted. */
-export async function validationOf(
-  body: ValidateToolRequest,
-  { limits, query, use, stored, budget }: ValidationAsked,
-): Promise<Validation> {
+export function validationOf(body: ValidateToolRequest, { limits, query, use, stored }: ValidationAsked): Validation {
   const completion = query.complete ? completed(body.definition, query, limits) : undefined
   if (completion && !completion.check.ok) {
     const places = new GivenPlaces(body.definition, completion.edits)
@@ -60,7 +54,7 @@ export async function validationOf(
     methods: checked.methods,
     ...(full && { warnings: checked.warnings }),
     ...(completion && { completed: shownCompletion(completion) }),
-    ...(use && { impact: await impactOf(use, stored ?? null, definition, { budget }) }),
+    ...(use && { impact: impactOf(use, stored ?? null, definition) }),
   }
   const text = writerFor(body)(answer)
   return {

@@ -1,0 +1,125 @@
+import { availableParallelism } from 'node:os'
+import { Piscina } from 'piscina'
+import type { Caller } from '../../auth/caller.js'
+import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
+import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/body.js'
+import { writerFor } from '../../schema/exact-json.js'
+import type { JsonBounds } from '../../schema/json-body.js'
+import type { Bounded } from '../../updates/resource.js'
+import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
+import type { Job, Outcome, WorkerSettings } from './worker.js'
+
+/** How many bodies are worked on at once. */
+export const WORKERS_MAX = Math.min(2, availableParallelism())
+
+/** An idle worker ends after so long. */
+const IDLE_MS = 60_000
+
+/** What the heap of a worker may hold for each byte that a body may have. */
+const HEAP_BYTES_PER_BODY_BYTE = 64
+const HEAP_MIB_MIN = 64
+const MIB = 2 ** 20
+
+/** What of a request its task needs. */
+export interface TaskRequest {
+  body: unknown
+  caller: Caller
+  /** Its connection: when that is gone, nobody waits for the result. */
+  raw: { socket: { destroyed: boolean } }
+}
+
+/** A stored definition that a task needs. It is read when the task begins: what waits holds none. */
+export interface StoredText {
+  bytes: number
+  /** Undefined where it is gone by now. */
+  text(): Promise<string | undefined>
+}
+
+export interface BodyWorkersOptions {
+  bodyLimitBytes: number
+  /** The bounds of a body before it is parsed, and of its nesting outside of definitions. */
+  json: JsonBounds
+  jsonDepthMax: number
+  /** How long the work on one body may take. */
+  deadlineMs: number
+  /** Bounds how many bodies are worked on at once, of all and of one token. */
+  turn: Bounded
+}
+
+/** Works on the bodies of tool operations: small ones at once, large ones and those compared with large definitions in workers. */
+export class BodyWorkers {
+  readonly #options: BodyWorkersOptions
+  readonly #heapMibMax: number
+  readonly #pool: Piscina<Job, Outcome>
+
+  constructor(options: BodyWorkersOptions) {
+    this.#options = options
+    const { bodyLimitBytes, json, jsonDepthMax } = options
+    this.#heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / MIB))
+    this.#pool = new Piscina<Job, Outcome>({
+      filename: new URL('./worker.js', import.meta.url).href,
+      minThreads: 0,
+      maxThreads: WORKERS_MAX,
+      idleTimeout: IDLE_MS,
+      recordTiming: false,
+      workerData: { json, jsonDepthMax } satisfies WorkerSettings,
+      execArgv: [],
+      env: {}, // it needs no secrets
+      resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },
+    })
+  }
+
+  /**
+   * Runs a task on a request's body, with the stored definition that it needs, if any. Throws `InvalidRequest` for a body with
+   * faults or one that takes too much memory, `Unavailable` for one that takes too long, and what `turn` and the reading of the
+   * definition throw.
+   */
+  async run<Name extends TaskName>(
+    name: Name,
+    request: TaskRequest,
+    { strict, ...input }: Omit<TaskInput<Name>, 'stored'> & { strict: boolean },
+    stored?: StoredText,
+  ): Promise<TaskResult<Name>> {
+    const { body } = request
+    const texts = [stored?.bytes ?? 0, (input as { sent?: string }).sent?.length ?? 0]
+    if (!(body instanceof UnparsedBody) && texts.every(length => length <= INLINE_BYTES_MAX)) {
+      const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // validated by this task's schema
+      return run(body as TaskBody<Name>, await withStored(input, stored))
+    }
+    return await this.#options.turn(String(request.caller.token.id), async () => {
+      if (request.raw.socket.destroyed) throw new ClientGone()
+      const sent = body instanceof UnparsedBody ? { bytes: body.bytes } : { text: writerFor(body as object)(body) }
+      const outcome = await this.#outcomeOf({ name, body: sent, strict, input: await withStored(input, stored) })
+      if ('faults' in outcome) throw new InvalidRequest(outcome.faults)
+      if ('failure' in outcome) throw new Error(outcome.failure)
+      return outcome.result as TaskResult<Name> // the worker answers what the task answers
+    })
+  }
+
+  /** Ends the workers, and what they are at. */
+  async close(): Promise<void> {
+    await this.#pool.destroy()
+  }
+
+  async #outcomeOf(job: Job): Promise<Outcome> {
+    const { deadlineMs } = this.#options
+    try {
+      return await this.#pool.run(job, { signal: AbortSignal.timeout(deadlineMs) })
+    } catch (error) {
+      const { name, code } = error as NodeJS.ErrnoException
+      if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
+        const msg = `Checking it takes more than ${this.#heapMibMax} MiB of memory: give it fewer values`
+        return { faults: [{ loc: ['body', 'definition'], msg, type: 'definition_too_large' }] }
+      }
+      const why = name === 'AbortError' ? `took more than ${deadlineMs / 1_000} s` : 'was broken off'
+      const message = `Checking the definition ${why}. ${TRY_AGAIN}`
+      throw new Unavailable('overloaded', message, 'not_applied', { cause: error, setting: 'DEFINITION_TIMEOUT_MS' })
+    }
+  }
+}
+
+/** A task's input with the text of the stored definition, where that is there. */
+async function withStored(input: object, stored: StoredText | undefined): Promise<object> {
+  const text = await stored?.text()
+  return text === undefined ? input : { ...input, stored: text }
+}
