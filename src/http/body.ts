@@ -27,7 +27,7 @@ export interface ReceivedBody {
 }
 
 /** Larger bodies of tool operations are parsed in a worker. */
-export const INLINE_BYTES_MAX = 64 * 1024
+export const INLINE_BYTES_MAX = 16 * 1024
 
 const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
 

@@ -90,7 +90,8 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
         : null
       const { use, stored } = used ?? { use: null, stored: undefined }
       if (stored) countBytes(request, stored.bytes) // it is read and compared
-      const validation = await options.workers.run('validate_tool', request, { strict, limits, query, use }, stored)
+      const work = { strict, limits, query, use, inWorker: query.complete === true } // a repair may take long
+      const validation = await options.workers.run('validate_tool', request, work, stored)
       addWarnings(reply, [...validation.warnings, ...useNotes(use)])
       notePreferences(reply, strict ? ['handling=strict'] : [])
       reply.type(JSON_TYPE)

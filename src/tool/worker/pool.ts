@@ -35,6 +35,12 @@ export interface StoredText {
   text(): Promise<string | undefined>
 }
 
+/** `strict`: unknown fields are faults. `inWorker`: the work may take long, however small the body is. */
+interface RunOptions {
+  strict: boolean
+  inWorker?: boolean
+}
+
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
   /** The bounds of a body before it is parsed, and of its nesting outside of definitions. */
@@ -77,12 +83,12 @@ export class BodyWorkers {
   async run<Name extends TaskName>(
     name: Name,
     request: TaskRequest,
-    { strict, ...input }: Omit<TaskInput<Name>, 'stored'> & { strict: boolean },
+    { strict, inWorker = false, ...input }: Omit<TaskInput<Name>, 'stored'> & RunOptions,
     stored?: StoredText,
   ): Promise<TaskResult<Name>> {
     const { body } = request
     const texts = [stored?.bytes ?? 0, (input as { sent?: string }).sent?.length ?? 0]
-    if (!(body instanceof UnparsedBody) && texts.every(length => length <= INLINE_BYTES_MAX)) {
+    if (!inWorker && !(body instanceof UnparsedBody) && texts.every(length => length <= INLINE_BYTES_MAX)) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // validated by this task's schema
       return run(body as TaskBody<Name>, await withStored(input, stored))
     }
