@@ -104,7 +104,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const unfinished = new UnfinishedTransfers()
   const memory = memoryLimits(config)
   const json = jsonBounds(config)
-  registerBodyParser(app, { ...json, onRead: countBytes })
+  registerBodyParser(app, { ...json, onRead: countBytes, shutdownTimeoutMs: server.shutdownTimeoutMs })
   const connectionsMax = connectionLimits(config)
   tellStronger(app.log, config, memory, connectionsMax)
   registerRequestMemory(app, memory, unfinished)

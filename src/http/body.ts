@@ -1,6 +1,6 @@
-import type { IncomingHttpHeaders } from 'node:http'
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { BodyTooLarge, ClientGone, NotJson, UnsupportedBody } from '../errors.js'
+import { BodyTooLarge, ClientGone, NotJson, TRY_AGAIN, Unavailable, UnsupportedBody } from '../errors.js'
 import { type JsonBounds, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 import { askForBody } from './expectation.js'
@@ -12,6 +12,8 @@ export interface BodySettings {
   tool: JsonBounds
   /** Learns of the bytes of each body. */
   onRead: (request: FastifyRequest, bytes: number) => void
+  /** When the service ends, bodies may still come for three quarters of this time. */
+  shutdownTimeoutMs: number
 }
 
 /** The bytes of a large body of a tool operation, which has it parsed and checked in a worker. */
@@ -36,11 +38,24 @@ const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
  * `ReceivedBody` rather than throwing, because faults of the body are reported together with those of path and query.
  */
 export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
+  const coming = new Set<IncomingMessage>()
   app.addHook('preParsing', (request, _reply, payload, done) => {
+    const { raw, method, is404 } = request
+    if (is404 || method === 'GET' || method === 'HEAD') return done(null, payload) // their bodies are not read
     const refusal = refusalBefore(request)
     if (refusal !== undefined) return done(refusal)
-    askForBody(request.raw)
+    if (!raw.complete) {
+      coming.add(raw)
+      raw.once('close', () => coming.delete(raw))
+    }
+    askForBody(raw)
     done(null, payload)
+  })
+  app.addHook('preClose', async () => {
+    const abandon = () => {
+      for (const raw of coming) if (raw.listenerCount('error') > 0) raw.emit('error', ended())
+    }
+    setTimeout(abandon, (settings.shutdownTimeoutMs * 3) / 4).unref()
   })
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (request, bytes: Buffer, done) => {
@@ -55,6 +70,12 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const query = request.query as ParameterTexts // the parser's own: text, or texts where one is repeated
     done(null, { parsed, query, headers: request.headers } satisfies ReceivedBody)
   })
+}
+
+/** Why a body is read no further when the service ends. */
+function ended(): Unavailable {
+  const message = 'The body was still on its way when the service had to end.'
+  return new Unavailable('draining', `${message} ${TRY_AGAIN}`, 'not_applied')
 }
 
 /** Why a body is refused before it is read. */

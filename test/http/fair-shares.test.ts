@@ -9,9 +9,6 @@ import { type Unfinished, UnfinishedTransfers } from '../../src/http/unfinished-
 import { DEFINITION } from '../matrix-organisation.js'
 import { eventually, RawConnection, running, saysItsLimit, tokenOf } from './running.js'
 
-/** How many of one caller wait in front of the pool. */
-const WAITING_MAX = 100
-
 const OFF = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0' }
 const MIB = 2 ** 20
 /** So that the largest body and answer of one request are less than the budgets of these tests. */
@@ -36,43 +33,6 @@ t.test('200 for reads that wait for their turn: they hold no memory until then',
   const reads = Array.from({ length: 40 }, () => app.inject({ url: '/persona/1', headers }))
   const statuses = (await Promise.all(reads)).map(({ statusCode }) => statusCode)
   t.strictSame(new Set(statuses), new Set([200]), 'all of them together would take ten MiB')
-})
-
-t.test('429 for updates of one row that wait beyond the share of their token: nobody else is to blame', async t => {
-  const service = await running(t, { ...OFF, LOCK_TIMEOUT_MS: '60000' })
-  const { app, database, token } = service
-  const update = (description: string) =>
-    app.inject({
-      method: 'PATCH',
-      url: '/persona/1?update_mask=description',
-      headers: { authorization: `Bearer ${token}` },
-      payload: { description },
-    })
-  const sent = 130
-  const updates: ReturnType<typeof update>[] = []
-  let refused = 0
-  await database.db.transaction().execute(async trx => {
-    await sql`select from persona where id = 1 for no key update`.execute(trx)
-    for (let i = 0; i < sent; i++) {
-      const answer = update(`d${i}`)
-      updates.push(answer)
-      answer.then(({ statusCode }) => {
-        if (statusCode !== 200) refused++
-      })
-    }
-    // One waits for the lock, a hundred for their turn.
-    await eventually(() => refused === sent - WAITING_MAX - 1)
-  })
-  const answers = await Promise.all(updates)
-  const limited = answers.filter(({ statusCode }) => statusCode === 429)
-  t.equal(limited.length, sent - WAITING_MAX - 1)
-  t.equal(answers.filter(({ statusCode }) => statusCode === 200).length, WAITING_MAX + 1)
-  t.match(limited[0]?.headers, { 'retry-after': '1' })
-  const [one] = limited
-  t.match(one?.json(), { detail: /^100 requests of this token wait for other updates of the same agent or tool, / })
-  saysItsLimit(t, one?.headers ?? {}, one?.json() ?? {})
-  const lines = service.log.map(line => JSON.parse(line)).filter(({ status }) => status === 429)
-  t.match(lines[0], { limit: 'token-requests', queue: 'row_locks' })
 })
 
 t.test('413 says how many bytes the operation takes, and how many came where that is known', async t => {

@@ -64,6 +64,7 @@ export class BodyWorkers {
     this.#heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / MIB))
     this.#pool = new Piscina<Job, Outcome>({
       filename: new URL('./worker.js', import.meta.url).href,
+      name: 'outcomeOf' satisfies keyof typeof import('./worker.js'),
       minThreads: 0,
       maxThreads: WORKERS_MAX,
       idleTimeout: IDLE_MS,

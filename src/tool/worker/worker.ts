@@ -28,7 +28,7 @@ const { json, jsonDepthMax } = workerData as WorkerSettings // of the pool that 
 const checks = new Map(Object.entries(TASKS).map(([name, { schema }]) => [name, new BodyCheck(schema, jsonDepthMax)]))
 
 /** Parses, checks and works on one body. Never throws. */
-export default function outcomeOf({ name, body, strict, input }: Job): Outcome {
+export function outcomeOf({ name, body, strict, input }: Job): Outcome {
   try {
     const verdict =
       'text' in body
