@@ -24,7 +24,8 @@ export function parseExact(text: string, isPlain = false): unknown {
   const { counted, numbers } = isPlain ? { counted: text, numbers: [] } : withIndices(text)
   if (numbers.length === 0) return JSON.parse(text)
   const outermost = [JSON.parse(counted)]
-  forEachHolder(outermost, holder => restore(holder, numbers))
+  const shared = new Map<string, Texts>()
+  forEachHolder(outermost, holder => restore(holder, numbers, shared))
   return remembered(outermost[0])
 }
 
@@ -40,7 +41,11 @@ export function writerFor(read: object): (value: unknown) => string {
 
 /** Writes JSON with each number as it was read, and each BigInt as a number. */
 export function stringifyExact(value: unknown, indent = 0): string {
-  return withoutMarks(JSON.stringify(value, numberReplacer, indent) ?? 'null')
+  const [first = '', ...marked] = (JSON.stringify(value, numberReplacer, indent) ?? 'null').split(`"${MARK}`)
+  return marked.reduce((text, piece) => {
+    const end = piece.indexOf('"')
+    return text + piece.slice(0, end) + piece.slice(end + 1)
+  }, first)
 }
 
 /** Has a copy of an object or list remember what the original does. */
@@ -100,7 +105,8 @@ export function markedNumber(text: string): string | undefined {
 export function numberReviver(this: unknown, key: unknown, value: unknown): unknown {
   if (typeof value !== 'string' || !value.startsWith(MARK)) return value
   const text = value.slice(MARK.length)
-  remember(this as object, String(key), text) // what reads YAML calls it on the object or list
+  const holder = this as object // what reads YAML calls it on the object or list
+  textsOf.set(holder, new Map(textsOf.get(holder)).set(String(key), text))
   return Number(text)
 }
 
@@ -123,12 +129,6 @@ export function withoutMarks(text: string): string {
   return text.includes(MARK) ? text.replaceAll(MARKED, '$2') : text
 }
 
-function remember(holder: object, key: string, text: string): void {
-  const texts = textsOf.get(holder)
-  if (texts === undefined) textsOf.set(holder, new Map([[key, text]]))
-  else texts.set(key, text)
-}
-
 /** The text of a number, as long as it is the one that was read. */
 function rememberedText(holder: object, key: string | number, value: number): string | undefined {
   const text = textsOf.get(holder)?.get(String(key))
@@ -142,6 +142,9 @@ const INDEX_EXPONENT = 'e-300'
 /** Numbers between these are indices; one that is written in a text is given an index as well. */
 const INDEX_MIN = 0.5 * INDEX_UNIT
 const INDEX_MAX = 1e-290
+
+/** Different single numbers of an object or list whose memory is shared. */
+const SHARED_MAX = 1_000
 
 const isNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/
 const numberAt = /-?\d[\d.eE+-]*/y
@@ -193,15 +196,21 @@ function endOfString(text: string, start: number): number {
   return text.length
 }
 
-/** Puts numbers in the places of their indices, and remembers their texts. */
-function restore(holder: Holder, numbers: readonly string[]): void {
+/** Puts numbers in the places of their indices, and remembers their texts; one of a kind is `shared`, for there may be a million. */
+function restore(holder: Holder, numbers: readonly string[], shared: Map<string, Texts>): void {
+  const found: [string, string][] = []
   for (const key in holder) {
     const member = holder[key]
     if (!isIndex(member)) continue
     const text = numbers[Math.round(member / INDEX_UNIT) - 1] as string // every index was counted
     holder[key] = Number(text)
-    if (String(holder[key]) !== text) remember(holder, key, text)
+    if (String(holder[key]) !== text) found.push([key, text])
   }
+  if (found.length === 0) return
+  const kind = found.length === 1 ? found.join(' ') : ''
+  const texts = shared.get(kind) ?? new Map(found)
+  if (kind !== '' && shared.size < SHARED_MAX) shared.set(kind, texts)
+  textsOf.set(holder, texts)
 }
 
 /** Every object and list in a value. Nesting costs no stack. */

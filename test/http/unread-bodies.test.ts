@@ -103,7 +103,6 @@ t.test('a connection goes on behind a refused body that is small, also where its
   for (const [status, start] of [
     [401, head(PATCH, bearer('pat_nope'), JSON_TYPE, length)],
     [415, head(PATCH, bearer(token), 'Content-Type: text/plain', length)],
-    [422, head(PATCH, bearer(token), JSON_TYPE, length) + '['.repeat(100)],
   ] as const) {
     const sent = start.slice(start.indexOf('\r\n\r\n') + 4).length
     const connection = new RawConnection(port).write(start)
