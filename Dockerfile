@@ -13,7 +13,6 @@ RUN npm prune --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund
 FROM node:24-bookworm-slim
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=8080 DEMO=off
 # What is freed goes back to the system: glibc would keep what large bodies and answers took, in pieces (openapi/DECISIONS.md, 19).
-ENV MALLOC_MMAP_THRESHOLD_=131072 MALLOC_ARENA_MAX=2
 WORKDIR /app
 COPY --from=build /app/package.json ./
 COPY LICENSE ./
@@ -27,4 +26,4 @@ USER node
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["node", "-e", "fetch(`http://127.0.0.1:${+process.env.METRICS_PORT || process.env.PORT}/healthz`).then(r => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
-CMD ["node", "--max-semi-space-size=4", "--initial-old-space-size=64", "--heap-growing-percent=30", "--v8-pool-size=1", "build/src/server.js"]
+CMD ["node", "build/src/server.js"]

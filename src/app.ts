@@ -1,3 +1,4 @@
+import underPressure from '@fastify/under-pressure'
 import fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
@@ -8,38 +9,26 @@ import fastify, {
 import { registerAuthentication } from './auth/hook.js'
 import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
-import { NotAuthenticated, RateLimited } from './errors.js'
+import { NotAuthenticated, RateLimited, TRY_AGAIN, Unavailable } from './errors.js'
 import { addressFault, registerAddressCheck, registerQuery, routedPath } from './http/address.js'
 import { type BodySettings, registerBodyParser } from './http/body.js'
-import { BrokenRequests, registerHeaderCheck } from './http/broken-requests.js'
-import { registerConnectionEnd } from './http/connection-end.js'
-import { limitConnections, logRefusedConnections } from './http/connection-limit.js'
+import { answerClientError, registerConnections, registerHeaderCheck } from './http/connections.js'
 import { registerCors } from './http/cors.js'
 import { registerDocs } from './http/docs.js'
 import { handleError } from './http/error-handler.js'
-import { registerGate } from './http/gate.js'
 import { registerHealth } from './http/health.js'
-import { registerLargeAnswers } from './http/large-answer.js'
-import { countBytes, registerLimits } from './http/limits.js'
+import { registerInWork } from './http/in-work.js'
+import { registerLimits } from './http/limits.js'
 import { logAbandoned, registerRequestLog, requestLogger } from './http/logging.js'
 import { registerMatchedRoute } from './http/matched-route.js'
-import type { MemoryBudgetLimits } from './http/memory-budget.js'
 import { Metrics, registerMetrics } from './http/metrics.js'
 import { registerNotFound } from './http/not-found.js'
-import { paceReads } from './http/paced-reads.js'
-import { PackedMessage } from './http/packed-message.js'
 import { CallerRecord, registerReadMe } from './http/read-me.js'
 import { requestIdOf } from './http/request-id.js'
-import { registerRequestMemory } from './http/request-memory.js'
-import { RequestTurns } from './http/request-turns.js'
 import { setCommonHeaders } from './http/security-headers.js'
 import { singleFlight } from './http/single-flight.js'
-import { registerStop } from './http/stop.js'
 import { registerTracing } from './http/tracing.js'
-import { UnfinishedTransfers } from './http/unfinished-transfers.js'
-import { registerUnreadAnswers } from './http/unread-answers.js'
 import { registerRequestValidation } from './http/validation.js'
-import { registerWaits } from './http/waits.js'
 import type { Lifecycle } from './lifecycle.js'
 import { bodyTurns, workBounds } from './limits/semaphore.js'
 import { registerReadPersona } from './persona/read-persona.js'
@@ -71,7 +60,6 @@ export interface AppOptions {
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { config, database, service, metrics = new Metrics() } = options
   const { server, auth, limits } = config
-  const broken = new BrokenRequests(code => metrics.brokenRequest(code))
   const app = fastify({
     ...(options.logger === false ? { logger: false } : { loggerInstance: options.logger }),
     ...serverLimits(config),
@@ -88,32 +76,18 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     schemaController: {
       compilersFactory: { buildValidator: () => noValidator, buildSerializer: () => () => JSON.stringify },
     },
-    clientErrorHandler: (error, socket) => broken.answer(app, error, socket),
+    clientErrorHandler: (error, socket) => answerClientError(app, error, socket, code => metrics.brokenRequest(code)),
     frameworkErrors: (error, request, reply) => {
-      turns.takeOfSender(request, () => {
-        setCommonHeaders(request, reply)
-        settleConnection(request, reply) // no hook runs for these, nor the next
-        watchAnswer(request, reply, undefined)
-        handleError(addressFault(request) ?? error, request, reply)
-      })
+      setCommonHeaders(request, reply) // no hook runs for these
+      handleError(addressFault(request) ?? error, request, reply)
     },
   })
-  broken.watch(app)
   app.decorateRequest('tokenHash', undefined)
   registerRequestValidation(app, limits.jsonDepthMax)
-  const unfinished = new UnfinishedTransfers()
-  const memory = memoryLimits(config)
   const json = jsonBounds(config)
-  registerBodyParser(app, { ...json, onRead: countBytes, shutdownTimeoutMs: server.shutdownTimeoutMs })
-  const connectionsMax = connectionLimits(config)
-  tellStronger(app.log, config, memory, connectionsMax)
-  registerRequestMemory(app, memory, unfinished)
-  registerWaits(app, metrics)
+  registerBodyParser(app, json)
   registerNotFound(app)
   registerMatchedRoute(app)
-  const turns = new RequestTurns(database.turns)
-  turns.registerSecond(app)
-  const idleConnections = paceReads(app, database.turns)
   registerTracing(app)
   app.addHook('onRequest', (request, reply, done) => {
     setCommonHeaders(request, reply)
@@ -121,15 +95,22 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   await registerCors(app, server.corsOrigins)
   registerRequestLog(app)
-  const settleConnection = registerConnectionEnd(app, () => service.isDraining())
+  registerConnections(
+    app,
+    () => service.isDraining(),
+    server.shutdownTimeoutMs,
+    (request, reply) => {
+      metrics.abandoned(request)
+      logAbandoned(request, reply)
+    },
+  )
   registerAddressCheck(app)
   registerHeaderCheck(app)
-  const gate = registerGate(app, service, limits.concurrentRequestsMax, unfinished, database.turns)
-  gate.inFlight.whenAbandoned(logAbandoned)
-  turns.registerFirst(app)
+  await app.register(underPressure, pressureLimits(config))
+  const { concurrentRequestsMax: requestsMax, transferBytes: bytesMax } = limits
+  const inWork = registerInWork(app, () => service.current(), { requestsMax, bytesMax })
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: auth.requestsPerMinute,
-    bytesPerMinute: auth.bytesPerMinute,
     failuresPerMinute: auth.failuresPerMinute,
     keysMax: auth.countedKeysMax,
   })
@@ -143,18 +124,14 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     // No promise is answered: Fastify would send a second time where the first answer has not gone out when it ends.
     else failureLimit(error, request, reply).then(answer, answer)
   })
-  registerLargeAnswers(app, unfinished)
-  const { watch: watchAnswer, unread } = registerUnreadAnswers(app)
-  registerStop(app, { idleConnections, unfinished, unread }, server.shutdownTimeoutMs)
   registerAuthentication(app, database, steps => service.requireSchema(steps))
-  gate.registerAuthenticated(app)
   registerQuery(app)
   const readiness = singleFlight(() => service.readiness())
   metrics.watch(app, {
     pool: database.pool,
     poolSizeMax: config.database.poolSize,
-    connectionsMax,
-    inFlight: gate.inFlight,
+    connectionsMax: limits.connectionsMax,
+    inWork,
     readiness,
     version: options.version,
   })
@@ -197,16 +174,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   registerValidateTool(app, { ...toolBounds, database, workers, bounds })
   await app.ready()
-  app.server.maxConnections = connectionsMax.CONNECTIONS_MAX
-  const logRefused = logRefusedConnections(app.log, connectionsMax)
-  limitConnections(app.server, {
-    perAddressMax: connectionsMax.CONNECTIONS_PER_ADDRESS_MAX,
-    trustedProxies: server.trustedProxies,
-    onRefused: (limit, address) => {
-      metrics.refusedConnection(limit)
-      logRefused(limit, address)
-    },
-  })
+  app.server.maxConnections = limits.connectionsMax
+  app.server.on('drop', () => metrics.refusedConnection())
   return app
 }
 
@@ -234,50 +203,17 @@ function jsonBounds({ limits }: Config): Pick<BodySettings, 'persona' | 'tool'> 
   }
 }
 
-/**
- * The memory of large bodies and answers. A single request with the largest of both gets its memory where no other has any. Bodies that are
- * not read yet wait rather than take more than half, so that those that were read have room for their answers.
- */
-function memoryLimits({ limits }: Config): MemoryBudgetLimits & { ofBodies: MemoryBudgetLimits } {
-  const largestAnswer = Math.max(limits.snapshotBytes, limits.toolBodyBytes)
-  const largestBody = Math.max(limits.personaBodyBytes, limits.toolBodyBytes)
-  const largest = largestBody + largestAnswer
-  const perTokenBytes = Math.max(limits.transferPerTokenBytes, largest)
-  const totalBytes = Math.max(limits.transferBytes, perTokenBytes, 2 * largest)
-  const ofBodies = {
-    perTokenBytes: Math.max(largestBody, Math.min(perTokenBytes / 2, perTokenBytes - largestAnswer)),
-    totalBytes: Math.max(2 * largestBody, totalBytes / 2),
+/** Refuses operations while the event loop is late: whatever would be answered then would be answered late. */
+function pressureLimits({ limits }: Config): underPressure.FastifyUnderPressureOptions {
+  const detail = `The service is busy: its event loop is more than ${limits.eventLoopDelayMaxMs} ms late. ${TRY_AGAIN}`
+  return {
+    maxEventLoopDelay: limits.eventLoopDelayMaxMs,
+    exposeStatusRoute: false,
+    pressureHandler: async ({ isOperation }) => {
+      if (isOperation)
+        throw new Unavailable('overloaded', detail, 'not_applied', { setting: 'EVENT_LOOP_DELAY_MAX_MS' })
+    },
   }
-  return { perTokenBytes, totalBytes, ofBodies }
-}
-
-function connectionLimits({ limits }: Config) {
-  const { connectionsMax: all, connectionsPerAddressMax = Math.ceil(all / 2) } = limits
-  return { CONNECTIONS_MAX: all, CONNECTIONS_PER_ADDRESS_MAX: Math.min(all, connectionsPerAddressMax) }
-}
-
-/** Whoever set a limit hears where another one is stronger. */
-function tellStronger(
-  log: FastifyBaseLogger,
-  { limits, database }: Config,
-  memory: MemoryBudgetLimits,
-  connections: ReturnType<typeof connectionLimits>,
-): void {
-  const tell = (setting: string, configured: number | undefined, effective: number, why: string) => {
-    if (configured === undefined || effective === configured) return
-    log.warn({ setting, configured, effective }, `a setting does not hold as it is: ${why}`)
-  }
-  const { transferBytes, transferPerTokenBytes, connectionsPerAddressMax } = limits
-  const largest = 'the largest body with its answer takes so much'
-  const isOfToken = memory.totalBytes === transferPerTokenBytes
-  const total = isOfToken ? 'TRANSFER_PER_TOKEN_BYTES_MAX is more' : `${largest}, twice`
-  tell('TRANSFER_BYTES_MAX', transferBytes, memory.totalBytes, total)
-  tell('TRANSFER_PER_TOKEN_BYTES_MAX', transferPerTokenBytes, memory.perTokenBytes, largest)
-  const ofAddress = connections.CONNECTIONS_PER_ADDRESS_MAX
-  tell('CONNECTIONS_PER_ADDRESS_MAX', connectionsPerAddressMax, ofAddress, 'CONNECTIONS_MAX is less')
-  const { lockTimeoutMs, statementTimeoutMs } = database
-  const lockMs = Math.min(lockTimeoutMs, statementTimeoutMs)
-  tell('LOCK_TIMEOUT_MS', lockTimeoutMs, lockMs, 'STATEMENT_TIMEOUT_MS ends a wait within the database before')
 }
 
 /** What a client may take of this process: bytes, time, connections. */
@@ -288,7 +224,6 @@ function serverLimits({ server, limits }: Config) {
     requestTimeout: server.requestTimeoutMs,
     keepAliveTimeout: server.keepAliveTimeoutMs,
     http: {
-      IncomingMessage: PackedMessage,
       headersTimeout: server.headersTimeoutMs,
       // How often the two timeouts are looked at: they act at most this much too late.
       connectionsCheckingInterval: Math.min(1_000, server.headersTimeoutMs),

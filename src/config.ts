@@ -72,7 +72,7 @@ const SETTINGS = {
       60_000,
       100,
       600_000,
-      'Longest silence of a connection with a request in work.',
+      'Longest silence of a connection with a request in work, or with an answer that its client does not read.',
     ),
     keepAliveTimeoutMs: count(
       'KEEP_ALIVE_TIMEOUT_MS',
@@ -152,13 +152,6 @@ const SETTINGS = {
       1_000_000,
       'Different sets of header values in clear text of one user for one tool an hour and process, stored or tried; 0 is off.',
     ),
-    bytesPerMinute: count(
-      'RATE_LIMIT_BYTES_PER_MINUTE',
-      256 * 2 ** 20,
-      0,
-      2 ** 40,
-      'Bytes of bodies and answers of one token a minute and process; 0 is off.',
-    ),
     failuresPerMinute: count(
       'FAILED_AUTH_LIMIT_PER_MINUTE',
       20,
@@ -223,7 +216,14 @@ const SETTINGS = {
       1_000,
       1,
       100_000,
-      'Requests in work at once; more answer 503. A token may have as many as places are free, and of them 100 that wait in one queue (ops/observability.md names the queues); more answer 429.',
+      'Requests in work at once; more answer 503. One token may have half of them; more answer 429.',
+    ),
+    eventLoopDelayMaxMs: count(
+      'EVENT_LOOP_DELAY_MAX_MS',
+      1_000,
+      0,
+      600_000,
+      'Delay of the event loop beyond which operations answer 503; 0 is off.',
     ),
     connectionsMax: count(
       'CONNECTIONS_MAX',
@@ -231,15 +231,6 @@ const SETTINGS = {
       1,
       1_000_000,
       'Open client connections; more are closed without an answer.',
-    ),
-    connectionsPerAddressMax: optional(
-      count(
-        'CONNECTIONS_PER_ADDRESS_MAX',
-        1,
-        1,
-        1_000_000,
-        'Open connections of one address that is not a trusted proxy; more are closed without an answer; absent: half of CONNECTIONS_MAX.',
-      ),
     ),
     snapshotBytes: count(
       'SNAPSHOT_BYTES_MAX',
@@ -253,14 +244,7 @@ const SETTINGS = {
       64 * 2 ** 20,
       2 ** 20,
       2 ** 40,
-      'Memory of large bodies and answers under way; more answer 503, also what one token would have beyond what it leaves free. The first 64 KiB of each token and bodies of up to 8 KiB do not count; a body of known length waits for it, unread, for up to 20 s.',
-    ),
-    transferPerTokenBytes: count(
-      'TRANSFER_PER_TOKEN_BYTES_MAX',
-      24 * 2 ** 20,
-      2 ** 20,
-      2 ** 40,
-      'The same of one token; more answer 429. One largest body with the largest answer always has room.',
+      'Bytes of request bodies that are not answered yet; more answer 503. One token may have a quarter of them; more answer 429. A body without Content-Length counts as the largest.',
     ),
     toolBodyNodesMax: count(
       'TOOL_BODY_NODES_MAX',
@@ -286,20 +270,6 @@ const SETTINGS = {
       checked('AUDIT_SIGNING_KEY', 'Key that signs checkpoints: `agentctl audit keygen` makes one.', key =>
         /^PRIVATE\+KEY\+[^+\s]+\+[0-9a-f]{8}\+\S+$/.test(key) ? [] : ['must be PRIVATE+KEY+name+hash+key'],
       ),
-    ),
-    checkpointDir: optional(
-      text(
-        'AUDIT_CHECKPOINT_DIR',
-        '',
-        'Folder that is there, into which the server puts signed checkpoints of the audit trail.',
-      ),
-    ),
-    checkpointIntervalS: count(
-      'AUDIT_CHECKPOINT_INTERVAL_S',
-      3_600,
-      10,
-      604_800,
-      'How often it does so, where something has changed.',
     ),
   },
   history: {
@@ -375,13 +345,10 @@ function givenText(
 }
 
 /** What no setting shows by itself. A setting that was refused is undefined here and contradicts nothing. */
-function contradictions({ server, secrets, audit }: Config): string[] {
+function contradictions({ server, secrets }: Config): string[] {
   const faults: string[] = []
   if (secrets.keys !== undefined && secrets.keysFile !== undefined) {
     faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
-  }
-  if (audit.checkpointDir !== undefined && audit.signingKey === undefined) {
-    faults.push('AUDIT_CHECKPOINT_DIR needs AUDIT_SIGNING_KEY or AUDIT_SIGNING_KEY_FILE')
   }
   if (server.headersTimeoutMs > server.requestTimeoutMs) {
     faults.push('HEADERS_TIMEOUT_MS: must not be more than REQUEST_TIMEOUT_MS')

@@ -240,8 +240,7 @@ export interface RateLimitState {
   remaining: number
   /** Seconds until there is more. */
   resetS: number
-  /** The queue that is full, or was waited in, where it is one; and the setting that ended the wait, where one did. */
-  queue?: string
+  /** The setting that bounds it, where that does not follow from `limit`. */
   setting?: string | undefined
 }
 
@@ -257,15 +256,12 @@ export class RateLimited extends Refusal {
 
 const RATE_LIMITED = {
   token: ({ quota }: RateLimitState) => `This token has made all ${quota} requests that one minute allows.`,
-  'token-bytes': ({ quota }: RateLimitState) =>
-    `This token has sent and received all ${quota} bytes that one minute allows.`,
   'header-values': ({ quota }: RateLimitState) =>
     `You have sent this tool all ${quota} different sets of header values that one hour allows. Masks go on working.`,
-  'token-memory': ({ quota, remaining }: RateLimitState) =>
-    `Of the ${quota} bytes of memory for large bodies and answers of one token at once, ${remaining} are left to this ` +
-    'one, and the request takes more.',
+  'token-memory': ({ quota }: RateLimitState) =>
+    `The request bodies of this token that are not answered yet would have more than ${quota} bytes together.`,
   'token-requests': ({ quota }: RateLimitState) =>
-    `This token has more requests in work than the ${quota} that one token may have at this moment. Wait for answers before you send more.`,
+    `This token has more requests in work than the ${quota} that one token may have. Wait for answers before you send more.`,
   'failed-authentication': ({ quota }: RateLimitState) =>
     `More than ${quota} requests of one minute from this address had no valid token.`,
 } as const

@@ -5,12 +5,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
-import { parseSigningKey, type SigningKey } from './admin/checkpoint.js'
-import { CheckpointFolder, CheckpointRefuted } from './admin/checkpoint-folder.js'
 import { EXIT } from './admin/exit-status.js'
 import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
-import { Refusal } from './admin/refusal.js'
 import { harmless } from './admin/terminal.js'
 import { buildApp } from './app.js'
 import { type Config, InvalidConfiguration, readConfig } from './config.js'
@@ -19,13 +16,11 @@ import { describeServer } from './db/connection/database-server.js'
 import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
 import { type OpenedDatabase, openConfiguredDatabase } from './db/open.js'
 import { unavailableFor } from './db/unavailable.js'
-import { addressesOf, listenOn } from './http/listen.js'
 import { makeLogger } from './http/logging.js'
 import { Metrics } from './http/metrics.js'
 import { listenForMetrics } from './http/metrics-port.js'
 import { traced } from './http/tracing.js'
 import { Lifecycle } from './lifecycle.js'
-import { helpersGiveWay } from './priority.js'
 import { SecretCorrupt } from './secrets/cipher.js'
 import { configuredKeyRing, KeyFileDiskFull, KeyRingMissing } from './secrets/configured-ring.js'
 import { pruneGrowing, pruneHistory } from './updates/prune.js'
@@ -41,9 +36,7 @@ const PRUNE_GROWING_INTERVAL_MS = 60_000
  * The port is open before the database is there: until then every operation answers 503 and says why.
  */
 async function main(): Promise<void> {
-  helpersGiveWay()
   const config = withMetricsToken(readConfig(process.env))
-  const signingKey = signingKeyOf(config)
   const ring = await configuredKeyRing(config)
   const isTerminal = process.stdout.isTTY
   // A terminal that was closed, or a reader that left, takes no more lines: that ends no service.
@@ -70,11 +63,10 @@ async function main(): Promise<void> {
   closeOnSignal(app, service, opened, config, log)
   await showMetrics(metrics, service, config, log)
   const { host } = config.server
-  await listening(config, 'PORT', async () => listenOn(app, await addressesOf(host), config.server.port))
+  await listening(config, 'PORT', () => app.listen({ host, port: config.server.port }))
   log.info({ database: opened.description, version: VERSION }, 'listening')
   if (!(await service.start())) return
   pruneRegularly(opened, config, log)
-  checkpointRegularly(opened, config, signingKey, metrics, log)
   await welcome(app, service, opened, config, log)
 }
 
@@ -99,52 +91,6 @@ function pruneRegularly({ database }: OpenedDatabase, config: Config, log: Logge
   setTimeout(prune, FIRST_PRUNE_MS).unref() // whoever runs for less than an hour at a time has a history as well
   setInterval(prune, PRUNE_INTERVAL_MS).unref() // holds up no shutdown
   setInterval(pruneLately, PRUNE_GROWING_INTERVAL_MS).unref()
-}
-
-/**
- * Puts a signed checkpoint of the audit trail into the configured folder whenever something has changed, outside of requests. What
- * stands in the way is an error in the log and in the metrics until an attempt goes well.
- */
-function checkpointRegularly(
-  { database }: OpenedDatabase,
-  { audit }: Config,
-  key: SigningKey | undefined,
-  metrics: Metrics,
-  log: Logger,
-): void {
-  const { checkpointDir: folder, checkpointIntervalS } = audit
-  if (folder === undefined || key === undefined) return
-  const checkpoints = new CheckpointFolder(database.db, key, folder)
-  let isStoring = false
-  const store = async () => {
-    if (isStoring) return // it reads a long trail
-    isStoring = true
-    try {
-      const { path, unreadable } = await checkpoints.store()
-      if (path !== undefined) log.info({ path }, 'a checkpoint of the audit trail was stored')
-      if (unreadable.length > 0)
-        log.error({ unreadable }, 'files stand among the checkpoints that this key did not sign')
-      metrics.checkpoint(unreadable.length > 0 ? 'foreign_file' : undefined)
-    } catch (error) {
-      const isRefuted = error instanceof CheckpointRefuted
-      metrics.checkpoint(isRefuted ? 'refuted' : 'not_stored')
-      if (error instanceof Refusal) log.error(`no checkpoint was signed: ${error.message}`)
-      else log.error({ err: error }, 'no checkpoint of the audit trail could be stored; trying again later')
-    } finally {
-      isStoring = false
-    }
-  }
-  void store()
-  setInterval(store, checkpointIntervalS * 1000).unref() // holds up no shutdown
-}
-
-/** The key that signs checkpoints, if there is one. Throws `InvalidConfiguration`. */
-function signingKeyOf({ audit }: Config): SigningKey | undefined {
-  try {
-    return audit.signingKey === undefined ? undefined : parseSigningKey(audit.signingKey)
-  } catch (error) {
-    throw new InvalidConfiguration([`AUDIT_SIGNING_KEY: ${(error as Error).message}`]) // a Refusal
-  }
 }
 
 /** Opens the port of the metrics, if they have one of their own, and answers it. It ends with the process and holds up no shutdown. */

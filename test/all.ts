@@ -20,20 +20,10 @@ const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: nu
 /** Those that take longest, in this order: none of them runs alone at the end. */
 const FIRST = [
   'oldest-postgresql',
-  'fairness/large-agents',
   'start',
   'faults/embedded',
-  'fairness/unread-answers',
-  'fairness/locks',
-  'fairness/tokens',
-  'http/fair-shares',
-  'faults/faults',
-  'faults/refusals',
   'supervised',
-  'performance/bench',
   'faults/boundaries',
-  'fairness/memory',
-  'fairness/random',
   'http/large-bodies',
 ].map(pathOf)
 

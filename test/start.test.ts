@@ -14,7 +14,6 @@ import { Cluster } from './faults/cluster.js'
 import { MessageProxy } from './faults/message-proxy.js'
 import { ServiceProcess } from './faults/service.js'
 import { makeWorld } from './faults/world.js'
-import { nicenesses } from './nicenesses.js'
 import { serverExit } from './server-exit.js'
 import { TEST_SECRET_KEYS } from './world.js'
 
@@ -377,19 +376,6 @@ t.test('standard output has nothing but JSON lines where it is not a terminal', 
   t.ok(lines.length > 2)
   for (const line of lines) t.type(JSON.parse(line), 'object')
 })
-
-t.test(
-  'the helpers of V8 give way to the thread that serves requests',
-  { skip: process.platform !== 'linux' },
-  async t => {
-    const service = await ServiceProcess.start(env)
-    t.teardown(() => service.stop('SIGKILL'))
-    const threads = nicenesses(service.pid)
-    const main = threads.get(service.pid) ?? 0
-    t.equal(main, nicenesses(process.pid).get(process.pid))
-    t.ok([...threads.values()].includes(Math.min(19, main + 5)), `${main}; ${[...threads.values()]}`)
-  },
-)
 
 /** The service on a free port, launched and not waited for. */
 function launched(t: Test, settings: Record<string, string>): ServiceProcess {

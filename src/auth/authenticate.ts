@@ -1,6 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
 import { markReceived } from '../db/clock.js'
-import { placeOfToken } from '../db/connection/thread-turns.js'
 import { type BatchRunner, type RowStatement, rowStatement } from '../db/statements/row-statement.js'
 import type { Executor } from '../db/statements/statement.js'
 import type { UserKind } from '../db/tables.js'
@@ -73,7 +72,7 @@ export async function authenticate(
     : database.batched(lookup.statement, { hash, resource: lookup.id }))
   requireValid(row)
   return {
-    caller: callerOf(row, hash),
+    caller: callerOf(row),
     prefetched: row.state === null ? null : markReceived(JSON.parse(row.state) as object), // as its statement builds it
     useIsStale: row.use_is_stale,
     schemaSteps: row.schema_steps,
@@ -84,7 +83,7 @@ export async function authenticate(
 export async function authenticateWithin(trx: Executor, hash: Buffer): Promise<Caller> {
   const row = await callerOnly.for({ hash, resource: null }).single(trx)
   requireValid(row)
-  return callerOf(row, hash)
+  return callerOf(row)
 }
 
 function requireValid(row: CallerRow | undefined): asserts row is CallerRow {
@@ -93,7 +92,7 @@ function requireValid(row: CallerRow | undefined): asserts row is CallerRow {
     throw new NotAuthenticated('TOKEN_EXPIRED', 'This token has expired. Make or rotate one with agentctl.')
 }
 
-function callerOf(row: CallerRow, hash: Buffer): Caller {
+function callerOf(row: CallerRow): Caller {
   return {
     userId: row.user_id,
     email: row.email,
@@ -103,7 +102,6 @@ function callerOf(row: CallerRow, hash: Buffer): Caller {
     standing: row.standing,
     token: {
       id: row.token_id,
-      place: placeOfToken(hash),
       personaIds: row.persona_ids,
       toolIds: row.tool_ids,
       requiresIfMatch: row.requires_if_match,

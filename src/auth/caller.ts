@@ -3,8 +3,6 @@ import type { Permission, UserKind } from '../db/tables.js'
 /** The bearer token of a request, without the token. `expiresAt` is ISO 8601 in UTC, null when it never expires. */
 export interface CallerToken {
   id: number
-  /** Where what it asks for is counted: see `ThreadTurns`. */
-  place: number
   personaIds: number[] | null
   toolIds: number[] | null
   requiresIfMatch: boolean

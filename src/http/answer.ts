@@ -4,8 +4,6 @@ import type { ResourceKind } from '../db/tables.js'
 import type { AnswerText } from '../updates/answer-text.js'
 import { entityTag, type Precondition, representationTag } from '../updates/tag.js'
 import { JSON_TYPE } from './json-type.js'
-import { answerText } from './large-answer.js'
-import { countBytes } from './limits.js'
 import { NO_PRECONDITION } from './parameters.js'
 import { addWarnings } from './warnings.js'
 
@@ -48,7 +46,7 @@ export function answerUpdate(
   )
   if (snapshot === null) return reply.code(204).send()
   reply.type(JSON_TYPE)
-  return answerText(reply, snapshot)
+  return snapshot.toBuffer()
 }
 
 /** Says which preferences of the request were applied, and that the answer depends on them (RFC 7240, sections 2 and 3). */
@@ -101,11 +99,10 @@ export function answerTagged(
 ): Buffer | Readable | FastifyReply {
   reply.header('etag', tag)
   if (ifNoneMatch.kind === 'any' || (ifNoneMatch.kind === 'tags' && ifNoneMatch.tags.includes(tag))) {
-    countBytes(reply.request, text.length) // it was made as if it were sent
     // Nothing: an empty text would have a type and a length of its own. To HEAD even nothing would have one, which is not that of
     // the 200 (RFC 9110, section 8.6); of a stream none is said.
     return reply.code(304).send(reply.request.method === 'HEAD' ? Readable.from([]) : undefined)
   }
   reply.type(JSON_TYPE)
-  return answerText(reply, text)
+  return text.toBuffer()
 }

@@ -69,13 +69,8 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
   // The closing line has the cause of a 503, which is understood: where in the program it was met helps nobody.
   const told = answer.status === 503 ? { cause: error, outcome: answer.extra?.outcome } : {}
   request.toldOfRefusal = () => ({ setting: settingOf(error, request), ...told })
-  const isRoomLacking = answer.extra?.reason === 'overloaded'
-  if (answer.status === 503 && request.work?.gone && !isRoomLacking) {
-    // The line of who left knows of no failure; whoever left waits for nothing, so that there was no room for it is none.
-    request.log.warn({ cause: error, error_code: answer.code, ...answer.extra }, 'the request failed')
-  } else if (answer.status >= 500 && answer.status !== 503) {
+  if (answer.status >= 500 && answer.status !== 503)
     request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
-  }
   sendError(request, reply, answer)
 }
 

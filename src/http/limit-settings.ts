@@ -10,12 +10,11 @@ import {
   Unavailable,
 } from '../errors.js'
 
-/** Of the rate limits; of a queue it is the one that ends the wait in it, if one does. */
+/** Of the rate limits, where their state names none. */
 const OF_RATE_LIMITS: Readonly<Record<RateLimit, string>> = {
   token: 'RATE_LIMIT_PER_MINUTE',
-  'token-bytes': 'RATE_LIMIT_BYTES_PER_MINUTE',
   'header-values': 'HEADER_TRIALS_PER_HOUR',
-  'token-memory': 'TRANSFER_PER_TOKEN_BYTES_MAX',
+  'token-memory': 'TRANSFER_BYTES_MAX',
   'token-requests': 'CONCURRENT_REQUESTS_MAX',
   'failed-authentication': 'FAILED_AUTH_LIMIT_PER_MINUTE',
 }
@@ -37,8 +36,7 @@ export function settingOf(error: unknown, { policy }: FastifyRequest): string | 
     const bounded = error.faults.find(({ type, loc }) => OF_FAULTS[type]?.[kind] && loc[1] !== 'starter_messages') // whose bound stands
     return bounded && OF_FAULTS[bounded.type]?.[kind]
   }
-  if (error instanceof RateLimited)
-    return error.state.queue === undefined ? OF_RATE_LIMITS[error.state.limit] : error.state.setting
+  if (error instanceof RateLimited) return error.state.setting ?? OF_RATE_LIMITS[error.state.limit]
   if (error instanceof BodyTooLarge) return kind === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : 'PERSONA_BODY_LIMIT_BYTES'
   if (error instanceof SnapshotTooLarge) return 'SNAPSHOT_BYTES_MAX'
   if (error instanceof Unavailable) return error.setting

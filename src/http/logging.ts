@@ -5,8 +5,6 @@ import { type DestinationStream, type Logger, pino } from 'pino'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenDigest } from '../auth/token.js'
 import { parseId } from '../schema/parameters.js'
-import { tellCutOff } from './large-answer.js'
-import { toldWait } from './waits.js'
 
 /** Names of what carries secrets, wherever an object that has one is handed to the log. */
 const SECRET_BEARING = new Set(['authorization', 'headers', 'body', 'custom_headers', 'parameters'])
@@ -58,13 +56,12 @@ export function requestLogger(
   return log.child(traceId === undefined ? bindings : { ...bindings, trace_id: traceId })
 }
 
-/** One line for each answered request: who did what, how it ended, how long it took, where it waited for long; of a refused one also whence it came. */
+/** One line for each answered request: who did what, how it ended and how long it took; of a refused one also where it came from. */
 export function registerRequestLog(app: FastifyInstance): void {
   app.addHook('onResponse', (request, reply, done) => {
     const { refusal } = request
     const level = reply.statusCode >= 500 ? 'warn' : 'info'
     if (!isWritten(request.log, level)) return done()
-    const waited = toldWait(request)
     const { caller, token, token_digest } = callerOf(request)
     // What is undefined is left out of the line.
     request.log[level](
@@ -80,10 +77,8 @@ export function registerRequestLog(app: FastifyInstance): void {
         ...request.toldOfRefusal?.(),
         client: refusal === undefined ? undefined : clientAddressOf(request),
         duration_ms: durationMs(reply),
-        waited_ms: waited?.ms,
-        queue: request.limit?.queue ?? waited?.longestIn,
       },
-      tellCutOff(reply) ?? 'request answered',
+      'request answered',
     )
     done()
   })
@@ -96,7 +91,6 @@ function isWritten(log: FastifyBaseLogger, level: 'info' | 'warn'): boolean {
 
 /** The line of a request whose connection ended before it was answered. What it asked for may go on, and be stored. */
 export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void {
-  const waited = toldWait(request)
   request.log.info(
     {
       operation: request.operation,
@@ -104,10 +98,8 @@ export function logAbandoned(request: FastifyRequest, reply: FastifyReply): void
       ...callerOf(request),
       refusal: request.refusal,
       duration_ms: durationMs(reply),
-      waited_ms: waited?.ms,
-      queue: waited?.longestIn,
     },
-    tellCutOff(reply) ?? 'the client went away before its answer',
+    'the client went away before its answer',
   )
 }
 

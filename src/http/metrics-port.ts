@@ -1,16 +1,10 @@
 import { createServer, type IncomingMessage, type Server } from 'node:http'
-import type { Socket } from 'node:net'
-import { endUnread, unreadBytes } from './connection-end.js'
-import { limitConnections } from './connection-limit.js'
 import { probes, type ReadinessSource } from './health.js'
 import { carriesToken, type Metrics } from './metrics.js'
-import { boundReads } from './parser-bounds.js'
 import { requestIdOf } from './request-id.js'
 
 /** Open connections of this port: those of the main one are counted for themselves, so that its callers leave room for these. */
 const CONNECTIONS_MAX = 100
-/** Of these, of one address: who takes them all keeps the probes of others from being heard. */
-const CONNECTIONS_PER_ADDRESS_MAX = 30
 
 export interface MetricsPort {
   host: string
@@ -22,8 +16,7 @@ export interface MetricsPort {
 
 /**
  * A server with `/metrics` and the probes, for `METRICS_PORT`. Whoever reaches the port may read, unless a token is set: then
- * the metrics ask for it. The probes answer here as they do on the main port, where a new connection waits behind all that came
- * before it: few are accepted in a turn of the loop. Rejects when the address cannot be listened on.
+ * the metrics ask for it. The probes answer here as they do on the main port. Rejects when the address cannot be listened on.
  */
 export async function listenForMetrics(
   metrics: Metrics,
@@ -38,11 +31,8 @@ export async function listenForMetrics(
   for (const [path, probe] of probes(readiness)) pages.set(path, request => probe(requestIdOf(request)))
   // How often the timeouts are looked at: idle sockets take the room of others no longer than these say.
   const times = { requestTimeout: 10_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 }
-  const served = new WeakSet<Socket>()
   const server = createServer(times, (request, response) => {
-    served.add(request.socket)
     response.setHeader('connection', 'close') // Node ends it behind the answer
-    if (unreadBytes(request) > 0) endUnread(request.socket)
     const page = pages.get(request.url?.split('?', 1)[0] ?? '')
     const answer = ({ status, headers = {}, body }: Page) =>
       response.writeHead(status, { ...headers, 'cache-control': 'no-store' }).end(body)
@@ -51,12 +41,6 @@ export async function listenForMetrics(
     else page(request).then(answer, () => answer({ status: 500 }))
   })
   server.maxConnections = CONNECTIONS_MAX
-  limitConnections(server, {
-    perAddressMax: CONNECTIONS_PER_ADDRESS_MAX,
-    trustedProxies: [],
-    onRefused: () => undefined, // its client is told by its own probe that fails
-  })
-  boundReads(server, socket => served.has(socket))
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen({ host, port }, resolve)

@@ -2,14 +2,11 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { Server as NetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { QUEUES, type QueueName } from '../db/connection/waiter.js'
 import { Forbidden, RATE_LIMITS, type RateLimit } from '../errors.js'
 import type { Readiness } from '../readiness.js'
-import { CONNECTION_LIMITS, type ConnectionLimitName } from './connection-limit.js'
 import { REFUSALS } from './error-codes.js'
-import type { RequestsInFlight } from './requests-in-flight.js'
 import { singleFlight } from './single-flight.js'
 
 /** Upper bounds of the time buckets, in seconds. The longest waits end at 20, and then there is work. */
@@ -24,10 +21,6 @@ const STATE_WAIT_MS = 250
 /** Of these statuses every operation has a series from the start; the others are told apart by `agents_http_refusals_total`. */
 const STATUSES_FROM_THE_START = [200, 500, 503]
 
-/** The newest checkpoint refutes the database; none could be stored; files of other keys stand in the folder. */
-const CHECKPOINT_PROBLEMS = ['refuted', 'not_stored', 'foreign_file'] as const
-type CheckpointProblem = (typeof CHECKPOINT_PROBLEMS)[number]
-
 /** One round trip to the database, as its connection reports it. */
 export interface DatabaseExchange {
   texts: readonly string[]
@@ -39,8 +32,8 @@ export interface DatabaseExchange {
 export interface MetricSources {
   pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
   poolSizeMax: number
-  connectionsMax: Readonly<Record<ConnectionLimitName, number>>
-  inFlight: RequestsInFlight
+  connectionsMax: number
+  inWork: { readonly count: number }
   readiness: () => Promise<Readiness>
   version: string
 }
@@ -69,15 +62,9 @@ export class Metrics {
   readonly #rateLimited = this.#counter('agents_rate_limited_total', 'Requests over a rate limit.', ['limit'])
   readonly #refusedConnections = this.#counter(
     'agents_http_connections_refused_total',
-    'Client connections closed unanswered, by the setting that bounds them.',
-    ['limit'],
+    'Client connections closed unanswered, beyond CONNECTIONS_MAX.',
+    [],
   )
-  readonly #checkpointProblem = new Gauge({
-    name: 'agents_audit_checkpoint_problem',
-    help: '1 for what the last checkpoint of the audit trail met; see ops/audit.md.',
-    labelNames: ['reason'],
-    registers: [this.#registry],
-  })
   readonly #statements = this.#counter('agents_database_statements_total', 'Statements sent to the database.', [])
   readonly #exchange = this.#histogram('agents_database_round_trip_duration_seconds', 'Time of one round trip.', [
     'outcome',
@@ -87,11 +74,6 @@ export class Metrics {
     'Time until a connection of the pool was free or made, or refused.',
     [],
   )
-  readonly #queueWait = this.#histogram(
-    'agents_queue_wait_seconds',
-    'Time that requests waited in a queue of this process, of those that had to wait.',
-    ['queue'],
-  )
 
   /**
    * What is counted stands there at 0 from the start: `rate` sees nothing of a series that is born at its first value, and
@@ -100,10 +82,7 @@ export class Metrics {
   constructor() {
     for (const reason of REFUSALS) this.#refused.inc({ reason }, 0)
     for (const limit of RATE_LIMITS) this.#rateLimited.inc({ limit }, 0)
-    for (const limit of CONNECTION_LIMITS) this.#refusedConnections.inc({ limit }, 0)
-    this.checkpoint(undefined)
     for (const outcome of ['ok', 'failed']) this.#exchange.zero({ outcome })
-    for (const queue of QUEUES) this.#queueWait.zero({ queue })
   }
 
   /** Adds what Node and the operating system say of this process, event-loop delay included. Once a process. */
@@ -122,27 +101,22 @@ export class Metrics {
     this.#poolWait.observe(durationMs / 1000)
   }
 
-  /** A request waited for so long in a queue, whether or not its turn came. */
-  queueWait(queue: QueueName, durationMs: number): void {
-    this.#queueWait.observe({ queue }, durationMs / 1000)
-  }
-
   /** A request that never became one: malformed, too slow, headers too large. */
   brokenRequest(code: string): void {
     this.#refused.inc({ reason: code })
-  }
-
-  /** What the last checkpoint of the audit trail met, if anything. */
-  checkpoint(problem: CheckpointProblem | undefined): void {
-    for (const reason of CHECKPOINT_PROBLEMS) this.#checkpointProblem.set({ reason }, Number(reason === problem))
   }
 
   rateLimited(limit: RateLimit): void {
     this.#rateLimited.inc({ limit })
   }
 
-  refusedConnection(limit: ConnectionLimitName): void {
-    this.#refusedConnections.inc({ limit })
+  refusedConnection(): void {
+    this.#refusedConnections.inc()
+  }
+
+  /** The client of this request left before its answer. */
+  abandoned({ operation }: FastifyRequest): void {
+    this.#abandoned.inc({ operation })
   }
 
   /** Observes every request of an application, and reads the sources whenever the metrics are asked for. */
@@ -163,11 +137,6 @@ export class Metrics {
       }
       done()
     })
-    sources.inFlight.whenAbandoned((request, reply) => {
-      const { operation, refusal } = request
-      if (refusal !== undefined && reply.cutOffFor !== undefined) this.#refused.inc({ reason: refusal })
-      else this.#abandoned.inc({ operation })
-    })
     this.#watchConnections(app.server, sources)
     this.#watchPool(sources)
     this.#watchState(sources.readiness)
@@ -179,17 +148,13 @@ export class Metrics {
     return { type: this.#registry.contentType, body: await this.#registry.metrics() }
   })
 
-  #watchConnections(server: NetServer, { inFlight, connectionsMax }: MetricSources): void {
-    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge =>
-      gauge.set(inFlight.count),
-    )
+  #watchConnections(server: NetServer, { inWork, connectionsMax }: MetricSources): void {
+    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge => gauge.set(inWork.count))
     this.#gauge('agents_http_connections', 'Open client connections.', [], async gauge => {
       const open = await new Promise<number>(resolve => server.getConnections((_, count) => resolve(count ?? 0)))
       gauge.set(open)
     })
-    this.#gauge('agents_http_connections_max', 'How many may be open, by setting.', ['limit'], gauge => {
-      for (const limit of CONNECTION_LIMITS) gauge.set({ limit }, connectionsMax[limit])
-    })
+    this.#gauge('agents_http_connections_max', 'How many may be open.', [], gauge => gauge.set(connectionsMax))
   }
 
   #watchPool({ pool, poolSizeMax }: MetricSources): void {

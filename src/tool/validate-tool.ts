@@ -4,7 +4,6 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { InvalidRequest, type Loc } from '../errors.js'
 import { notePreferences } from '../http/answer.js'
 import { JSON_TYPE } from '../http/json-type.js'
-import { countBytes } from '../http/limits.js'
 import { answerHeaders, errorResponses, invalidResponse } from '../http/openapi.js'
 import { Prefer } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
@@ -89,7 +88,6 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
         ? await readToolUse(database, request, options.bounds, query.tool_id)
         : null
       const { use, stored } = used ?? { use: null, stored: undefined }
-      if (stored) countBytes(request, stored.bytes) // it is read and compared
       const work = { strict, limits, query, use, inWorker: query.complete === true } // a repair may take long
       const validation = await options.workers.run('validate_tool', request, work, stored)
       addWarnings(reply, [...validation.warnings, ...useNotes(use)])

@@ -25,7 +25,6 @@ import { copiedBinaries, findBinaries } from '../../src/db/embedded/binaries.js'
 import { startEmbedded } from '../../src/db/embedded/embedded.js'
 import { takeLock } from '../../src/db/embedded/lock.js'
 import { testDatabase } from '../postgres.js'
-import { slowness } from '../slowness.js'
 
 const USER_PROGRAM = fileURLToPath(new URL('embedded-user.js', import.meta.url))
 const { PG_BIN_DIR } = process.env
@@ -445,7 +444,7 @@ function postmaster(dataDir: string): number {
 }
 
 async function noneLeft(t: Test, dataDir: string, withinMs: number): Promise<void> {
-  const deadline = Date.now() + withinMs * slowness()
+  const deadline = Date.now() + 10 * withinMs
   const left = () => [...clusterPids(dataDir), ...shellPids(dataDir)]
   while (left().length > 0 && Date.now() < deadline) await sleep(5)
   t.same(left(), [], 'no process is left')

@@ -3,7 +3,6 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { generateKey } from '../../src/secrets/key-ring.js'
-import { slowness } from '../slowness.js'
 import { findings } from './findings.js'
 import { Load } from './load.js'
 import { primaryAndStandby } from './pair.js'
@@ -51,7 +50,6 @@ t.test(
     await success(load, performance.now())
     await sleep(500)
 
-    const slowBefore = slowness()
     const killedAt = performance.now()
     await primary.kill()
     await sleep(300)
@@ -71,10 +69,6 @@ t.test(
     const { faults } = await findings(standby, load.sent, false)
     t.strictSame(faults, [])
     t.ok(acknowledged > 20)
-    const slow = Math.max(slowBefore, slowness())
-    t.ok(first - promotedAt < 5_000 * slow)
-    const longestMs = Math.max(...load.sent.map(({ durationMs }) => durationMs))
-    t.ok(longestMs < 10_000 * slow, `${Math.round(longestMs)} ms, ${slow.toFixed(1)} times slower than the reference`)
   },
 )
 

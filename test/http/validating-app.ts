@@ -9,7 +9,7 @@ export function validatingApp(t: { teardown(fn: () => Promise<void>): unknown },
   app.decorateRequest('refusal', undefined)
   app.setErrorHandler(handleError)
   const bounds = { depthMax: 1_000, nodesMax: 1_000_000, keyBytesMax: 1_000 }
-  registerBodyParser(app, { persona: bounds, tool: bounds, onRead: () => {}, shutdownTimeoutMs: 1_000 })
+  registerBodyParser(app, { persona: bounds, tool: bounds })
   registerRequestValidation(app, jsonDepthMax)
   t.teardown(() => app.close())
   return app.withTypeProvider<SchemaTypes>()

@@ -28,7 +28,6 @@ import { readServer } from './read-server.js'
 import { BEGIN, type BoundStatement, COMMIT, ROLLBACK, Session, type SessionSettings } from './session.js'
 import { optionsOf, startupSettings, transactionPrelude } from './session-settings.js'
 import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
-import { ThreadTurns } from './thread-turns.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 
 /** How much went to the database since it was opened. */
@@ -43,8 +42,6 @@ export interface OpenDatabase<DB> extends BatchRunner {
   readonly probe: Kysely<DB>
   /** Runs each statement in a transaction that is rolled back, in one round trip: what it answers is what the real one would. */
   readonly rollingBack: Executor
-  /** For what requests do here between their waits. */
-  readonly turns: ThreadTurns
   /** For its counts of connections; statements go through `db` and `pipeline`. */
   readonly pool: pg.Pool
   readonly counters: Readonly<StatementCounters>
@@ -104,7 +101,6 @@ class Connections<DB> implements OpenDatabase<DB> {
       return answered as StatementResult<never> // its own rows: the query says of what shape
     },
   }
-  readonly turns = new ThreadTurns()
   readonly pool: pg.Pool
   readonly #probePool: pg.Pool
   readonly counters: StatementCounters = { statements: 0, roundTrips: 0 }

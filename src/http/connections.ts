@@ -1,0 +1,159 @@
+import { randomBytes } from 'node:crypto'
+import { type IncomingMessage, type Server, STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { plainAddress } from '../auth/client-address.js'
+import { BrokenRequest, TRY_AGAIN } from '../errors.js'
+import { brokenAnswer, type ErrorAnswer, sendError } from './error-handler.js'
+
+/** A request with more fields is refused: 16 KiB hold 1,800 short ones, and each takes more than a hundred bytes of memory. */
+export const HEADER_FIELDS_MAX = 100
+
+/** A connection goes on behind an answer that came before the end of a body where no more of that is to be read and dropped. */
+const DROPPED_BYTES_MAX = 64 * 1024
+
+/** Connections without an answered request are ended at this part of the time for a shutdown, whatever they wait for. */
+const LATE = 3 / 4
+
+/** The request of each connection that has no answer yet. */
+const unanswered = new WeakMap<Socket, IncomingMessage>()
+
+/** Learns of a request whose client left before its answer; what it asked for may go on. */
+export type OnAbandoned = (request: FastifyRequest, reply: FastifyReply) => void
+
+/**
+ * Ends connections where they must end: from the first moment of draining behind each answer, behind an answer that came before a large
+ * body was read, and late in `shutdownTimeoutMs` whatever they wait for.
+ */
+export function registerConnections(
+  app: FastifyInstance,
+  isDraining: () => boolean,
+  shutdownTimeoutMs: number,
+  onAbandoned: OnAbandoned,
+): void {
+  app.server.maxHeadersCount = HEADER_FIELDS_MAX + 1 // Node drops those beyond; one more shows that there are too many
+  let isClosing = false
+  app.addHook('onRequest', (request, reply, done) => {
+    const { raw } = request
+    unanswered.set(raw.socket, raw)
+    reply.raw.once('close', () => {
+      if (unanswered.get(raw.socket) === raw) unanswered.delete(raw.socket)
+      if (!reply.raw.writableFinished) onAbandoned(request, reply)
+    })
+    done()
+  })
+  app.addHook('onSend', ({ raw }, reply, payload, done) => {
+    const isLarge = Number(raw.headers['content-length'] ?? 0) > DROPPED_BYTES_MAX || 'transfer-encoding' in raw.headers
+    if (isClosing || isDraining() || (isLarge && !raw.complete)) reply.header('connection', 'close')
+    done(null, payload)
+  })
+  app.addHook('preClose', async () => {
+    isClosing = true
+    setTimeout(() => app.server.closeAllConnections(), shutdownTimeoutMs * LATE).unref()
+  })
+}
+
+/**
+ * Answers what never became a whole request: malformed HTTP, headers too large or too slow, a body that does not come. In the shape of
+ * every other error, with an id that stands in the log. What was sent is neither answered nor logged.
+ */
+export function answerClientError(
+  app: FastifyInstance,
+  error: NodeJS.ErrnoException,
+  socket: Socket,
+  onBroken: (code: string) => void,
+): void {
+  const request = unanswered.get(socket)
+  const isUnused = error.code === TIMEOUT && socket.bytesRead === 0
+  // The client of a whole request would take this for its answer.
+  if (error.code === 'ECONNRESET' || isUnused || !socket.writable || request?.complete) {
+    socket.destroy()
+    return
+  }
+  // A body that nothing reads yet waits for this service, not for its client.
+  const isOurs = error.code === TIMEOUT && request !== undefined && request.readableFlowing === null
+  const answer = isOurs ? NOT_READ : brokenAnswer(brokenRequest(error.code, request !== undefined, app.server))
+  const requestId = randomBytes(12).toString('base64url')
+  const client = plainAddress(socket.remoteAddress ?? '')
+  app.log.info({ request_id: requestId, status: answer.status, refusal: answer.code, client }, 'broken request')
+  onBroken(answer.code)
+  socket.end(httpText(answer, requestId))
+}
+
+const TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT'
+
+const NOT_READ: ErrorAnswer = {
+  status: 503,
+  code: 'SERVICE_UNAVAILABLE',
+  detail: `The service did not come to read the request in time. ${TRY_AGAIN}`,
+  extra: { reason: 'overloaded', outcome: 'not_applied' },
+  headers: { 'retry-after': '1' },
+}
+
+/** What is wrong, by Node's error code, and whether it had come as far as its body. */
+function brokenRequest(code: string | undefined, hasBody: boolean, { headersTimeout, requestTimeout }: Server) {
+  switch (code) {
+    case TIMEOUT: {
+      const [what, setting, ms] = hasBody
+        ? ['A whole request', 'REQUEST_TIMEOUT_MS', requestTimeout]
+        : ['The headers of a request', 'HEADERS_TIMEOUT_MS', headersTimeout]
+      return new BrokenRequest('too_slow', `${what} must arrive within ${ms / 1_000} s (${setting}).`)
+    }
+    case 'HPE_HEADER_OVERFLOW':
+      return new BrokenRequest('headers_too_large', 'The request line and the headers together are larger than 16 KiB.')
+    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
+      return new BrokenRequest('chunk_extensions_too_large', 'The chunk extensions are too large.')
+    default:
+      return new BrokenRequest('not_http', 'This is not HTTP that can be read.')
+  }
+}
+
+function httpText({ status, code, detail, extra, headers }: ErrorAnswer, requestId: string): string {
+  const body = JSON.stringify({ error_code: code, detail, request_id: requestId, ...extra })
+  const lines = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    `X-Request-ID: ${requestId}`,
+    'Cache-Control: no-store',
+    'X-Content-Type-Options: nosniff',
+    ...Object.entries(headers ?? {}).map(([name, value]) => `${name}: ${value}`),
+    'Connection: close',
+  ]
+  return `${lines.join('\r\n')}\r\n\r\n${body}`
+}
+
+/**
+ * More header fields than are read are refused rather than dropped. HTTP/1.1 demands a Host (RFC 9112, section 3.2): Node would
+ * refuse its absence with an empty answer. Of a second Host or Authorization Node drops all but the first; who handed the request on
+ * may have gone by another one: 400.
+ */
+export function registerHeaderCheck(app: FastifyInstance): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    if (request.raw.rawHeaders.length / 2 > HEADER_FIELDS_MAX) {
+      const detail = `The request has more than ${HEADER_FIELDS_MAX} header fields.`
+      return sendError(request, reply, { status: 431, code: 'HEADERS_TOO_LARGE', detail })
+    }
+    const detail = headerFault(request.raw)
+    if (detail === undefined) return done()
+    sendError(request, reply, { status: 400, code: 'BAD_REQUEST', detail })
+  })
+}
+
+function headerFault({ httpVersion, headers, rawHeaders }: IncomingMessage): string | undefined {
+  if (httpVersion === '1.1' && headers.host === undefined) return 'The request has no Host header.'
+  const repeated = SINGLE_HEADERS.find(name => isRepeated(rawHeaders, name))
+  return repeated && `The request has more than one ${repeated} header.`
+}
+
+/** Every second text is the name of a header. */
+function isRepeated(rawHeaders: readonly string[], name: string): boolean {
+  let count = 0
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const text = rawHeaders[index] as string
+    if (text.length === name.length && text.toLowerCase() === name) count++
+  }
+  return count > 1
+}
+
+const SINGLE_HEADERS = ['host', 'authorization']
