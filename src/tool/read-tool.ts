@@ -4,15 +4,17 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
+import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { readPast, readResource } from '../updates/read.js'
-import type { ReadRequest } from '../updates/resource.js'
+import type { ReadRequest, WorkBounds } from '../updates/resource.js'
+import { readToolPage } from './pages.js'
 import { pastUpdateText, toolResource, updateText } from './resource.js'
-import { CustomToolUpdate, ToolSnapshot } from './schema.js'
+import { CustomToolUpdate, ToolSnapshot, ToolSummary } from './schema.js'
 import { callerAndTool, type ToolState } from './state.js'
 
 /** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for those who may manage it. */
@@ -69,4 +71,9 @@ export function registerReadTool(
       return answerRead(reply, { kind: 'tool', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
     },
   )
+}
+
+/** `GET /tool`: the tools that the caller sees, as small records, a page at a time. */
+export function registerReadTools(app: FastifyInstance, database: ServiceDatabase, bounds: WorkBounds): void {
+  registerList(app, database, bounds, { resource: 'tool', title: 'tools', record: ToolSummary, read: readToolPage })
 }
