@@ -3,13 +3,15 @@ import { encodeFields } from './encoding.js'
 
 const MASK_DIGITS = 12
 const FINGERPRINT_PURPOSE = 'custom-header-fingerprint/1'
-/** A mask of ours, whole, cut short or in capitals, also between other characters: `Bearer ****#44bb`. */
-const HELD_MASK = /[*＊∗⁎✱]{4}/
+/** A mask of ours, whole, cut short or in capitals, also between other characters: `Bearer ****#44bb`, `sk-***1234`. */
+const HELD_MASK = /[*＊∗⁎✱]{3}/
 /** Characters that people and tools write in place of a secret. */
 const COVERED = /[•●∙⋅⚫⬤█▇■▪◾○◦⦁]/
-/** A whole value that stands for a secret, behind the scheme of `Authorization` or not: `***`, `xxxx-xxxx`, `<redacted>`. */
+/** A secret that is left out in the middle or at an end: `sk-...abcd`. */
+const LEFT_OUT = /^(?:(?:bearer|basic|token|apikey)\s+)?(?=\S+\s*$)\S*?(?:\.{3}|…|·{3})/iu
+/** A whole value that stands for a secret, behind a scheme or a prefix or not: `**`, `* * *`, `sk-xxxx`, `<redacted>`. */
 const STAND_IN =
-  /^\s*(?:(?:bearer|basic|token|apikey)\s+)?(?:[*＊∗⁎✱.…·\s]*(?:[*＊∗⁎✱]{3}|\.{3}|…|·{3})[*＊∗⁎✱.…·\s]*|x{4}[x\s-]*|[<([{]*(?:redacted|masked|hidden|filtered|secret)[>)\]}]*)\s*$/iu
+  /^\s*(?:(?:bearer|basic|token|apikey)\s+)?(?:[*＊∗⁎✱.…·](?:\s*[*＊∗⁎✱.…·])+|(?:[a-z]+[-_]){0,3}x{4}[x-]*(?:\s+[x-]+)*|[<([{*]*(?:redacted|masked|hidden|filtered|secret)[>)\]}*]*)\s*$/iu
 
 /**
  * The fingerprint of a header value, 32 bytes: HMAC-SHA-256 under the deployment key over tool, lower-cased header name and
@@ -30,5 +32,5 @@ export function maskOf(fingerprintBytes: Buffer): string {
  * (Rule: openapi/DECISIONS.md, section 5: such a value that is not the mask of the stored header is `mask_mismatch`.)
  */
 export function looksLikeMask(text: string): boolean {
-  return HELD_MASK.test(text) || COVERED.test(text) || STAND_IN.test(text)
+  return [HELD_MASK, COVERED, LEFT_OUT, STAND_IN].some(mask => mask.test(text))
 }

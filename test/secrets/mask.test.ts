@@ -37,11 +37,24 @@ t.test('another tool, header, value or deployment gives another mask', async t =
 
 t.test('what is shaped like a mask is known as one, damaged ones too', async t => {
   const mask = maskOf(fingerprint(key, 7, 'x-key', 'v'))
-  const masks = [mask, ` ${mask}`, `${mask}\n`, mask.toUpperCase(), mask.slice(0, -1), `${mask}00`, '****#']
+  const masks = [
+    mask,
+    ` ${mask}`,
+    `${mask}\n`,
+    mask.toUpperCase(),
+    mask.slice(0, -1),
+    `${mask}00`,
+    '****#',
+    '****',
+    `Bearer ${mask}`,
+    mask.slice(1),
+    `*${mask}`,
+    '****#0123456789xy',
+  ]
   for (const text of masks) t.equal(looksLikeMask(text), true, text)
 })
 
 t.test('other values are no masks', async t => {
-  const values = ['', '****', 'Bearer ****#0123456789ab', '***#0123456789ab', '*****#0123456789ab', '****#0123456789xy']
+  const values = ['', '*', '**a', 'a..b', 'a * b', '#0123456789ab', 'xxx', 'please wait...']
   for (const text of values) t.equal(looksLikeMask(text), false, text)
 })

@@ -78,7 +78,18 @@ t.test('the rules of a tool update', async t => {
     t.equal(await told('key “a”'), 'Header value should have characters that a client can send: character 5 is U+201C')
     t.equal(await told('key '), 'Header value should end without a blank: character 4 is one')
     t.equal((await storedTool(world, 11)).version, before.version)
-    for (const value of ['*/*', 'a * b', 'v1.2', 'text/plain; q=0.5', 'x', 'no-cache', 'Basic YTpi'])
+    for (const value of [
+      '*/*',
+      '*',
+      'a * b',
+      'v1.2',
+      'a..b',
+      'please wait...',
+      'text/plain; q=0.5',
+      'x',
+      'no-cache',
+      'Basic YTpi',
+    ])
       t.equal((await put(world, admin, 11, { custom_headers: [{ key: 'X-A', value }] })).status, 200, value)
   })
 
