@@ -39,7 +39,7 @@ export function registerQuery(app: FastifyInstance): void {
 
 /** Whether a request asks for a dry run; its query may not be parsed yet. */
 export function asksForDryRun({ originalUrl }: FastifyRequest): boolean {
-  return /[?&#]dry_run=true(?:&|$)/.test(originalUrl)
+  return parse(originalUrl.slice(lengthOfPath(originalUrl) + 1)).dry_run === 'true'
 }
 
 /** The router ends the path where one of these begins; at the first character none does. */

@@ -33,6 +33,7 @@ const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
  */
 export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
+    if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse it
     const isRead = !request.is404 && request.method !== 'GET' && request.method !== 'HEAD'
     const refusal = isRead ? refusalBefore(request) : undefined
     if (refusal !== undefined) return done(refusal)

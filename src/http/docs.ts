@@ -36,7 +36,6 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
         license: { name: 'MIT', identifier: 'MIT' },
         'x-interface-version': 'Development',
       } as { title: string; version: string }, // the specification allows the extension and the identifier, the type does not
-      servers: [{ url: '/' }],
       tags: [{ name: 'public', description: 'Agents and custom tools.' }],
       components: {
         securitySchemes: {
@@ -50,6 +49,7 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
     },
     transformObject: described => {
       if (!('openapiObject' in described)) return described.swaggerObject
+      described.openapiObject.servers = [{ url: '.' }] // relative to the document, whatever prefix a proxy serves it under
       addExamples(described.openapiObject)
       document = Buffer.from(JSON.stringify(described.openapiObject))
       return {} // what is returned is kept for as long as the process runs

@@ -24,7 +24,8 @@ export function registerNotFound(app: FastifyInstance): void {
   }
   app.setNotFoundHandler(answer)
   app.addHook('preParsing', (request, reply, payload, done) => {
-    if (request.is404)
+    const lacksPart = Object.values(request.params ?? {}).includes('') // `/persona/` names no agent
+    if (request.is404 || lacksPart)
       answer(request, reply) // before its body is read
     else done(null, payload)
   })
