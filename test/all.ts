@@ -7,7 +7,7 @@ import t from 'tap'
 import { parse } from 'yaml'
 import { readArguments } from './arguments.js'
 import './plain-children.js'
-import { testDatabase } from './postgres.js'
+import { sharedServer } from './postgres.js'
 
 /*
  * Every test file, or those that are named, as `tap` runs them and with its settings, but each as it is: tap's own command
@@ -38,8 +38,12 @@ const files = named.length > 0 ? named : allFiles()
 if (values.tap !== true) showSummary()
 t.setTimeout(0) // each file has its own
 t.jobs = Number(values.jobs ?? settings.jobs)
-if (named.length === 0) await testDatabase(t) // keeps the server that they share
-const env = { ...process.env, TAP_TIMEOUT: String(settings.timeout), _TAPJS_PROCESSINFO_COVERAGE_: '0' }
+const env = {
+  ...process.env,
+  ...(await sharedServer(t)),
+  TAP_TIMEOUT: String(settings.timeout),
+  _TAPJS_PROCESSINFO_COVERAGE_: '0',
+}
 for (const file of files) {
   const timeout = settings.timeout * 1000
   void t.spawn(process.execPath, [file], { name: file, cwd: ROOT, env, timeout, buffered: true })

@@ -58,28 +58,62 @@ export async function testDatabase(t: WithTeardown, options: { template?: Templa
   return { url: urlOf(server, name), drop }
 }
 
-/**
- * The cluster stays under `build/`, or in the folder that `TEST_DATA_DIR` names, between runs: a start of 50 ms instead of 600, also between two files of one run that do not
- * overlap. It does without fsync, so what it holds is believed only until the machine starts anew: see `templateOf`.
- */
+let own: Promise<Server> | undefined
+let users = 0
+
+/** The server of `TEST_DATABASE_URL`, or of the run (`all.ts`), or else one that this process runs while it is used. */
 async function openServer(): Promise<Server> {
-  const external = process.env.TEST_DATABASE_URL
+  const { TEST_DATABASE_URL: external, TEST_EMBEDDED_URL: shared } = process.env
   if (external) return { url: external, embedded: false, leave: async () => undefined }
-  const { PG_BIN_DIR: binDir } = process.env
-  const folder = `test-postgres-${binDir ? binDir.replace(/\W+/g, '-') : 'embedded'}`
-  const server = await startEmbedded({
-    dataDir: join(process.env.TEST_DATA_DIR || buildFolder(), folder),
-    settings: {
-      fsync: 'off',
-      synchronous_commit: 'off',
-      full_page_writes: 'off',
-      deadlock_timeout: '200ms',
-      max_connections: '200',
+  if (shared) return { url: shared, embedded: true, leave: async () => undefined }
+  users++
+  own ??= startServer()
+  const { url, leave } = await own
+  return {
+    url,
+    embedded: true,
+    leave: async () => {
+      if (--users > 0) return
+      own = undefined
+      await leave()
     },
-    ...(binDir ? { binDir } : {}),
-  })
-  if (server.role === 'started') await withClient(server.url, dropAbandoned)
-  return { url: server.url, embedded: true, leave: server.stop }
+  }
+}
+
+/**
+ * The cluster stays under `build/`, or in the folder that `TEST_DATA_DIR` names, between runs. It does without fsync, so what
+ * it holds is believed only until the machine starts anew: see `templateOf`. Processes at the same time take one each.
+ */
+async function startServer(): Promise<Server> {
+  const { PG_BIN_DIR: binDir, TEST_DATA_DIR } = process.env
+  const folder = `test-postgres-${binDir ? binDir.replace(/\W+/g, '-') : 'embedded'}`
+  for (let number = 0; ; number++) {
+    try {
+      const server = await startEmbedded({
+        dataDir: join(TEST_DATA_DIR || buildFolder(), number === 0 ? folder : `${folder}-${number}`),
+        patienceMs: 0,
+        settings: {
+          fsync: 'off',
+          synchronous_commit: 'off',
+          full_page_writes: 'off',
+          deadlock_timeout: '200ms',
+          max_connections: '200',
+        },
+        ...(binDir ? { binDir } : {}),
+      })
+      await withClient(server.url, dropAbandoned)
+      return { url: server.url, embedded: true, leave: server.stop }
+    } catch (error) {
+      if (number > 20 || !String(error).includes('another process runs one')) throw error
+    }
+  }
+}
+
+/** Keeps a server until the end of a run; answers the environment by which its files find it. */
+export async function sharedServer(t: WithTeardown): Promise<Record<string, string>> {
+  const { url, embedded, leave } = await openServer()
+  t.teardown(leave)
+  return embedded ? { TEST_EMBEDDED_URL: url } : {}
 }
 
 function buildFolder(): string {

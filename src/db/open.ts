@@ -4,8 +4,8 @@ import { describeDatabase, parseDatabaseUrl } from './connection/database-url.js
 import type { DatabaseOptions } from './connection/options.js'
 import { openDatabase } from './connection/pool.js'
 import { SQLSTATE } from './connection/sqlstate.js'
-import { type Embedded, embeddedDataExists } from './embedded/embedded.js'
-import { keepEmbedded } from './embedded/keeper.js'
+import { type Embedded, startEmbedded } from './embedded/embedded.js'
+import { embeddedDataExists } from './embedded/home.js'
 import type { Database } from './tables.js'
 import type { ServiceDatabase } from './transaction.js'
 
@@ -24,29 +24,34 @@ export class NoDatabase extends Error {}
 export type ConnectionHooks = Pick<DatabaseOptions, 'onStatement' | 'onPoolWait' | 'onError' | 'onServer'>
 
 /**
- * Opens the external database of `DATABASE_URL`, or starts or joins the embedded one below `DATA_DIR`. The pool connects
- * at its first statement: an external server that is not there yet is not an error here. `embeddedMode` says whether an embedded
- * database may be made anew. Throws `InvalidConfiguration` for a bad `DATABASE_URL`, `EmbeddedUnavailable` where the embedded
+ * Opens the external database of `DATABASE_URL`, or runs the embedded one below `DATA_DIR`. The pool connects
+ * at its first statement: an external server that is not there yet is not an error here. A `command` uses the
+ * embedded server of a running service, or runs it for itself; it makes a new one only as `new-command`. Throws `InvalidConfiguration` for a bad `DATABASE_URL`, `EmbeddedUnavailable` where the embedded
  * server cannot run, `NoDatabase` where there is none to join.
  */
 export async function openConfiguredDatabase(
   config: Config,
   hooks: ConnectionHooks,
   log: (line: string, level?: 'warn') => void,
-  embeddedMode: 'make' | 'join' = 'make',
+  user: 'service' | 'command' | 'new-command' = 'service',
 ): Promise<OpenedDatabase> {
   const { url, dataDir, binDir } = config.database
   if (url !== undefined) {
     const database = openUrl(url, config, hooks)
     return { database, embedded: null, description: describe(url), close: () => database.close() }
   }
-  if (embeddedMode === 'join' && !embeddedDataExists(dataDir)) {
+  if (user === 'command' && !embeddedDataExists(dataDir)) {
     throw new NoDatabase(
       `DATABASE_URL is not set, and there is no embedded database in DATA_DIR (${dataDir}): set DATABASE_URL, or ` +
         'start the server (npm start), which makes an embedded one; a command does with --embedded',
     )
   }
-  const embedded = await keepEmbedded({ dataDir, ...(binDir !== undefined && { binDir }), log })
+  const embedded = await startEmbedded({
+    dataDir,
+    joins: user !== 'service',
+    ...(binDir !== undefined && { binDir }),
+    log,
+  })
   const database = openUrl(embedded.url, config, hooks)
   const close = async () => {
     await database.close()

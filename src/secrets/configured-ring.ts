@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { link, open, unlink } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import type { Config } from '../config.js'
-import { makeDataDir } from '../db/embedded/data-dir.js'
+import { makeDataDir } from '../db/embedded/home.js'
 import { generateKey, InvalidKeyRing, type KeyRing, parseKeyRing } from './key-ring.js'
 
 /** There is no key ring, or none that can be used. The message says how to make one. */

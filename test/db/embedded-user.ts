@@ -13,7 +13,7 @@ try {
     settings: Object.fromEntries(settings.map(setting => setting.split('=', 2))),
     ...(binDir ? { binDir } : {}),
   })
-  console.log(JSON.stringify({ role: server.role, url: server.url, version: server.version }))
+  console.log(JSON.stringify({ url: server.url, version: server.version }))
   process.stdin.on('end', () => void server.stop()).resume()
 } catch (error) {
   console.log(JSON.stringify({ refused: error instanceof Error ? `${error.name}: ${error.message}` : String(error) }))

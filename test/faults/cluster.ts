@@ -5,8 +5,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { type Account, identity, preferredAccount, runAs, serverEnvironment } from '../../src/db/embedded/account.js'
-import { type Binaries, findBinaries } from '../../src/db/embedded/binaries.js'
+import {
+  type Account,
+  type Binaries,
+  findBinaries,
+  identity,
+  preferredAccount,
+  runAs,
+  serverEnvironment,
+} from '../../src/db/embedded/account.js'
 
 export interface ClusterOptions {
   /** Settings of the server, `postgres -c name=value`. */

@@ -1,6 +1,8 @@
+import { spawnSync } from 'node:child_process'
 import { existsSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { serverExit } from '../server-exit.js'
 import { TEST_SECRET_KEYS } from '../world.js'
@@ -10,6 +12,8 @@ import { ServiceProcess } from './service.js'
 import { makeWorld } from './world.js'
 
 t.setTimeout(900_000)
+
+const CLI = fileURLToPath(new URL('../../src/cli.js', import.meta.url))
 
 t.test('whatever ends the embedded server or its service, it runs again and keeps what was acknowledged', async t => {
   const { PG_BIN_DIR = '' } = process.env
@@ -23,18 +27,18 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
     service.launch()
   }
   const strikes: Record<string, () => void | Promise<void>> = {
-    'server killed': () => void process.kill(server.pids().postmaster, 'SIGKILL'),
-    'server told to stop': () => void process.kill(server.pids().postmaster, 'SIGTERM'),
+    'server killed': () => void process.kill(server.pid(), 'SIGKILL'),
+    'server told to stop': () => void process.kill(server.pid(), 'SIGTERM'),
     'socket removed': () => rmSync(join(server.folder, 'postgresql', 'run', '.s.PGSQL.5432')),
-    'process group killed': () => void process.kill(-server.pids().shell, 'SIGKILL'),
+    'process group killed': () => void process.kill(-server.pid(), 'SIGKILL'),
     'service killed': restarted,
     'both killed': async () => {
-      process.kill(server.pids().postmaster, 'SIGKILL')
+      process.kill(server.pid(), 'SIGKILL')
       await restarted()
     },
   }
   for (const [what, strike] of Object.entries(strikes)) {
-    const before = server.pids()
+    const before = server.pid()
     const call = (method: string, body?: object) =>
       fetch(`http://127.0.0.1:${service.port}/persona/1${body ? '?update_mask=description' : ''}`, {
         method,
@@ -43,40 +47,34 @@ t.test('whatever ends the embedded server or its service, it runs again and keep
       })
     t.equal((await call('PATCH', { description: what })).status, 200, what)
     await strike()
-    while (
-      !existsSync(join(server.folder, 'postgresql', 'run', 'pids')) ||
-      server.pids().postmaster === before.postmaster
-    )
-      await sleep(20)
+    while (server.pid() === 0 || server.pid() === before) await sleep(20)
     await service.ready()
     t.match(await (await call('GET')).json(), { description: what }, what)
   }
   t.equal(await service.stop(), 0)
 })
 
-t.test(
-  'two services on one server: it is started again once for both, and lives until the last of them leaves',
-  async t => {
-    const { PG_BIN_DIR = '' } = process.env
-    const server = new EmbeddedServer()
-    t.teardown(() => server.remove())
-    const settings = { DATA_DIR: server.folder, PG_BIN_DIR, DRAIN_DELAY_MS: '0' }
-    const services = [await ServiceProcess.start(settings), await ServiceProcess.start(settings)] as const
-    t.teardown(() => Promise.all(services.map(service => service.stop('SIGKILL'))))
-    const before = server.pids()
-    process.kill(before.postmaster, 'SIGKILL')
-    while (!services.some(service => service.log.includes('runs again after'))) await sleep(20)
-    for (const service of services) await service.ready()
-    const after = server.pids()
-    t.not(after.postmaster, before.postmaster)
-    for (const service of services) {
-      t.same(await server.query('select 1 as one'), [{ one: 1 }])
-      t.equal(server.pids().postmaster, after.postmaster, 'one server for both')
-      t.equal(await service.stop(), 0)
-    }
-    t.throws(() => process.kill(after.postmaster, 0), { code: 'ESRCH' }, 'the last one out stopped it')
-  },
-)
+t.test('a second service on the same data ends with one sentence; agentctl uses the server of the service', async t => {
+  const { PG_BIN_DIR = '' } = process.env
+  const server = new EmbeddedServer()
+  t.teardown(() => server.remove())
+  const settings = { DATA_DIR: server.folder, PG_BIN_DIR, DEMO: 'off', DRAIN_DELAY_MS: '0' }
+  const service = await ServiceProcess.start(settings)
+  t.teardown(() => service.stop('SIGKILL'))
+  const second = await serverExit(settings)
+  t.equal(second.code, 78)
+  t.match(second.output, /another process runs one on the data in .*: stop it, or set DATA_DIR to another folder/)
+  const before = server.pid()
+  const { PATH = '' } = process.env
+  const init = () => spawnSync(process.execPath, [CLI, 'init', 'alice@example.com'], { env: { PATH, ...settings } })
+  t.equal(init().status, 0)
+  t.equal(server.pid(), before)
+  t.equal(await service.stop(), 0)
+  t.equal(server.pid(), 0)
+  const status = spawnSync(process.execPath, [CLI, 'status', '--json'], { env: { PATH, ...settings } })
+  t.equal(status.status, 0, String(status.stderr))
+  t.equal(server.pid(), 0, 'the command ran the server for itself, and stopped it')
+})
 
 t.test(
   'status 69 and one sentence when the disk is full at the start; 503 database_full when it is later',
@@ -97,7 +95,7 @@ t.test(
     const service = await ServiceProcess.start(settings)
     t.teardown(() => service.stop('SIGKILL'))
     const makeRoomAgain = server.fill()
-    process.kill(server.pids().postmaster, 'SIGKILL')
+    process.kill(server.pid(), 'SIGKILL')
     while ((await service.readiness()).reason !== 'database_full') await sleep(20)
     makeRoomAgain()
     await service.ready()
@@ -116,7 +114,7 @@ t.test('503 while it cannot be started again', async t => {
   t.test('probe and log speak of the embedded database, and say why', async t => {
     const control = join(data, 'global', 'pg_control')
     renameSync(control, `${control}.away`)
-    process.kill(server.pids().postmaster, 'SIGKILL')
+    process.kill(server.pid(), 'SIGKILL')
     while (!service.log.includes('does not start again yet')) await sleep(20)
     t.match(await service.readiness(), {
       status: 503,
@@ -126,13 +124,13 @@ t.test('503 while it cannot be started again', async t => {
     await service.ready()
     t.match(
       service.log,
-      /has ended; starting it again; its log is .*does not start again yet: .*could not find the database system.*runs again after/s,
+      /has ended; starting it again; its log is .*does not start again yet: .*could not find the database system.*runs again/s,
     )
     t.notMatch(service.log, 'DATABASE_URL')
   })
 
   t.test('its data are gone: no empty database in their place, and it runs again when they are back', async t => {
-    const { postmaster } = server.pids()
+    const postmaster = server.pid()
     renameSync(data, `${data}.away`)
     process.kill(postmaster, 'SIGKILL')
     while (!service.log.includes('its data are gone')) await sleep(20)

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
@@ -25,12 +25,10 @@ export class EmbeddedServer {
     return `postgres:///postgres?user=postgres&host=${encodeURIComponent(join(this.folder, 'postgresql', 'run'))}`
   }
 
-  /** Process ids of the shell that leads the server's process group, and of the postmaster. */
-  pids(): { shell: number; postmaster: number } {
-    const [shell = 0, , postmaster = 0] = readFileSync(join(this.folder, 'postgresql', 'run', 'pids'), 'utf8')
-      .split(' ')
-      .map(Number)
-    return { shell, postmaster }
+  /** The process id of the postmaster; 0 when there is none. */
+  pid(): number {
+    const path = join(this.folder, 'postgresql', 'data', 'postmaster.pid')
+    return existsSync(path) ? Number.parseInt(readFileSync(path, 'utf8'), 10) || 0 : 0
   }
 
   async query<R extends pg.QueryResultRow>(text: string): Promise<R[]> {

@@ -209,14 +209,14 @@ export class Call {
    * A new embedded one is made with `--embedded` only. Throws `NotConfigured`.
    */
   async rawDatabase(): Promise<OpenedDatabase> {
-    const embedded = this.flag('embedded') ? 'make' : 'join'
+    const user = this.flag('embedded') ? 'new-command' : 'command'
     this.#opened ??= openConfiguredDatabase(
       this.config,
       {},
       (line, level) => {
-        if (embedded === 'make' || level === 'warn') this.remark(line)
+        if (user === 'new-command' || level === 'warn') this.remark(line)
       },
-      embedded,
+      user,
     )
     return await this.#opened
   }

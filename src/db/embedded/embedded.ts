@@ -1,145 +1,342 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { existsSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync, statfsSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { EmbeddedDiskFull, EmbeddedUnavailable } from './account.js'
-import { type Binaries, findBinaries } from './binaries.js'
 import {
-  abandonCluster,
-  isDiskFull,
-  joinCluster,
-  joinOrVacate,
-  leaveCluster,
-  type Membership,
-  startCluster,
-  whyUnusable,
-} from './holder.js'
-import { embeddedDataExists, type Home, openHome } from './home.js'
-import { takeLock } from './lock.js'
-import { endServer, logFile, readSmallFile } from './server-process.js'
+  type Binaries,
+  EmbeddedUnavailable,
+  errorCode,
+  findBinaries,
+  identity,
+  runAs,
+  serverEnvironment,
+} from './account.js'
+import { type Home, openHome, SOCKET_NAME } from './home.js'
 
-export { EmbeddedDiskFull, EmbeddedUnavailable, embeddedDataExists }
+export { EmbeddedUnavailable }
+
+/** There is no space for the embedded PostgreSQL: it runs again once there is, and nothing is to be configured. */
+export class EmbeddedDiskFull extends EmbeddedUnavailable {
+  constructor(path: string, options?: ErrorOptions) {
+    super(`the disk of ${path} is full`, options, 'make space there and start again')
+    this.name = 'EmbeddedDiskFull'
+  }
+}
 
 /** How to run the embedded PostgreSQL. */
 export interface EmbeddedOptions {
   /** The cluster lives in the folder `postgresql` below this one, which is made when it is missing. */
   dataDir: string
-  /** Settings of the server (`postgres -c name=value`). Only the process that starts the server decides them. */
+  /** Whether a server that a service runs may be used; a server of one's own is started where there is none. */
+  joins?: boolean
+  /** How long to wait for another process that runs a server on the same data. Default 10,000. */
+  patienceMs?: number
+  /** Settings of the server (`postgres -c name=value`). */
   settings?: Record<string, string>
   /** A folder with `postgres` and `initdb` of another PostgreSQL, from version 15 (`PG_BIN_DIR`). */
   binDir?: string
-  /** How long to wait, recovery after a crash included. Default 60,000. */
-  startTimeoutMs?: number
   /** Gets sentences for the operator: where the data is, and what is unusual. */
   log?: (line: string, level?: 'warn') => void
 }
 
-/** A server that this process uses, together with others or alone. */
+/** A server that this process runs, or uses. */
 export interface Embedded {
   /** For `pg`: `host` is the folder of the Unix socket; there is no password. */
   connection: { host: string; port: number; user: string; database: string }
-  /**
-   * The same as one string, which `pg` and libpq understand: `postgres:///postgres?user=postgres&host=<folder>&port=5432`.
-   * `new URL(url)` takes it apart, and setting its `pathname` names another database.
-   */
+  /** The same as one string: `postgres:///postgres?user=postgres&host=<folder>&port=5432`. */
   url: string
-  /** The server's version: `18.4`. */
+  /** The server's version: `18.4`; only `18` of one that another process runs. */
   version: string
-  /** Whether this process started the server or found it running. */
-  role: 'started' | 'joined'
-  /** What the server writes about itself. */
-  logFile: string
-  /** Why the server, or one that another user of it has started since, cannot be used: `has ended`, ...; undefined when it can. */
+  /** Why the server cannot be used now: `has ended`, ...; undefined when it can. */
   whyUnusable(): string | undefined
-  /** Has the server end now, whoever uses it: for one that nobody can use any more. */
-  end(): void
   /** Whether its disk has no room for it. */
   isDiskFull(): boolean
-  /** Stops to be its user and waits for nothing: this process has joined its successor. */
-  abandon(): void
-  /** Leaves the server; the last process to do so stops it, and its promise resolves after that. End all pools before. */
+  /** Stops the server, if this process runs it. End all pools before. */
   stop(): Promise<void>
 }
 
-const START_TIMEOUT_MS = 60_000
-const USER = 'postgres'
-const DATABASE = 'postgres'
-const PORT = 5432
-/** A killed server's sessions end by themselves, but not at once; until then PostgreSQL refuses to start. */
-const SESSIONS_END_MS = 10_000
+/**
+ * Runs as the server's account and becomes the server; the loop beside it stops the server when the pipe ends without a line,
+ * because the process that started it was killed. The signal is repeated: a server that has only begun to start ignores it.
+ */
+const BECOME_SERVER = `
+umask 077
+cd "$1" || exit 1
+if [ -f log ] && [ "$(wc -c <log)" -gt 8000000 ]; then mv log log.old; fi
+exec 3<&0 0</dev/null >>log 2>&1
+shift
+((
+  if read -r line <&3; then exit; fi
+  left=100
+  while [ $left -gt 0 ] && kill -INT $$ 2>/dev/null; do left=$((left - 1)); sleep 0.2; done
+) &)
+exec "$@" 3<&-
+`
+
+const START_LIMIT_MS = 60_000
+const STOP_LIMIT_MS = 20_000
+const PATIENCE_MS = 10_000
+const POLL_MS = 20
+const CHECK_MS = 500
+const RETRY_MIN_MS = 100
+const RETRY_MAX_MS = 5_000
+/** The size of a file of the write-ahead log: a server starts only where it can write a new one. */
+const WAL_FILE_BYTES = 16 * 1024 * 1024
 
 /**
- * Starts the embedded PostgreSQL, or joins it when another process has started it on the same `dataDir`. The server listens on
- * a Unix socket only, outlives the process that started it as long as another one uses it, and stops with its last user, however
- * that one ends.
+ * Runs the embedded PostgreSQL on a Unix socket. PostgreSQL's own `postmaster.pid` is the lock: one process at a time runs a
+ * server on the data. It is started again whenever it ends, until `stop`, and it ends with this process, however that ends.
  * @throws EmbeddedUnavailable with one sentence when it cannot run here, `EmbeddedDiskFull` when it lacks only space
  */
 export async function startEmbedded(options: EmbeddedOptions): Promise<Embedded> {
   try {
-    return await startOrJoin(options)
+    if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
+    const home = await openHome(options.dataDir, options.log ?? (() => undefined))
+    return await joinOrStart(home, options)
   } catch (error) {
     const lacksSpace = !(error instanceof EmbeddedDiskFull) && /ENOSPC|No space left on device/.test(String(error))
     throw lacksSpace ? new EmbeddedDiskFull(options.dataDir, { cause: error }) : error
   }
 }
 
-async function startOrJoin(options: EmbeddedOptions): Promise<Embedded> {
-  const log = options.log ?? (() => undefined)
-  if (process.platform === 'win32') throw new EmbeddedUnavailable('it does not run on Windows yet')
-  const home = await openHome(options.dataDir, log)
-  const running = await joinCluster(home)
-  if (typeof running !== 'string') return embedded(home, running, 'joined', log)
-
-  const deadline = Date.now() + (options.startTimeoutMs ?? START_TIMEOUT_MS)
-  const unlock = await takeLock(home.path, home.account, deadline)
-  try {
-    const joined = await joinOrVacate(home, deadline)
-    if (joined !== 'absent') return embedded(home, joined, 'joined', log)
-    return embedded(home, await start(home, options, deadline), 'started', log)
-  } finally {
-    unlock()
-  }
-}
-
-async function start(home: Home, options: EmbeddedOptions, deadline: number): Promise<Membership> {
-  const binaries = await findBinaries(home.account, options.binDir)
-  checkMajor(home, binaries)
-  const patience = Date.now() + SESSIONS_END_MS
+async function joinOrStart(home: Home, options: EmbeddedOptions): Promise<Embedded> {
+  const { joins = false, patienceMs = PATIENCE_MS } = options
+  const deadline = Date.now() + patienceMs
   for (;;) {
-    try {
-      return await startCluster(home, binaries, options.settings ?? {}, deadline)
-    } catch (error) {
-      const sessionsLeft = error instanceof Error && error.message.includes('pre-existing shared memory block')
-      if (!sessionsLeft || Date.now() > patience) throw error
+    const other = runningServer(home)
+    if (other === undefined) {
+      try {
+        return await start(home, options)
+      } catch (error) {
+        if (runningServer(home) === undefined) throw error // else another process was faster
+      }
+    } else if (joins && other.state === 'ready' && other.isOfService) {
+      const version = readText(join(home.path, 'data', 'PG_VERSION')).trim()
+      const whyUnusable = () => (runningServer(home) === undefined ? 'has ended' : undefined)
+      return {
+        ...addressOf(home),
+        version,
+        whyUnusable,
+        isDiskFull: () => isDiskFull(home),
+        stop: async () => undefined,
+      }
+    } else if (Date.now() > deadline) {
+      throw new EmbeddedUnavailable(
+        `another process runs one on the data in ${home.path} (process id ${other.pid}): stop it, or set DATA_DIR to another folder`,
+      )
     }
-    await sleep(50)
+    await sleep(POLL_MS)
   }
 }
 
-function checkMajor(home: Home, binaries: Binaries): void {
-  const stored = readSmallFile(join(home.path, 'data', 'PG_VERSION'))?.trim()
-  if (stored === undefined || stored === String(binaries.major)) return
-  throw new EmbeddedUnavailable(
-    `the data in ${home.path} is of PostgreSQL ${stored} and the programs in ${binaries.dir} are of PostgreSQL ${binaries.major}`,
-  )
+async function start(
+  home: Home,
+  { settings = {}, binDir, joins, log = () => undefined }: EmbeddedOptions,
+): Promise<Embedded> {
+  const binaries = await findBinaries(home.account, binDir)
+  await makeData(home, binaries, settings)
+  const given = Object.entries({
+    ...settings,
+    // Tells those who may join a service's server, and nobody else's.
+    cluster_name: joins ? 'command' : 'service',
+    listen_addresses: '',
+    port: '5432',
+    unix_socket_directories: `"${home.sockets.replaceAll('"', '""')}"`,
+    unix_socket_permissions: '0700',
+  }).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  const command = [join(binaries.dir, 'postgres'), '-D', join(home.path, 'data'), ...given]
+  const leaving = new AbortController()
+  let server = await spawnServer(home, command)
+  log(`embedded PostgreSQL ${binaries.version} started, data in ${home.path}, run by the user ${home.account.name}`)
+
+  const whyUnusable = () => {
+    if (hasEnded(server)) return 'has ended'
+    // A smart shutdown (SIGTERM) lets nobody in, and waits for those who are, maybe for ever.
+    if (readPidFile(home).state === 'stopping') return 'was told to stop, and waits for its sessions'
+    return existsSync(join(home.sockets, SOCKET_NAME)) ? undefined : 'has lost its socket, and nobody can reach it'
+  }
+  const keep = async () => {
+    while (await pause(CHECK_MS, leaving.signal)) {
+      const reason = whyUnusable()
+      if (reason !== undefined) await mend(reason)
+    }
+  }
+  const mend = async (cause: string) => {
+    log(`the embedded PostgreSQL ${cause}; starting it again; its log is ${join(home.path, 'log')}`, 'warn')
+    await end(server)
+    let lastReason = ''
+    for (let pauseMs = RETRY_MIN_MS; !leaving.signal.aborted; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
+      try {
+        server = await spawnServer(home, command)
+        return log('the embedded PostgreSQL runs again', 'warn')
+      } catch (error) {
+        const reason = error instanceof EmbeddedUnavailable ? error.reason : String(error)
+        if (reason !== lastReason) log(`the embedded PostgreSQL does not start again yet: ${reason}`, 'warn')
+        lastReason = reason
+      }
+      await pause(pauseMs, leaving.signal)
+    }
+  }
+  const kept = keep()
+  const stop = async () => {
+    leaving.abort()
+    await kept
+    await end(server)
+  }
+  return { ...addressOf(home), version: binaries.version, whyUnusable, isDiskFull: () => isDiskFull(home), stop }
 }
 
-function embedded(home: Home, membership: Membership, role: Embedded['role'], log: (line: string) => void): Embedded {
-  log(`embedded PostgreSQL ${membership.version} ${role}, data in ${home.path}, run by the user ${home.account.name}`)
-  let left: Promise<void> | undefined
+/** Makes the data where there is none, whole before it has its name: of two processes, the first one's stays. */
+async function makeData(home: Home, { dir, major }: Binaries, settings: Record<string, string>): Promise<void> {
+  const data = join(home.path, 'data')
+  const stored = readText(join(data, 'PG_VERSION')).trim()
+  if (existsSync(data)) {
+    if (stored === String(major) || stored === '') return
+    throw new EmbeddedUnavailable(
+      `the data in ${home.path} is of PostgreSQL ${stored} and the programs in ${dir} are of PostgreSQL ${major}`,
+    )
+  }
+  const draft = join(home.path, `new-${randomUUID()}`)
+  const locale = major < 17 ? [] : ['--locale-provider=builtin', '--locale=C.UTF-8']
+  const sync = settings.fsync === 'off' ? ['--no-sync'] : []
+  const args = ['-D', draft, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', ...locale, ...sync]
+  try {
+    const { code, stderr, failed } = await runAs(home.account, join(dir, 'initdb'), args)
+    if (code !== 0 && isDiskFull(home)) throw new EmbeddedDiskFull(home.path)
+    if (code !== 0) throw new EmbeddedUnavailable(`initdb failed: ${failed ?? causeIn(stderr)}`)
+    renameSync(draft, data)
+  } catch (error) {
+    if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
+  } finally {
+    rmSync(draft, { recursive: true, force: true })
+  }
+}
+
+/** Starts the server on data that are there and waits until it is ready. Throws `EmbeddedUnavailable`. */
+async function spawnServer(home: Home, command: string[]): Promise<ChildProcess> {
+  const deadline = Date.now() + START_LIMIT_MS
+  const log = join(home.path, 'log')
+  for (;;) {
+    removeStalePidFile(home)
+    const logged = readText(log).length
+    // In a session of its own: Ctrl-C reaches this process only.
+    const server = spawn('/bin/sh', ['-c', BECOME_SERVER, 'embedded-postgresql', home.path, ...command], {
+      ...identity(home.account),
+      cwd: '/',
+      env: serverEnvironment(),
+      stdio: ['pipe', 'ignore', 'ignore'],
+      detached: true,
+    })
+    let failed: Error | undefined
+    server.once('error', error => (failed = error))
+    server.stdin?.on('error', () => undefined) // the shell has ended before the line came
+    server.once('exit', () => server.stdin?.end('ended\n'))
+    while (failed === undefined && !hasEnded(server)) {
+      const { pid, state } = readPidFile(home)
+      if (pid === server.pid && state === 'ready') return released(home, server)
+      if (Date.now() > deadline) {
+        await end(server)
+        throw new EmbeddedUnavailable(`the server is not ready in time, see ${log}`)
+      }
+      await sleep(POLL_MS)
+    }
+    if (failed !== undefined) throw new EmbeddedUnavailable(`it does not start (${failed.message})`, { cause: failed })
+    if (isDiskFull(home)) throw new EmbeddedDiskFull(home.path)
+    const written = readText(log)
+    const reason = causeIn(written.slice(written.length < logged ? 0 : logged))
+    // The sessions of a killed server end by themselves, but not at once.
+    if (!reason.includes('pre-existing shared memory block') || Date.now() > deadline)
+      throw new EmbeddedUnavailable(`the server ended: ${reason}, see ${log}`)
+    await sleep(RETRY_MIN_MS)
+  }
+}
+
+/** Lets this process end without waiting for the server, and takes away what killed processes left behind. */
+function released(home: Home, server: ChildProcess): ChildProcess {
+  server.unref()
+  if (server.stdin && 'unref' in server.stdin) (server.stdin as import('node:net').Socket).unref()
+  for (const name of readdirSync(home.path))
+    if (name.startsWith('new-')) rmSync(join(home.path, name), { recursive: true, force: true })
+  return server
+}
+
+/** Ends a server: its sessions are cut, and what they had not committed is rolled back. One that hangs is killed. */
+async function end(server: ChildProcess): Promise<void> {
+  const deadline = Date.now() + STOP_LIMIT_MS
+  server.kill('SIGINT')
+  while (!hasEnded(server)) {
+    if (Date.now() > deadline) server.kill('SIGKILL')
+    await sleep(POLL_MS)
+  }
+}
+
+function hasEnded(server: ChildProcess): boolean {
+  return server.exitCode !== null || server.signalCode !== null
+}
+
+/** The server that runs on the data, whichever process started it. */
+function runningServer(home: Home): { pid: number; state: string | undefined; isOfService: boolean } | undefined {
+  const { pid, state } = readPidFile(home)
+  if (pid === undefined || !isServer(home, pid)) return undefined
   return {
-    connection: { host: home.sockets, port: PORT, user: USER, database: DATABASE },
-    url: `postgres:///${DATABASE}?user=${USER}&host=${encodeURIComponent(home.sockets)}&port=${PORT}`,
-    version: membership.version,
-    role,
-    logFile: logFile(home),
-    whyUnusable: () => whyUnusable(home),
-    end: () => endServer(home),
-    isDiskFull: () => isDiskFull(home),
-    abandon: () => abandonCluster(membership),
-    stop: () => {
-      left ??= leaveCluster(home, membership).then(stopped => {
-        if (!stopped) log(`embedded PostgreSQL takes long to stop, see ${logFile(home)}`)
-      })
-      return left
-    },
+    pid,
+    state,
+    isOfService: readText(join(home.path, 'data', 'postmaster.opts')).includes('"cluster_name=service"'),
   }
+}
+
+/** Whether this process id is that of a server on the data, and not one that another program has been given since. */
+function isServer(home: Home, pid: number): boolean {
+  try {
+    if (process.platform === 'linux') return readlinkSync(`/proc/${pid}/cwd`) === join(home.path, 'data')
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}
+
+/** PostgreSQL takes any process with the old process id for its server. */
+function removeStalePidFile(home: Home): void {
+  if (readPidFile(home).pid === undefined || runningServer(home) !== undefined) return
+  rmSync(join(home.path, 'data', 'postmaster.pid'), { force: true })
+  rmSync(join(home.sockets, `${SOCKET_NAME}.lock`), { force: true })
+}
+
+/** Of `postmaster.pid`: the process id, and the state (`starting`, `ready`, `stopping`). */
+function readPidFile(home: Home): { pid: number | undefined; state: string | undefined } {
+  const lines = readText(join(home.path, 'data', 'postmaster.pid')).split('\n')
+  return { pid: Number(lines[0]) || undefined, state: lines[7]?.trim() }
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return ''
+    throw error
+  }
+}
+
+function addressOf({ sockets: host }: Home): Pick<Embedded, 'connection' | 'url'> {
+  const url = `postgres:///postgres?user=postgres&host=${encodeURIComponent(host)}&port=5432`
+  return { connection: { host, port: 5432, user: 'postgres', database: 'postgres' }, url }
+}
+
+function isDiskFull({ path }: Home): boolean {
+  const { bavail, bsize } = statfsSync(path)
+  return bavail * bsize < WAL_FILE_BYTES
+}
+
+/** The last error that a program wrote, or its first line, without the time and the process id. */
+function causeIn(output: string): string {
+  const lines = output.split('\n').filter(line => line.trim() !== '')
+  const isCause = (line: string) => /(FATAL|PANIC|error): /i.test(line) && !/FATAL: +the database system is /.test(line)
+  return (lines.findLast(isCause) ?? lines[0])?.replace(/^\S+ \S+ \S+ \[\d+\] /, '').trim() ?? 'it wrote nothing'
+}
+
+/** Waits, holding up no shutdown; false when `signal` cut it short. */
+async function pause(ms: number, signal: AbortSignal): Promise<boolean> {
+  await sleep(ms, undefined, { signal, ref: false }).catch(() => undefined)
+  return !signal.aborted
 }
