@@ -81,6 +81,7 @@ const POLL_MS = 20
 const CHECK_MS = 500
 const RETRY_MIN_MS = 100
 const RETRY_MAX_MS = 5_000
+const GONE = 'its data are gone: put them back, or stop the service to begin with an empty database'
 /** The size of a file of the write-ahead log: a server starts only where it can write a new one. */
 const WAL_FILE_BYTES = 16 * 1024 * 1024
 
@@ -168,6 +169,7 @@ async function start(
     let lastReason = ''
     for (let pauseMs = RETRY_MIN_MS; !leaving.signal.aborted; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
       try {
+        if (!existsSync(join(home.path, 'data'))) throw new EmbeddedUnavailable(GONE)
         server = await spawnServer(home, command)
         return log('the embedded PostgreSQL runs again', 'warn')
       } catch (error) {
