@@ -120,7 +120,7 @@ t.test('422 for header names and values', async t => {
   t.strictSame(
     types([
       { key: 'X-Key', value: '' },
-      { key: "!#$%&'*+-.^_`|~09azAZ", value: 'v\twörter 😀' },
+      { key: "!#$%&'*+-.^_`|~09azAZ", value: 'v\twörter ÿ' },
     ]),
     [],
   )
@@ -130,8 +130,13 @@ t.test('422 for header names and values', async t => {
     [0, 1, 2, 3, 4, 5].map(index => `${index}.key:header_name_invalid`),
   )
   t.strictSame(
-    types(['\r', '\n', '\0', 'v'.repeat(8193), 'ö'.repeat(4097)].map((value, index) => ({ key: `k${index}`, value }))),
-    [0, 1, 2, 3, 4].map(index => `${index}.value:header_value_invalid`),
+    types(
+      ['\r', '\n', '\0', '😀', ' v', 'v'.repeat(8193), 'ö'.repeat(4097)].map((value, index) => ({
+        key: `k${index}`,
+        value,
+      })),
+    ),
+    [0, 1, 2, 3, 4, 5, 6].map(index => `${index}.value:header_value_invalid`),
   )
   const forbidden = [
     'Host',
