@@ -1,8 +1,10 @@
+import { randomBytes } from 'node:crypto'
 import { type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyRequest } from 'fastify'
+import { clientAddressOf } from '../auth/client-address.js'
 import type { Executor } from '../db/statements/statement.js'
 import { reference } from '../schema/vocabulary.js'
-import { actorOf } from '../updates/actor.js'
+import type { Actor } from '../updates/audit.js'
 import type { WorkBounds } from '../updates/resource.js'
 import type { Precondition } from '../updates/tag.js'
 import { errorResponses, invalidResponse, updateHeaders } from './openapi.js'
@@ -46,3 +48,23 @@ export function updaterOf(
     snapshotBytesMax: options.snapshotBytesMax,
   }
 }
+
+/** The caller of a request as the audit trail names them. */
+function actorOf(request: FastifyRequest): Actor {
+  const { caller } = request
+  return {
+    id: caller.userId,
+    name: caller.email,
+    tokenId: caller.token.id,
+    requestId: uniqueId(request),
+    clientAddress: clientAddressOf(request),
+    command: null,
+  }
+}
+
+/** An id that the client chose may come twice: behind a dot, which no client's id has, stands one of ours. */
+function uniqueId({ id, headers }: FastifyRequest): string {
+  return headers['x-request-id'] === id ? `${id}.${randomBytes(OWN_ID_BYTES).toString('base64url')}` : id
+}
+
+const OWN_ID_BYTES = 12

@@ -3,7 +3,7 @@ import type { FastifyReply } from 'fastify'
 import type { Loc } from '../errors.js'
 import { declaredBeside } from '../schema/faults.js'
 import { suggestion } from '../schema/nearest-name.js'
-import type { RecentChange } from '../updates/recent.js'
+import type { RecentChange } from '../updates/resource.js'
 
 const WARNINGS_MAX = 5
 const NAME_LENGTH_MAX = 64

@@ -4,6 +4,7 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
 import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
+import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
 import { HTTPValidationError } from '../schema/faults.js'
@@ -11,10 +12,11 @@ import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
 import { readPast, readResource, wholeState } from '../updates/read.js'
-import type { ReadRequest } from '../updates/resource.js'
+import type { ReadRequest, WorkBounds } from '../updates/resource.js'
+import { readPersonaPage } from './pages.js'
 import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
-import { PersonaSnapshot, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
+import { PersonaSnapshot, PersonaSummary, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
 import { updateViewOf } from './update-view.js'
 
@@ -93,4 +95,14 @@ export function registerReadPersona(
       return answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
     },
   )
+}
+
+/** `GET /persona`: the agents that the caller sees, as small records, a page at a time. */
+export function registerReadPersonas(app: FastifyInstance, database: ServiceDatabase, bounds: WorkBounds): void {
+  registerList(app, database, bounds, {
+    resource: 'persona',
+    title: 'agents',
+    record: PersonaSummary,
+    read: readPersonaPage,
+  })
 }

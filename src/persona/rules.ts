@@ -26,8 +26,7 @@ import {
 import { compareIds, idsOf } from './links.js'
 import { type Merged, mergeContent } from './merge.js'
 import type { PersonaUpsertRequest } from './schema.js'
-import type { PersonaState } from './state.js'
-import type { ToolSize } from './tool-bytes.js'
+import type { PersonaState, ToolSize } from './state.js'
 
 /** The fields that an update names, in the form in which they are stored. */
 export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }

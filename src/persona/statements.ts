@@ -11,8 +11,7 @@ import { changedColumns, nextVersion } from '../updates/statements.js'
 import { COLUMNS, linkOf, RELATIONS, type Relation } from './fields.js'
 import type { References } from './rules.js'
 import { personaSnapshot, type RelationIds, storedRelations } from './snapshot.js'
-import { type PersonaState, personaState } from './state.js'
-import { takeAtMost, toolsWithBytes } from './tool-bytes.js'
+import { type PersonaState, personaState, takeAtMost, toolsWithBytes } from './state.js'
 
 /** What a statement answers when it found the agent as expected: the version, and the snapshot for `withDefinitions` where it is wanted. */
 export interface PersonaRow extends PersonaVersion {

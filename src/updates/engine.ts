@@ -1,9 +1,11 @@
-import type { Transaction } from 'kysely'
+import { sql, type Transaction } from 'kysely'
 import { type ViewerParameters, viewerParameters } from '../auth/viewer.js'
 import { CommitUnknown, ConnectionLost } from '../db/connection/database-error.js'
 import { withRetries } from '../db/connection/retry.js'
+import type { Outcome } from '../db/connection/settle.js'
 import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import type { RowQuery, SendHooks } from '../db/statements/row-statement.js'
+import { statement } from '../db/statements/statement.js'
 import type { Database } from '../db/tables.js'
 import { inTransaction, type ServiceDatabase } from '../db/transaction.js'
 import { unavailableFor } from '../db/unavailable.js'
@@ -19,10 +21,9 @@ import type { AnswerText } from './answer-text.js'
 import { type AuditEntry, NO_KEY } from './audit.js'
 import { firstVersion, isKeyInUse, KeyTaken, takeKey } from './idempotency.js'
 import { type MergeBase, mergeNote, readMergeBase } from './merge.js'
-import { lost, outcomeOf } from './outcome.js'
 import { isStale, namedVersion, overwrittenBy, preconditionFailed, preconditionOf } from './precondition.js'
 import { readPast, runShown } from './read.js'
-import type { ResourceTypes, Updated, VersionedResource } from './resource.js'
+import type { ResourceTypes, Updated, UpdateRequest, VersionedResource } from './resource.js'
 import { auditedContent, auditOf, lockStatements, setTimeOfNow } from './write.js'
 
 /*
@@ -39,8 +40,8 @@ import { auditedContent, auditOf, lockStatements, setTimeOfNow } from './write.j
  * to another state than the one it was made on. An unconfirmed commit is never repeated, and no outcome is ever
  * guessed.
  *
- * What an agent or a tool gives to it is in `resource.ts`, what `If-Match` means in `precondition.ts`, what every write has in
- * `write.ts`, and what is said of a commit that is not confirmed in `outcome.ts`.
+ * What an agent or a tool gives to it is in `resource.ts`, what `If-Match` means in `precondition.ts`, and what every write has in
+ * `write.ts`.
  */
 
 /** Decisions under the lock that others' changes of shares and rights overtook are given up after so many. */
@@ -257,3 +258,35 @@ export async function update<T extends ResourceTypes>(
     return { ...updatedTo(version, past.snapshot, state, decision), notes: past.notes }
   }
 }
+
+/** What became of the write with this audit row, whose commit was not confirmed. */
+async function outcomeOf(
+  database: ServiceDatabase,
+  doubt: CommitUnknown,
+  entry: AuditEntry | undefined,
+): Promise<Outcome> {
+  return entry === undefined ? 'unknown' : await database.settle(doubt, auditRow.bind(entry))
+}
+
+/** What the answer says when the connection was lost at the commit. */
+function lost(outcome: Outcome, doubt: CommitUnknown, { merges, key }: UpdateRequest): Unavailable {
+  const repeating =
+    merges && key.idempotency_key === null
+      ? 'A merge that is repeated is a new one: read the resource first, and send an Idempotency-Key with the next.'
+      : 'Repeating it with the same If-Match is safe, and only the answer 200 or 412 to it settles this; a 412 names in ' +
+        'applied_etag the version in which it was stored, if it was.'
+  const rest = {
+    applied: 'The update was applied, and its answer could not be read. Read the resource before the next update.',
+    not_applied: `The update was not applied. ${TRY_AGAIN}`,
+    unknown: `Whether the update was applied is not known. ${repeating}`,
+  }
+  const message = `The connection to the database was lost. ${rest[outcome]}`
+  return new Unavailable('database_unreachable', message, outcome, { cause: doubt })
+}
+
+/** Answers a row if this very audit row was stored; its hash covers the moment and everything before it. */
+const auditRow = statement<AuditEntry, { found: number }>('audit_row', param => {
+  return sql`select 1 as found from audit
+    where resource_kind = ${param('resource_kind')}::text and resource_id = ${param('resource_id')}::integer
+      and version_after = ${param('version_after')}::integer and hash = decode(${param('hash')}::text, 'hex')`
+})

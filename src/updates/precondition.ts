@@ -3,8 +3,7 @@ import type { Database, ResourceKind } from '../db/tables.js'
 import { PreconditionFailed } from '../errors.js'
 import type { Change } from './audit.js'
 import { changesSince } from './changes-since.js'
-import type { RecentChange } from './recent.js'
-import type { ResourceTypes, UpdateRequest, VersionedResource, VersionedState } from './resource.js'
+import type { RecentChange, ResourceTypes, UpdateRequest, VersionedResource, VersionedState } from './resource.js'
 import { entityTag, preconditionHolds, versionsInTags } from './tag.js'
 
 /* What `If-Match` of an update means for the state that it finds. */

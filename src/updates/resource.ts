@@ -7,10 +7,16 @@ import type { ResourceKind } from '../db/tables.js'
 import type { AnswerText } from './answer-text.js'
 import type { Actor, AuditEntry, Change, RequestKey } from './audit.js'
 import type { Past } from './past.js'
-import type { RecentChange } from './recent.js'
 import type { Precondition } from './tag.js'
 
 /* What a kind of resource is to whoever reads and updates it: its state, a request, a decision, and what it does with them. */
+
+/** A field that somebody else than the caller changed in the last fifteen minutes. */
+export interface RecentChange {
+  field: string
+  by: string
+  age_s: number
+}
 
 /** An agent or a tool as one statement found it. Times are milliseconds, hashes are hex. */
 export interface VersionedState {

@@ -6,7 +6,7 @@ import { auditRows, repetitions, storedAgent, versionOf, warningsOf } from '../u
 const WRITERS = 50
 
 t.test('200 for one and 412 for 49, naming the winner, of 50 writers with one tag', async t => {
-  const { call, token, database } = await worldApp(t)
+  const { call, token, database } = await worldApp(t, { LOCK_TIMEOUT_MS: '60000' })
   const tokens = [await token('alice@example.com'), await token('admin@example.com')]
   const read = await call('PATCH', '/persona/1?update_mask=&dry_run=true', { token: tokens[0] as string, body: {} })
   const tag = String(read.headers.etag)
@@ -37,7 +37,7 @@ t.test('200 for one and 412 for 49, naming the winner, of 50 writers with one ta
 })
 
 t.test('200 for 50 writers of two persons without a tag, and a notice whenever one replaced the other', async t => {
-  const { call, token, database } = await worldApp(t)
+  const { call, token, database } = await worldApp(t, { LOCK_TIMEOUT_MS: '60000' })
   const people = ['alice@example.com', 'admin@example.com'] as const
   const tokens = await Promise.all(people.map(email => token(email)))
   const bodies = Array.from({ length: WRITERS }, (_, i) =>
@@ -96,7 +96,7 @@ const EDITS: [field: string, value: (n: number) => unknown][] = [
 ]
 
 t.test('200 random interleavings of masked edits of different fields by 8 clients lose none', async t => {
-  const { call, token, database } = await worldApp(t)
+  const { call, token, database } = await worldApp(t, { LOCK_TIMEOUT_MS: '60000' })
   const admin = await token('admin@example.com')
   const alice = await token('alice@example.com')
   const rounds = repetitions({ few: 20, full: 1_000 })

@@ -46,7 +46,7 @@ function asVariant(stored: Record<string, unknown>) {
 }
 
 t.test('updates at once, of what others change', async t => {
-  const world = await worldApp(t)
+  const world = await worldApp(t, { LOCK_TIMEOUT_MS: '60000' })
   const admin = await world.token('admin@example.com')
   const { call, database } = world
 

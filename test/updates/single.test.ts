@@ -5,16 +5,13 @@ import t, { type Test } from 'tap'
 import { definitionOf } from '../../bench/definitions.js'
 import type { Database } from '../../src/db/tables.js'
 import { sha256 } from '../../src/updates/audit.js'
-import { appOver, type WorldApp, worldApp } from '../app.js'
-import { worldDatabase } from '../world.js'
+import { type WorldApp, worldApp } from '../app.js'
 import { storedAgent, storedTool } from './stored-state.js'
 
 /* What may wait for others, or takes long, shares no statement: whoever asks for it is the one who waits. */
 
 const TOOL = 10
 const OTHER_TOOLS = [11, 12, 13, 15, 16, 17, 20]
-const MADE_TOOLS = Array.from({ length: 33 }, (_, i) => 1_001 + i)
-const MANAGED_AGENT = 9 // of curator@example.com, who manages a group
 
 let editions = 0
 
@@ -60,51 +57,6 @@ t.test('a link that is taken off waits for whoever deletes it, and nobody beside
     () => deleting.commit().execute(),
   )
   for (const id of [agent, ...others]) t.same((await storedAgent(db, id)).label_ids, [2])
-})
-
-t.test('which requests share a statement', async t => {
-  const world = await worldDatabase(t)
-  let shared: string[] = []
-  const { batched } = world.database
-  const recording = Object.assign(Object.create(world.database), {
-    batched: async (...[statement, ...rest]: Parameters<typeof batched>) => {
-      if (/^(?:persona|tool)_/.test(statement.name)) shared.push(statement.name)
-      return await batched.call(world.database, statement, ...rest)
-    },
-  })
-  const app = await appOver(t, recording)
-  const admin = await world.token('admin@example.com')
-  const curator = await world.token('curator@example.com')
-  const put = putter(app, admin)
-  const patch = (id: number, body: object, token = admin) =>
-    app.call('PATCH', `/persona/${id}?update_mask=${Object.keys(body)}`, { token, body })
-  const read = (id: number, token = admin) => app.call('GET', `/persona/${id}`, { token })
-  await sql`insert into tool (id, name, description) overriding system value
-    select id, 'Made ' || id, 'One of many' from unnest(${MADE_TOOLS}::integer[]) id`.execute(world.database.db)
-  const definition = newDefinition()
-  const cases: [string, () => Promise<LightMyRequestResponse>, string[]][] = [
-    ['a new definition', () => put(TOOL, definition), []],
-    ['the same on another tool', () => put(11, definition), ['tool_write(shared definition+)']],
-    ['tools that are attached', () => patch(MANAGED_AGENT, { tool_ids: [10] }), []],
-    ['a text', () => patch(MANAGED_AGENT, { description: 'one' }), ['persona_write(none)']],
-    ['a text, by a group manager', () => patch(MANAGED_AGENT, { description: 'two' }, curator), []],
-    ['a read', () => read(MANAGED_AGENT), ['persona_snapshot']],
-    ['a read by a group manager', () => read(MANAGED_AGENT, curator), []],
-    ['tools that are taken off', () => patch(MANAGED_AGENT, { tool_ids: [] }), []],
-    ['a read by a group manager without tools', () => read(MANAGED_AGENT, curator), ['persona_snapshot']],
-    ['thirty-two tools that are attached', () => patch(1, { tool_ids: MADE_TOOLS.slice(1) }), []],
-    ['a text beside thirty-two tools', () => patch(1, { description: 'one' }), ['persona_write(none)']],
-    ['a read of thirty-two tools', () => read(1), ['persona_snapshot']],
-    ['one tool more', () => patch(1, { tool_ids: MADE_TOOLS }), []],
-    ['a text beside thirty-three tools', () => patch(1, { description: 'two' }), []],
-    ['a read of thirty-three tools', () => read(1), []],
-  ]
-  for (const [what, request, expected] of cases) {
-    shared = []
-    const answer = await request()
-    t.equal(answer.statusCode, 200, answer.body)
-    t.strictSame(shared, expected, what)
-  }
 })
 
 type Put = (id: number, definition: object, query?: string) => Promise<LightMyRequestResponse>
