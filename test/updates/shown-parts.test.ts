@@ -3,7 +3,6 @@ import { sql } from 'kysely'
 import t from 'tap'
 import { definitionOf } from '../../bench/definitions.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
-import type { Executor } from '../../src/db/statements/statement.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { readSnapshot } from '../../src/persona/statements.js'
 import { cachedTexts, cacheText, withDefinitions } from '../../src/tool/definition-cache.js'
@@ -81,21 +80,12 @@ t.test('200 with what is stored at the write, whatever changes after the agent w
   const makeChanges = async () => {
     for (const text of between.splice(0)) await sql.raw(text).execute(database.db)
   }
-  // The first round trip asks for the caller; before any other statement of the request the changes are made. An answer with
-  // large definitions is read by a statement of its own.
-  const before = <E extends Executor>(executor: E): E =>
-    Object.assign(Object.create(executor), {
-      executeQuery: async (query: Parameters<E['executeQuery']>[0]) => {
-        await makeChanges()
-        return await executor.executeQuery(query)
-      },
-    })
+  // The first round trip asks for the caller; behind it the changes are made.
   const interposed = Object.assign(Object.create(database), {
-    db: before(database.db),
-    rollingBack: before(database.rollingBack),
-    batched: async (...[statement, row, executor]: Parameters<typeof batched>) => {
-      if (!statement.name.startsWith('caller')) await makeChanges()
-      return await batched.call(database, statement, row, executor)
+    batched: async (...[statement, ...rest]: Parameters<typeof batched>) => {
+      const answer = await batched.call(database, statement, ...rest)
+      if (statement.name.startsWith('caller')) await makeChanges()
+      return answer
     },
   })
   const { call } = await appOver(t, interposed)
