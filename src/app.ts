@@ -45,7 +45,7 @@ export interface AppOptions {
   config: Config
   version: string
   database: ServiceDatabase
-  service: Pick<Lifecycle, 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
+  service: Pick<Lifecycle, 'acceptsWrites' | 'current' | 'isDraining' | 'readiness' | 'requireSchema' | 'vault'>
   logger: FastifyBaseLogger | false
   /** Where the process counts what happened before the application was built; without it the application has its own. */
   metrics?: Metrics
@@ -131,6 +131,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     connectionsMax: limits.connectionsMax,
     inWork,
     readiness,
+    acceptsWrites: () => service.acceptsWrites(),
     version: options.version,
   })
   const upsertRequest = personaUpsertRequest(limits)

@@ -55,8 +55,9 @@ export class Lifecycle {
   /** What was found of the schema when it had this many steps. */
   #checked: { steps: number; state: Promise<Readiness> } | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
-  /** The check of the database that is under way, and whether it has an answer to its questions already. */
-  #probing: { answer: Promise<Readiness>; startedAt: number; isAnswered: boolean } | undefined
+  /** The check of the database that is under way. */
+  #probing: { answer: Promise<Readiness>; startedAt: number } | undefined
+  #writes = false
 
   constructor(options: StartupOptions) {
     this.#options = options
@@ -87,7 +88,7 @@ export class Lifecycle {
   }
 
   /**
-   * The state now, for a readiness probe: asks the database, and has it store something. Never throws. Probes that come
+   * The state now, for a readiness probe: whether requests can be answered. Asks the database, and writes nothing. Never throws. Probes that come
    * while one is under way share its answer: a database that hangs holds one connection, not one for each.
    */
   async readiness(): Promise<Readiness> {
@@ -97,7 +98,7 @@ export class Lifecycle {
     const late = sleep(leftMs, undefined, { ref: false })
     const found = await Promise.race([probing.answer, late])
     if (found !== undefined) return found
-    return this.#noteProbe(probing.isAnswered ? UNCONFIRMED : this.#unreachable())
+    return this.#noteProbe(this.#unreachable())
   }
 
   /**
@@ -113,6 +114,11 @@ export class Lifecycle {
     }
     const found = await this.#checked.state
     if (found.status === 'unavailable') throw new Unavailable(found.reason, found.detail, 'not_applied')
+  }
+
+  /** Whether the database took changes at the last probe: updates answer 503 `not_applied` while it does not. */
+  acceptsWrites(): boolean {
+    return this.#writes
   }
 
   /** Whether the service is on its way out. */
@@ -202,7 +208,7 @@ export class Lifecycle {
   }
 
   #startProbe(vault: Vault) {
-    const probing = { answer: this.#probe(vault), startedAt: performance.now(), isAnswered: false }
+    const probing = { answer: this.#probe(vault), startedAt: performance.now() }
     this.#probing = probing
     return probing
   }
@@ -212,22 +218,12 @@ export class Lifecycle {
       const schema = await this.#schema()
       if (schema.status === 'unavailable') return this.#noteProbe(schema)
       const lacksKeys = await this.#lacksKeys(vault)
-      if (this.#probing) this.#probing.isAnswered = true
-      return (await this.#whyNoWrites()) ?? this.#noteProbe(lacksKeys ? KEY_MISSING : { status: 'ready' })
+      this.#writes = await this.#options.database.acceptsWrites()
+      return this.#noteProbe(lacksKeys ? KEY_MISSING : { status: 'ready' })
     } catch (error) {
       return this.#noteProbe(this.#whyUnreachable(error), error)
     } finally {
       this.#probing = undefined
-    }
-  }
-
-  /** Why the database that answers stores nothing; undefined when it does. */
-  async #whyNoWrites(): Promise<Readiness | undefined> {
-    try {
-      await this.#options.database.confirmWrites()
-      return undefined
-    } catch (error) {
-      return this.#noteProbe(NO_WRITES[classifyDatabaseError(error).kind] ?? UNCONFIRMED, error)
     }
   }
 

@@ -17,7 +17,6 @@ const FILES = [
   'update-tool/random-updates',
   'update-persona/concurrent-writers',
   'admin/apply',
-  'admin/keys',
   'db/connection',
 ]
 

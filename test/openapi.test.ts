@@ -15,6 +15,7 @@ async function documentedApp(t: { teardown(fn: () => Promise<void>): unknown }) 
   const config = readConfig({})
   const database = openUrl(UNREACHABLE, config)
   const service: AppOptions['service'] = {
+    acceptsWrites: () => true,
     current: () => ({ status: 'ready' }),
     isDraining: () => false,
     requireSchema: async () => {},

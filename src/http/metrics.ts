@@ -35,6 +35,7 @@ export interface MetricSources {
   connectionsMax: number
   inWork: { readonly count: number }
   readiness: () => Promise<Readiness>
+  acceptsWrites: () => boolean
   version: string
 }
 
@@ -140,6 +141,8 @@ export class Metrics {
     this.#watchConnections(app.server, sources)
     this.#watchPool(sources)
     this.#watchState(sources.readiness)
+    const written = '1 when the database took changes at the last probe; reads go on where it does not.'
+    this.#gauge('agents_database_accepts_writes', written, [], gauge => gauge.set(Number(sources.acceptsWrites())))
     this.#gauge('agents_build_info', 'Always 1.', ['version'], gauge => gauge.set({ version: sources.version }, 1))
   }
 

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
@@ -8,10 +7,9 @@ import { InvalidDocument } from '../../src/admin/refusal.js'
 import { readConfig } from '../../src/config.js'
 import { openUrl } from '../../src/db/open.js'
 import type { Fault } from '../../src/errors.js'
-import { agentctl } from '../cli/agentctl.js'
-import { worldDatabase, worldFile } from '../world.js'
+import { worldDatabase } from '../world.js'
 
-const { database, url, vault } = await worldDatabase(t)
+const { database, vault } = await worldDatabase(t)
 const options = { vault, env: {} }
 
 async function faultsOf(document: unknown, given: ApplyOptions = options): Promise<Fault[]> {
@@ -80,19 +78,6 @@ t.test('two applies at once make each row once', async t => {
   t.equal(countOutcomes(await applyOrganisation(database, document, options)).unchanged, 20)
 })
 
-t.test('what takes longer than two seconds says on standard error what it does', async t => {
-  const other = await database.db.startTransaction().execute()
-  await sql`select pg_advisory_xact_lock(7153002)`.execute(other)
-  const applied = agentctl({ url, args: ['apply', worldFile()] })
-  await sleep(2_500)
-  await other.commit().execute()
-  const { status, stdout, stderr } = await applied
-  t.equal(status, 0)
-  t.match(stderr, /^waiting for another apply to end \(\d+ s\)$/m)
-  t.notMatch(stdout, 'waiting')
-  t.equal((await agentctl({ url, args: ['version'] })).stderr, '')
-})
-
 t.test('an apply that would leave no administrator is refused and stores nothing', async t => {
   const administrators = (await listUsers(database.db)).filter(user => user.permissions.includes('admin'))
   const users = administrators.map(({ email }) => ({ email, active: false }))
@@ -112,7 +97,7 @@ t.test('an apply that would leave no administrator is refused and stores nothing
 })
 
 t.test('a plan on a server that takes no changes reads; one that takes access says what it needs', async t => {
-  const { database, url, vault } = await worldDatabase(t)
+  const { database, vault } = await worldDatabase(t)
   const { rows } = await sql<{ name: string }>`select current_database() as name`.execute(database.db)
   await sql`alter database ${sql.id(rows[0]?.name ?? '')} set default_transaction_read_only = on`.execute(database.db)
   const reading = openUrl(url, readConfig({}))

@@ -4,6 +4,9 @@ import { fileURLToPath } from 'node:url'
 import { nodeOfStart } from '../../bench/processes.js'
 import { ended, endWithUs, freePort } from './cluster.js'
 
+/** What `metric` sends. */
+export const METRICS_TOKEN = 'a-metrics-token-of-some-length'
+
 /** What the readiness probe answered. */
 export interface Readiness {
   status: number
@@ -105,6 +108,14 @@ export class ServiceProcess {
     } catch {
       return { status: 0 }
     }
+  }
+
+  /** A metric without labels; the service must have been started with `METRICS_TOKEN`. */
+  async metric(name: string): Promise<number | undefined> {
+    const headers = { authorization: `Bearer ${METRICS_TOKEN}` }
+    const text = await (await fetch(`http://127.0.0.1:${this.port}/metrics`, { headers })).text()
+    const found = new RegExp(`^${name} (\\d+)$`, 'm').exec(text)?.[1]
+    return found === undefined ? undefined : Number(found)
   }
 
   /** Ends the process; resolves to its exit code, null when a signal ended it. */

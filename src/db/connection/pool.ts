@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { Kysely, PostgresDialect, type PostgresPool } from 'kysely'
+import { Kysely, PostgresDialect, type PostgresPool, sql } from 'kysely'
 import pg from 'pg'
 import { Batcher } from '../statements/batcher.js'
 import {
@@ -25,9 +25,9 @@ import type { DatabaseOptions } from './options.js'
 import type { StatementResult } from './pipeline.js'
 import { PreparedNames } from './prepared-names.js'
 import { readServer } from './read-server.js'
-import { BEGIN, type BoundStatement, COMMIT, ROLLBACK, Session, type SessionSettings } from './session.js'
+import { BEGIN, type BoundStatement, ROLLBACK, Session, type SessionSettings } from './session.js'
 import { optionsOf, startupSettings, transactionPrelude } from './session-settings.js'
-import { CONFIRMED_WRITE, type Outcome, settle } from './settle.js'
+import { type Outcome, settle } from './settle.js'
 import { TYPE_PARSERS } from './type-parsers.js'
 
 /** How much went to the database since it was opened. */
@@ -69,12 +69,8 @@ export interface OpenDatabase<DB> extends BatchRunner {
    * transaction was applied. `unknown` when that cannot be known within `withinMs` (default 2.5 seconds). Never throws.
    */
   settle(doubt: CommitUnknown, trace: BoundStatement, withinMs?: number): Promise<Outcome>
-  /**
-   * Commits what leaves no trace, and resolves when that is confirmed, by a synchronous standby too where there is one: then
-   * updates can be stored. After a full disk it also takes a page and gives it back. Stands for half a second, unless
-   * something fails meanwhile. Throws what a write would.
-   */
-  confirmWrites(): Promise<void>
+  /** Whether the database takes changes now: it is no standby and not set to read only. Asks it, on the connection of probes. */
+  acceptsWrites(): Promise<boolean>
   /** The server of the newest connection; undefined before the first. */
   readonly server: DatabaseServer | undefined
   /**
@@ -112,8 +108,6 @@ class Connections<DB> implements OpenDatabase<DB> {
   readonly #config: pg.PoolConfig
   #server: DatabaseServer | undefined
   #renewedAt = Number.NEGATIVE_INFINITY
-  #isOutOfSpace = false
-  #confirmedAt = Number.NEGATIVE_INFINITY
   #closed: Promise<void> | undefined
 
   constructor(options: DatabaseOptions) {
@@ -173,18 +167,12 @@ class Connections<DB> implements OpenDatabase<DB> {
     return settle(() => this.#acquire(this.pool), doubt, trace, withinMs)
   }
 
-  async confirmWrites(): Promise<void> {
-    if (performance.now() < this.#confirmedAt + CONFIRMED_FOR_MS) return
-    const took = this.#isOutOfSpace ? TAKE_SPACE : []
-    const results = await this.#pipeline(this.#probePool, [BEGIN, ...took, CONFIRMED_WRITE, COMMIT]).catch(error => {
-      // A server without the function, or without the right to it, cannot be asked.
-      if (error instanceof pg.DatabaseError && /^(?:0A000|42501|42883)$/.test(error.code ?? '')) return undefined
-      throw error
-    })
-    const [row] = (results?.at(-2)?.rows ?? []) as { read_only: string }[] // what the statement selects
-    if (row?.read_only === 'on') throw new ServerReadOnly()
-    if (took.length > 0) this.#isOutOfSpace = false
-    this.#confirmedAt = performance.now()
+  async acceptsWrites(): Promise<boolean> {
+    const { rows } = await sql<{ accepts: boolean }>`
+      select current_setting('transaction_read_only') = 'off' and not pg_is_in_recovery() as accepts`.execute(
+      this.probe,
+    )
+    return rows[0]?.accepts ?? false
   }
 
   get server(): DatabaseServer | undefined {
@@ -221,10 +209,6 @@ class Connections<DB> implements OpenDatabase<DB> {
         options.onStatement?.(exchange)
       },
       onStale: () => this.#renew(),
-      onTrouble: kind => {
-        if (kind === 'disk_full') this.#isOutOfSpace = true
-        this.#confirmedAt = Number.NEGATIVE_INFINITY
-      },
     }
   }
 
@@ -377,12 +361,4 @@ const SETTLE_WITHIN_MS = 2_500
 
 const RENEW_PAUSE_MS = 500
 
-const CONFIRMED_FOR_MS = 500
-
 const CONNECTION_AGE_MAX_MS = 300_000
-
-/** What fails on a full disk: a commit alone needs room for the log only, and an update may still find some in its page. */
-const TAKE_SPACE: readonly BoundStatement[] = [
-  { sql: 'create temporary table agents_space (filling text) on commit drop', parameters: [] },
-  { sql: "insert into agents_space select repeat('x', 1000) from generate_series(1, 100)", parameters: [] },
-]

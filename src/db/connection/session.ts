@@ -4,7 +4,7 @@ import type { DatabaseServer } from './database-server.js'
 import { type Descriptions, Pipeline, ProtocolViolation, type StatementResult, type WireStatement } from './pipeline.js'
 import { prepareValue } from './prepare-value.js'
 import type { PreparedNames } from './prepared-names.js'
-import { classifyDatabaseError, type DatabaseErrorKind, maySpeakForServer } from './sqlstate.js'
+import { classifyDatabaseError, maySpeakForServer } from './sqlstate.js'
 
 /** SQL text and its values by position, as a compiled Kysely query holds them. */
 export interface BoundStatement {
@@ -34,8 +34,6 @@ export interface SessionSettings {
   onExchange(exchange: Exchange): void
   /** Called when what this session met concerns all connections of the pool that are open now. */
   onStale(): void
-  /** Called when the server did not do what was asked of it, other than for what was asked; `connection_lost` when it is gone. */
-  onTrouble(kind: DatabaseErrorKind): void
 }
 
 const IS_COMMIT = /^\s*(?:commit|end)\b/i
@@ -235,7 +233,6 @@ export class Session {
         .catch(error => this.#failed(error))
       if (this.#isUnreplicated && !isWithoutEffect(texts)) {
         this.markStale()
-        this.#settings.onTrouble('connection_lost')
         throw new CommitUnknown(this.name, this.server)
       }
       ok = true
@@ -315,7 +312,6 @@ export class Session {
     // pg has no class for a lost connection: what counts is that the connection has reported its end.
     if (!isServers && this.#loss === undefined) return error
     this.markStale()
-    this.#settings.onTrouble('connection_lost')
     if (mayBeApplied) return this.#commitUnknown(answered, error)
     return isServers ? error : new ConnectionLost({ cause: error })
   }
@@ -326,7 +322,6 @@ export class Session {
       this.markStale()
       this.#settings.onStale()
     }
-    if (kind !== 'other' && kind !== 'constraint') this.#settings.onTrouble(kind)
     return error
   }
 
