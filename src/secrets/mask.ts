@@ -11,7 +11,7 @@ const COVERED = /[•●∙⋅⚫⬤█▇■▪◾○◦⦁]/
 const LEFT_OUT = /^(?:(?:bearer|basic|token|apikey)\s+)?(?=\S+\s*$)\S*?(?:\.{3}|…|·{3})/iu
 /** A whole value that stands for a secret, behind a scheme or a prefix or not: `**`, `* * *`, `sk-xxxx`, `<redacted>`. */
 const STAND_IN =
-  /^\s*(?:(?:bearer|basic|token|apikey)\s+)?(?:[*＊∗⁎✱.…·](?:\s*[*＊∗⁎✱.…·])+|(?:[a-z]+[-_]){0,3}x{4}[x-]*(?:\s+[x-]+)*|[<([{*]*(?:redacted|masked|hidden|filtered|secret)[>)\]}*]*)\s*$/iu
+  /^\s*(?:(?:bearer|basic|token|apikey)\s+)?(?:[*＊∗⁎✱.…·](?:\s*[*＊∗⁎✱.…·])+|(?:[a-z]+[-_]){0,3}x{4}[x-]*(?:\s+[x-]+)*|[<([{*]+(?:redacted|masked|hidden|filtered|secret)[>)\]}*]+|redacted|masked)\s*$/iu
 
 /**
  * The fingerprint of a header value, 32 bytes: HMAC-SHA-256 under the deployment key over tool, lower-cased header name and

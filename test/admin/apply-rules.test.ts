@@ -97,7 +97,7 @@ t.test('an apply that would leave no administrator is refused and stores nothing
 })
 
 t.test('a plan on a server that takes no changes reads; one that takes access says what it needs', async t => {
-  const { database, vault } = await worldDatabase(t)
+  const { database, url, vault } = await worldDatabase(t)
   const { rows } = await sql<{ name: string }>`select current_database() as name`.execute(database.db)
   await sql`alter database ${sql.id(rows[0]?.name ?? '')} set default_transaction_read_only = on`.execute(database.db)
   const reading = openUrl(url, readConfig({}))

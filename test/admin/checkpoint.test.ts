@@ -1,19 +1,14 @@
 import { createHash, createPublicKey, verify } from 'node:crypto'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, watch, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { basename, join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { join } from 'node:path'
 import t from 'tap'
 import { generateSigningKey, parseSigningKey, readNote, signedNote } from '../../src/admin/checkpoint.js'
-import { CheckpointFolder, CheckpointRefuted } from '../../src/admin/checkpoint-folder.js'
-import { growTree } from '../../src/updates/audit-leaves.js'
 import { HashTree, siblingsOf } from '../../src/updates/hash-tree.js'
 import { agentctl as agentctlOf } from '../cli/agentctl.js'
-import { ServiceProcess } from '../faults/service.js'
-import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
+import { worldDatabase } from '../world.js'
 
-const { database, url } = await worldDatabase(t)
-const { db } = database
+const { url } = await worldDatabase(t)
 const folder = mkdtempSync(join(tmpdir(), 'checkpoint-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 const { signer, verifier } = generateSigningKey('agents.example.com')
@@ -140,108 +135,4 @@ t.test('agentctl: keygen, checkpoint, verify against it later', async t => {
   t.match((await agentctl('audit', 'checkpoint', '--out', after)).stderr, /cannot be written \(EEXIST\)/)
   t.equal((await agentctl('user', 'erase', 'zoe@example.com', '--yes')).status, 0)
   t.equal((await agentctl('audit', 'verify', '--checkpoint', before)).status, 0)
-})
-
-t.test('a service puts checkpoints into a folder, one for each change of the tree', async t => {
-  const checkpoints = join(folder, 'checkpoints')
-  const env = { AUDIT_SIGNING_KEY: signer, AUDIT_CHECKPOINT_DIR: checkpoints, AUDIT_CHECKPOINT_INTERVAL_S: '10' }
-  t.match(
-    (await agentctlOf({ url, args: ['user', 'list'], env: { AUDIT_CHECKPOINT_DIR: checkpoints } })).stderr,
-    /needs AUDIT_SIGNING_KEY/,
-  )
-  const missing = new CheckpointFolder(db, parseSigningKey(signer), checkpoints)
-  await t.rejects(missing.store(), /the folder .*checkpoints is not there: mount it, or make it/)
-  t.notOk(existsSync(checkpoints), 'a mount that is not there is no folder of this disk')
-  mkdirSync(checkpoints)
-  const service = new ServiceProcess(0, { DATABASE_URL: url, SECRET_KEYS: TEST_SECRET_KEYS, ...env })
-  service.launch()
-  t.teardown(() => service.stop('SIGKILL'))
-  while (readdirSync(checkpoints).length === 0) await sleep(50)
-  const [name = ''] = readdirSync(checkpoints)
-  const { size } = readNote(readFileSync(join(checkpoints, name), 'utf8'), verifier)
-  t.equal(name, `checkpoint-${String(size).padStart(12, '0')}.txt`)
-  t.equal(size, await growTree(db))
-})
-
-t.test('a folder that only takes new files is enough, and none of them is written over', async t => {
-  const own = join(folder, 'only-new')
-  mkdirSync(own)
-  const made: string[] = []
-  const watcher = watch(own, (_, name) => made.push(String(name)))
-  t.teardown(() => watcher.close())
-  const key = parseSigningKey(signer)
-  const store = (instance = new CheckpointFolder(db, key, own)) => instance.store()
-  const first = new CheckpointFolder(db, key, own)
-  const size = await growTree(db)
-  const nameOf = (count: number, more = '') => `checkpoint-${String(count).padStart(12, '0')}${more}.txt`
-  t.same(await store(first), { path: join(own, nameOf(size)), unreadable: [] })
-  t.same(await store(first), { path: undefined, unreadable: [] }, 'nothing has changed')
-  t.same(await store(), { path: undefined, unreadable: [] }, 'nor for another instance')
-  await agentctl('user', 'create', 'yan@example.com')
-  writeFileSync(join(own, nameOf(size + 1)), 'garbage')
-  t.same(await store(first), { path: join(own, nameOf(size + 1, '-2')), unreadable: [nameOf(size + 1)] })
-  await agentctl('user', 'create', 'xia@example.com')
-  t.same((await Promise.all([store(), store(first)])).filter(({ path }) => path !== undefined).length, 1, 'two at once')
-  const all = [nameOf(size), nameOf(size + 1), nameOf(size + 1, '-2'), nameOf(size + 2)]
-  t.same(readdirSync(own).sort(), all.sort())
-  while (!made.includes(nameOf(size + 2))) await sleep(10)
-  t.same(new Set(made), new Set(all), 'no draft that is renamed')
-  t.equal(readFileSync(join(own, nameOf(size + 1)), 'utf8'), 'garbage')
-  for (const name of all.filter(name => name !== nameOf(size + 1))) {
-    t.equal((await agentctl('audit', 'verify', '--checkpoint', join(own, name))).status, 0, name)
-  }
-})
-
-t.test('a database that the newest checkpoint refutes is not signed beside it, and everybody is told', async t => {
-  const own = join(folder, 'refuting')
-  mkdirSync(own)
-  const key = parseSigningKey(signer)
-  const running = new CheckpointFolder(db, key, own)
-  const { path = '' } = await running.store()
-  const kept = await db.selectFrom('audit_leaf').selectAll().orderBy('position').execute()
-  const tree = await db.selectFrom('audit_tree').select(['size', 'subtrees']).executeTakeFirstOrThrow()
-  const rewrite = async (hashes: readonly Buffer[]) => {
-    const other = new HashTree()
-    for (const hash of hashes) other.add(hash)
-    await db.deleteFrom('audit_leaf').execute()
-    const leaves = kept.slice(0, hashes.length).map((leaf, at) => ({ ...leaf, hash: hashes[at] ?? leaf.hash }))
-    await db.insertInto('audit_leaf').values(leaves).execute()
-    await db
-      .updateTable('audit_tree')
-      .set({ size: other.size, subtrees: Buffer.concat(other.subtrees) })
-      .execute()
-  }
-  const hashes = kept.map(leaf => leaf.hash)
-  await rewrite(hashes.map((hash, at) => (at === 3 ? sha256(hash) : hash)))
-  for (const instance of [running, new CheckpointFolder(db, key, own)]) {
-    const refused = await instance.store().catch(error => error)
-    t.type(refused, CheckpointRefuted)
-  }
-  await agentctl('user', 'create', 'will@example.com')
-  for (const instance of [running, new CheckpointFolder(db, key, own)]) {
-    await t.rejects(instance.store(), /not the one of .*: they were others/, 'nor when it has grown')
-  }
-  const service = await ServiceProcess.start({
-    DATABASE_URL: url,
-    SECRET_KEYS: TEST_SECRET_KEYS,
-    AUDIT_SIGNING_KEY: signer,
-    AUDIT_CHECKPOINT_DIR: own,
-    METRICS_TOKEN: 'shown-to-this-test',
-  })
-  t.teardown(() => service.stop('SIGKILL'))
-  const metrics = async () => {
-    const answer = await fetch(`http://127.0.0.1:${service.port}/metrics`, {
-      headers: { authorization: 'Bearer shown-to-this-test' },
-    })
-    return await answer.text()
-  }
-  while (!(await metrics()).includes('agents_audit_checkpoint_problem{reason="refuted"} 1')) await sleep(50)
-  t.match(await metrics(), 'agents_audit_checkpoint_problem{reason="not_stored"} 0')
-  const line = service.log.split('\n').find(text => text.includes('the audit trail is not the one of'))
-  t.match(JSON.parse(line ?? '{}'), { level: 50 })
-  t.same(readdirSync(own), [basename(path)])
-  await db.deleteFrom('audit_leaf').where('position', '>=', kept.length).execute()
-  await rewrite(hashes)
-  await db.updateTable('audit_tree').set(tree).execute()
-  t.ok((await running.store()).path, 'the right one goes on')
 })
