@@ -265,13 +265,6 @@ const SETTINGS = {
       'How the names of the variables begin that `agentctl apply` may put into header values.',
     ),
   },
-  audit: {
-    signingKey: secret(
-      checked('AUDIT_SIGNING_KEY', 'Key that signs checkpoints: `agentctl audit keygen` makes one.', key =>
-        /^PRIVATE\+KEY\+[^+\s]+\+[0-9a-f]{8}\+\S+$/.test(key) ? [] : ['must be PRIVATE+KEY+name+hash+key'],
-      ),
-    ),
-  },
   history: {
     auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),
     versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Old contents kept of one agent or tool.'),

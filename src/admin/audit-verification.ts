@@ -1,21 +1,26 @@
-import type { Kysely } from 'kysely'
-import type { Database } from '../db/tables.js'
-import { GENESIS_HASH } from '../updates/audit.js'
+import { type Kysely, sql, type Transaction } from 'kysely'
+import type { Database, ResourceKind } from '../db/tables.js'
 import { RESOURCE_KINDS } from '../updates/resource-pages.js'
-import { accessFindings, verifyEvents } from './audit-verification/access.js'
-import { definitionFindings } from './audit-verification/content.js'
-import type { AuditVerification, VerifyOptions } from './audit-verification/findings.js'
-import { verifyKind } from './audit-verification/resources.js'
-import { leafOrderFindings, treeFindings } from './audit-verification/tree.js'
-import { readErasures } from './erasure.js'
+import { accessFindings, readErasures, verifyEvents } from './audit-verification/events.js'
+import type { AuditFinding, AuditVerification } from './audit-verification/findings.js'
+import { verifyResources } from './audit-verification/resources.js'
+import { checkpointFindings, headFindings } from './checkpoint.js'
+
+/** What to verify, and what to compare it with. */
+export interface VerifyOptions {
+  /** Only the chain of this agent or tool. */
+  only?: { kind: ResourceKind; id: number }
+  /** The path of a checkpoint, whose signature was checked. */
+  checkpoint?: string
+}
 
 /**
  * Recomputes every chain, in one snapshot of the database, and compares it with what is stored: rows and events that were edited,
  * emptied, erased, deleted (the last one too) or reordered, except as pruning and erasure say that they did it; content and
- * access that changed without a row; and the tree over all hashes with its rows and, where one is given, with a checkpoint.
+ * access that changed without a row; and, where one is given, the chains of a checkpoint.
  */
 export async function verifyAudit(db: Kysely<Database>, options: VerifyOptions = {}): Promise<AuditVerification> {
-  if (db.isTransaction) return await verifySnapshot(db, options)
+  if (db.isTransaction) return await verifySnapshot(db as Transaction<Database>, options) // it says so
   return await db
     .transaction()
     .setIsolationLevel('repeatable read')
@@ -23,18 +28,34 @@ export async function verifyAudit(db: Kysely<Database>, options: VerifyOptions =
     .execute(trx => verifySnapshot(trx, options))
 }
 
-async function verifySnapshot(db: Kysely<Database>, options: VerifyOptions): Promise<AuditVerification> {
-  const result: AuditVerification = { chains: 0, rows: 0, findings: [], head: GENESIS_HASH }
-  const erasures = await readErasures(db)
-  for (const kind of options.only ? [options.only.kind] : RESOURCE_KINDS) {
-    await verifyKind(db, kind, erasures, options, result)
+async function verifySnapshot(
+  trx: Transaction<Database>,
+  { only, checkpoint }: VerifyOptions,
+): Promise<AuditVerification> {
+  const result: AuditVerification = { chains: 0, rows: 0, findings: [] }
+  const erasures = await readErasures(trx)
+  for (const kind of only ? [only.kind] : RESOURCE_KINDS) {
+    await verifyResources(trx, kind, only?.id, erasures, result)
   }
-  if (options.only === undefined) {
-    await verifyEvents(db, erasures, options, result)
-    result.findings.push(...(await definitionFindings(db)), ...(await accessFindings(db)))
+  if (only === undefined) {
+    await verifyEvents(trx, erasures, result)
+    result.findings.push(...(await definitionFindings(trx)), ...(await accessFindings(trx)))
+    const msg = 'the last row of before the upgrade to 2.0 is gone, or another'
+    result.findings.push(...(await headFindings(trx, sql`audit_upgrade_head`, { problem: 'head_mismatch', msg })))
   }
-  if (options.only === undefined || options.checkpoint) {
-    result.findings.push(...(await leafOrderFindings(db)), ...(await treeFindings(db, options.checkpoint)))
-  }
+  if (checkpoint !== undefined) result.findings.push(...(await checkpointFindings(trx, checkpoint)))
   return result
+}
+
+/** Definitions are kept once under the SHA-256 of their text, which is what rows name: the text must still be that one. */
+async function definitionFindings(trx: Transaction<Database>): Promise<AuditFinding[]> {
+  const { rows } = await sql<Pick<AuditFinding, 'kind' | 'subject' | 'msg'>>`
+    select 'tool_definition' as kind, encode(hash, 'hex') as subject,
+      'the text of the definition is not the one that its hash was made of' as msg
+    from tool_definition where hash <> sha256(convert_to(content::text, 'UTF8'))
+    union all
+    select 'tool', id::text, 'the text of its definition is gone' from tool t
+    where not exists (select from tool_definition d where d.hash = t.definition_hash) and definition_hash is not null
+    order by 1 desc, 2`.execute(trx)
+  return rows.map(row => ({ ...row, number: 0, problem: 'content_mismatch' }))
 }

@@ -3,7 +3,6 @@ import type { Database, ResourceKind } from '../db/tables.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
 import { ACCESS_KINDS, type AccessKind, STATEFUL_KINDS } from '../updates/access-events.js'
 import { type Selection, selectRows } from './listing.js'
-import { Refusal } from './refusal.js'
 
 /** What `--kind` takes beside the kinds of access events. `share`: who has, owns or sees something. */
 export const LISTED_KINDS = ['agent', 'tool', 'share', ...ACCESS_KINDS] as const
@@ -107,18 +106,4 @@ async function concerns(db: Kysely<Database>, subject: string): Promise<RawBuild
   const names = ids.map(id => sql`strpos(${ACCESS}, ${id}) > 0`)
   return sql`(subject = any(${[subject, ...ids]}::text[]) or lower(person) = lower(${subject}::text)
     ${names.length > 0 ? sql`or ${sql.join(names, sql` or `)}` : sql``})`
-}
-
-/** A mistyped id must not look like tampering. Throws `Refusal` where nothing says that there ever was such an agent or tool. */
-export async function requireTraces(
-  db: Kysely<Database>,
-  { kind, id }: { kind: ResourceKind; id: number },
-): Promise<void> {
-  const { rows } = await sql`
-    select from ${sql.table(kind)} where id = ${id}::integer
-    union all select from audit where resource_kind = ${kind} and resource_id = ${id}::integer
-    union all select from audit_leaf where kind = ${kind} and subject = ${String(id)}
-    union all select from access_event where kind = 'prune' and subject = ${`${kind}:${id}`} limit 1`.execute(db)
-  if (rows.length === 0)
-    throw new Refusal(`there is no ${kind === 'persona' ? 'agent' : 'tool'} ${id}, and never was one`)
 }

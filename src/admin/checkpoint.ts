@@ -1,115 +1,184 @@
-import { createPrivateKey, createPublicKey, generateKeyPairSync, hash, type KeyObject, sign, verify } from 'node:crypto'
+import { createHash, createPrivateKey, createPublicKey, type Hash, type KeyObject, sign, verify } from 'node:crypto'
+import { closeSync, createReadStream, openSync, writeSync } from 'node:fs'
+import { createInterface } from 'node:readline'
+import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely'
+import type { Database } from '../db/tables.js'
+import { type AuditFinding, Cursor } from './audit-verification/findings.js'
 import { Refusal } from './refusal.js'
 
 /*
- * Checkpoints in the form of transparency logs: a signed note (C2SP signed-note and tlog-checkpoint) of origin, size and root.
- * Keys have the textual form of those notes, so that other tools read them: `PRIVATE+KEY+name+hash+key` and `name+hash+key`.
+ * A checkpoint is a file: a line for the last row of each chain, as JSON [kind, subject, number, hash], then a line with time,
+ * counts and the SHA-256 of the lines before it, then the Ed25519 signature of that line. Kept where nobody who can write the
+ * database can write, it shows which chains were cut, removed or rewritten since.
  */
 
-/** The tree over all hashes at one time. */
+/** What the signed line of a checkpoint says. `rows` are audit rows and events. */
 export interface Checkpoint {
-  /** Whose tree it is: the name of the key. */
-  origin: string
-  /** How many leaves it has. */
-  size: number
-  root: Buffer
+  at: string
+  chains: number
+  rows: number
+  heads_sha256: string
+  /** Of what the upgrade to 2.0 noted: nobody adds to it. */
+  upgrade_sha256: string
 }
 
-/** A key that signs checkpoints. */
-export interface SigningKey {
-  name: string
-  id: Buffer
-  key: KeyObject
-  /** The public key as `name+hash+key`: for everybody who checks. */
-  verifier: string
-}
+type Head = [kind: string, subject: string, number: number, hash: string]
 
-interface VerifyingKey {
-  name: string
-  id: Buffer
-  key: KeyObject
-}
+const HEADS_AT_ONCE = 1_000
 
-const ED25519 = Buffer.of(1)
-/** What stands before the 32 bytes of a key in DER (RFC 8410). */
-const PRIVATE_DER = Buffer.from('302e020100300506032b657004220420', 'hex')
-const PUBLIC_DER = Buffer.from('302a300506032b6570032100', 'hex')
-const KEY_BYTES = 32
-/** A name: no blank, no plus sign, nothing that a line of a note could not hold. */
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$/
+/** The last row of each chain: as an agent or tool names it, of those that are gone the last one that is there. */
+const HEADS = sql<{ head: Head }>`
+  select json_build_array(kind, subject, number, encode(hash, 'hex')) as head from (
+    select 'persona' as kind, id::text as subject, version as number, audit_head as hash from persona
+    union all select 'tool', id::text, version, audit_head from tool
+    union all (
+      select distinct on (resource_kind, resource_id) resource_kind, resource_id::text, version_after, hash from audit a
+      where case resource_kind
+        when 'persona' then not exists (select from persona p where p.id = a.resource_id)
+        else not exists (select from tool t where t.id = a.resource_id) end
+      order by resource_kind, resource_id, version_after desc)
+    union all select kind, subject, number, hash from access_chain
+  ) chain where number > 0`
 
-/** Makes a key pair with a name, such as the host of the service. Throws `Refusal` for a name that a note cannot hold. */
-export function generateSigningKey(name: string): { signer: string; verifier: string } {
-  if (!NAME.test(name)) throw new Refusal(`a name has letters, digits and ._/- only, at most 100: not ${name}`)
-  const { privateKey } = generateKeyPairSync('ed25519')
-  const seed = privateKey.export({ format: 'der', type: 'pkcs8' }).subarray(-KEY_BYTES)
-  const { id, verifier } = signingKey(name, seed)
-  return { signer: `PRIVATE+KEY+${name}+${id.toString('hex')}+${encoded(seed)}`, verifier }
-}
+const UPGRADE_SHA256 = sql<string>`(
+  select encode(sha256(convert_to(coalesce(string_agg(
+    concat_ws(' ', kind, subject, number, encode(hash, 'hex')), ',' order by kind, subject), ''), 'UTF8')), 'hex')
+  from audit_upgrade_head)`
 
-function encoded(bytes: Buffer): string {
-  return Buffer.concat([ED25519, bytes]).toString('base64')
-}
-
-function signingKey(name: string, seed: Buffer): SigningKey {
-  const key = createPrivateKey({ key: Buffer.concat([PRIVATE_DER, seed]), format: 'der', type: 'pkcs8' })
-  const own = createPublicKey(key).export({ format: 'der', type: 'spki' }).subarray(-KEY_BYTES)
-  const id = keyId(name, own)
-  return { name, id, key, verifier: `${name}+${id.toString('hex')}+${encoded(own)}` }
-}
-
-function keyId(name: string, publicKey: Buffer): Buffer {
-  return hash('sha256', Buffer.concat([Buffer.from(`${name}\n`), ED25519, publicKey]), 'buffer').subarray(0, 4)
-}
-
-/** Reads `PRIVATE+KEY+name+hash+key`. Throws `Refusal`, which never repeats what was given. */
-export function parseSigningKey(text: string): SigningKey {
-  const [, name = '', id, key = ''] = /^PRIVATE\+KEY\+([^+\s]+)\+([0-9a-f]{8})\+(\S+)$/.exec(text.trim()) ?? []
-  const bytes = Buffer.from(key, 'base64')
-  const parsed = NAME.test(name) && isKey(bytes) ? signingKey(name, bytes.subarray(1)) : undefined
-  if (parsed === undefined || parsed.id.toString('hex') !== id) {
-    throw new Refusal('the signing key is not one: agentctl audit keygen NAME makes one, as PRIVATE+KEY+name+hash+key')
+/** Reads a private or public key in PEM, as `agentctl keys generate --signing` writes it. Throws `Refusal`, without the text. */
+export function readSigningKey(pem: string, half: 'private' | 'public'): KeyObject {
+  try {
+    const key = half === 'private' ? createPrivateKey(pem) : createPublicKey(pem)
+    if (key.asymmetricKeyType === 'ed25519') return key
+  } catch {
+    // Not a key: said below, without what was given.
   }
-  return parsed
+  throw new Refusal(`this is not the ${half} half of an Ed25519 key in PEM: agentctl keys generate --signing makes one`)
 }
 
-/** Reads `name+hash+key`. Throws `Refusal`. */
-export function parseVerifyingKey(text: string): VerifyingKey {
-  const [, name = '', id, key = ''] = /^([^+\s]+)\+([0-9a-f]{8})\+(\S+)$/.exec(text.trim()) ?? []
-  const bytes = Buffer.from(key, 'base64')
-  if (!isKey(bytes) || keyId(name, bytes.subarray(1)).toString('hex') !== id) {
-    throw new Refusal('the public key is not one: agentctl audit keygen prints it, as name+hash+key')
+/** Writes a signed checkpoint into a new file. Throws `Refusal` where that is there already or cannot be made. */
+export async function writeCheckpoint(db: Kysely<Database>, key: KeyObject, path: string): Promise<Checkpoint> {
+  const file = newFile(path)
+  try {
+    return await db
+      .transaction()
+      .setIsolationLevel('repeatable read')
+      .setAccessMode('read only')
+      .execute(async trx => {
+        const { rows } = await sql<Omit<Checkpoint, 'chains' | 'heads_sha256'>>`
+          select to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as at,
+            ((select count(*) from audit) + (select count(*) from access_event))::float8 as rows,
+            ${UPGRADE_SHA256} as upgrade_sha256`.execute(trx)
+        const digest = createHash('sha256')
+        let chains = 0
+        const heads = new Cursor(trx, 'chain_heads', HEADS, HEADS_AT_ONCE)
+        for (let row = await heads.peek(); row !== undefined; row = await heads.peek(), chains++) {
+          heads.take()
+          writeLine(file, JSON.stringify(row.head), digest)
+        }
+        const [state] = rows
+        if (state === undefined) throw new Error('no row of the state')
+        const checkpoint = { ...state, chains, heads_sha256: digest.digest('hex') }
+        const line = JSON.stringify(checkpoint)
+        writeLine(file, line)
+        writeLine(file, sign(null, Buffer.from(line), key).toString('base64'))
+        return checkpoint
+      })
+  } finally {
+    closeSync(file)
   }
-  const der = Buffer.concat([PUBLIC_DER, bytes.subarray(1)])
-  return { name, id: Buffer.from(id, 'hex'), key: createPublicKey({ key: der, format: 'der', type: 'spki' }) }
 }
 
-function isKey(bytes: Buffer): boolean {
-  return bytes.length === 1 + KEY_BYTES && bytes[0] === 1
+function newFile(path: string): number {
+  try {
+    return openSync(path, 'wx') // an older checkpoint is evidence
+  } catch (error) {
+    throw new Refusal(`${path} cannot be made (${(error as NodeJS.ErrnoException).code})`)
+  }
 }
 
-/** The checkpoint as a signed note. */
-export function signedNote({ size, root }: Omit<Checkpoint, 'origin'>, { name, id, key }: SigningKey): string {
-  const text = `${name}\n${size}\n${root.toString('base64')}\n`
-  const signature = Buffer.concat([id, sign(null, Buffer.from(text), key)])
-  return `${text}\n— ${name} ${signature.toString('base64')}\n`
+function writeLine(file: number, line: string, digest?: Hash): void {
+  writeSync(file, `${line}\n`)
+  digest?.update(`${line}\n`)
 }
 
-/** Reads a signed note and checks its signature. Throws `Refusal` when it is not a checkpoint, or not signed by this key. */
-export function readNote(note: string, verifier: string): Checkpoint {
-  const { name, id, key } = parseVerifyingKey(verifier)
-  const end = note.indexOf('\n\n')
-  const text = note.slice(0, end + 1)
-  const [, origin, size, root = ''] = /^([^\n]+)\n(0|[1-9]\d{0,14})\n([A-Za-z0-9+/]{43}=)\n/.exec(text) ?? []
-  if (end < 0 || origin !== name) throw new Refusal(`this is not a checkpoint of ${name}`)
-  const signatures = note
-    .slice(end + 2)
-    .split('\n')
-    .filter(line => line.startsWith(`— ${name} `))
-    .map(line => Buffer.from(line.slice(name.length + 3), 'base64'))
-  const isSigned = signatures.some(
-    bytes => bytes.subarray(0, 4).equals(id) && verify(null, Buffer.from(text), key, bytes.subarray(4)),
-  )
-  if (!isSigned) throw new Refusal(`the checkpoint is not signed by the key ${name}+${id.toString('hex')}`)
-  return { origin, size: Number(size), root: Buffer.from(root, 'base64') }
+/** Checks the signature of a checkpoint. Throws `Refusal` where it is not one, or not signed by this key. */
+export async function checkSignature(path: string, key: KeyObject): Promise<Checkpoint> {
+  const digest = createHash('sha256')
+  const end: string[] = []
+  for await (const line of linesOf(path)) {
+    if (isHead(line)) digest.update(`${line}\n`)
+    else end.push(line)
+  }
+  const [said = '', signature = '', ...more] = end
+  if (more.length > 0 || !verify(null, Buffer.from(said), key, Buffer.from(signature, 'base64'))) {
+    throw new Refusal(`${path} is not a checkpoint that was signed by this key`)
+  }
+  const checkpoint: Checkpoint = JSON.parse(said) // it is signed
+  if (checkpoint.heads_sha256 !== digest.digest('hex')) {
+    throw new Refusal(`${path} was changed: its lines are not those that were signed`)
+  }
+  return checkpoint
+}
+
+async function* linesOf(path: string): AsyncGenerator<string> {
+  try {
+    yield* createInterface({ input: createReadStream(path), crlfDelay: Number.POSITIVE_INFINITY })
+  } catch (error) {
+    throw new Refusal(`${path} cannot be read (${(error as NodeJS.ErrnoException).code})`)
+  }
+}
+
+function isHead(line: string): boolean {
+  return line.startsWith('[')
+}
+
+/** The chains of a checkpoint whose last row of that time is gone now, or another. Its signature was checked. */
+export async function checkpointFindings(trx: Transaction<Database>, path: string): Promise<AuditFinding[]> {
+  const findings: AuditFinding[] = []
+  const problem = 'checkpoint_mismatch'
+  let heads: Head[] = []
+  const compare = async () => {
+    const source = sql`(
+      select h ->> 0 as kind, h ->> 1 as subject, (h ->> 2)::integer as number, decode(h ->> 3, 'hex') as hash
+      from json_array_elements(${JSON.stringify(heads)}::json) h)`
+    const msg = 'what was the last row at the checkpoint is gone, or another'
+    findings.push(...(await headFindings(trx, source, { problem, msg })))
+    heads = []
+  }
+  for await (const line of linesOf(path)) {
+    if (isHead(line)) heads.push(JSON.parse(line))
+    else if (line.startsWith('{')) {
+      const { upgrade_sha256 }: Checkpoint = JSON.parse(line)
+      const { rows } = await sql<{ isSame: boolean }>`select ${UPGRADE_SHA256} = ${upgrade_sha256} as "isSame"`.execute(
+        trx,
+      )
+      const msg = 'what was noted at the upgrade to 2.0 is not what it was at the checkpoint'
+      if (!rows[0]?.isSame) findings.push({ kind: 'upgrade', subject: '', number: 0, problem, msg })
+    }
+    if (heads.length === HEADS_AT_ONCE) await compare()
+  }
+  await compare()
+  return findings
+}
+
+/** Which of some rows that once ended their chains are gone without a pruning, or others now. `heads`: kind, subject, number, hash. */
+export async function headFindings(
+  trx: Transaction<Database>,
+  heads: RawBuilder<unknown>,
+  finding: Pick<AuditFinding, 'problem' | 'msg'>,
+): Promise<AuditFinding[]> {
+  const { rows } = await sql<Pick<AuditFinding, 'kind' | 'subject' | 'number'>>`
+    select h.kind, h.subject, h.number from ${heads} h
+    left join audit a on h.kind in ('persona', 'tool') and a.resource_kind = h.kind
+      and a.resource_id = case when h.subject ~ '^[0-9]{1,10}$' then h.subject::bigint end
+      and a.version_after = h.number
+    left join access_event e on e.kind = h.kind and e.subject = h.subject and e.number = h.number
+    left join access_chain c on c.kind = 'prune' and c.subject = h.kind || ':' || h.subject
+    left join access_event p on p.kind = c.kind and p.subject = c.subject and p.number = c.number
+    where encode(h.hash, 'hex') <> coalesce(encode(coalesce(a.hash, e.hash), 'hex'), case
+      when p.detail ->> 'anchor_version' = h.number::text then p.detail ->> 'anchor_hash'
+      when lpad(p.detail ->> 'anchor_version', 10, '0') > lpad(h.number::text, 10, '0') then encode(h.hash, 'hex') end, '')
+    order by h.kind, h.subject`.execute(trx)
+  return rows.map(row => ({ ...row, ...finding }))
 }

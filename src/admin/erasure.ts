@@ -2,9 +2,8 @@ import { type Kysely, sql, type Transaction } from 'kysely'
 import type { Database } from '../db/tables.js'
 import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
-import { readEvents, recordAccess } from '../updates/access-events.js'
-import { type Actor, type StoredRow, sha256 } from '../updates/audit.js'
-import { readRows } from '../updates/audit-rows.js'
+import { recordAccess } from '../updates/access-events.js'
+import type { Actor } from '../updates/audit.js'
 import { takeTurn } from './apply/turn.js'
 import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
@@ -154,70 +153,43 @@ function aboutThem(id: string) {
 }
 
 async function eraseRows(trx: Transaction<Database>, id: string, actor: Actor): Promise<number> {
-  const rows = await readRows(
-    trx,
-    sql`(resource_kind, resource_id, version_after) in (
+  const { rows } = await sql<Erased>`
+    with own as (
       select resource_kind, resource_id, version_after from audit where ${ownRows(id)}
-      order by 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)`,
-  )
-  const places = JSON.stringify(
-    rows.map(({ resource_kind, resource_id, version_after }) => ({ resource_kind, resource_id, version_after })),
-  )
-  await sql`
-    update audit a set actor = ${ERASED}, client_address = ${ERASED}, salt = null
-    from json_to_recordset(${places}::json) place (resource_kind text, resource_id integer, version_after integer)
-    where a.resource_kind = place.resource_kind and a.resource_id = place.resource_id
-      and a.version_after = place.version_after`.execute(trx)
-  const erased = rows.map(row => [`${row.resource_kind}:${row.resource_id}:${row.version_after}`, remainsOf(row)])
-  await recordErasure(trx, actor, id, erased)
-  return rows.length
+      order by 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)
+    update audit a set actor = ${ERASED}, client_address = ${ERASED}, salt = null from own
+    where a.resource_kind = own.resource_kind and a.resource_id = own.resource_id and a.version_after = own.version_after
+    returning a.resource_kind || ':' || a.resource_id || ':' || a.version_after as place, encode(a.hash, 'hex') as hash
+  `.execute(trx)
+  return await recordErasure(trx, actor, id, rows)
 }
 
 async function eraseEvents(trx: Transaction<Database>, id: string, actor: Actor): Promise<number> {
-  const events = await readEvents(
-    trx,
-    sql`(kind, subject, number) in (
+  const { rows } = await sql<Erased>`
+    with own as (
       select kind, subject, number from access_event where ${aboutThem(id)}
-      order by kind = 'user', 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)`,
-  )
-  const places = JSON.stringify(events.map(({ kind, subject, number }) => ({ kind, subject, number })))
-  await sql`
-    update access_event e set person = null, person_salt = null
-    from json_to_recordset(${places}::json) place (kind text, subject text, number integer)
-    where e.kind = place.kind and e.subject = place.subject and e.number = place.number`.execute(trx)
-  const erased = events.map(event => [`${event.kind}:${event.subject}:${event.number}`, event.hash])
-  await recordErasure(trx, actor, id, erased)
-  return events.length
+      order by kind = 'user', 1, 2, 3 limit ${ROWS_AT_ONCE}::integer for update)
+    update access_event e set person = null, person_salt = null from own
+    where e.kind = own.kind and e.subject = own.subject and e.number = own.number
+    returning e.kind || ':' || e.subject || ':' || e.number as place, encode(e.hash, 'hex') as hash`.execute(trx)
+  return await recordErasure(trx, actor, id, rows)
+}
+
+/** A row or event from which somebody was erased: its place, such as `persona:12:7`, and its hash in hex. */
+interface Erased {
+  place: string
+  hash: string
 }
 
 async function recordErasure(
   trx: Transaction<Database>,
   actor: Actor,
   id: string,
-  erased: readonly string[][],
-): Promise<void> {
-  if (erased.length === 0) return
-  await recordAccess(trx, actor, [{ kind: 'erasure', subject: id, action: 'erased', detail: { ids: [id], erased } }])
-}
-
-/** By place, such as `persona:12:7`: what remains of each row and event from which somebody was erased. */
-export type Erasures = ReadonlyMap<string, string>
-
-/** What the events of erasures say. */
-export async function readErasures(db: Kysely<Database>): Promise<Erasures> {
-  const { rows } = await sql<{ place: string; digest: string }>`
-    select erased ->> 0 as place, erased ->> 1 as digest
-    from access_event cross join json_array_elements(
-      case json_typeof(detail -> 'erased') when 'array' then detail -> 'erased' else '[]' end) erased where kind = 'erasure'`.execute(
-    db,
-  )
-  return new Map(rows.map(({ place, digest }) => [place, digest]))
-}
-
-/** What an erasure says of a row: its hash, and of a row that hashes the clear text everything else with it. Hex. */
-export function remainsOf(row: Omit<StoredRow, 'actor' | 'client_address'>): string {
-  if (row.identity_hash !== null) return row.hash
-  const { resource_kind, resource_id, version_before, version_after, at, actor_id, token_id, request_id, fields } = row
-  const who = [resource_kind, resource_id, version_before, version_after, at, actor_id, token_id, request_id]
-  return sha256(JSON.stringify([...who, fields, row.difference_hash, row.previous_hash, row.hash]))
+  rows: readonly Erased[],
+): Promise<number> {
+  if (rows.length > 0) {
+    const erased = rows.map(({ place, hash }) => [place, hash])
+    await recordAccess(trx, actor, [{ kind: 'erasure', subject: id, action: 'erased', detail: { ids: [id], erased } }])
+  }
+  return rows.length
 }

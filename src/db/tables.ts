@@ -276,20 +276,12 @@ export interface AccessEventTable {
   hash: Buffer
 }
 
-/** The hashes of audit rows and access events in the order in which they were added to the tree. */
-export interface AuditLeafTable {
-  position: number
+/** Where a chain ended when a database of before 2.0 was upgraded: up to there its rows may have older forms. */
+export interface AuditUpgradeHeadTable {
   kind: string
   subject: string
   number: number
   hash: Buffer
-}
-
-/** The tree over all leaves, by the roots of its perfect subtrees from left to right. */
-export interface AuditTreeTable {
-  one: GeneratedAlways<boolean>
-  size: number
-  subtrees: Buffer
 }
 
 export interface DeploymentKeyTable {
@@ -328,7 +320,6 @@ export interface Database {
   audit: AuditTable
   access_chain: AccessChainTable
   access_event: AccessEventTable
-  audit_leaf: AuditLeafTable
-  audit_tree: AuditTreeTable
+  audit_upgrade_head: AuditUpgradeHeadTable
   deployment_key: DeploymentKeyTable
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { type Kysely, type RawBuilder, type Selectable, sql, type Transaction } from 'kysely'
+import { type RawBuilder, type Selectable, sql, type Transaction } from 'kysely'
 import type { AccessEventTable, Database } from '../db/tables.js'
 import { type Actor, commitment, GENESIS_HASH, type Shown, sha256 } from './audit.js'
 import { shownColumn } from './audit-rows.js'
@@ -8,7 +8,7 @@ import { shownColumn } from './audit-rows.js'
  * What decides on access beside agents and tools, and how its state reads as JSON text: an event records the state after the
  * change, and `audit verify` compares the last one with what is stored.
  */
-const STATES = {
+export const STATES = {
   user: sql`select id::text as subject, email as person,
       json_build_object('kind', kind, 'active', active, 'permissions', permissions) as detail from user_account`,
   group: sql`select id::text as subject, null as person, json_build_object('name', name, 'permissions', permissions,
@@ -75,7 +75,7 @@ const COLUMNS = {
 }
 
 /** The state of a subject as JSON text, and its clear text. */
-export interface AccessState {
+interface AccessState {
   subject: string
   person: string | null
   detail: string
@@ -156,16 +156,15 @@ export async function lockChains(
   return new Map(rows.map(row => [nameOf(row.kind, row.subject), row]))
 }
 
-/** The states of some subjects of a kind; of all where `subjects` is absent. */
-export async function readStates(
-  db: Kysely<Database>,
+async function readStates(
+  trx: Transaction<Database>,
   kind: StatefulKind,
-  subjects?: readonly string[],
+  subjects: readonly string[],
 ): Promise<AccessState[]> {
-  if (subjects?.length === 0) return []
+  if (subjects.length === 0) return []
   const { rows } = await sql<AccessState>`
     select subject, person, detail::text as detail from (${STATES[kind]}) state
-    where ${subjects ?? null}::text[] is null or subject = any(${subjects ?? null}::text[])`.execute(db)
+    where subject = any(${subjects}::text[])`.execute(trx)
   return rows
 }
 
@@ -195,24 +194,17 @@ function accessEvent(
     detail: state?.detail ?? JSON.stringify(change.detail ?? null),
     previous_hash: hash,
   }
-  return { ...event, hash: sha256(eventText(event)) }
+  return { ...event, hash: eventHash(event) }
 }
 
-/** The access events for which `condition` holds, by chain and number. */
-export async function readEvents(db: Kysely<Database>, condition: RawBuilder<unknown>): Promise<AccessEvent[]> {
-  const columns = Object.entries(COLUMNS).map(([name, type]) => shownColumn(name, type))
-  const { rows } = await sql<AccessEvent>`
-    select ${sql.join(columns)} from access_event where ${condition} order by kind, subject, number`.execute(db)
-  return rows
-}
+/** SQL: the columns of access events. */
+export const EVENT_COLUMNS = sql.join(Object.entries(COLUMNS).map(([name, type]) => shownColumn(name, type)))
 
-/** The text whose SHA-256 is the hash of an event: its fields in a fixed order, people by their commitments. */
-export function eventText(event: Omit<AccessEvent, 'hash'>): string {
+/** The hash of an event: SHA-256 over its fields in a fixed order, people by their commitments. Hex. */
+export function eventHash(event: Omit<AccessEvent, 'hash'>): string {
   const { kind, subject, number, at, action, identity_hash, request_id, command, person_hash, previous_hash } = event
-  const detailHash = sha256(event.detail)
-  return JSON.stringify([
-    ...[kind, subject, number, at, action, identity_hash, request_id, command, person_hash, detailHash, previous_hash],
-  ])
+  const said = [kind, subject, number, at, action, identity_hash, request_id, command, person_hash]
+  return sha256(JSON.stringify([...said, sha256(event.detail), previous_hash]))
 }
 
 async function store(

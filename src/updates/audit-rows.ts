@@ -1,8 +1,8 @@
-import { type Insertable, type Kysely, type RawBuilder, type Selectable, sql } from 'kysely'
+import { type Insertable, type RawBuilder, type Selectable, sql } from 'kysely'
 import type { RowTypes } from '../db/statements/row-statement.js'
 import type { Param } from '../db/statements/statement.js'
-import type { AuditTable, Database, ResourceKind } from '../db/tables.js'
-import { type AuditEntry, NO_KEY, type RequestKey, type StoredRow } from './audit.js'
+import type { AuditTable, ResourceKind } from '../db/tables.js'
+import { type AuditEntry, NO_KEY, type RequestKey } from './audit.js'
 
 /** How the columns of an audit row travel: as their SQL type, bytes as hex. What is read and written follows from here. */
 const COLUMNS = {
@@ -77,15 +77,10 @@ export function auditColumns(entry: AuditEntry) {
   return Object.fromEntries(values) as Insertable<AuditTable>
 }
 
-/** The audit rows for which `condition` holds, by resource and version. */
-export async function readRows(db: Kysely<Database>, condition: RawBuilder<unknown>): Promise<StoredRow[]> {
-  const columns = NAMES.filter(isInChain).map(name => shownColumn(name, COLUMNS[name]))
-  const { rows } = await sql<StoredRow>`
-    select ${sql.join(columns)} from audit where ${condition} order by resource_kind, resource_id, version_after`.execute(
-    db,
-  )
-  return rows
-}
+/** SQL: the columns of the chain, but for the difference, which may have megabytes. */
+export const ROW_COLUMNS = sql.join(
+  NAMES.filter(name => isInChain(name) && name !== 'difference').map(name => shownColumn(name, COLUMNS[name])),
+)
 
 /** SQL: a column as the program sees it: bytes as hex, JSON as its text. */
 export function shownColumn(name: string, type: string): RawBuilder<unknown> {
@@ -95,6 +90,6 @@ export function shownColumn(name: string, type: string): RawBuilder<unknown> {
 }
 
 /** Whether the chain has this column: the key of a request is no part of it. */
-function isInChain(name: ColumnName): name is keyof StoredRow {
+function isInChain(name: ColumnName): name is keyof AuditEntry {
   return !(name in NO_KEY)
 }

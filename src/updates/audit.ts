@@ -36,12 +36,12 @@ export interface ChainEnd {
 /** What the program sees of a column: bytes as hex. */
 export type Shown<Value> = Value extends Buffer ? string : Value
 
-/** An audit row as it is stored. Bytes are hex, `at` is UTC with microseconds, `difference` is JSON text. */
+/** An audit row as it is stored, without its difference. Bytes are hex, `at` is UTC with microseconds. */
 export type StoredRow = {
   [Column in Exclude<keyof AuditTable, keyof RequestKey | 'difference'>]: Shown<Selectable<AuditTable>[Column]>
-} & { difference: string | null }
+}
 
-/** A new audit row, from which nothing was pruned or erased. */
+/** A new audit row, from which nothing was pruned or erased. `difference` is JSON text. */
 export type AuditEntry = StoredRow & { difference: string; salt: string; identity_hash: string }
 
 /** What an audit row says of the content beside the changes. */
@@ -113,37 +113,22 @@ export function auditTime(atMs: number, after: string | null): string {
   return instantText(Math.max(Math.floor(atMs * 1_000), after ? instantUs(after) + 1 : 0))
 }
 
-/** What the hash of an audit row is made of. Rows of versions before 1.2 have no `identity_hash`, and hash the clear text. */
-export type HashedEntry = Omit<StoredRow, 'salt' | 'difference' | 'definition_before' | 'hash'>
+/** What the hash of an audit row is made of. */
+export type HashedEntry = Omit<StoredRow, 'salt' | 'definition_before' | 'hash'>
 
 /**
  * The hash of an audit row: SHA-256 over its fields in a fixed order, the difference by its own hash. Hex.
  * `definition_before` is not part of it: the difference names the same hash, and it goes when the difference is pruned.
  */
 export function auditHash(entry: HashedEntry): string {
-  return sha256(auditText(entry))
-}
-
-/** The text whose SHA-256 is the hash of an audit row. */
-export function auditText(entry: HashedEntry): string {
-  const { resource_kind, resource_id, version_before, version_after, at, actor_id } = entry
-  const { token_id, request_id, fields, difference_hash, previous_hash, identity_hash } = entry
-  const start = [resource_kind, resource_id, version_before, version_after, at, actor_id]
-  const end = [fields, difference_hash, previous_hash]
-  if (identity_hash === null) {
-    return JSON.stringify([...start, entry.actor, token_id, request_id, entry.client_address, ...end])
-  }
-  const { command, difference_bytes, content_hash } = entry
-  return JSON.stringify([
-    ...start,
-    identity_hash,
-    token_id,
-    request_id,
-    command,
-    difference_bytes,
-    content_hash,
-    ...end,
-  ])
+  const { resource_kind, resource_id, version_before, version_after, at, actor_id, identity_hash, token_id } = entry
+  const { request_id, command, difference_bytes, content_hash, fields, difference_hash, previous_hash } = entry
+  return sha256(
+    JSON.stringify([
+      ...[resource_kind, resource_id, version_before, version_after, at, actor_id, identity_hash, token_id, request_id],
+      ...[command, difference_bytes, content_hash, fields, difference_hash, previous_hash],
+    ]),
+  )
 }
 
 /** What stands for texts that may have to be erased: to guess them from it takes the salt. Hex. */

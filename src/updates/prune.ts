@@ -7,7 +7,6 @@ import { classifyDatabaseError } from '../db/connection/sqlstate.js'
 import type { Database, ResourceKind } from '../db/tables.js'
 import { appendEvents, lockChains } from './access-events.js'
 import { type Actor, GENESIS_HASH } from './audit.js'
-import { addRowLeaves } from './audit-leaves.js'
 import { beLong, patiently, RESOURCE_KINDS, resourcePages } from './resource-pages.js'
 
 /** How many rows were removed or emptied. */
@@ -48,7 +47,6 @@ export async function pruneHistory(
   let resources = 0
   for (const kind of RESOURCE_KINDS) {
     for await (const ids of resourcePages(db, kind)) {
-      await addRowLeaves(db, kind, ids) // a pruned row stays in the tree by its hash
       pruned.auditRows += await pruneRows(db, kind, ids, retention.auditRetentionDays, actor)
       pruned.differences += await pruneDifferences(db, kind, ids, retention, actor)
       resources += ids.length
@@ -201,25 +199,18 @@ const MARK = Type.Object({
   anchor_hash: Type.String(),
   content_hash: Type.Union([Type.String(), Type.Null()]),
   emptied_to: Type.Integer(),
-  kept_events: Type.Optional(Type.Tuple([Type.Integer(), Type.Integer()])),
 })
 const MARK_CHECK = TypeCompiler.Compile(MARK)
 
 /**
  * What was taken away of a resource's audit rows, by pruning: `audit verify` believes no other gap. The rows up to
- * `anchor_version` were removed, the last of them had these hashes; the differences up to `emptied_to` were dropped. Of the events
- * of the resource those from the first number of `kept_events` on are kept; the second is that of this event. Up to 1.3 only the last was.
+ * `anchor_version` were removed, the last of them had these hashes; the differences up to `emptied_to` were dropped.
  */
 export type PruningMark = Static<typeof MARK>
 
 /** Whether an event of pruning can be read. */
 export function isPruningMark(value: unknown): value is PruningMark {
   return MARK_CHECK.Check(value)
-}
-
-/** The number of the first pruning that is kept, by the last one. A process of 1.3 copies what it does not know, and keeps only its own. */
-export function firstKept({ kept_events: kept }: PruningMark, number: number): number {
-  return kept?.[1] === number ? kept[0] : number
 }
 
 /** The server itself. */
@@ -252,10 +243,7 @@ async function recordPruning(
   const heads = await lockChains(trx, chains)
   const before = await readMarks(trx, [...pruned.keys()])
   const changes = chains.map(change => {
-    const last = before.get(change.subject)
-    const number = heads.get(`prune ${change.subject}`)?.number ?? 0
-    const kept_events = [last ? firstKept(last, number) : number + 1, number + 1]
-    return { ...change, detail: { ...(last ?? UNPRUNED), ...pruned.get(change.subject), kept_events } }
+    return { ...change, detail: { ...(before.get(change.subject) ?? UNPRUNED), ...pruned.get(change.subject) } }
   })
   await appendEvents(trx, actor, changes, heads)
 }

@@ -63,7 +63,7 @@ t.test('a rollback gives the definition of any version text for text, as a new v
 })
 
 t.test('a rollback leaves secrets as they are now and says so', async t => {
-  await changeTool(16, { custom_headers: [{ key: 'X-New', value: 'secret' }], description: 'changed' })
+  await changeTool(16, { custom_headers: [{ key: 'X-New', value: 'another value' }], description: 'changed' })
   const { version, changes, left } = await rollbackTool(database, vault, 16, 1)
   t.same([version, changes.map(({ field }) => field), left], [3, ['description'], ['custom_headers']])
   const headers = await db.selectFrom('tool_header').select('name').where('tool_id', '=', 16).execute()
@@ -180,11 +180,4 @@ t.test('verification says which row was edited, deleted or moved', async t => {
   t.same(await found(sql`update persona set audit_head = decode(repeat('11', 32), 'hex') where id = 2`), [
     ['head_mismatch', 4],
   ])
-})
-
-t.test('the head of a chain stays until the resource changes', async t => {
-  const before = await verifyAudit(db, { only: { kind: 'tool', id: 17 } })
-  t.equal((await verifyAudit(db, { only: { kind: 'tool', id: 17 } })).head, before.head)
-  await changeTool(17, { description: 'other' })
-  t.not((await verifyAudit(db, { only: { kind: 'tool', id: 17 } })).head, before.head)
 })

@@ -243,9 +243,7 @@ t.test('lists are a table or JSON; audit list has who changed what, and says tha
   const { stdout, stderr } = await agentctl(['audit', 'list', '--limit', '2', '--kind', 'tool'])
   t.match(stdout, /tool:\d+ +3 +description +- +agentctl/)
   t.match(stderr, 'there are more than 2')
-  const { head } = await json('audit', 'verify')
-  t.equal((await agentctl(['audit', 'verify', '--expect-head', head])).status, 0)
-  t.equal((await agentctl(['audit', 'verify', '--expect-head', '00'])).status, 3)
+  t.match(await json('audit', 'verify'), { findings: [] })
 })
 
 t.test(

@@ -1,9 +1,9 @@
-import type { ResourceKind } from '../../db/tables.js'
-import type { Checkpoint } from '../checkpoint.js'
+import { type RawBuilder, sql, type Transaction } from 'kysely'
+import type { Database } from '../../db/tables.js'
 
-/** Something wrong with the audit trail. `number` is the version, or of an event its number, or of the tree its size. */
+/** Something wrong with the audit trail. `number` is the version, or of an event its number. */
 export interface AuditFinding {
-  /** `persona` for an agent, `tool`, `tool_definition`, the kind of an event, or `tree`. */
+  /** `persona` for an agent, `tool`, `tool_definition`, or the kind of an event. */
   kind: string
   subject: string
   number: number
@@ -18,7 +18,6 @@ export interface AuditFinding {
     | 'resource_missing'
     | 'unrecorded'
     | 'content_mismatch'
-    | 'leaf_mismatch'
     | 'checkpoint_mismatch'
   msg: string
 }
@@ -29,28 +28,7 @@ export interface AuditVerification {
   /** Rows and events. */
   rows: number
   findings: AuditFinding[]
-  /** The hash over the heads of all chains, to be exported and compared later; hex. */
-  head: string
 }
-
-/** What to verify, and what to compare it with. */
-export interface VerifyOptions {
-  /** Only the chain of this agent or tool. `head` is then the hash of its last row. */
-  only?: { kind: ResourceKind; id: number }
-  /** What the tree was once: it must still be so. */
-  checkpoint?: Checkpoint
-  progress?(rows: number): void
-}
-
-/** Collects findings of one chain. */
-export function notesOf(kind: string, subject: string) {
-  const findings: AuditFinding[] = []
-  const note = (number: number, problem: AuditFinding['problem'], msg: string) =>
-    findings.push({ kind, subject, number, problem, msg })
-  return { findings, note }
-}
-
-export type Note = ReturnType<typeof notesOf>['note']
 
 /** What is wrong with one row or event, and how to say so. */
 export type Problem = readonly [problem: AuditFinding['problem'], msg: string]
@@ -61,26 +39,43 @@ export function placeOf({ kind, subject }: { kind: string; subject: string }): s
   return place.replace(/^(prune:)?persona:/, '$1agent:')
 }
 
-/** The hash of a row or event as it was added to the tree. */
-export interface Leaf {
-  subject: string
-  number: number
-  hash: string
-}
+/** By place, such as `persona:12:7`: the hash of each row and event from which an erasure took somebody's name. */
+export type Erasures = ReadonlyMap<string, string>
 
-/** The hashes by subject and number. */
-export function leavesBySubject(leaves: readonly Leaf[]): Map<string, Map<number, string>> {
-  const subjects = grouped(leaves, leaf => leaf.subject)
-  return new Map([...subjects].map(([subject, own]) => [subject, new Map(own.map(leaf => [leaf.number, leaf.hash]))]))
-}
+/** The rows of a query, a page at a time on the snapshot of its transaction, so that no result is held whole. */
+export class Cursor<Row> {
+  #page: Row[] = []
+  #at = 0
+  #state: 'new' | 'open' | 'ended' = 'new'
 
-/** The items by key, each group in the order of the items. */
-export function grouped<Key, Item>(items: readonly Item[], keyOf: (item: Item) => Key): Map<Key, Item[]> {
-  const groups = new Map<Key, Item[]>()
-  for (const item of items) {
-    const group = groups.get(keyOf(item))
-    if (group) group.push(item)
-    else groups.set(keyOf(item), [item])
+  /** `query` without parameters: PostgreSQL takes none in a cursor. `name` is unique among those that are open. */
+  constructor(
+    readonly trx: Transaction<Database>,
+    readonly name: string,
+    readonly query: RawBuilder<Row>,
+    readonly rowsAtOnce: number,
+  ) {}
+
+  /** The next row, which stays the next one until `take`; undefined at the end. */
+  async peek(): Promise<Row | undefined> {
+    const cursor = sql.ref(this.name)
+    if (this.#state === 'new') {
+      await sql`declare ${cursor} no scroll cursor for ${this.query}`.execute(this.trx)
+      this.#state = 'open'
+    }
+    if (this.#at === this.#page.length && this.#state === 'open') {
+      this.#page = (await sql<Row>`fetch ${sql.lit(this.rowsAtOnce)} from ${cursor}`.execute(this.trx)).rows
+      this.#at = 0
+      if (this.#page.length === 0) {
+        await sql`close ${cursor}`.execute(this.trx)
+        this.#state = 'ended'
+      }
+    }
+    return this.#page[this.#at]
   }
-  return groups
+
+  /** Takes the row that `peek` answered. */
+  take(): void {
+    this.#at++
+  }
 }

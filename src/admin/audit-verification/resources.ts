@@ -1,85 +1,331 @@
-import { type Kysely, sql } from 'kysely'
+import { type RawBuilder, sql, type Transaction } from 'kysely'
 import type { Database, ResourceKind } from '../../db/tables.js'
-import { INT4_MAX } from '../../schema/vocabulary.js'
-import { GENESIS_HASH, sha256 } from '../../updates/audit.js'
-import { readRows } from '../../updates/audit-rows.js'
-import { readMarks } from '../../updates/prune.js'
-import type { Erasures } from '../erasure.js'
-import { chainFindings, leafFindings, type Resource } from './chain.js'
-import { contentFindings, readContents } from './content.js'
-import { type AuditVerification, grouped, type Leaf, leavesBySubject, type VerifyOptions } from './findings.js'
+import { BLANK_AGENT } from '../../persona/fields.js'
+import { auditedPersona } from '../../persona/resource.js'
+import { BLANK_TOOL } from '../../tool/fields.js'
+import { auditedTool } from '../../tool/resource.js'
+import { shownHeaders } from '../../tool/rules.js'
+import { auditHash, commitment, GENESIS_HASH, type StoredRow, sha256 } from '../../updates/audit.js'
+import { ROW_COLUMNS } from '../../updates/audit-rows.js'
+import { isPruningMark, type PruningMark } from '../../updates/prune.js'
+import { readPersonaStates } from '../apply/personas.js'
+import { readToolStates } from '../apply/tools.js'
+import { ERASED } from '../erasure.js'
+import { type AuditFinding, type AuditVerification, Cursor, type Erasures, type Problem } from './findings.js'
 
-const RESOURCES_AT_ONCE = 500
+const ROWS_AT_ONCE = 50
+/** Longer differences are hashed by the database alone: they are never here. */
+const DIFFERENCE_BYTES_MAX = 64 * 1024
+const CONTENTS_AT_ONCE = 100
+const CONTENT_BYTES_AT_ONCE = 4 * 2 ** 20
 
-/** Verifies the chain, the content and the leaves of each agent or tool, and adds to the result. */
-export async function verifyKind(
-  db: Kysely<Database>,
+/** An agent or tool as it says of its own chain, with what pruning says that it took. Hashes are hex. */
+interface Head {
+  id: number
+  /** Null where the agent or tool was removed, as are the next four. */
+  version: number | null
+  audit_head: string
+  audit_count: number
+  audit_anchor: string
+  audit_anchor_version: number
+  mark: unknown
+  /** Up to this version a row may have the form of version 1.1 or older, of which only its links are verified. */
+  upgraded_version: number
+}
+
+/** An audit row with what the database found of its difference. */
+type Row = StoredRow & {
+  has_difference: boolean
+  is_hashed: boolean
+  /** JSON text where it is short. */
+  difference: string | null
+}
+
+/** Verifies the chain and the content of each agent or tool, or of the one with the id `only`, and adds to the result. */
+export async function verifyResources(
+  trx: Transaction<Database>,
   kind: ResourceKind,
+  only: number | undefined,
   erasures: Erasures,
-  { only, progress }: VerifyOptions,
   result: AuditVerification,
 ): Promise<void> {
-  for await (const ids of only === undefined ? idPages(db, kind) : [[only.id]]) {
-    const page = await readPage(db, kind, ids)
-    for (const id of ids) {
-      const mark = page.marks.get(`${kind}:${id}`)
-      const leaves = page.leaves.get(String(id)) ?? new Map()
-      const chain = { kind, id, resource: page.resources.get(id), rows: page.rows.get(id) ?? [], mark, leaves }
-      result.chains++
-      result.rows += chain.rows.length
-      result.findings.push(
-        ...chainFindings(chain, erasures),
-        ...contentFindings(chain, page.contents.get(id)),
-        ...leafFindings(chain),
-      )
-      const head = chain.resource?.audit_head ?? chain.rows.at(-1)?.hash ?? GENESIS_HASH
-      result.head = only === undefined ? sha256(`${result.head}${kind}${id}${head}`) : head
+  const id = only === undefined ? sql`` : sql`where id = ${sql.lit(only)}`
+  const rowId = only === undefined ? sql`` : sql`and resource_id = ${sql.lit(only)}`
+  const heads = new Cursor(trx, 'audit_heads', headsOf(kind, id), ROWS_AT_ONCE)
+  const rows = new Cursor(trx, 'audit_rows', rowsOf(kind, rowId), ROWS_AT_ONCE)
+  let chains: Chain[] = []
+  for (let head = await heads.peek(); head !== undefined; head = await heads.peek()) {
+    heads.take()
+    const chain = new Chain(kind, head, erasures)
+    for (let row = await rows.peek(); row?.resource_id === head.id; row = await rows.peek()) {
+      rows.take()
+      chain.follow(row)
+      result.rows++
     }
-    progress?.(result.rows)
+    chain.end()
+    chains.push(chain)
+    result.chains++
+    if (chains.length < CONTENTS_AT_ONCE && (await heads.peek()) !== undefined) continue
+    await compareContents(trx, kind, chains)
+    result.findings.push(...chains.flatMap(({ findings }) => findings))
+    chains = []
   }
 }
 
-/** The agents or tools that are there, have rows, or are known to the tree alone. */
-async function* idPages(db: Kysely<Database>, kind: ResourceKind): AsyncGenerator<number[]> {
-  const { rows: lost } = await sql<{ subject: string }>`
-    select distinct subject from audit_leaf l where kind = ${kind}
-      and not exists (select from ${sql.table(kind)} r where r.id::text = l.subject)
-      and not exists (select from audit a where a.resource_kind = ${kind} and a.resource_id::text = l.subject)
-    order by subject`.execute(db)
-  // A leaf of what can be no id is told with the order of the leaves.
-  const ids = lost.map(({ subject }) => Number(subject)).filter(id => Number.isInteger(id) && id > 0 && id <= INT4_MAX)
-  if (ids.length > 0) yield ids
-  for (let after = -INT4_MAX - 2; ; ) {
-    const { rows } = await sql<{ id: number }>`
-      select id from (
-        select id from ${sql.table(kind)} where id > ${after}::bigint
-        union select distinct resource_id from audit where resource_kind = ${kind} and resource_id > ${after}::bigint
-      ) existing order by id limit ${RESOURCES_AT_ONCE}::integer`.execute(db)
-    const last = rows.at(-1)
-    if (last === undefined) return
-    yield rows.map(row => row.id)
-    after = last.id
+function headsOf(kind: ResourceKind, where: RawBuilder<unknown>): RawBuilder<Head> {
+  return sql<Head>`
+    select id, r.version, encode(r.audit_head, 'hex') as audit_head, r.audit_count,
+      encode(r.audit_anchor, 'hex') as audit_anchor, r.audit_anchor_version,
+      (select e.detail from access_chain c join access_event e using (kind, subject, number)
+       where c.kind = 'prune' and c.subject = concat(${sql.lit(`${kind}:`)}::text, id)) as mark,
+      coalesce((select number from audit_upgrade_head u where u.kind = ${sql.lit(kind)} and u.subject = id::text), 0)
+        as upgraded_version
+    from (select id from ${sql.table(kind)}
+          union select resource_id from audit where resource_kind = ${sql.lit(kind)}) existing
+    left join ${sql.table(kind)} r using (id) ${where} order by id`
+}
+
+function rowsOf(kind: ResourceKind, condition: RawBuilder<unknown>): RawBuilder<Row> {
+  return sql<Row>`
+    select ${ROW_COLUMNS}, difference is not null as has_difference,
+      coalesce(octet_length(difference::text) = difference_bytes and json_typeof(difference) = 'object'
+        and sha256(convert_to(difference::text, 'UTF8')) = difference_hash, false) as is_hashed,
+      case when octet_length(difference::text) <= ${sql.lit(DIFFERENCE_BYTES_MAX)} then difference::text end as difference
+    from audit where resource_kind = ${sql.lit(kind)} ${condition} order by resource_id, version_after`
+}
+
+const EDITED: Problem = ['edited', 'the row does not have the content that its hash was made of']
+const ERASED_BY_HAND: Problem = ['erased', 'who made the change was erased, and no erasure says so']
+
+/** The chain of one agent or tool, as far as its rows were followed. */
+class Chain {
+  readonly findings: AuditFinding[] = []
+  readonly mark: PruningMark | undefined
+  readonly #start: { version: number; hash: string }
+  #version: number
+  #hash: string
+  #last: Row | undefined
+  #wasEdited = false
+
+  constructor(
+    readonly kind: ResourceKind,
+    readonly head: Head,
+    readonly erasures: Erasures,
+  ) {
+    this.mark = isPruningMark(head.mark) ? head.mark : undefined
+    const isBegunLater = this.mark !== undefined && (this.mark.anchor_version > 0 || head.version !== null)
+    this.#start =
+      isBegunLater && this.mark
+        ? { version: this.mark.anchor_version, hash: this.mark.anchor_hash }
+        : { version: 0, hash: GENESIS_HASH }
+    this.#version = this.#start.version
+    this.#hash = this.#start.hash
+    if (head.id < 1) this.note(0, 'unrecorded', 'no id is below 1: it was put there by SQL')
+  }
+
+  note(number: number, problem: AuditFinding['problem'], msg: string): void {
+    this.findings.push({ kind: this.kind, subject: String(this.head.id), number, problem, msg })
+  }
+
+  /** Verifies the next row by itself and as what follows the row before it. */
+  follow(row: Row): void {
+    const problem = this.#problemOf(row)
+    if (problem) this.note(row.version_after, ...problem)
+    const isEdited = problem?.[0] === 'edited'
+    if (row.version_before > this.#version) {
+      const gone = row.version_before - this.#version
+      const what = gone === 1 ? 'a row is' : `${gone} rows are`
+      const msg = `${what} missing before version ${row.version_after}, and no pruning says so`
+      this.note(this.#version + 1, 'deleted', msg)
+    } else if (row.previous_hash !== this.#hash && !isEdited && !this.#wasEdited) {
+      const msg = 'the row does not follow the one before it: one of the two was replaced or moved'
+      this.note(row.version_after, 'reordered', msg)
+    }
+    this.#wasEdited = isEdited
+    this.#version = row.version_after
+    this.#hash = row.hash
+    this.#last = row
+  }
+
+  /** A pruned difference stands by its hash, an erased person by the commitment. */
+  #problemOf(row: Row): Problem | undefined {
+    if (row.identity_hash === null) return row.version_after > this.head.upgraded_version ? EDITED : undefined
+    const isErased = row.salt === null && row.actor === ERASED && row.client_address === ERASED
+    const erasure = this.erasures.get(`${this.kind}:${row.resource_id}:${row.version_after}`)
+    if (isErased && erasure === undefined) return ERASED_BY_HAND
+    if (auditHash(row) !== row.hash || (isErased && erasure !== row.hash)) return EDITED
+    if (!isErased && commitment(row.salt ?? '', row.actor, row.client_address) !== row.identity_hash) return EDITED
+    if (!row.has_difference) {
+      const emptiedTo = this.mark?.emptied_to ?? 0
+      if (row.version_after > emptiedTo) return ['emptied', 'what changed is gone, and no pruning says so']
+      return row.definition_before === null ? undefined : EDITED
+    }
+    if (!row.is_hashed) return EDITED
+    if (row.difference === null) return this.kind === 'persona' && row.definition_before !== null ? EDITED : undefined
+    const difference = readDifference(row.difference)
+    return difference && (difference.definition?.from ?? null) === row.definition_before ? undefined : EDITED
+  }
+
+  /** Verifies the end of the chain, where its last row was followed. */
+  end(): void {
+    const { head, mark } = this
+    if (head.version !== null) this.#endAt(head.version)
+    else if (this.#last?.fields.includes('removed') !== true && this.#version > (mark?.anchor_version ?? -1)) {
+      const what = this.kind === 'tool' ? 'tool' : 'agent'
+      this.note(this.#version, 'resource_missing', `the ${what} is gone, and no row says that it was removed`)
+    }
+  }
+
+  #endAt(version: number): void {
+    const { audit_head, audit_count, audit_anchor, audit_anchor_version: anchor } = this.head
+    if (anchor !== this.#start.version || audit_anchor !== this.#start.hash) {
+      const msg = `the resource says that rows up to version ${anchor} were pruned, and no pruning says so`
+      this.note(anchor, 'anchor_mismatch', msg)
+    }
+    if (version < 1) this.note(version, 'unrecorded', 'it is there, and no row says that it was made')
+    if (this.#version < version) {
+      const gone = version - this.#version
+      const what = gone === 1 ? 'row is' : `${gone} rows are`
+      this.note(this.#version + 1, 'deleted', `the last ${what} missing, up to version ${version}`)
+    } else if (this.#version > version) {
+      const msg = `there are rows up to version ${this.#version}, beyond that of the resource`
+      this.note(version + 1, 'head_mismatch', msg)
+    } else if (this.#hash !== audit_head) {
+      this.note(this.#version, 'head_mismatch', 'the last row is not the one that the resource names as its head')
+    }
+    if (audit_count !== version) {
+      this.note(version, 'head_mismatch', `the resource counts ${audit_count} changes at version ${version}`)
+    }
+  }
+
+  /** Whether its rows go back to its beginning. */
+  get isComplete(): boolean {
+    return this.#start.version === 0
+  }
+
+  /** The hash of the content by the last row; null where none says it; undefined where there is nothing to compare. */
+  get contentHash(): string | null | undefined {
+    const end = this.#last?.version_after ?? this.mark?.anchor_version
+    if (this.head.version === null || end !== this.head.version) return undefined // not whole: that is said already
+    return this.#last === undefined ? (this.mark?.content_hash ?? null) : this.#last.content_hash
   }
 }
 
-async function readPage(db: Kysely<Database>, kind: ResourceKind, ids: readonly number[]) {
-  const { rows: resources } = await sql<Resource>`
-    select id, version, encode(audit_head, 'hex') as audit_head, audit_count, encode(audit_anchor, 'hex') as audit_anchor,
-      audit_anchor_version
-    from ${sql.table(kind)} where id = any(${ids}::integer[])`.execute(db)
-  const stored = await readRows(db, sql`resource_kind = ${kind} and resource_id = any(${ids}::integer[])`)
-  const subjects = ids.map(String)
-  const { rows: leaves } = await sql<Leaf>`
-    select subject, number, encode(hash, 'hex') as hash from audit_leaf
-    where kind = ${kind} and subject = any(${subjects}::text[])`.execute(db)
-  return {
-    resources: new Map(resources.map(row => [row.id, row])),
-    rows: grouped(stored, row => row.resource_id),
-    marks: await readMarks(
-      db,
-      ids.map(id => `${kind}:${id}`),
-    ),
-    leaves: leavesBySubject(leaves),
-    contents: await readContents(db, kind, ids),
+/** What a stored difference says, by field; undefined where the program writes none like it. */
+function readDifference(text: string): Record<string, { from?: unknown; to?: unknown }> | undefined {
+  const difference: unknown = JSON.parse(text)
+  return isObject(difference) && Object.values(difference).every(isObject)
+    ? (difference as Record<string, object>) // each of its values is one
+    : undefined
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** What differences start from: a field that no row names is so still. */
+const { definition_hash, ...toolColumns } = BLANK_TOOL
+const BLANK: Record<ResourceKind, object> = {
+  persona: BLANK_AGENT,
+  tool: { ...toolColumns, definition: definition_hash, custom_headers: [] },
+}
+
+/** What is stored now: everything that the trail vouches for, and each field as differences show it. */
+interface Content {
+  audited: readonly unknown[]
+  fields: Readonly<Record<string, unknown>>
+}
+
+/** Compares what is stored with the hash of the last row; where none says it, each field with its last kept change. */
+async function compareContents(
+  trx: Transaction<Database>,
+  kind: ResourceKind,
+  chains: readonly Chain[],
+): Promise<void> {
+  const compared = chains.filter(chain => chain.contentHash !== undefined)
+  for (const some of await smallPages(trx, kind, compared)) {
+    const ids = some.map(({ head }) => head.id)
+    const contents = await readContents(trx, kind, ids)
+    for (const chain of some) {
+      const content = contents.get(chain.head.id)
+      const { contentHash } = chain
+      if (content === undefined || contentHash === sha256(JSON.stringify(content.audited))) continue
+      const differing = await differingFields(trx, chain, content)
+      if (contentHash === null && differing.length === 0) continue
+      const named = differing.join(', ') || 'a field whose last change is not kept'
+      const msg = `what is stored is not what the last row says: ${named}`
+      chain.note(chain.head.version ?? 0, 'content_mismatch', msg)
+    }
   }
+}
+
+/** The chains in pages whose contents take no more than a few megabytes together, or hold one alone. */
+async function smallPages(
+  trx: Transaction<Database>,
+  kind: ResourceKind,
+  chains: readonly Chain[],
+): Promise<Chain[][]> {
+  const { rows } = await sql<{ id: number; bytes: number }>`
+    select id, octet_length(r::text) as bytes from ${sql.table(kind)} r
+    where id = any(${chains.map(({ head }) => head.id)}::integer[])`.execute(trx)
+  const sizes = new Map(rows.map(({ id, bytes }) => [id, bytes]))
+  const pages: Chain[][] = []
+  let bytes = Number.POSITIVE_INFINITY
+  for (const chain of chains) {
+    const size = sizes.get(chain.head.id) ?? 0
+    if (bytes + size > CONTENT_BYTES_AT_ONCE) {
+      pages.push([])
+      bytes = 0
+    }
+    pages.at(-1)?.push(chain)
+    bytes += size
+  }
+  return pages
+}
+
+async function readContents(
+  trx: Transaction<Database>,
+  kind: ResourceKind,
+  ids: readonly number[],
+): Promise<Map<number, Content>> {
+  if (kind === 'persona') {
+    const states = await readPersonaStates(trx, ids)
+    return new Map([...states].map(([id, state]) => [id, { audited: auditedPersona(state), fields: { ...state } }]))
+  }
+  const states = await readToolStates(trx, ids)
+  return new Map(
+    [...states].map(([id, state]) => {
+      const fields = { ...state, definition: state.definition_hash, custom_headers: shownHeaders(state.headers) }
+      return [id, { audited: auditedTool(state, state.headers), fields }]
+    }),
+  )
+}
+
+/** The fields that are not what their last kept change made of them. One difference is read at a time. */
+async function differingFields(
+  trx: Transaction<Database>,
+  { kind, head, contentHash, isComplete }: Chain,
+  { fields }: Content,
+): Promise<string[]> {
+  const isOther = (field: string, value: unknown) =>
+    field in fields && JSON.stringify(fields[field]) !== JSON.stringify(value)
+  const rows = new Cursor(
+    trx,
+    'audit_differences',
+    sql<{ difference: string; is_removal: boolean }>`
+      select difference::text as difference, 'removed' = any(fields) as is_removal from audit
+      where resource_kind = ${sql.lit(kind)} and resource_id = ${sql.lit(head.id)} and difference is not null
+      order by version_after`,
+    1,
+  )
+  const blank = isComplete && contentHash !== null ? Object.entries(BLANK[kind]) : []
+  const last = new Map(blank.map(([field, value]) => [field, isOther(field, value)]))
+  for (let row = await rows.peek(); row !== undefined; row = await rows.peek()) {
+    rows.take()
+    if (row.is_removal) last.clear()
+    for (const [field, { to }] of Object.entries(readDifference(row.difference) ?? {})) {
+      last.set(field, isOther(field, to))
+    }
+  }
+  return [...last].filter(([, differs]) => differs).map(([field]) => field)
 }

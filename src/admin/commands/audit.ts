@@ -1,14 +1,14 @@
+import type { KeyObject } from 'node:crypto'
 import { type Command, Option } from 'commander'
 import type { ResourceKind } from '../../db/tables.js'
-import { type AuditFilter, LISTED_KINDS, listAudit, requireTraces } from '../audit.js'
-import { makeCheckpoint } from '../audit-proof.js'
+import { type AuditFilter, LISTED_KINDS, listAudit } from '../audit.js'
 import { placeOf } from '../audit-verification/findings.js'
 import { verifyAudit } from '../audit-verification.js'
-import { generateSigningKey, parseSigningKey, readNote, type SigningKey } from '../checkpoint.js'
+import { checkSignature, readSigningKey, writeCheckpoint } from '../checkpoint.js'
 import { counted } from '../counts.js'
 import { Refusal } from '../refusal.js'
 import { resourceId } from '../resources.js'
-import { readGivenText, writeText } from '../source.js'
+import { readText } from '../source.js'
 import { type Call, type CommandLine, dateOf, EXIT, UsageError, wholeNumber } from './command.js'
 
 const RESOURCE = 'only this agent or tool, by id or name, such as agent:12'
@@ -38,53 +38,31 @@ export function addAuditCommands(program: Command, line: CommandLine): void {
       'Recomputes the audit trail and compares it with what is stored.',
       'Exit status 3 when rows, events, content or access were changed by hand; ops/audit.md says what each finding means.',
     ].join('\n'),
-    example: 'agentctl audit verify --checkpoint /mnt/worm/checkpoint-2026-01-31',
+    example: 'agentctl audit verify --checkpoint checkpoint-1 --public-key audit-key.pub',
   } as const
   line
     .add(audit, 'verify', verify, verifyCommand)
     .option('--resource <NAME>', RESOURCE)
-    .option('--expect-head <HASH>', 'compare with a head that was printed before')
-    .option('--checkpoint <FILE>', 'a checkpoint that was kept elsewhere')
-    .option('--public-key <KEY>', 'who signed it (default: the public half of AUDIT_SIGNING_KEY)')
-    .option('--json', 'print JSON')
-  const keygen = {
-    effect: 'writes',
-    summary: 'Makes a key pair that signs checkpoints. NAME says whose audit trail it is.',
-    example: 'agentctl audit keygen agents.example.com --file signing-key',
-  } as const
-  line
-    .add(audit, 'keygen <NAME>', keygen, async call => {
-      const { signer, verifier } = generateSigningKey(call.argument(0))
-      const file = call.text('file')
-      if (file !== undefined) writeText(file, `${signer}\n`, { mode: 0o600, flag: 'wx' })
-      call.answer({ ...(file === undefined && { private_key: signer }), public_key: verifier }, () => {
-        call.print(file === undefined ? signer : `the private key is in ${file}`)
-        call.print(verifier)
-      })
-      return undefined
-    })
-    .option('--file <FILE>', 'put the private key into this new file instead of printing it')
+    .option('--checkpoint <FILE>', 'a checkpoint that was kept elsewhere: what it names must still be there')
+    .option('--public-key <FILE>', 'the public half of the key that signed it, in PEM')
     .option('--json', 'print JSON')
   const checkpoint = {
     effect: 'reads',
     summary: [
-      'Signs the state of the whole audit trail.',
-      'Keep the note outside of the database. Needs AUDIT_SIGNING_KEY. The server does it by itself where AUDIT_CHECKPOINT_DIR is set.',
+      'Writes a signed file that names the last row of every chain of the audit trail.',
+      'Keep it where nobody who can write the database can write.',
     ].join('\n'),
-    example: 'agentctl audit checkpoint --out /mnt/worm/checkpoint-2026-01-31',
+    example: 'agentctl audit checkpoint checkpoint-2026-01-31 --key audit-key',
   } as const
   line
-    .add(audit, 'checkpoint', checkpoint, async call => {
-      const { note, size } = await makeCheckpoint((await call.database()).db, signingKeyOf(call))
-      const out = call.text('out')
-      if (out === undefined) call.printExact(note.trimEnd())
-      else {
-        writeText(out, note, { flag: 'wx' }) // an older checkpoint is evidence
-        call.print(`${out}: ${size} audit rows and events`)
-      }
+    .add(audit, 'checkpoint <FILE>', checkpoint, async call => {
+      const file = call.argument(0)
+      const made = await writeCheckpoint((await call.database()).db, keyOf(call, 'private'), file)
+      call.answer(made, `${file}: ${counted(made.chains, 'chain')}, ${made.rows} rows and events`)
       return undefined
     })
-    .option('--out <FILE>', 'write it to this new file instead of printing it')
+    .option('--key <FILE>', 'the private key, in PEM, as keys generate --signing --file makes it')
+    .option('--json', 'print JSON')
 }
 
 async function resourceOf(call: Call): Promise<{ kind: ResourceKind; id: number } | undefined> {
@@ -126,43 +104,32 @@ async function listCommand(call: Call): Promise<undefined> {
 }
 
 async function verifyCommand(call: Call): Promise<number | undefined> {
-  const [expected, file] = [call.text('expect-head'), call.text('checkpoint')]
-  const checkpoint = file === undefined ? undefined : readNote(await readGivenText(file), publicKeyOf(call))
+  const file = call.text('checkpoint')
+  const checkpoint = file === undefined ? undefined : await checkSignature(file, keyOf(call, 'public'))
   const only = await resourceOf(call)
-  if (only !== undefined) await requireTraces((await call.database()).db, only)
   const result = await verifyAudit((await call.database()).db, {
     ...(only && { only }),
-    ...(checkpoint && { checkpoint }),
+    ...(file !== undefined && { checkpoint: file }),
   })
-  const headDiffers = expected !== undefined && expected.toLowerCase() !== result.head
-  call.answer({ ...result, ...(expected !== undefined && { head_as_expected: !headDiffers }) }, () => {
+  // A mistyped id must not look like a chain that is whole.
+  if (only !== undefined && result.chains === 0) throw new Refusal(`nothing is kept of ${call.text('resource')}`)
+  call.answer(result, () => {
     for (const { problem, msg, number, ...place } of result.findings) {
       call.print({ text: problem, colour: 'red' }, `  ${placeOf(place)} ${number}: ${msg}`)
     }
-    if (headDiffers) call.print({ text: 'the head is not the expected one', colour: 'red' })
-    call.print(
-      `${counted(result.chains, 'chain')}, ${result.rows} rows and events, ${counted(result.findings.length, 'finding')}`,
-    )
-    if (checkpoint) call.print(`compared with the checkpoint of ${checkpoint.size} leaves`)
-    call.print(`head ${result.head}`)
+    const counts = [counted(result.chains, 'chain'), `${result.rows} rows and events`]
+    call.print(`${counts.join(', ')}, ${counted(result.findings.length, 'finding')}`)
+    if (checkpoint) call.print(`compared with ${counted(checkpoint.chains, 'chain')} of ${checkpoint.at}`)
   })
-  return result.findings.length > 0 || headDiffers ? EXIT.findings : EXIT.ok
+  return result.findings.length > 0 ? EXIT.findings : EXIT.ok
 }
 
-function signingKeyOf(call: Call): SigningKey {
-  const { signingKey } = call.config.audit
-  if (signingKey === undefined) {
-    throw new Refusal(
-      'AUDIT_SIGNING_KEY is not set: agentctl audit keygen NAME --file FILE, then AUDIT_SIGNING_KEY_FILE=FILE',
-    )
+/** A half of the key pair that signs checkpoints, from the file of an option. */
+function keyOf(call: Call, half: 'private' | 'public'): KeyObject {
+  const option = half === 'private' ? 'key' : 'public-key'
+  const file = call.text(option)
+  if (file === undefined) {
+    throw new UsageError(`--${option} FILE names the ${half} key in PEM: agentctl keys generate --signing makes a pair`)
   }
-  return parseSigningKey(signingKey)
-}
-
-/** Who checks has a public key; who signs has it with the other half. */
-function publicKeyOf(call: Call): string {
-  const given = call.text('public-key')
-  if (given !== undefined) return given
-  if (call.config.audit.signingKey !== undefined) return signingKeyOf(call).verifier
-  throw new Refusal('--checkpoint needs --public-key NAME+HASH+KEY of who signed it: agentctl audit keygen printed it')
+  return readSigningKey(readText(file), half)
 }

@@ -1,0 +1,141 @@
+import { Type } from '@sinclair/typebox'
+import { TypeCompiler } from '@sinclair/typebox/compiler'
+import { sql, type Transaction } from 'kysely'
+import type { Database } from '../../db/tables.js'
+import { type AccessEvent, EVENT_COLUMNS, eventHash, STATEFUL_KINDS, STATES } from '../../updates/access-events.js'
+import { commitment, GENESIS_HASH } from '../../updates/audit.js'
+import { isPruningMark } from '../../updates/prune.js'
+import { type AuditFinding, type AuditVerification, Cursor, type Erasures, type Problem } from './findings.js'
+
+const EVENTS_AT_ONCE = 50
+
+interface EventChain {
+  kind: string
+  subject: string
+  number: number
+  hash: string
+  /** Versions up to 1.3 kept only the last pruning of a resource: up to here the first ones may be missing. */
+  upgraded_number: number
+}
+
+/** Verifies the chain of each subject of access events, and adds to the result. */
+export async function verifyEvents(
+  trx: Transaction<Database>,
+  erasures: Erasures,
+  result: AuditVerification,
+): Promise<void> {
+  const chains = new Cursor(
+    trx,
+    'event_chains',
+    sql<EventChain>`
+      select kind, subject, coalesce(c.number, 0) as number,
+        coalesce(encode(c.hash, 'hex'), ${sql.lit(GENESIS_HASH)}) as hash, coalesce(u.number, 0) as upgraded_number
+      from (select kind, subject from access_chain union select kind, subject from access_event) existing
+      left join access_chain c using (kind, subject) left join audit_upgrade_head u using (kind, subject)
+      order by kind, subject`,
+    EVENTS_AT_ONCE,
+  )
+  const order = sql`order by kind, subject, number`
+  const events = new Cursor(
+    trx,
+    'access_events',
+    sql<AccessEvent>`select ${EVENT_COLUMNS} from access_event ${order}`,
+    EVENTS_AT_ONCE,
+  )
+  for (let chain = await chains.peek(); chain !== undefined; chain = await chains.peek()) {
+    chains.take()
+    await verifyChain(chain, events, erasures, result)
+    result.chains++
+  }
+}
+
+async function verifyChain(
+  chain: EventChain,
+  events: Cursor<AccessEvent>,
+  erasures: Erasures,
+  result: AuditVerification,
+): Promise<void> {
+  const { kind, subject } = chain
+  const note = (number: number, problem: AuditFinding['problem'], msg: string) =>
+    result.findings.push({ kind, subject, number, problem, msg })
+  const first = await events.peek()
+  const isLate = kind === 'prune' && first !== undefined && first.number <= chain.upgraded_number
+  let [number, head] = isLate ? [first.number - 1, first.previous_hash] : [0, GENESIS_HASH]
+  for (let event = first; event?.kind === kind && event.subject === subject; event = await events.peek()) {
+    events.take()
+    result.rows++
+    const problem = problemOf(event, erasures)
+    if (problem) note(event.number, ...problem)
+    if (event.number > number + 1) note(number + 1, 'deleted', `events are missing before number ${event.number}`)
+    else if (event.previous_hash !== head)
+      note(event.number, 'reordered', 'the event does not follow the one before it')
+    number = event.number
+    head = event.hash
+  }
+  if (number < chain.number) note(number + 1, 'deleted', `the last events are missing, up to number ${chain.number}`)
+  else if (number !== chain.number || head !== chain.hash) {
+    note(number, 'head_mismatch', 'the last event is not the one that its chain names as its head')
+  }
+}
+
+const EDITED: Problem = ['edited', 'the event does not have the content that its hash was made of']
+
+function problemOf(event: AccessEvent, erasures: Erasures): Problem | undefined {
+  const { salt, actor, client_address, person, person_salt, person_hash } = event
+  if (eventHash(event) !== event.hash || !isReadable(event)) return EDITED
+  if (salt === null || commitment(salt, actor, client_address) !== event.identity_hash) return EDITED
+  if (person_hash === null) return person === null ? undefined : EDITED
+  if (person !== null) return commitment(person_salt ?? '', person) === person_hash ? undefined : EDITED
+  const erasure = erasures.get(`${event.kind}:${event.subject}:${event.number}`)
+  if (person_salt !== null || erasure === undefined) return ['erased', 'a person was erased, and no erasure says so']
+  return erasure === event.hash ? undefined : EDITED
+}
+
+/** Whether what the event says can be used where verification relies on it. */
+function isReadable({ kind, detail }: AccessEvent): boolean {
+  if (kind === 'prune') return isPruningMark(JSON.parse(detail))
+  return kind !== 'erasure' || ERASURE.Check(JSON.parse(detail))
+}
+
+/** What an erasure says, as far as verification uses it: the place and the hash of each row and event. */
+const ERASURE = TypeCompiler.Compile(Type.Object({ erased: Type.Array(Type.Tuple([Type.String(), Type.String()])) }))
+
+/** What the events of erasures say. */
+export async function readErasures(trx: Transaction<Database>): Promise<Erasures> {
+  const { rows } = await sql<{ place: string; hash: string }>`
+    select erased ->> 0 as place, erased ->> 1 as hash
+    from access_event cross join json_array_elements(
+      case json_typeof(detail -> 'erased') when 'array' then detail -> 'erased' else '[]' end) erased
+    where kind = 'erasure'`.execute(trx)
+  return new Map(rows.map(({ place, hash }) => [place, hash]))
+}
+
+/** Compares who may do what with the last event of each user, group, token and so on: each has one. */
+export async function accessFindings(trx: Transaction<Database>): Promise<AuditFinding[]> {
+  const findings: AuditFinding[] = []
+  for (const kind of STATEFUL_KINDS) {
+    const { rows } = await sql<{ subject: string; number: number | null }>`
+      select subject, e.number from (${STATES[kind]}) state
+      full join (
+        select distinct on (subject) subject, number, person, detail from access_event
+        where kind = ${kind} order by subject, number desc) e using (subject)
+      where case when e.number is null
+          then not exists (select from access_chain c where c.kind = ${kind} and c.subject = state.subject and c.number > 0)
+        else coalesce(state.detail::text, 'null') <> e.detail::text or (${kind} = 'user' and state.person <> e.person) end
+      order by subject`.execute(trx)
+    for (const { subject, number } of rows) {
+      findings.push(
+        number === null
+          ? { kind, subject, number: 0, problem: 'unrecorded', msg: 'it is there, and no event says so' }
+          : {
+              kind,
+              subject,
+              number,
+              problem: 'content_mismatch',
+              msg: 'what is stored is not what the last event says',
+            },
+      )
+    }
+  }
+  return findings
+}
