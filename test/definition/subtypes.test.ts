@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { completeDefinition } from '../../src/tool/definition/index.js'
+import { worldApp } from '../app.js'
 import { agentctl } from '../cli/agentctl.js'
 import { worldDatabase } from '../world.js'
 
@@ -44,9 +45,8 @@ const folder = mkdtempSync(join(tmpdir(), 'subtypes-'))
 t.teardown(() => rmSync(folder, { recursive: true }))
 let made = 0
 
-/** What `agentctl tool show --as-functions` makes of a body's schema, as a check of values. */
-async function accepts(body: object, schemas: object, openapi = '3.0.3') {
-  const definition = {
+function documentOf(body: object, schemas: object, openapi: string) {
+  return {
     openapi,
     info: { title: 'Pets' },
     servers: [{ url: 'https://pets.example.com' }],
@@ -61,7 +61,11 @@ async function accepts(body: object, schemas: object, openapi = '3.0.3') {
     },
     components: { schemas },
   }
-  return await functionsOf(definition)
+}
+
+/** What `agentctl tool show --as-functions` makes of a body's schema, as a check of values. */
+async function accepts(body: object, schemas: object, openapi = '3.0.3') {
+  return await functionsOf(documentOf(body, schemas, openapi))
 }
 
 async function functionsOf(definition: object) {
@@ -180,4 +184,121 @@ t.test('what the server sets is required nowhere, however a schema is composed',
   }
   const alone = await accepts(ref('More'), { Base: base, More: more })
   t.notOk(alone({ name: 'a' }), 'elsewhere the same schema demands it')
+})
+
+t.test('discriminator_unresolved: accepted, and said where a selector or a subtype is lost', async t => {
+  const app = await worldApp(t)
+  const admin = await app.token('admin@example.com')
+  const validated = async (body: object, schemas: object) => {
+    const definition = documentOf(body, schemas, '3.0.3')
+    const path = '/admin/tool/custom/validate?report=full'
+    const answer = await app.call('POST', path, { token: admin, body: { definition } })
+    t.equal(answer.statusCode, 200, answer.body)
+    const found = answer.json().warnings as { loc: unknown[]; type: string; msg: string }[]
+    const prefix = 'body definition paths /pets post requestBody content application/json'
+    return found
+      .filter(each => each.type === 'discriminator_unresolved')
+      .map(({ loc, msg }) => {
+        t.match(msg, /the model (sees|may send|is not offered|is told of no)/)
+        return loc.join(' ').replace(prefix, 'media').replace('body definition components schemas ', '')
+      })
+  }
+  const discriminator = (mapping?: object) => ({ propertyName: 'kind', ...(mapping && { mapping }) })
+  const inline = (value?: string) => ({ type: 'object', properties: { kind: value ? { enum: [value] } : {}, a: {} } })
+  const oneOf = [ref('Cat'), ref('Dog')]
+  const cases: [string, string[], object, object][] = [
+    ['a parent with subtypes', [], ref('Pet'), { Pet: MAPPED, ...SUBTYPES }],
+    ['a subtype alone', [], ref('Cat'), { Pet: PET, ...SUBTYPES }],
+    ['alternatives', [], ref('Pet'), { Pet: ALTERNATIVES, ...PLAIN }],
+    ['inline alternatives that say it themselves', [], { oneOf: [inline('a')], discriminator: discriminator() }, {}],
+    [
+      'an alternative that is null',
+      [],
+      { anyOf: [ref('Cat'), { type: 'null' }], discriminator: discriminator() },
+      PLAIN,
+    ],
+    [
+      'a mapping that leads outside or nowhere',
+      ['Pet discriminator mapping cow', 'Pet discriminator mapping fox', 'Pet discriminator mapping owl'],
+      ref('Pet'),
+      {
+        Pet: { ...PET, discriminator: discriminator({ cow: 'cow.yaml#/Cow', cat: 'Cat', fox: 'Fox', owl: 1 }) },
+        ...SUBTYPES,
+      },
+    ],
+    ['no subtype', ['Pet discriminator'], ref('Pet'), { Pet: PET }],
+    [
+      'no subtype but outside',
+      ['Pet discriminator mapping cow', 'Pet discriminator'],
+      ref('Pet'),
+      { Pet: { ...PET, discriminator: discriminator({ cow: 'https://pets.example.com/cow.json' }) } },
+    ],
+    [
+      'an unnamed alternative',
+      ['media schema oneOf 1'],
+      { oneOf: [ref('Cat'), inline()], discriminator: discriminator() },
+      PLAIN,
+    ],
+    [
+      'a mapping beside the alternatives',
+      ['media schema discriminator mapping dog'],
+      { oneOf: [ref('Cat')], discriminator: discriminator({ dog: 'Dog' }) },
+      PLAIN,
+    ],
+    ['no property', ['media schema discriminator'], { oneOf, discriminator: {} }, PLAIN],
+    [
+      'a subtype that no allowed value names',
+      ['Pet discriminator'],
+      ref('Pet'),
+      { Pet: { ...PET, properties: { kind: { enum: ['Cat', 'c', 'd'] } } }, ...SUBTYPES },
+    ],
+  ]
+  for (const [name, expected, body, schemas] of cases) t.same(await validated(body, schemas), expected, name)
+  const broken = { ...SUBTYPES.Cat, properties: { a: { $ref: '#/no' } } }
+  const path = '/admin/tool/custom/validate'
+  const definition = documentOf(ref('Pet'), { Pet: PET, Cat: broken }, '3.0.3')
+  const refused = await app.call('POST', path, { token: admin, body: { definition } })
+  t.match(refused.json(), { detail: [{ type: 'ref_unresolved' }] }, 'what is offered is looked into')
+  t.same(
+    await validated(ref('Dog'), { Pet: PET, ...SUBTYPES, Cat: broken }),
+    [],
+    'its parent alone offers nothing else',
+  )
+})
+
+t.test('below two discriminators: the selectors of both', async t => {
+  const persian = { allOf: [ref('Cat'), { required: ['fur'], properties: { fur: { type: 'integer' } } }] }
+  const nested = {
+    Pet: MAPPED,
+    Dog: SUBTYPES.Dog,
+    Cat: { ...SUBTYPES.Cat, discriminator: { propertyName: 'breed' } },
+    Persian: persian,
+  }
+  const good = { kind: 'cat', breed: 'Persian', meow: 1, fur: 1 }
+  for (const body of [ref('Persian'), ref('Cat'), ref('Pet')]) {
+    const accept = await accepts(body, nested)
+    t.ok(accept(good), `${body.$ref}: both`)
+    t.notOk(accept({ ...good, kind: 'dog' }), `${body.$ref}: another kind`)
+    t.notOk(accept({ ...good, breed: 'Siam' }), `${body.$ref}: another breed`)
+    t.notOk(accept({ breed: 'Persian', meow: 1, fur: 1 }), `${body.$ref}: no kind`)
+  }
+  const alone = await accepts(ref('Persian'), nested)
+  t.notOk(alone({ kind: 'cat', meow: 1, fur: 1 }), 'no breed')
+  const two = {
+    Pet: PET,
+    Toy: { type: 'object', discriminator: { propertyName: 'use' } },
+    Robot: { allOf: [ref('Pet'), ref('Toy')] },
+  }
+  for (const body of [ref('Robot'), ref('Pet'), ref('Toy')]) {
+    const accept = await accepts(body, two)
+    t.ok(accept({ kind: 'Robot', use: 'Robot' }))
+    t.notOk(accept({ kind: 'Robot' }) || accept({ use: 'Robot' }) || accept({ kind: 'Robot', use: 'x' }))
+  }
+})
+
+t.test('alternatives that are unions by the same property keep their own values', async t => {
+  const schemas = { ...PLAIN, Pet: { oneOf: [ref('Cat'), ref('Dog')], discriminator: { propertyName: 'kind' } } }
+  const accept = await accepts({ oneOf: [ref('Pet')], discriminator: { propertyName: 'kind' } }, schemas)
+  t.ok(accept({ kind: 'Cat', meow: 1 }))
+  t.notOk(accept({ kind: 'Pet', meow: 1 }))
 })

@@ -17,6 +17,7 @@ import { type MethodRecord, type OperationInput, OperationRules } from './operat
 import { isObject, References } from './references.js'
 import { SchemaWalk } from './schemas.js'
 import { checkServers } from './servers.js'
+import { Subtypes } from './subtypes.js'
 
 export interface CheckOptions {
   /** Defaults: `DEFAULT_DEFINITION_LIMITS`. */
@@ -40,8 +41,15 @@ export interface Inspection {
   data: ReadonlyMap<Fault, FaultData>
   /** Every operation that could be read, also when the check has faults elsewhere. */
   operations: OperationInput[]
-  references: References | undefined
-  document: Record<string, unknown> | undefined
+  /** Undefined for a definition of which nothing could be read. */
+  readings: Readings | undefined
+}
+
+/** How the schemas of a definition are read. */
+export interface Readings {
+  references: References
+  subtypes: Subtypes
+  is30: boolean
 }
 
 /** Where a definition stands in a request. */
@@ -76,8 +84,9 @@ export function inspection(definition: unknown, options: CheckOptions, collect: 
   checkInfo(definition.info, root, misplaced, findings)
   checkServers(definition.servers, true, placeUnder(root, 'servers'), misplaced, findings)
 
-  const siblingsCount = !(definition.openapi as string).startsWith('3.0')
-  const schemas = new SchemaWalk(references, misplaced, siblingsCount, limits.referenceHops)
+  const is30 = (definition.openapi as string).startsWith('3.0')
+  const subtypes = new Subtypes(references, definition, root)
+  const schemas = new SchemaWalk(references, subtypes, misplaced, !is30, limits.referenceHops)
   const rules = new OperationRules(
     references,
     misplaced,
@@ -102,8 +111,7 @@ export function inspection(definition: unknown, options: CheckOptions, collect: 
     data: findings.data,
     faultCount: findings.faultCount,
     operations: rules.inputs,
-    references,
-    document: definition,
+    readings: { references, subtypes, is30 },
   }
 }
 
@@ -114,8 +122,7 @@ function refusal(findings: Findings, limits: DefinitionLimits): Inspection {
     data: findings.data,
     faultCount: findings.faultCount,
     operations: [],
-    references: undefined,
-    document: undefined,
+    readings: undefined,
   }
 }
 

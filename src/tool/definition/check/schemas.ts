@@ -2,6 +2,7 @@ import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import { isReference, type MisplacedReferences } from './misplaced.js'
 import { isDangling, isObject, messageOf, type References, type Target } from './references.js'
 import { warnUnknownType } from './schema-types.js'
+import type { Subtypes } from './subtypes.js'
 
 /** What the value of a schema keyword holds. Keywords that are not listed hold no schema: their content is never read. */
 const KEYWORD_SHAPES = new Map<string, 'schema' | 'list' | 'map' | 'schema-or-list'>([
@@ -60,6 +61,8 @@ interface Frame {
   /** For a schema only its keywords that hold schemas; undefined for a list. */
   readonly keys: string[] | undefined
   readonly isSchema: boolean
+  /** True for the members of an `allOf`: of a parent among them no subtypes are offered. */
+  readonly isParts: boolean
   readonly place: Place
   readonly base: Record<string, unknown> | undefined
   next: number
@@ -81,6 +84,8 @@ interface Frame {
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
+  /** Schemas whose subtypes are visited. */
+  private readonly offered = new Set<object>()
   /**
    * A schema in its own place is met once. Only what a reference leads to can be met again, so that alone is remembered, until a
    * reference leads into the middle of some schema: from then on everything is.
@@ -90,13 +95,21 @@ export class SchemaWalk {
 
   constructor(
     private readonly references: References,
+    private readonly subtypes: Subtypes,
     private readonly misplaced: MisplacedReferences,
     private readonly siblingsCount: boolean,
     private readonly hops: number,
   ) {}
 
   /** Begins with the schema that `key` holds in the object at `up`; `step` visits what is inside it. */
-  enter(value: unknown, up: Place, key: string | number, findings: Findings, base?: Record<string, unknown>): void {
+  enter(
+    value: unknown,
+    up: Place,
+    key: string | number,
+    findings: Findings,
+    base?: Record<string, unknown>,
+    isPart = false,
+  ): void {
     if (!isObject(value)) {
       if (typeof value !== 'boolean') this.reportIgnored(up, key, findings)
       return
@@ -105,7 +118,7 @@ export class SchemaWalk {
       if (this.seen.has(value)) return
       this.seen.add(value)
     }
-    this.scan(value, up, key, findings, typeof value.$id === 'string' ? value : base)
+    this.scan(value, up, key, findings, typeof value.$id === 'string' ? value : base, isPart)
   }
 
   /** Visits everything that is inside the schemas that were entered. */
@@ -121,7 +134,7 @@ export class SchemaWalk {
       if (frame.next >= (keys ?? (node as unknown[])).length) stack.pop()
       const value = (node as Record<string | number, unknown>)[key]
       if (frame.isSchema) this.visitKeyword(key as string, value, place, findings, base)
-      else this.enter(value, place, key, findings, base)
+      else this.enter(value, place, key, findings, base, frame.isParts)
     }
   }
 
@@ -132,6 +145,7 @@ export class SchemaWalk {
     key: string | number,
     findings: Findings,
     base: Record<string, unknown> | undefined,
+    isPart: boolean,
   ): void {
     const ref = schema.$ref
     const dynamicRef = schema.$dynamicRef
@@ -149,14 +163,47 @@ export class SchemaWalk {
         else keys.push(keyword)
       }
       if (keys !== undefined)
-        this.stack.push({ node: schema, keys, isSchema: true, place: placeUnder(up, key), base, next: 0 })
+        this.stack.push({
+          node: schema,
+          keys,
+          isSchema: true,
+          isParts: false,
+          place: placeUnder(up, key),
+          base,
+          next: 0,
+        })
     }
     if (ref === undefined || this.siblingsCount) {
       warnUnknownType(schema, placeUnder(up, key), findings)
       if (Array.isArray(schema.allOf)) this.warnClosed(schema, schema.allOf, placeUnder(up, key), findings, base)
+      for (const { at, msg } of this.subtypes.unresolvedIn(schema, base))
+        findings.warn('discriminator_unresolved', msg, placeUnder(up, key), ...at)
     }
-    if (ref !== undefined) this.followRef(ref, '$ref', placeUnder(up, key), findings, base)
-    if (dynamicRef !== undefined) this.followRef(dynamicRef, '$dynamicRef', placeUnder(up, key), findings, base)
+    if (ref !== undefined) this.followRef(ref, '$ref', placeUnder(up, key), findings, base, isPart)
+    if (dynamicRef !== undefined) this.followRef(dynamicRef, '$dynamicRef', placeUnder(up, key), findings, base, isPart)
+    if (!isPart) this.enterSubtypes(schema)
+  }
+
+  /** Visits what is offered for the parent of subtypes. */
+  private enterSubtypes(parent: Record<string, unknown>): void {
+    if (this.offered.has(parent)) return
+    this.offered.add(parent)
+    const frames: Frame[] = []
+    for (const { value, place, base } of this.subtypes.offeredFor(parent)) {
+      const { up, key } = place
+      if (!isObject(value) || up === undefined || this.seen.has(value)) continue
+      this.remembersAll = true
+      frames.push({
+        node: { [key]: value },
+        keys: [String(key)],
+        isSchema: false,
+        isParts: false,
+        place: up,
+        base,
+        next: 0,
+      })
+    }
+    this.stack.push(...frames.reverse())
   }
 
   /** `schema_unsatisfiable`: a member that allows no other properties than its own, where another one requires more. */
@@ -196,7 +243,7 @@ export class SchemaWalk {
   ): void {
     const shape = KEYWORD_SHAPES.get(keyword)
     if (Array.isArray(value) && (shape === 'list' || shape === 'schema-or-list')) {
-      this.push(value, undefined, placeUnder(place, keyword), base)
+      this.push(value, undefined, placeUnder(place, keyword), base, keyword === 'allOf')
     } else if (shape === 'schema' || shape === 'schema-or-list') {
       this.enter(value, place, keyword, findings, base)
     } else if (
@@ -218,8 +265,10 @@ export class SchemaWalk {
     keys: string[] | undefined,
     place: Place,
     base: Record<string, unknown> | undefined,
+    isParts = false,
   ): void {
-    if ((keys ?? (node as unknown[])).length > 0) this.stack.push({ node, keys, isSchema: false, place, base, next: 0 })
+    if ((keys ?? (node as unknown[])).length > 0)
+      this.stack.push({ node, keys, isSchema: false, isParts, place, base, next: 0 })
   }
 
   private followRef(
@@ -228,6 +277,7 @@ export class SchemaWalk {
     place: Place,
     findings: Findings,
     base: Record<string, unknown> | undefined,
+    isPart: boolean,
   ): void {
     if (typeof ref !== 'string') {
       findings.faultOf('string_type', place, key)
@@ -259,8 +309,8 @@ export class SchemaWalk {
       this.seen.add(target.value)
       if (target.kind !== 'schema') this.remembersAll = true
       if (target.place.up !== undefined)
-        this.scan(target.value, target.place.up, target.place.key, findings, target.base)
-    }
+        this.scan(target.value, target.place.up, target.place.key, findings, target.base, isPart)
+    } else if (isObject(target.value) && !isPart) this.enterSubtypes(target.value)
   }
 
   /** True if the target is a reference to a reference, and so on, beyond the limit; a chain that closes on itself is a circular schema. */

@@ -85,9 +85,9 @@ export function compareDefinitions(before: unknown, after: unknown, options: Che
   return { changes: comparison.result() }
 }
 
-function sideOf({ operations, references, document }: Inspection): Side | undefined {
-  if (references === undefined) return undefined
-  return { operations, schemas: new InputSchemas(references, document, []) }
+function sideOf({ operations, readings }: Inspection): Side | undefined {
+  if (readings === undefined) return undefined
+  return { operations, schemas: new InputSchemas(readings, []) }
 }
 
 /** Another first server, and origins that the definitions do not share: the values of server variables count. */

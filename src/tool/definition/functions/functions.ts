@@ -1,6 +1,6 @@
 import { type Fault, InvalidRequest, type Loc } from '../../../errors.js'
 import type { BodyInput } from '../check/bodies.js'
-import { type CheckOptions, DEFAULT_AT, inspection } from '../check/check.js'
+import { type CheckOptions, DEFAULT_AT, inspection, type Readings } from '../check/check.js'
 import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
 import type { OperationInput } from '../check/operations.js'
 import { isSupplied, type ParameterInput } from '../check/parameters.js'
@@ -45,10 +45,10 @@ const ENVELOPE_BYTES = JSON.stringify({
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
   const inspected = inspection(definition, options, true)
   if (!inspected.check.ok) throw new InvalidRequest(inspected.check.faults)
-  const { operations, references, document } = inspected
-  if (references === undefined) return []
+  const { operations, readings } = inspected
+  if (readings === undefined) return []
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
-  const schemas = new InputSchemas(references, document, options.headerNames ?? [])
+  const schemas = new InputSchemas(readings, options.headerNames ?? [])
   const names = functionNames(operations.map(each => each.record))
   const views: FunctionView[] = []
   const size: Size = { values: 0, bytes: 0, otherBytes: 0 }
@@ -75,17 +75,14 @@ function tooLarge(at: Loc, { functionValues, functionBytes }: DefinitionLimits):
 /** Makes the argument schemas of the operations of one document. */
 export class InputSchemas {
   readonly converter: SchemaConverter
+  private readonly references: References
   private readonly headerNames: ReadonlySet<string>
   private readonly parameters = new Map<object, ConvertedSchema>()
   private readonly bodies = new Map<object, ConvertedSchema>()
 
-  constructor(
-    private readonly references: References,
-    definition: unknown,
-    headerNames: readonly string[],
-  ) {
-    const is30 = isObject(definition) && String(definition.openapi).startsWith('3.0')
-    this.converter = new SchemaConverter(references, definition, is30)
+  constructor({ references, subtypes, is30 }: Readings, headerNames: readonly string[]) {
+    this.references = references
+    this.converter = new SchemaConverter(references, subtypes, is30)
     this.headerNames = new Set(headerNames.map(name => name.toLowerCase()))
   }
 

@@ -1,6 +1,6 @@
 import { type Dangling, isDangling, isObject, type References, type Target } from '../check/references.js'
 import { Structures } from '../check/structures.js'
-import { Subtypes } from './subtypes.js'
+import type { Subtypes } from '../check/subtypes.js'
 
 type Schema = Record<string, unknown>
 
@@ -129,15 +129,12 @@ export class SchemaConverter {
   private readonly converted = new Map<object, ConvertedSchema>()
   private readonly circles = new Map<object, boolean>()
   private readonly hidden = new Map<object, ReadonlySet<string>>()
-  private readonly subtypes: Subtypes
 
   constructor(
     private readonly references: References,
-    document: unknown,
+    private readonly subtypes: Subtypes,
     private readonly is30: boolean,
-  ) {
-    this.subtypes = new Subtypes(references, document)
-  }
+  ) {}
 
   /** Converts one schema and every definition that it needs. The result is shared and not to be changed. */
   convert(schema: unknown): ConvertedSchema {
@@ -202,9 +199,8 @@ export class SchemaConverter {
       finishRequired(schema, result, inner.hidden)
       if (isText(schema.pattern) && typeof ref !== 'string' && result.pattern === undefined)
         describePattern(schema.pattern, result)
-      const root = context.isParent ? undefined : this.subtypes.rootOf(schema)
-      const selector = root === undefined ? undefined : this.subtypes.selectorOf(root, schema)
-      if (selector !== undefined) result.allOf = [...(Array.isArray(result.allOf) ? result.allOf : []), selector]
+      const selectors = context.isParent ? [] : this.subtypes.selectorsAbove(schema)
+      if (selectors.length > 0) result.allOf = [...(Array.isArray(result.allOf) ? result.allOf : []), ...selectors]
     }
     Object.assign(target, schema.nullable === true ? nullable(result) : result)
     measure(target, run.size)
@@ -277,36 +273,30 @@ export class SchemaConverter {
     hidden: ReadonlySet<string>,
     run: Run,
   ): JsonSchema[] | undefined {
+    const subtypes = this.subtypes.offeredFor(schema)
+    if (subtypes.length === 0) return undefined
     const own = this.subtypes.discriminatorOf(schema)
-    const root = own ?? this.subtypes.rootOf(schema)
-    if (root === undefined || (own !== undefined && (schema.oneOf ?? schema.anyOf) !== undefined)) return undefined
-    const children = this.subtypes.childrenOf(schema)
-    const mapped = own === undefined ? [] : [...own.mapped.values()].map(each => each.target)
-    if (children.length === 0 && mapped.length === 0) return undefined
-    const place = children[0]?.place ?? mapped[0]?.place
     const self = () => {
+      const place = subtypes[0]?.place
       const known = this.subtypes.targetOf(schema) ?? { value: schema, place, kind: undefined, base }
       return this.reference(known as Target, { isParent: true, hidden }, run)
     }
-    const fixed = (parts: JsonSchema[], value: unknown, by = root): JsonSchema => {
-      const selector = this.subtypes.selectorOf(by, value as Schema) // a target of subtypes is an object
-      return selector === undefined && parts.length === 1
-        ? (parts[0] as JsonSchema)
-        : { allOf: [...parts, selector ?? {}] }
-    }
+    const all = (...parts: JsonSchema[]) => (parts.length === 1 ? (parts[0] as JsonSchema) : { allOf: parts })
+    const selectorOf = (value: Schema) => (own === undefined ? [] : (this.subtypes.selectorOf(own, value) ?? []))
     const result: JsonSchema[] = []
-    const above = this.subtypes.rootOf(schema)
-    if (above !== undefined) result.push(fixed([self()], schema, above))
-    else if (root.mapped.has(schema)) result.push(fixed([self()], schema))
-    for (const child of children) {
-      const part = this.reference(child, { isParent: false, hidden }, run)
-      result.push(this.subtypes.rootOf(child.value as object) === root ? part : fixed([part], child.value))
-    }
-    for (const target of mapped) {
-      const value = target.value as Schema // as above
-      if (value === schema || this.subtypes.rootOf(value) === root || children.some(each => each.value === value))
-        continue
-      result.push(fixed([self(), this.reference(target, { isParent: false, hidden }, run)], value))
+    const roots = this.subtypes.rootsOf(schema)
+    const hasOther = own !== undefined && roots.every(each => each.property !== own.property)
+    // Its own value too, so that no other alternative fits the same.
+    if (roots.length > 0 || own?.mapped.has(schema))
+      result.push(
+        all(self(), ...this.subtypes.selectorsAbove(schema), ...(hasOther ? [selectorOf(schema)].flat() : [])),
+      )
+    for (const target of subtypes) {
+      const value = target.value as Schema // a target of subtypes is an object
+      const part = this.reference(target, { isParent: false, hidden }, run)
+      const isBelow = own === undefined || this.subtypes.rootsOf(value).includes(own)
+      // What only a mapping names says nothing of the parent's fields.
+      result.push(isBelow ? part : all(self(), part, ...[selectorOf(value)].flat()))
     }
     return result
   }

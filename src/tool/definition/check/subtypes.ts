@@ -1,0 +1,279 @@
+import { type Loc, type Place, placeUnder, quote } from './findings.js'
+import { isDangling, isObject, type References, type Target } from './references.js'
+
+type Schema = Record<string, unknown>
+
+/** What a `discriminator` says: the property that selects a subtype, and the values of the schemas that its mapping names. */
+interface Discriminator {
+  readonly owner: Schema
+  readonly property: string
+  readonly mapped: ReadonlyMap<object, { target: Target; values: string[] }>
+  /** The values that the mapping leads nowhere. */
+  readonly lost: readonly string[]
+}
+
+const MOST_HOPS = 64
+const MOST_SCHEMAS_SEARCHED = 100
+const MOST_ANCESTORS = 64
+const NO_DISCRIMINATORS: readonly Discriminator[] = []
+
+/** The subtypes that the discriminators of a document declare, by `oneOf`, by a mapping, or by an `allOf` that names the parent. */
+export class Subtypes {
+  private readonly parents = new Map<object, object[]>()
+  private readonly children = new Map<object, Target[]>()
+  private readonly components = new Map<string, Target>()
+  private readonly names = new Map<object, string>()
+  private readonly above = new Map<object, readonly Discriminator[]>()
+  private readonly discriminators = new Map<object, Discriminator | undefined>()
+
+  constructor(
+    private readonly references: References,
+    document: Schema,
+    root: Place,
+  ) {
+    const components = isObject(document.components) ? document.components : {}
+    const schemas = isObject(components.schemas) ? components.schemas : {}
+    const up = placeUnder(placeUnder(root, 'components'), 'schemas')
+    for (const [name, value] of Object.entries(schemas)) {
+      if (!isObject(value)) continue
+      const place = placeUnder(up, name)
+      const base = typeof value.$id === 'string' ? value : undefined
+      this.components.set(name, { value, place, kind: 'schema', base })
+      if (!this.names.has(value) || typeof value.$ref !== 'string') this.names.set(value, name)
+    }
+    for (const target of this.components.values()) this.noteParents(target)
+  }
+
+  /** The discriminator that stands in this schema. */
+  discriminatorOf(schema: Schema): Discriminator | undefined {
+    if (schema.discriminator === undefined) return undefined
+    if (!this.discriminators.has(schema)) this.discriminators.set(schema, this.read(schema))
+    return this.discriminators.get(schema)
+  }
+
+  /** The discriminators of all parents above this schema, the nearest first. */
+  rootsOf(schema: object): readonly Discriminator[] {
+    if (!this.parents.has(schema)) return NO_DISCRIMINATORS
+    const known = this.above.get(schema)
+    if (known !== undefined) return known
+    const found: Discriminator[] = []
+    const ancestors = new Set([schema])
+    for (const at of ancestors) {
+      for (const parent of this.parents.get(at) ?? []) {
+        if (ancestors.size > MOST_ANCESTORS) break
+        const discriminator = ancestors.has(parent) ? undefined : this.discriminatorOf(parent as Schema) // only objects were noted
+        ancestors.add(parent)
+        if (discriminator !== undefined) found.push(discriminator)
+      }
+    }
+    this.above.set(schema, found)
+    return found
+  }
+
+  /** True if this schema is the parent or a subtype of others by a discriminator. */
+  has(schema: Schema): boolean {
+    return this.rootsOf(schema).length > 0 || this.discriminatorOf(schema) !== undefined
+  }
+
+  /** The component that this schema is. */
+  targetOf(schema: object): Target | undefined {
+    const name = this.names.get(schema)
+    return name === undefined ? undefined : this.components.get(name)
+  }
+
+  childrenOf(schema: object): readonly Target[] {
+    return this.children.get(schema) ?? []
+  }
+
+  /** The schemas that are offered for this one: its subtypes, but for alternatives that it names itself. */
+  offeredFor(schema: Schema): Target[] {
+    const own = this.discriminatorOf(schema)
+    if (own === undefined && this.rootsOf(schema).length === 0) return []
+    if (own !== undefined && (schema.oneOf ?? schema.anyOf) !== undefined) return []
+    const children = this.childrenOf(schema)
+    const values = new Set([schema, ...children.map(each => each.value)])
+    const mapped = [...(own?.mapped.values() ?? [])].map(each => each.target)
+    const isBelow = (value: unknown) => own !== undefined && this.rootsOf(value as Schema).includes(own) // mapped are objects
+    return [...children, ...mapped.filter(({ value }) => !values.has(value) && !isBelow(value))]
+  }
+
+  /** Fixes the selector of each discriminator above a schema; of several by one property that which maps it, or the nearest. */
+  selectorsAbove(schema: Schema): Schema[] {
+    const byProperty = new Map<string, Discriminator>()
+    for (const each of this.rootsOf(schema)) {
+      const known = byProperty.get(each.property)
+      if (known === undefined || (!known.mapped.has(schema) && each.mapped.has(schema)))
+        byProperty.set(each.property, each)
+    }
+    return [...byProperty.values()].flatMap<Schema>(each => this.selectorOf(each, schema) ?? [])
+  }
+
+  /**
+   * Fixes the selector of a schema to its mapped values, or else to the values or the name that it has itself; undefined where
+   * nothing names its value.
+   */
+  selectorOf(discriminator: Discriminator, schema: Schema): Schema | undefined {
+    const { property, mapped } = discriminator
+    const isUnion = this.discriminatorOf(schema)?.property === property && schema !== discriminator.owner
+    if (isUnion && !mapped.has(schema) && !this.rootsOf(schema).includes(discriminator)) return undefined
+    // Where a nearer discriminator has another property, its owner may be named as well.
+    const between = this.rootsOf(schema).filter(
+      each => each.property !== property && this.rootsOf(each.owner).includes(discriminator),
+    )
+    const values = mapped.has(schema)
+      ? this.valuesOf(discriminator, schema)
+      : [schema, ...between.map(each => each.owner)].flatMap(each => this.valuesOf(discriminator, each))
+    const allowed = this.allowedValues(schema, property)
+    let chosen: unknown[] = values
+    if (allowed !== undefined) {
+      chosen = allowed.filter(each => values.includes(String(each)))
+      const alike = values.map(each => each.toLowerCase())
+      if (chosen.length === 0) chosen = allowed.filter(each => alike.includes(String(each).toLowerCase()))
+      if (chosen.length === 0) chosen = allowed.length === 1 ? allowed : []
+    }
+    if (chosen.length === 0) return undefined
+    const value = chosen.length === 1 ? { const: chosen[0] } : { enum: [...new Set(chosen)] }
+    return { type: 'object', properties: Object.fromEntries([[property, value]]), required: [property] }
+  }
+
+  private valuesOf({ mapped }: Discriminator, schema: Schema): string[] {
+    const vendor = schema['x-ms-discriminator-value']
+    const name = typeof vendor === 'string' ? vendor : this.names.get(schema)
+    return mapped.get(schema)?.values ?? (name === undefined ? [] : [name])
+  }
+
+  /** What the discriminator of a schema says that cannot be offered, with its place inside the schema and what a model sees instead. */
+  *unresolvedIn(schema: Schema, base: Schema | undefined): Generator<{ at: Loc; msg: string }> {
+    if (schema.discriminator === undefined) return
+    const discriminator = this.discriminatorOf(schema)
+    if (discriminator === undefined) {
+      yield { at: ['discriminator'], msg: 'the discriminator names no property: the model is told of no selector' }
+      return
+    }
+    const { property, mapped, lost } = discriminator
+    const given = schema.discriminator
+    for (const value of lost) {
+      const ref = isObject(given) && isObject(given.mapping) ? given.mapping[value] : undefined
+      const what = typeof ref === 'string' ? `${quote(ref)} is no schema of this document` : 'this is not a reference'
+      yield { at: ['discriminator', 'mapping', value], msg: `${what}: the model is not offered ${quote(value)}` }
+    }
+    const [key, branches] = Array.isArray(schema.oneOf) ? ['oneOf', schema.oneOf] : ['anyOf', schema.anyOf]
+    if (Array.isArray(branches)) {
+      const ends = branches.map(each => this.endOf(each, base))
+      for (const [i, end] of ends.entries()) {
+        if (end === undefined || this.isFixed(discriminator, end)) continue
+        const msg = `nothing says which ${quote(property)} selects this alternative: the model may send any`
+        yield { at: [key as string, i], msg }
+      }
+      const offered = new Set(ends)
+      for (const [value, names] of mapped) {
+        if (offered.has(value as Schema) || value === schema) continue
+        const msg = `the mapping names what is not an alternative: the model is not offered it`
+        for (const name of names.values) yield { at: ['discriminator', 'mapping', name], msg }
+      }
+      return
+    }
+    const subtypes = this.offeredFor(schema)
+    if (subtypes.length === 0 && !this.rootsOf(schema).some(each => each.property === property)) {
+      const msg = `no schema of this document is a subtype by ${quote(property)}: the model sees the fields of this schema alone`
+      yield { at: ['discriminator'], msg }
+    }
+    for (const { value } of subtypes) {
+      if (this.isFixed(discriminator, value as Schema)) continue // a target of subtypes is an object
+      const name = quote(this.names.get(value as Schema) ?? '')
+      yield {
+        at: ['discriminator'],
+        msg: `nothing says which ${quote(property)} selects ${name}: the model may send any`,
+      }
+    }
+  }
+
+  /** True if the selector of an alternative can be fixed, or if the alternative does that itself or is not an object. */
+  private isFixed(discriminator: Discriminator, schema: Schema): boolean {
+    const types = Array.isArray(schema.type) ? schema.type : [schema.type ?? 'object']
+    if (!types.includes('object')) return true
+    const isUnion = this.discriminatorOf(schema)?.property === discriminator.property
+    return isUnion || this.selectorOf(discriminator, schema) !== undefined
+  }
+
+  /** The schema that an alternative means; undefined where it is none, which is said elsewhere. */
+  private endOf(schema: unknown, base: Schema | undefined): Schema | undefined {
+    if (!isObject(schema)) return undefined
+    const end = typeof schema.$ref === 'string' ? this.resolve(schema.$ref, base)?.value : schema
+    return isObject(end) ? end : undefined
+  }
+
+  /** The schema at the end of a chain of references. */
+  resolve(ref: string, base: Schema | undefined): Target | undefined {
+    let target = this.references.find(ref, base)
+    for (let hop = 0; hop < MOST_HOPS && !isDangling(target); hop++) {
+      if (!isObject(target.value) || typeof target.value.$ref !== 'string') return target
+      target = this.references.find(target.value.$ref, target.base)
+    }
+    return undefined
+  }
+
+  private noteParents(target: Target): void {
+    const schema = target.value as Schema // only objects were noted
+    const parents = new Set<object>()
+    for (const part of Array.isArray(schema.allOf) ? schema.allOf : []) {
+      if (!isObject(part) || typeof part.$ref !== 'string') continue
+      const parent = this.resolve(part.$ref, target.base)?.value
+      if (isObject(parent) && parent !== schema) parents.add(parent)
+    }
+    for (const parent of parents) {
+      const known = this.children.get(parent)
+      if (known === undefined) this.children.set(parent, [target])
+      else known.push(target)
+    }
+    if (parents.size > 0) this.parents.set(schema, [...parents])
+  }
+
+  private read(owner: Schema): Discriminator | undefined {
+    const given = owner.discriminator
+    const { propertyName, mapping } = isObject(given) ? given : { propertyName: given, mapping: undefined }
+    if (typeof propertyName !== 'string') return undefined
+    const mapped = new Map<object, { target: Target; values: string[] }>()
+    const lost: string[] = []
+    const base = typeof owner.$id === 'string' ? owner : undefined
+    for (const [value, ref] of Object.entries(isObject(mapping) ? mapping : {})) {
+      const target = typeof ref === 'string' ? this.mappedTo(ref, base) : undefined
+      if (!isObject(target?.value)) {
+        lost.push(value)
+        continue
+      }
+      const known = mapped.get(target.value)
+      if (known === undefined) mapped.set(target.value, { target, values: [value] })
+      else known.values.push(value)
+    }
+    return { owner, property: propertyName, mapped, lost }
+  }
+
+  /** What a mapping means: the name of a component, or a reference. */
+  private mappedTo(ref: string, base: Schema | undefined): Target | undefined {
+    const named = this.components.get(ref)
+    const next = isObject(named?.value) ? named.value.$ref : undefined
+    return named !== undefined && typeof next !== 'string'
+      ? named
+      : this.resolve(typeof next === 'string' ? next : ref, base)
+  }
+
+  /** The values to which a schema, or one that it is composed of, limits a property. */
+  private allowedValues(schema: Schema, property: string): unknown[] | undefined {
+    const pending: [Schema, Schema | undefined][] = [[schema, undefined]]
+    for (let i = 0; i < pending.length && i < MOST_SCHEMAS_SEARCHED; i++) {
+      const [at, base] = pending[i] as [Schema, Schema | undefined] // i is inside the list
+      const properties = isObject(at.properties) ? at.properties : {}
+      const own = Object.hasOwn(properties, property) ? properties[property] : undefined
+      const limited = isObject(own) && typeof own.$ref === 'string' ? this.resolve(own.$ref, base)?.value : own
+      if (isObject(limited)) {
+        if (limited.const !== undefined) return [limited.const]
+        if (Array.isArray(limited.enum) && limited.enum.length > 0) return limited.enum
+      }
+      const parts: unknown[] = Array.isArray(at.allOf) ? at.allOf.slice(0, MOST_SCHEMAS_SEARCHED) : []
+      if (typeof at.$ref === 'string') parts.push(this.resolve(at.$ref, base)?.value)
+      for (const part of parts) if (isObject(part)) pending.push([part, base])
+    }
+    return undefined
+  }
+}
