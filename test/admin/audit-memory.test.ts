@@ -6,8 +6,10 @@ import { startAgentctl } from '../cli/agentctl.js'
 import { worldDatabase } from '../world.js'
 
 /** Each row holds a prompt of before and one of after: 5 MB. Together they are many times the heap of the command. */
-const ROWS = Number(process.env.TEST_ROWS ?? 40)
+const ROWS = Number(process.env.TEST_ROWS ?? 25)
 const PROMPT_BYTES = 2_500_000
+
+t.setTimeout(300_000)
 
 t.test('audit verify reads a long history of large changes in a small heap', async t => {
   const { database, url } = await worldDatabase(t)
