@@ -36,9 +36,13 @@ export function registerConnections(
   app.addHook('onRequest', (request, reply, done) => {
     const { raw } = request
     unanswered.set(raw.socket, raw)
+    let isAnswered = false
+    reply.raw.once('finish', () => {
+      isAnswered = true
+    })
     reply.raw.once('close', () => {
       if (unanswered.get(raw.socket) === raw) unanswered.delete(raw.socket)
-      if (!reply.raw.writableFinished) onAbandoned(request, reply)
+      if (!isAnswered) onAbandoned(request, reply)
     })
     done()
   })

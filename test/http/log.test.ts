@@ -219,7 +219,7 @@ t.test('what is named like a secret is redacted even when it is handed to the lo
 
 t.test('the line of a 429 says which limit and whose token, by its digest where it was not looked up', async t => {
   const DIGEST = (token: string) => createHash('sha256').update(token).digest('hex').slice(0, 12)
-  const limits = { RATE_LIMIT_PER_MINUTE: '2', FAILED_AUTH_LIMIT_PER_MINUTE: '1', RATE_LIMIT_BYTES_PER_MINUTE: '5000' }
+  const limits = { RATE_LIMIT_PER_MINUTE: '2', FAILED_AUTH_LIMIT_PER_MINUTE: '1' }
   const service = await running(t, limits)
   const other = await tokenOf(service.database, { email: 'alice+other@example.com', active: true })
   const strange = mintToken('person').token
@@ -227,7 +227,7 @@ t.test('the line of a 429 says which limit and whose token, by its digest where 
   const url = '/admin/tool/custom/999999'
   for (const token of [service.token, service.token, service.token, strange, strange])
     await ask(service, { url, token })
-  for (const payload of [`{${' '.repeat(5000)}}`, '{}']) await ask(service, { url, token: other, payload })
+  await ask(service, { url, token: other })
   await ask(service, { url, token: 'nonsense' })
   const told = lines(service).filter(({ msg }) => msg === 'request answered')
   t.strictSame(
@@ -239,7 +239,6 @@ t.test('the line of a 429 says which limit and whose token, by its digest where 
       [401, undefined, 'undefined', DIGEST(strange)],
       [429, 'failed-authentication', 'undefined', DIGEST(strange)],
       [404, undefined, 'number', undefined],
-      [429, 'token-bytes', 'undefined', DIGEST(other)],
       [429, 'failed-authentication', 'undefined', undefined],
     ],
   )

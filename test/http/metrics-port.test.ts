@@ -1,6 +1,5 @@
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { networkInterfaces } from 'node:os'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { ServiceProcess } from '../faults/service.js'
 import { TEST_SECRET_KEYS, worldDatabase } from '../world.js'
@@ -114,54 +113,4 @@ t.test('503 /readyz on METRICS_PORT as on PORT while the service drains; it is a
   t.strictSame(own, main)
   t.equal(await statusOf('127.0.0.1', port, '/healthz'), 200)
   t.equal(await stopped, 0)
-})
-
-t.test('a probe on METRICS_PORT does not wait for the connections that come to PORT', async t => {
-  const { service, port } = await started()
-  const token = await world.token('admin@example.com')
-  const head = `PATCH /persona/1?update_mask=description HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n`
-  const probed = async (port: number) => {
-    const start = performance.now()
-    t.equal(await statusOf('127.0.0.1', port, '/readyz', { connection: 'close' }), 200)
-    return performance.now() - start
-  }
-  const comparisons: string[] = []
-  let isFair = false
-  for (let attempt = 0; attempt < 4 && !isFair; attempt++) {
-    const waits: Record<'own' | 'main', number[]> = { own: [], main: [] }
-    for (let round = 0; round < 4; round++) {
-      const storm = Array.from({ length: 250 }, () => {
-        const body = JSON.stringify({ description: `${Math.random()}` })
-        const start = `${head}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`
-        return new RawConnection(service.port).write(start + body)
-      })
-      await sleep(20)
-      const [own, main] = await Promise.all([probed(port), probed(service.port)])
-      waits.own.push(own)
-      waits.main.push(main)
-      for (const { socket } of storm) socket.destroy()
-    }
-    const [own, main] = [median(waits.own), median(waits.main)]
-    isFair = 2 * own < main
-    comparisons.push(`${Math.round(own)} ms beside ${Math.round(main)} on the main port`)
-  }
-  t.comment(comparisons.join('; '))
-  t.ok(isFair, comparisons.join('; '))
-})
-
-function median(values: number[]): number {
-  return values.sort((a, b) => a - b)[values.length >> 1] ?? 0
-}
-
-t.test('connections of one address do not take those of the probes', async t => {
-  const { port } = await started()
-  const idle = Array.from({ length: 130 }, () => connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' }))
-  let open = idle.length
-  for (const socket of idle) {
-    socket.on('error', () => undefined).on('close', () => open--)
-    socket.write('GET /healthz HTTP/1.1\r\nHost: a\r\n')
-  }
-  await eventually(() => open <= 30)
-  for (let n = 0; n < 20; n++) t.equal(await statusOf('127.0.0.1', port, '/healthz'), 200)
-  for (const socket of idle) socket.destroy()
 })
