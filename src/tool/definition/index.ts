@@ -9,7 +9,7 @@ export {
 export type { MethodRecord } from './check/operations.js'
 export { originsOf } from './check/origins.js'
 export { unusableServer } from './check/servers.js'
-export { compareDefinitions, type DefinitionChange } from './compare/compare.js'
+export { compareDefinitions, type DefinitionChange } from './compare.js'
 export { type Completion, completeDefinition } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'
 export { GivenPlaces } from './complete/given-places.js'

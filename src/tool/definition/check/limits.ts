@@ -14,10 +14,6 @@ export interface DefinitionLimits {
   keyCharacters: number
   /** Characters of `$id`, `$self`, `$anchor` and `$dynamicAnchor`: every relative reference inside is resolved against it. */
   identifierCharacters: number
-  /** Values of all functions that are made of a definition together, and values that one comparison looks at. */
-  functionValues: number
-  /** Bytes of all keys and strings of these functions together. */
-  functionBytes: number
   /** Faults that are returned; the last one says how many more there are. */
   faults: number
   /** Warnings that are returned; the last one says how many more there are. */
@@ -46,8 +42,6 @@ export const DEFAULT_DEFINITION_LIMITS: Readonly<DefinitionLimits> = Object.free
   referenceHops: 64,
   keyCharacters: 8192,
   identifierCharacters: 512,
-  functionValues: 1_000_000,
-  functionBytes: 32 * 1024 * 1024,
   faults: 100,
   warnings: 1000,
   faultBytes: 63 * 1024,
