@@ -2,8 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { InvalidRequest } from '../../src/errors.js'
-import { checkDefinition, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
+import { checkDefinition, DefinitionRefused, type FunctionView, toFunctions } from '../../src/tool/definition/index.js'
 
 /** The part of Ajv's 2020-12 build that is used here: an independent reader of JSON Schema. */
 interface Ajv2020 {
@@ -93,7 +92,7 @@ t.test('valid JSON Schema: Ajv compiles the view of every accepted document', as
 })
 
 t.test('refused: a definition with faults throws them', async t => {
-  t.throws(() => toFunctions({}), new InvalidRequest([]))
+  t.throws(() => toFunctions({}), new DefinitionRefused([]))
 })
 
 t.test('name: the operationId, cut with a stable hash, unique', async t => {
@@ -333,7 +332,7 @@ t.test('422 functions_too_large: what all functions hold together is bounded, be
     try {
       return toFunctions(definition).length
     } catch (error) {
-      if (error instanceof InvalidRequest) return error.faults.map(({ loc, type }) => ({ loc, type }))
+      if (error instanceof DefinitionRefused) return error.faults.map(({ loc, type }) => ({ loc, type }))
       throw error
     }
   }

@@ -2,11 +2,12 @@ import { createRequire } from 'node:module'
 import { isDeepStrictEqual } from 'node:util'
 import fc from 'fast-check'
 import t from 'tap'
-import { InvalidRequest, type Loc } from '../../src/errors.js'
+import type { Loc } from '../../src/errors.js'
 import {
   checkDefinition,
   compareDefinitions,
   completeDefinition,
+  DefinitionRefused,
   toFunctions,
 } from '../../src/tool/definition/index.js'
 import { repetitions } from '../updates/stored-state.js'
@@ -416,7 +417,7 @@ t.test('any JSON: never throws, every loc resolves or its parent does, the answe
     try {
       toFunctions(value)
     } catch (error) {
-      if (!(error instanceof InvalidRequest)) throw error
+      if (!(error instanceof DefinitionRefused)) throw error
     }
     if (check.ok) return true
     if (check.faults.some(fault => fault.loc.length > 4)) deep++

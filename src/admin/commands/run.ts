@@ -14,6 +14,7 @@ import { connectAdvice, NoDatabase } from '../../db/open.js'
 import { InvalidRequest, Unavailable } from '../../errors.js'
 import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
+import { DefinitionRefused } from '../../tool/definition/index.js'
 import { VERSION } from '../../version.js'
 import { PartlyApplied } from '../apply.js'
 import { placeText, Refusal } from '../refusal.js'
@@ -170,7 +171,7 @@ function explained(
   if (error instanceof Refusal || error instanceof Unavailable) {
     return { message: harmless(message), status: EXIT.error }
   }
-  if (error instanceof InvalidRequest) {
+  if (error instanceof InvalidRequest || error instanceof DefinitionRefused) {
     const faults = error.faults.map(({ loc, msg }) => harmless(`${placeText(loc)}: ${msg}`))
     return { message: faults.join('\n  '), status: EXIT.error }
   }

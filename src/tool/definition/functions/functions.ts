@@ -1,6 +1,6 @@
-import { InvalidRequest } from '../../../errors.js'
 import type { BodyInput } from '../check/bodies.js'
 import { type CheckOptions, DEFAULT_AT, inspection, type Readings } from '../check/check.js'
+import type { Fault } from '../check/findings.js'
 import type { OperationInput } from '../check/operations.js'
 import { isSupplied, type ParameterInput } from '../check/parameters.js'
 import { isDangling, isObject } from '../check/references.js'
@@ -20,6 +20,13 @@ export interface FunctionView {
   path: string
 }
 
+/** The definition has faults, so that no functions can be made of it. */
+export class DefinitionRefused extends Error {
+  constructor(readonly faults: Fault[]) {
+    super('the definition has faults')
+  }
+}
+
 const BODY_PROPERTY = 'requestBody'
 /** Each function is complete in itself, so a few shared schemas could make gigabytes. */
 const MOST_CHARACTERS = 32 * 1024 * 1024
@@ -29,11 +36,11 @@ const MOST_CHARACTERS = 32 * 1024 * 1024
  *
  * Every parameter is a property of its own name; of two that differ only in place, the second is `query_id` and so on. What a
  * custom header supplies, and what cannot be sent, is left out. The JSON body is the one property `requestBody`.
- * Throws `InvalidRequest` with the faults of `checkDefinition`, or with `functions_too_large`.
+ * Throws `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
   const { check, operations, readings } = inspection(definition, options, true)
-  if (!check.ok) throw new InvalidRequest(check.faults)
+  if (!check.ok) throw new DefinitionRefused(check.faults)
   if (readings === undefined) return []
   const schemas = new InputSchemas(readings)
   const headerNames = new Set(options.headerNames?.map(name => name.toLowerCase()))
@@ -45,7 +52,7 @@ export function toFunctions(definition: unknown, options: CheckOptions = {}): Fu
     characters += comparable(parameters).length
     if (characters > MOST_CHARACTERS) {
       const msg = `the functions of this definition together hold more than ${MOST_CHARACTERS} characters: divide it into several`
-      throw new InvalidRequest([{ loc: [...(options.at ?? DEFAULT_AT)], msg, type: 'functions_too_large' }])
+      throw new DefinitionRefused([{ loc: [...(options.at ?? DEFAULT_AT)], msg, type: 'functions_too_large' }])
     }
     const name = names[i] as string // one for each operation
     return { name, operationId, description: describe(summary, spec.description), parameters, method, path }
