@@ -12,7 +12,7 @@ import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../sche
 import { reference } from '../schema/vocabulary.js'
 import type { WorkBounds } from '../updates/resource.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import { definitionLimitsOf, unusableServer } from './definition/index.js'
+import { definitionLimitsOf, parsedUrl, unusableServer } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import { readToolUse, useNotes } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
@@ -101,7 +101,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
 
 /** Reads the address that a completion uses where the definition names none. It is judged like any other server. */
 function parseServer(text: string, loc: Loc): Parsed<string> {
-  const isAddress = text.length <= SERVER_CHARACTERS && /^https?:\/\//i.test(text) && URL.canParse(text)
+  const isAddress = text.length <= SERVER_CHARACTERS && /^https?:\/\//i.test(text) && parsedUrl(text) !== undefined
   if (!isAddress) {
     const msg = `Input should be an absolute http(s) address of at most ${SERVER_CHARACTERS} characters`
     return { faults: [{ loc, msg, type: 'url_parsing' }] }

@@ -551,6 +551,13 @@ const allWarnings = (definition: unknown) => {
   return check.warnings.map(({ type, loc, msg }) => ({ type, at: loc.slice(2).join(' '), msg }))
 }
 
+t.test('accepted: a host with letters outside ASCII, however often it was looked at', async t => {
+  const definition = withServer('https://bücher.example.com')
+  let refused = 0
+  for (let i = 0; i < 10_000; i++) if (!checkDefinition(definition).ok) refused++
+  t.equal(refused, 0)
+})
+
 t.test('refused: a server without its scheme, with what was meant', async t => {
   for (const url of [
     '10.225.26.25:7894',

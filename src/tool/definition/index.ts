@@ -7,8 +7,8 @@ export {
   definitionLimitsOf,
 } from './check/limits.js'
 export type { MethodRecord } from './check/operations.js'
-export { originsOf } from './check/origins.js'
-export { unusableServer } from './check/servers.js'
+export { parsedUrl } from './check/references.js'
+export { originsOf, unusableServer } from './check/servers.js'
 export { compareDefinitions, type DefinitionChange } from './compare.js'
 export { type Completion, completeDefinition } from './complete/complete.js'
 export type { Edit } from './complete/edits.js'

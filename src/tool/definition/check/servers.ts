@@ -1,10 +1,9 @@
+import { BlockList, isIP } from 'node:net'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
 import type { MisplacedReferences } from './misplaced.js'
-import { isObject } from './references.js'
+import { isObject, parsedUrl } from './references.js'
 
 const RELATIVE_HOST = 'relative.invalid'
-/** Plain absolute addresses with a name for a host need no URL parser; everything else takes the long way. */
-const PLAIN_URL = /^https?:\/\/[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?::\d{1,4})?(?:\/[\w.~/-]*)?$/
 /** An address without its scheme: a host with a port, or an IP address. */
 const SCHEMELESS = /^(?:[^\s/?#@\\:[\]]+:\d+|\[[\da-f:.%]+\](?::\d+)?|\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?)(?:[/?#]|$)/i
 const HOST_LIKE = /^[a-z\d-]+(?:\.[a-z\d-]+)*\.[a-z]{2,}(?:[/?#]|$)/i
@@ -13,29 +12,47 @@ const SECRET_NAME =
 const SECRET_VALUE = /^(?:[\w+/=%-]{24,}|(?:sk|pk|ghp|xox[bp])[_-].+)$/
 /** What stands for a value that is not there: a placeholder, an example. */
 const STAND_IN = /^(?:[{<$%[*]|your|my[_-]|x{3}|\.{3}|example|changeme|variable$)/i
-/** Only the first is ever used; a list beyond this is not a list of servers that anybody wrote. */
+/** Addresses of whose host every client thinks alike: no variable, user info, backslash, space or control character in or before it. */
+const PLAIN = /^(?:https?:\/\/[\w.:[\]-]+(?:[/?#][^\\\s]*)?|(?:\/(?![/\\])[^\\\s]*)?)$/i
+const CLOSED_END = /^https?:\/\/[\w.:[\]-]+[/?#]/i
+
+/** Only the first is ever used. */
 const SERVERS_JUDGED = 1000
 const URL_CHARACTERS = 8192
-/** Values of a variable tried in an address, as characters of all addresses that they give together. */
+/** Characters of all addresses that the values of a server's variables give together, each counted as at least 32. */
 const VARIANT_CHARACTERS = 64 * 1024
-/** What an address costs at least, and each variable that is filled in. */
 const SHORT_CHARACTERS = 32
-/** How often a variable's value is looked at for the name of another variable. */
-const NESTED_VARIABLES = 8
-/** Variables that are filled in where values name others, for one address: a few hundred bytes of them could lead to thousands. */
-const NESTED_FILLED = 64
-const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal'])
-/** Addresses at which clouds answer who asks from inside, beside those of 169.254.0.0/16. */
-const METADATA_IPV4 = new Set(['100.100.100.200', '168.63.129.16', '192.0.0.192'])
-const METADATA_IPV6 = new Set(['fd00:ec2:0:0:0:0:0:254', 'fd20:ce:0:0:0:0:0:254'])
+/** How often values that name other variables are filled in. */
+const NESTED_ROUNDS = 8
+const VARIABLE = /\{([^}]*)(\}|$)/g
 
-/**
- * The rules for a list of servers: `list_type`, `servers_missing` (only where one is `required`), `dict_type`,
- * `server_url_missing`, `string_type`, `server_url_invalid`, each at its place; every entry is judged, the first is used.
- *
- * Servers of a path or an operation replace the document's in OpenAPI, so the same addresses are forbidden there; they cannot replace
- * the document's own, because what calls a tool reads those first: another host there is the warning `server_other_host`.
- */
+const METADATA_NAMES = ['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']
+/** Link-local networks and the metadata addresses of Alibaba, Azure, Oracle, Amazon and Google. */
+const FORBIDDEN = new BlockList()
+for (const [address, bits] of [
+  ['169.254.0.0', 16],
+  ['100.100.100.200', 32],
+  ['168.63.129.16', 32],
+  ['192.0.0.192', 32],
+] as const) {
+  FORBIDDEN.addSubnet(address, bits)
+  const groups = address.replace(/(\d+)\.(\d+)\.(\d+)\.(\d+)/, (_, ...octets) =>
+    [0, 2].map(i => (octets[i] * 256 + Number(octets[i + 1])).toString(16)).join(':'),
+  )
+  // The same inside IPv6: compatible, mapped, translated, NAT64 and 6to4.
+  for (const prefix of ['::', '::ffff:', '::ffff:0:', '64:ff9b::'])
+    FORBIDDEN.addSubnet(`${prefix}${groups}`, 96 + bits, 'ipv6')
+  FORBIDDEN.addSubnet(`2002:${groups}::`, 16 + bits, 'ipv6')
+}
+for (const [address, bits] of [
+  ['fe80::', 10],
+  ['fd00:ec2::254', 128],
+  ['fd20:ce::254', 128],
+  ['64:ff9b:1::', 48], // the local NAT64 prefix, which holds IPv4 addresses in several ways
+] as const)
+  FORBIDDEN.addSubnet(address, bits, 'ipv6')
+
+/** The rules for a list of servers. Every entry is judged, the first is used; a missing or empty list is at fault only where it is `required`. */
 export function checkServers(
   servers: unknown,
   required: boolean,
@@ -44,12 +61,8 @@ export function checkServers(
   findings: Findings,
 ): void {
   if (servers === undefined) {
-    if (required)
-      findings.fault(
-        'servers_missing',
-        'the definition names no server: add "servers": [{"url": "https://..."}]',
-        place,
-      )
+    const msg = 'the definition names no server: add "servers": [{"url": "https://..."}]'
+    if (required) findings.fault('servers_missing', msg, place)
     return
   }
   if (misplaced.report(servers, place, 'servers', findings)) return
@@ -57,17 +70,12 @@ export function checkServers(
     findings.faultOf('list_type', place)
     return
   }
-  if (servers.length === 0 && required) {
+  if (servers.length === 0 && required)
     findings.fault('servers_missing', 'the list of servers is empty: add {"url": "https://..."}', place)
-  }
-  const judged = Math.min(servers.length, SERVERS_JUDGED)
-  for (let i = 0; i < judged; i++) {
-    checkServer(servers[i], placeUnder(place, i), misplaced, findings)
-    // Thousands of values may be tried for one that has variables.
-  }
-  if (servers.length > 1) {
+  for (const [i, server] of servers.slice(0, SERVERS_JUDGED).entries())
+    checkServer(server, placeUnder(place, i), misplaced, findings)
+  if (servers.length > 1)
     findings.warn('servers_several', `${servers.length} servers are named; the first is used`, place)
-  }
 }
 
 function checkServer(server: unknown, place: Place, misplaced: MisplacedReferences, findings: Findings): void {
@@ -76,7 +84,7 @@ function checkServer(server: unknown, place: Place, misplaced: MisplacedReferenc
     findings.faultOf('dict_type', place)
     return
   }
-  const { url } = server
+  const { url, variables } = server
   // The empty text is a relative address: where the document stands, as "/" is in a document without servers.
   if (url === undefined || (typeof url === 'string' && url !== '' && url.trim() === '')) {
     findings.fault('server_url_missing', 'the server has no url', place, 'url')
@@ -87,28 +95,23 @@ function checkServer(server: unknown, place: Place, misplaced: MisplacedReferenc
     findings.faultOf('string_type', place, 'url')
     return
   }
-  if (!PLAIN_URL.test(url) || isForbiddenName(url)) checkUnusualUrl(url, server.variables, place, findings)
+  const reason =
+    url.length > URL_CHARACTERS ? `is longer than ${URL_CHARACTERS} characters` : unusableByAnyValue(url, variables)
+  if (reason !== undefined) findings.fault('server_url_invalid', `the url ${quote(url)} ${reason}`, place, 'url')
+  else warnUrl(url, variables, place, findings)
   if (url.length > 1 && url.endsWith('/')) {
     const msg = 'the url ends with a slash, as paths begin with one: calls go to addresses with two slashes'
     findings.warn('server_trailing_slash', msg, place, 'url')
   }
 }
 
-function checkUnusualUrl(url: string, variables: unknown, place: Place, findings: Findings): void {
-  const { text, unfilled } = filled(url.slice(0, URL_CHARACTERS), variables)
-  const parsed = parse(text)
-  const reason =
-    url.length > URL_CHARACTERS
-      ? `is longer than ${URL_CHARACTERS} characters`
-      : (unusableFilled(text, variables, unfilled.length > 0, { characters: 0 }) ?? unusableVariant(url, variables))
-  if (reason !== undefined) {
-    findings.fault('server_url_invalid', `the url ${quote(url)} ${reason}`, place, 'url')
-    return
-  }
-  if (unfilled.length > 0) {
-    const msg = `the url has a variable without a default: ${quote(unfilled[0] as string)}; it must be filled in before a call`
+function warnUrl(url: string, variables: unknown, place: Place, findings: Findings): void {
+  const { text, unfilled } = filled(url, variables)
+  const [variable] = unfilled
+  if (variable !== undefined) {
+    const msg = `the url has a variable without a default: ${quote(variable)}; it must be filled in before a call`
     findings.warn('server_variable_unfilled', msg, place, 'url')
-  } else if (parsed?.host === RELATIVE_HOST) {
+  } else if (parse(text)?.host === RELATIVE_HOST) {
     const hint = HOST_LIKE.test(url) ? `; did you mean ${quote(`https://${url}`)}?` : ''
     const msg = `the url ${quote(url)} is relative: calls need an absolute address such as https://api.example.com${hint}`
     findings.warn('server_relative', msg, place, 'url')
@@ -126,11 +129,8 @@ function checkUnusualUrl(url: string, variables: unknown, place: Place, findings
 export function partBehindPath(text: string): { name: string; hasSecret: boolean } | undefined {
   const at = text.search(/[?#]/)
   if (at === -1) return undefined
-  const hasSecret = text
-    .slice(at + 1, URL_CHARACTERS)
-    .split(/[?&;#]/)
-    .some(isSecret)
-  return { name: text[at] === '?' ? 'query' : 'fragment', hasSecret }
+  const pairs = text.slice(at + 1, URL_CHARACTERS).split(/[?&;#]/)
+  return { name: text[at] === '?' ? 'query' : 'fragment', hasSecret: pairs.some(isSecret) }
 }
 
 /** True for `key=value` where the name says that a secret follows, or the value looks like a random one. */
@@ -145,123 +145,103 @@ function isSecret(pair: string): boolean {
 /** Why calls cannot go to an absolute address that somebody names beside a definition, or undefined. */
 export function unusableServer(url: string): string | undefined {
   // A client leaves some of these out, and would send others.
-  if (/[\0- \x7f]/.test(url)) return 'holds a space or a control character'
-  return unusable(url, parse(url), false)
+  return /[\0- \x7f]/.test(url) ? 'holds a space or a control character' : unusable(url, parse(url), false)
 }
 
-/** Why an address that another listed value of a variable gives may not be used, or undefined. One variable is changed at a time. */
-function unusableVariant(url: string, variables: unknown): string | undefined {
-  if (!url.includes('{') || !isObject(variables)) return undefined
-  const tried = { characters: 0 }
-  for (const name of variablesIn(url)) {
-    const variable = Object.hasOwn(variables, name) ? variables[name] : undefined
-    if (!isObject(variable) || !Array.isArray(variable.enum)) continue
-    for (const value of variable.enum) {
-      if (typeof value !== 'string' && typeof value !== 'number') continue
-      const { text, unfilled } = filled(url, variables, { name, value: String(value).slice(0, URL_CHARACTERS) })
-      tried.characters += costOf(text)
-      if (tried.characters > VARIANT_CHARACTERS) return 'has variables with too many values to look at'
-      const reason = unusableFilled(text, variables, unfilled.length > 0, tried)
-      if (reason !== undefined) return `${reason} when ${quote(name)} is ${quote(String(value))}`
-    }
+/** Why calls cannot go to an address, by the defaults of its variables or by a listed value of one of them, or undefined. */
+function unusableByAnyValue(url: string, variables: unknown): string | undefined {
+  for (const { text, isOpen, chosen, problem } of addressesOf(url, variables)) {
+    const reason = problem ?? unusable(text, parse(text), isOpen)
+    if (reason !== undefined)
+      return chosen === undefined ? reason : `${reason} when ${quote(chosen[0])} is ${quote(chosen[1])}`
   }
   return undefined
 }
 
-function costOf(address: string): number {
-  return Math.max(address.length, SHORT_CHARACTERS)
+/** One of the addresses that a server may stand for. */
+interface Address {
+  readonly text: string
+  /** True if a variable has no value, so that a word stands for it that is legal there. */
+  readonly isOpen: boolean
+  readonly chosen: Chosen | undefined
+  /** Why there are more addresses than are looked at. */
+  readonly problem?: string
 }
 
-/**
- * `unusable`, also of what a client gets that fills in one variable after the other, so that a value may name another one. What it
- * looks at then is added to `tried`.
- */
-function unusableFilled(
-  text: string,
-  variables: unknown,
-  hasUnfilled: boolean,
-  tried: { characters: number },
-): string | undefined {
-  if (PLAIN_URL.test(text) && !isForbiddenName(text)) return undefined
-  let reason = unusable(text, parse(text), hasUnfilled)
-  let last = text
-  let filledIn = 0
-  for (let round = 0; reason === undefined && last.includes('{') && round < NESTED_VARIABLES; round++) {
-    const next = filled(last.slice(0, URL_CHARACTERS), variables)
-    if (next.text === last) break
-    filledIn += next.count
-    if (filledIn > NESTED_FILLED) return 'has variables whose values lead to too many others'
-    last = next.text
-    tried.characters += costOf(last) + next.count * SHORT_CHARACTERS
-    reason = unusable(last, parse(last), hasUnfilled || next.unfilled.length > 0)
+/** The name of a variable, and one of the values that are listed for it. */
+type Chosen = [name: string, value: string]
+
+/** The address by the defaults of its variables, then by each listed value of one of them, and what a client gets that fills in values again. */
+function* addressesOf(url: string, variables: unknown): Generator<Address> {
+  let characters = 0
+  for (const chosen of [undefined, ...listedValues(url, variables)]) {
+    let { text, unfilled } = filled(url, variables, chosen)
+    let isOpen = unfilled.length > 0
+    yield { text, isOpen, chosen }
+    characters += Math.max(text.length, SHORT_CHARACTERS)
+    for (let round = 0; round < NESTED_ROUNDS && text.includes('{') && characters <= VARIANT_CHARACTERS; round++) {
+      const next = filled(text.slice(0, URL_CHARACTERS), variables)
+      if (next.text === text) break
+      characters += text.length + next.text.length + SHORT_CHARACTERS
+      text = next.text
+      isOpen ||= next.unfilled.length > 0
+      yield { text, isOpen, chosen }
+    }
+    if (characters <= VARIANT_CHARACTERS) continue
+    yield { text, isOpen, chosen: undefined, problem: 'has variables with too many values to look at' }
+    return
   }
-  return reason
+}
+
+function listedValues(url: string, variables: unknown): Chosen[] {
+  return [...variablesIn(url)].flatMap(name => {
+    const listed = variableOf(variables, name)?.enum
+    const values = Array.isArray(listed)
+      ? listed.filter(each => typeof each === 'string' || typeof each === 'number')
+      : []
+    return values.map<Chosen>(value => [name, String(value).slice(0, URL_CHARACTERS)])
+  })
 }
 
 /** The names of the variables of an address. */
 function variablesIn(url: string): Set<string> {
-  const names = new Set<string>()
-  for (let open = url.indexOf('{'); open !== -1; ) {
-    const close = url.indexOf('}', open)
-    if (close === -1) break
-    names.add(url.slice(open + 1, close))
-    open = url.indexOf('{', close)
-  }
-  return names
+  return new Set(Array.from(url.matchAll(VARIABLE), ([, name = '', close]) => (close === '' ? '' : name)))
 }
 
-/**
- * The URL with the defaults of its variables filled in, but for the one that is `chosen`, the names of those that have none, and how
- * many stand in it.
- */
-function filled(
-  url: string,
-  variables: unknown,
-  chosen?: { name: string; value: string },
-): { text: string; unfilled: string[]; count: number } {
+/** The address with the defaults of its variables filled in, but for one with a chosen value, and the names of those that have none. */
+function filled(url: string, variables: unknown, chosen?: Chosen): { text: string; unfilled: string[] } {
   const unfilled: string[] = []
-  let text = ''
-  let start = 0
-  let count = 0
-  while (start < url.length && text.length <= URL_CHARACTERS) {
-    const open = url.indexOf('{', start)
-    const close = open === -1 ? -1 : url.indexOf('}', open)
-    if (close === -1) break
-    count++
-    const name = url.slice(open + 1, close)
-    const value = name === chosen?.name ? chosen.value : defaultOf(variables, name)
-    if (value === undefined) unfilled.push(name)
-    text += url.slice(start, open) + (value ?? standIn(url, open, close))
-    start = close + 1
-  }
-  return { text: text + url.slice(start), unfilled, count }
+  let length = 0
+  const text = url.replace(VARIABLE, (whole, name: string, close: string, at: number) => {
+    if (length > URL_CHARACTERS || close === '') return whole
+    const known = name === chosen?.[0] ? chosen[1] : defaultOf(variables, name)
+    if (known === undefined) unfilled.push(name)
+    const isScheme = at === 0 && url[whole.length] === ':'
+    const value = known ?? (isScheme ? 'https' : url[at - 1] === ':' ? '443' : 'variable')
+    length += value.length
+    return value
+  })
+  return { text, unfilled }
 }
 
-/** A word that is legal where a variable without a value stands: a scheme, a port, else a piece of a host or path. */
-function standIn(url: string, open: number, close: number): string {
-  if (open === 0 && url[close + 1] === ':') return 'https'
-  return url[open - 1] === ':' ? '443' : 'variable'
+function variableOf(variables: unknown, name: string): Record<string, unknown> | undefined {
+  const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
+  return isObject(variable) ? variable : undefined
 }
 
 function defaultOf(variables: unknown, name: string): string | undefined {
-  if (!isObject(variables) || !Object.hasOwn(variables, name)) return undefined
-  const variable = variables[name]
-  if (!isObject(variable)) return undefined
-  const value = variable.default
+  const value = variableOf(variables, name)?.default
   return typeof value === 'string' || typeof value === 'number' ? String(value).slice(0, URL_CHARACTERS) : undefined
 }
 
 /** The URL parser reads odd spellings (numbers, escapes, backslashes, tabs) as a client would. */
 function parse(url: string): URL | undefined {
   // "http:host" names a host only where nothing of that scheme stands around it: no client has what is relative here.
-  if (URL.canParse(url)) return new URL(url)
-  const base = `http://${RELATIVE_HOST}/`
-  return URL.canParse(url, base) ? new URL(url, base) : undefined
+  return parsedUrl(url) ?? parsedUrl(url, `http://${RELATIVE_HOST}/`)
 }
 
-/** Why nothing may be sent to `url`, or undefined. */
+/** Why nothing may be sent to `url`, or undefined. A URL that only fails to parse with a stand-in for a value is not refused. */
 function unusable(url: string, parsed: URL | undefined, hasUnfilled: boolean): string | undefined {
-  // What a variable will hold is not known, so a URL that only fails to parse with a stand-in is not refused.
   if (SCHEMELESS.test(url)) return `is neither http(s) nor relative; did you mean ${quote(`http://${url}`)}?`
   if (parsed === undefined) return hasUnfilled ? undefined : 'is not a usable URL'
   if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') return 'is neither http(s) nor relative'
@@ -271,60 +251,12 @@ function unusable(url: string, parsed: URL | undefined, hasUnfilled: boolean): s
   return undefined
 }
 
-/**
- * True for 169.254.0.0/16 and the other metadata addresses of clouds (Alibaba, Azure, Oracle, Google, Amazon) in every notation,
- * also inside IPv6 (mapped, translated, compatible, NAT64, 6to4), for fe80::/10 and for metadata names.
- */
 function isForbiddenHost(hostname: string): boolean {
-  const host = hostname.replace(/\.$/, '').toLowerCase()
-  if (isForbiddenName(host)) return true
-  if (!host.startsWith('[')) return /^[\d.]+$/.test(host) && isForbiddenIpv4(host)
-  const groups = ipv6Groups(host.slice(1, -1))
-  if (((groups[0] ?? 0) & 0xffc0) === 0xfe80 || METADATA_IPV6.has(groups.map(each => each.toString(16)).join(':')))
-    return true
-  return embeddedIpv4(groups).some(isForbiddenIpv4)
+  const host = hostname.replace(/^\[|\]$|\.$/g, '').toLowerCase()
+  const version = isIP(host)
+  if (version !== 0) return FORBIDDEN.check(host, version === 6 ? 'ipv6' : 'ipv4')
+  return METADATA_NAMES.some(name => host.includes(name))
 }
-
-/** True if the text, a host or an address, names a metadata service. */
-function isForbiddenName(text: string): boolean {
-  for (const name of METADATA_NAMES) if (text.includes(name)) return true
-  return false
-}
-
-function isForbiddenIpv4(address: string): boolean {
-  return address.startsWith('169.254.') || METADATA_IPV4.has(address)
-}
-
-/** The eight groups of an IPv6 address as the URL parser writes it. */
-function ipv6Groups(address: string): number[] {
-  const [head = '', tail] = address.split('::')
-  const groupsOf = (part: string) => (part === '' ? [] : part.split(':').map(each => Number.parseInt(each, 16)))
-  const [start, end] = [groupsOf(head), groupsOf(tail ?? '')]
-  return tail === undefined ? start : [...start, ...Array<number>(8 - start.length - end.length).fill(0), ...end]
-}
-
-/**
- * The IPv4 addresses that an IPv6 address may carry: ::ffff:0:0/96, ::ffff:0:0:0/96, ::/96, 64:ff9b::/96 and 2002::/16, and in the
- * local 64:ff9b:1::/48 by each length of prefix that RFC 6052 has there.
- */
-function embeddedIpv4(groups: readonly number[]): string[] {
-  const starts = (...expected: number[]) => expected.every((each, i) => groups[i] === each)
-  const octets = groups.flatMap(each => [each >> 8, each & 255])
-  const at = (...places: number[]) => places.map(place => octets[place] ?? 0).join('.')
-  if (starts(0x2002)) return [at(2, 3, 4, 5)]
-  if (starts(0x64, 0xff9b, 1)) return [at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), at(12, 13, 14, 15)]
-  const isLast32 =
-    starts(0, 0, 0, 0, 0, 0xffff) ||
-    starts(0, 0, 0, 0, 0xffff, 0) ||
-    starts(0, 0, 0, 0, 0, 0) ||
-    starts(0x64, 0xff9b, 0, 0, 0, 0)
-  return isLast32 ? [at(12, 13, 14, 15)] : []
-}
-
-/** Addresses of whose host every client thinks alike: no variable, user info, backslash, space or control character in or before it. */
-const PLAIN_HOST = /^https?:\/\/[\w.:[\]-]+(?:[/?#][^\\\s]*)?$/i
-const PLAIN_RELATIVE = /^(?:\/(?![/\\])[^\\\s]*)?$/
-const CLOSED_END = /^https?:\/\/[\w.:[\]-]+[/?#]/i
 
 /** Why a path that does not begin with a slash cannot follow these servers' first, with whose host it goes on, or undefined. */
 export function unusableEnd(servers: unknown, path: string): string | undefined {
@@ -338,58 +270,8 @@ export function unusableEnd(servers: unknown, path: string): string | undefined 
 }
 
 /** Whether a path that does not begin with a slash would go on with the host of this server. */
-export function hasOpenEnd(server: unknown): server is { url: string; variables?: unknown } {
+function hasOpenEnd(server: unknown): server is { url: string; variables?: unknown } {
   return isObject(server) && typeof server.url === 'string' && !CLOSED_END.test(server.url)
-}
-
-/**
- * Where a server's calls may go: the origin by the defaults of its variables, and by each of their listed values, one variable
- * at a time. A relative address stands for itself. Where the host is not plain to see (a variable, a backslash), the address as
- * it is written, with all values, is one more.
- */
-export function originsOfServer(server: unknown): string[] {
-  if (!isObject(server) || typeof server.url !== 'string') return []
-  const url = server.url.slice(0, URL_CHARACTERS)
-  const { variables } = server
-  const texts = [filled(url, variables).text]
-  let characters = 0
-  for (const name of variablesIn(url)) {
-    const variable = isObject(variables) && Object.hasOwn(variables, name) ? variables[name] : undefined
-    if (!isObject(variable) || !Array.isArray(variable.enum)) continue
-    for (const listed of variable.enum) {
-      const { text } = filled(url, variables, { name, value: String(listed).slice(0, URL_CHARACTERS) })
-      characters += costOf(text)
-      if (characters > VARIANT_CHARACTERS) break // the check refuses such a definition
-      texts.push(text)
-    }
-  }
-  const origins = texts.map(text => {
-    const parsed = parse(text)
-    return parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin
-  })
-  return [url, ...texts].every(isPlain) ? origins : [...origins, written(server.url, variables)]
-}
-
-function isPlain(text: string): boolean {
-  return PLAIN_HOST.test(text) || PLAIN_RELATIVE.test(text)
-}
-
-/** The address, and each value of the variables that it has or that a value of one leads to. */
-function written(url: string, variables: unknown): string {
-  if (!url.includes('{') || !isObject(variables)) return url
-  const names = variablesIn(url)
-  const values: string[] = []
-  for (const name of names) {
-    const variable = Object.hasOwn(variables, name) ? variables[name] : undefined
-    const listed = isObject(variable) && Array.isArray(variable.enum) ? variable.enum : []
-    values.push(`${JSON.stringify(name)}:`)
-    for (const value of isObject(variable) ? [variable.default, ...listed] : []) {
-      if (typeof value !== 'string' && typeof value !== 'number') continue
-      values.push(JSON.stringify(value))
-      for (const inner of variablesIn(String(value))) names.add(inner) // and is met here in turn
-    }
-  }
-  return `${url} ${values.join()}`
 }
 
 /** The host that calls go to by a list of servers, if its first one is an absolute address without open questions. */
@@ -399,4 +281,60 @@ export function hostOf(servers: unknown): string | undefined {
   const { text, unfilled } = filled(server.url, server.variables)
   const host = unfilled.length > 0 ? undefined : parse(text)?.host
   return host === RELATIVE_HOST ? undefined : host
+}
+
+/**
+ * The origins to which calls by a checked definition may go, wherever a list of servers stands in it, as a reference may lead there.
+ * A client joins server and path as texts: behind a server that ends with its host, a path that does not begin with a slash goes on
+ * with the host (`https://good.example.com` and `@evil.example.net/a`). Each such path, and each such server, is an origin of its own.
+ */
+export function originsOf(definition: unknown): Set<string> {
+  const origins = new Set<string>()
+  const open = new Set<string>()
+  const pending: unknown[] = [definition]
+  while (pending.length > 0) {
+    const node = pending.pop()
+    if (typeof node !== 'object' || node === null) continue
+    for (const value of Object.values(node)) pending.push(value)
+    if (!isObject(node) || !Array.isArray(node.servers)) continue
+    for (const server of node.servers) {
+      for (const origin of originsOfServer(server)) origins.add(origin)
+      if (hasOpenEnd(server)) open.add(server.url)
+    }
+  }
+  const [first] = open
+  const paths = isObject(definition) && isObject(definition.paths) ? Object.keys(definition.paths) : []
+  const goingOn = first === undefined ? [] : paths.filter(path => path !== '/' && !/^\/(?![/\\])/.test(path))
+  for (const path of goingOn) origins.add(`${first}${path}`)
+  if (goingOn.length > 0) for (const url of open) origins.add(`${url} and paths that go on with it`)
+  return origins
+}
+
+/**
+ * The origin of a server by each address that it may stand for. Where the host is not plain to see (a variable, a backslash), the address as it is written, with all values, is one more.
+ */
+function originsOfServer(server: unknown): string[] {
+  if (!isObject(server) || typeof server.url !== 'string') return []
+  const { variables } = server
+  const url = server.url.slice(0, URL_CHARACTERS)
+  const texts = Array.from(addressesOf(url, variables), ({ text }) => text)
+  const origins = texts.map(text => {
+    const parsed = parse(text)
+    return parsed === undefined || parsed.host === RELATIVE_HOST ? 'a relative address' : parsed.origin
+  })
+  return [url, ...texts].every(text => PLAIN.test(text)) ? origins : [...origins, written(server.url, variables)]
+}
+
+/** The address, and each value of the variables that it has or that a value of one leads to. */
+function written(url: string, variables: unknown): string {
+  const names = variablesIn(url)
+  const values: string[] = []
+  // Names that values add are met in turn.
+  for (const name of names) {
+    const { default: byDefault, enum: listed } = variableOf(variables, name) ?? {}
+    const all = [byDefault, ...(Array.isArray(listed) ? listed : [])].map(String)
+    values.push(JSON.stringify([name, ...all]))
+    for (const value of all) for (const inner of variablesIn(value)) names.add(inner)
+  }
+  return `${url} ${values.join()}`
 }

@@ -1,5 +1,5 @@
 import type { Loc } from '../../../errors.js'
-import { isObject } from '../check/references.js'
+import { isObject, parsedUrl } from '../check/references.js'
 import { unusableServer } from '../check/servers.js'
 import type { EditedDocument } from './edits.js'
 import { serversOf } from './swagger-parts.js'
@@ -16,8 +16,8 @@ export class ServerRepairs {
     const { server } = this
     const url = this.document.at(['servers', 0, 'url'])
     if (server === undefined || typeof url !== 'string' || url.includes('{') || /^[a-z][a-z0-9+.-]*:/i.test(url)) return
-    if (!URL.canParse(url, server)) return
-    const resolved = url === '' || url === '/' ? server : new URL(url, server).href
+    const resolved = url === '' || url === '/' ? server : parsedUrl(url, server)?.href
+    if (resolved === undefined) return
     // Slashes of either kind may name another host, which is not relative then.
     if (new URL(resolved).host !== new URL(server).host) return
     this.document.set(['servers', 0, 'url'], resolved, 'server_resolved', 'calls need an absolute address')
