@@ -1,245 +1,159 @@
-/** `npm run bench`: measures the built service as a process of its own beside what it is compared with, in the same run. */
-import { execFileSync } from 'node:child_process'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
+import { cpus, tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { readConfig } from '../src/config.js'
-import { openUrl } from '../src/db/open.js'
-import { VERSION } from '../src/version.js'
-import { compareBuilds, isBuilt, openDatabaseOf } from './against.js'
-import { captureStatements } from './captured.js'
-import { type Case, casesOf } from './cases.js'
-import { type BenchDatabase, openBenchDatabase } from './database.js'
-import { sendAll } from './load.js'
-import { hasPgbench } from './pgbench.js'
-import { measureProcess } from './process-figures.js'
-import { builtBench } from './processes.js'
-import { describeMachine, loadNow, markdownOf, markdownOfBuilds, markdownOfChange, type Report } from './report.js'
-import { agentsFor, manyToolsUpdates, unchangedAgent } from './requests.js'
-import { Bench, type Durations } from './rounds.js'
-import { compareSizes } from './scale.js'
-import { LARGE, SMALL } from './world.js'
+import fastify from 'fastify'
+import pg from 'pg'
+import { startEmbedded } from '../src/db/embedded/embedded.js'
+import { generateKey } from '../src/secrets/key-ring.js'
+import { agentUpdate, CASES, type Case } from './cases.js'
+import { type LoadResult, load } from './load.js'
+import { pgbench, recorded } from './pgbench.js'
+import { migrate, parentOf, processorMs, residentMib, type Service, startService } from './process.js'
+import { fillWorld, type World } from './world.js'
 
-const USAGE = `Usage: npm run bench -- [--quick] [--scale] [--only TEXT] [--compare FILE | --against FOLDER]
+/* Measures this build, plain controls and, with `--against`, another built checkout, in turns in one run. */
 
-  --quick         takes about two minutes and shows whether something broke; too short to say whether goals are met
-  --scale         measures on a million agents, which it makes at the first run
-  --only TEXT     keeps the cases whose name holds the text
-  --compare FILE  shows the change since another results.json
-  --against FOLDER
-                  measures another checkout, built by its npm run build, and this one in turns, each with its own database,
-                  and prints what each case takes of both: the way to see a change where others work on the machine
-  --help          shows this
-
-A whole run takes about seven minutes on two idle cores. It rewrites bench/results.json and the tables of bench/RESULTS.md
-(with --scale results-scale.json and RESULTS-SCALE.md); a quick or partial one, or one against another build, only prints.
-
-DATABASE_URL        a server on which databases may be created; without it an embedded one is used, below build/ (of each build
-                    that is compared; given, both have one database, whose schema both must take)
-BENCH_NODE_OPTIONS  what the service and the controls are run with, instead of the options of npm start for the service
-pgbench             of Debian's postgresql packages, in PATH; without it its column is a loop over pg and is not compared
-
+const USAGE = `Usage: npm run bench -- [--against CHECKOUT] [--rounds 5] [--seconds 3] [--write]
+  --against  another built checkout, measured in turns with this one
+  --write    stores the table in bench/README.md
 `
+const OWN = fileURLToPath(new URL('../..', import.meta.url))
+const { values: given } = parseArgs({
+  options: {
+    against: { type: 'string' },
+    rounds: { type: 'string', default: '5' },
+    seconds: { type: 'string', default: '3' },
+    write: { type: 'boolean', default: false },
+    help: { type: 'boolean', default: false },
+  },
+})
+const rounds = Number(given.rounds)
+const seconds = Number(given.seconds)
+const CONNECTIONS = 16
 
-const QUICK: Durations = { rounds: 3, slotMs: 300, warmUpMs: 200, pgbenchSeconds: 1, mixedRequests: 2_000 }
-const FULL: Durations = { rounds: 5, slotMs: 1_000, warmUpMs: 800, pgbenchSeconds: 2, mixedRequests: 100_000 }
+interface Side extends Service {
+  world: World
+  env: NodeJS.ProcessEnv
+}
 
-/** The key ring of the benchmark's own databases; they hold nothing that is secret. */
-const KEY_ID = 'bench'
-const KEYS = `${KEY_ID}:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=`
+type Slot = LoadResult & { serviceMs: number; databaseMs: number }
 
-interface Options {
-  help: boolean
-  quick: boolean
-  scale: boolean
-  only?: string
-  compare?: string
-  against?: string
+/** A checkout's service on a new database with the world in it. */
+async function startSide(name: string, checkout: string, server: pg.Client, serverUrl: string): Promise<Side> {
+  const database = `bench_${process.pid}_${name}`
+  await server.query(`create database ${database}`)
+  const url = serverUrl.replace(/\/[^/?]*(?=\?|$)/, `/${database}`)
+  const env = { PATH: process.env.PATH, DATABASE_URL: url, SECRET_KEYS: generateKey('bench') }
+  migrate(checkout, env)
+  const world = await withClient(url, client => fillWorld(client, 'bench'))
+  return { world, env, ...(await startService(checkout, env)) }
+}
+
+async function withClient<T>(url: string | undefined, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  return await work(client).finally(() => client.end())
+}
+
+/** An echo of validations behind one prepared look-up of the token. */
+async function startEcho(now: Side): Promise<Side> {
+  const pool = new pg.Pool({ connectionString: now.env.DATABASE_URL, max: CONNECTIONS })
+  const app = fastify({ bodyLimit: 8 * 1024 * 1024 })
+  app.addHook('onRequest', async ({ headers }) => {
+    const hash = createHash('sha256').update(String(headers.authorization)).digest()
+    await pool.query({ name: 'token', text: 'select user_id, revoked_at from token where hash = $1', values: [hash] })
+  })
+  app.post('/admin/tool/custom/validate', async ({ body }) => body)
+  await app.listen({ host: '127.0.0.1', port: 0 })
+  return { ...now, port: (app.addresses()[0] as AddressInfo).port } // it listens on TCP
+}
+
+async function measure(side: Side, { source, status }: Case, postmaster: number): Promise<Slot> {
+  const used = () => [processorMs(side.pid), processorMs(postmaster, true)] as const
+  const before = used()
+  const options = { connections: CONNECTIONS, durationMs: seconds * 1000, status }
+  const result = await load(side.port, source(side.world), options)
+  const [serviceMs, databaseMs] = used().map((ms, i) => (ms - (before[i] ?? 0)) / result.requests)
+  return { ...result, serviceMs: serviceMs ?? 0, databaseMs: databaseMs ?? 0 }
+}
+
+/** Each side's rounds of one case, the order turned round each time; the first round warms up and does not count. */
+async function roundsOf(each: Case, sides: readonly Side[], postmaster: number): Promise<Slot[][]> {
+  const slots: Slot[][] = sides.map(() => [])
+  for (let round = 0; round <= rounds; round++) {
+    const order = sides.map((_, i) => (round % 2 === 0 ? i : sides.length - 1 - i))
+    for (const i of order) {
+      const slot = await measure(sides[i] as Side, each, postmaster)
+      if (round > 0) slots[i]?.push(slot)
+    }
+  }
+  return slots
+}
+
+function median(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b)[values.length >> 1] ?? Number.NaN
+}
+
+/** Updates a second by pgbench, with the statements of one update; undefined where there is no pgbench. */
+async function pgbenchRate({ env, world }: Side): Promise<number | undefined> {
+  const row = { id: 777, version: 50_003 }
+  await withClient(env.DATABASE_URL, client => client.query('update persona set version = $1', [row.version]))
+  const sent = await recorded(env, port => agentUpdate(port, world, row.id))
+  return pgbench(env.DATABASE_URL ?? '', sent, row, { clients: CONNECTIONS, seconds: seconds * rounds })
 }
 
 async function main(): Promise<void> {
-  const options = readOptions()
-  if (options.help) return void process.stdout.write(USAGE)
-  const before = options.compare === undefined ? undefined : readReport(options.compare)
-  if (options.against !== undefined && !isBuilt(options.against))
-    throw new Misuse(`--against takes a built checkout, and ${builtBench(options.against)} has no service.js`)
-  const database = await openBenchDatabase(options.scale ? LARGE : SMALL, KEY_ID, say)
-  try {
-    if (options.against !== undefined)
-      return void process.stdout.write(await measureAgainst(options.against, database, options))
-    const report = await measure(database, options)
-    const text = [markdownOf(report, options.quick), ...(before ? [markdownOfChange(before, report)] : [])].join('\n\n')
-    process.stdout.write(`${text}\n`)
-    if (!options.quick && options.only === undefined) keep(report, text, options.scale ? '-scale' : '')
-  } finally {
-    await database.close()
+  const dataDir = mkdtempSync(join(tmpdir(), 'bench-'))
+  const embedded = process.env.DATABASE_URL ? undefined : await startEmbedded({ dataDir })
+  const serverUrl = embedded?.url ?? process.env.DATABASE_URL ?? ''
+  const server = new pg.Client({ connectionString: serverUrl })
+  await server.connect()
+  const asked = `select pg_backend_pid() as pid, current_setting('server_version') as version`
+  const [{ pid, version } = { pid: 0, version: '' }] = (await server.query(asked)).rows
+  const postmaster = parentOf(pid)
+  const now = await startSide('now', OWN, server, serverUrl)
+  const before = given.against === undefined ? [] : [await startSide('before', given.against, server, serverUrl)]
+  const echo = await startEcho(now)
+  const lines = [
+    '| case | a second | p50 ms | p99 ms | ms of service | before | ms of database | a second over before | over echo |',
+    '| --- | --- | --- | --- | --- | --- | --- | --- | --- |',
+  ]
+  for (const each of CASES) {
+    const isEchoed = each.name.startsWith('validation')
+    const earlierSides = each.isRead ? [] : before // 1.0.0 has no reads
+    const sides = [now, ...earlierSides, ...(isEchoed ? [echo] : [])]
+    const [own = [], ...others] = await roundsOf(each, sides, postmaster)
+    if (earlierSides.length === 0) others.unshift([])
+    const figure = (slots: Slot[], key: keyof Slot) => median(slots.map(slot => slot[key])).toFixed(2)
+    const ratio = (slots: Slot[] = []) =>
+      median(slots.map((slot, i) => (own[i]?.perSecond ?? 0) / slot.perSecond)).toFixed(2)
+    const [earlier = [], echoed] = others
+    const figures = [figure(own, 'serviceMs'), figure(earlier, 'serviceMs'), figure(own, 'databaseMs')]
+    const times = [figure(own, 'perSecond').split('.')[0], figure(own, 'p50Ms'), figure(own, 'p99Ms')]
+    lines.push(
+      `| ${[each.name, ...times, ...figures, ratio(earlier), ratio(echoed)].join(' | ').replaceAll('NaN', '')} |`,
+    )
+    process.stdout.write(`${lines.at(-1)}\n`)
   }
+  const resident = [now, ...before].map(each => `${residentMib(each.pid).toFixed(0)} MiB`).join(', before ')
+  const rate = await pgbenchRate(now)
+  lines.push(
+    '',
+    `Resident afterwards: ${resident}. pgbench with the statements of an agent update: ${rate?.toFixed(0) ?? 'not here'} a second.`,
+    `${new Date().toISOString().slice(0, 10)}, ${cpus().length} × ${cpus()[0]?.model}, Node ${process.version}, PostgreSQL ${version},`,
+    `${CONNECTIONS} connections, medians of ${rounds} rounds of ${seconds} s.`,
+  )
+  process.stdout.write(`${lines.slice(-3).join('\n')}\n`)
+  const page = join(OWN, 'bench/README.md')
+  if (given.write) writeFileSync(page, `${readFileSync(page, 'utf8').split('| case')[0]}${lines.join('\n')}\n`)
+  await server.end()
+  await embedded?.stop()
+  process.exit(0)
 }
 
-async function measure(database: BenchDatabase, { quick, scale, only }: Options): Promise<Report> {
-  const durations = quick ? QUICK : FULL
-  const loadAtStart = loadNow()
-  const cases = await casesOf(database, await capturedFrom(database))
-  const wanted = casesNamed(cases, only)
-  const bench = await begun(database, durations)
-  try {
-    const whole = only === undefined
-    const [agentUpdate] = cases
-    return {
-      at: new Date().toISOString(),
-      version: VERSION,
-      commit: checkedOut(),
-      machine: describeMachine(),
-      loadAtStart,
-      database: database.description,
-      size: database.world.size,
-      rounds: durations.rounds,
-      connections: bench.connections,
-      databaseControl: hasPgbench() ? 'pgbench' : 'raw pg',
-      cases: await bench.measure(wanted),
-      sweep: whole && agentUpdate ? await bench.sweep(agentUpdate) : [],
-      process: whole && !scale ? await measureProcess(database, KEYS, durations, say) : null,
-      scale: scale ? await compareWithSmall(database, durations) : null,
-    }
-  } finally {
-    await bench.end()
-  }
-}
-
-/** What each case takes of another build and of this one, as text. */
-async function measureAgainst(
-  checkout: string,
-  database: BenchDatabase,
-  { quick, scale, only }: Options,
-): Promise<string> {
-  const durations = quick ? QUICK : FULL
-  const loadAtStart = loadNow()
-  const other = await openDatabaseOf(checkout, scale ? LARGE : SMALL, KEY_ID, say)
-  try {
-    const captured = await capturedFrom(database)
-    const cases = await casesOf(database, captured)
-    // On one database they are the same requests: who sends a tag has to know who made the last one.
-    const theirs = other.url === database.url ? cases : await casesOf(other, captured)
-    const sides = [
-      { bench: await begun(other, durations, checkout), cases: casesNamed(theirs, only) },
-      { bench: await begun(database, durations), cases: casesNamed(cases, only) },
-    ] as const
-    try {
-      return markdownOfBuilds(checkout, await compareBuilds(...sides, durations, say), loadAtStart)
-    } finally {
-      for (const { bench } of sides) await bench.end()
-    }
-  } finally {
-    await other.close()
-  }
-}
-
-/** The processes of one build, with the rows that its cases find as they want them. */
-async function begun(database: BenchDatabase, durations: Durations, checkout?: string): Promise<Bench> {
-  const bench = await Bench.start(database, KEYS, durations, say, checkout)
-  const same = agentsFor(database.world, 'same').map(id => unchangedAgent(database.world, id))
-  const manyTools = manyToolsUpdates(database.world)(0, 1)
-  const attached = agentsFor(database.world, 'many tools').map(() => manyTools())
-  for (const requests of [same, attached]) await sendAll(bench.service.ports.port, requests, 200)
-  return bench
-}
-
-async function capturedFrom(database: BenchDatabase) {
-  const own = openUrl(database.url, readConfig({}))
-  try {
-    return await captureStatements(own, database.world)
-  } finally {
-    await own.close()
-  }
-}
-
-async function compareWithSmall(large: BenchDatabase, durations: Durations) {
-  const small = await openBenchDatabase(SMALL, KEY_ID, say)
-  try {
-    return await compareSizes(small, large, KEYS, durations, say)
-  } finally {
-    await small.close()
-  }
-}
-
-function casesNamed(cases: readonly Case[], only = ''): Case[] {
-  const wanted = cases.filter(({ name }) => name.includes(only))
-  if (wanted.length > 0) return wanted
-  const names = cases.map(({ name }) => `\n  ${name}`).join('')
-  throw new Misuse(`no case has '${only}' in its name; the cases are${names}`)
-}
-
-function checkedOut(): string | null {
-  try {
-    const cwd = fileURLToPath(new URL('.', import.meta.url))
-    const described = execFileSync('git', ['describe', '--always', '--dirty=+'], {
-      cwd,
-      stdio: ['ignore', 'pipe', 'ignore'],
-    })
-    return described.toString('utf8').trim()
-  } catch {
-    return null
-  }
-}
-
-/** What the command line asks for is not there: the message is one line for whoever typed it. */
-class Misuse extends Error {}
-
-/** What the command line asks for; throws `Misuse`. */
-function readOptions(): Options {
-  try {
-    const { values } = parseArgs({
-      options: {
-        help: { type: 'boolean', default: false },
-        quick: { type: 'boolean', default: false },
-        scale: { type: 'boolean', default: false },
-        only: { type: 'string' },
-        compare: { type: 'string' },
-        against: { type: 'string' },
-      },
-    })
-    return values
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error
-    const [fault] = error.message.split(/\. |\n/)
-    throw new Misuse(`${fault}; npm run bench -- --help shows the options`)
-  }
-}
-
-function readReport(path: string): Report {
-  try {
-    const report = JSON.parse(readFileSync(path, 'utf8')) as Report // what `keep` wrote, if it has cases
-    if (Array.isArray(report.cases)) return report
-  } catch (error) {
-    throw new Misuse(`--compare cannot read ${path}: ${(error as Error).message}`)
-  }
-  throw new Misuse(`--compare takes a results.json of this benchmark, and ${path} has no cases`)
-}
-
-/** Writes both files anew; what people wrote below the mark stays. */
-function keep(report: Report, text: string, suffix: string): void {
-  const folder = fileURLToPath(new URL('../../bench/', import.meta.url))
-  const page = `${folder}RESULTS${suffix.toUpperCase()}.md`
-  const [, notes = '\n'] = existsSync(page) ? readFileSync(page, 'utf8').split(NOTES_MARK) : []
-  writeFileSync(`${folder}results${suffix}.json`, `${JSON.stringify(report, null, 2)}\n`)
-  writeFileSync(page, `# What \`npm run bench\` measured\n\n${text}\n\n${NOTES_MARK}${notes}`)
-  say(`written: ${page} and results${suffix}.json beside it`)
-}
-
-const NOTES_MARK = '<!-- Written by hand from here on; a new run keeps it. -->'
-
-function say(line: string): void {
-  process.stderr.write(`${line}\n`)
-}
-
-// `process.exit` ends what was started: pgbench by its exit handler, the service and the controls by the channel that closes.
-process.once('SIGHUP', () => process.exit(129))
-process.once('SIGINT', () => process.exit(130))
-process.once('SIGTERM', () => process.exit(143))
-try {
-  await main()
-} catch (error) {
-  if (!(error instanceof Misuse)) throw error
-  say(`bench: ${error.message}`)
-  process.exitCode = 2
-}
+if (given.help) process.stdout.write(USAGE)
+else await main()

@@ -1,7 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { nodeOfStart } from '../../bench/processes.js'
 import { ended, endWithUs, freePort } from './cluster.js'
 
 /** What `metric` sends. */
@@ -70,10 +69,9 @@ export class ServiceProcess {
   launch(): void {
     const program = fileURLToPath(new URL('../../src/server.js', import.meta.url))
     const { PATH = '' } = process.env
-    const start = nodeOfStart()
-    const child = spawn(process.execPath, [...start.options, program], {
+    const child = spawn(process.execPath, [program], {
       // The checkers read the whole history: what a start prunes is another test's subject.
-      env: { PATH, ...start.env, ...OWN_SETTINGS, PORT: String(this.port), ...this.#env },
+      env: { PATH, ...OWN_SETTINGS, PORT: String(this.port), ...this.#env },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     child.stdout.on('data', text => this.#keep(String(text)))

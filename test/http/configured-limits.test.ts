@@ -1,5 +1,5 @@
 import t from 'tap'
-import { definitionOf } from '../../bench/definitions.js'
+import { definitionOf } from '../../bench/world.js'
 import { worldApp } from '../app.js'
 
 const LIMITS = {

@@ -1,7 +1,7 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import t from 'tap'
-import { definitionOf } from '../../bench/definitions.js'
+import { definitionOf } from '../../bench/world.js'
 import { mintToken } from '../../src/auth/token.js'
 import { REQUIRED_FIELDS, worldApp } from '../app.js'
 

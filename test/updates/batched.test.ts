@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import t from 'tap'
-import { definitionOf } from '../../bench/definitions.js'
+import { definitionOf } from '../../bench/world.js'
 import { verifyAudit } from '../../src/admin/audit-verification.js'
 import { readConfig } from '../../src/config.js'
 import { parseDatabaseUrl } from '../../src/db/connection/database-url.js'

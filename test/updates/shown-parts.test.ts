@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { sql } from 'kysely'
 import t from 'tap'
-import { definitionOf } from '../../bench/definitions.js'
+import { definitionOf } from '../../bench/world.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { readSnapshot } from '../../src/persona/statements.js'

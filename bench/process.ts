@@ -1,0 +1,71 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+/** A service on a port of 127.0.0.1. */
+export interface Service {
+  port: number
+  pid: number
+}
+
+let port = 40_000 + (process.pid % 20_000)
+
+/** Starts a built checkout as its `npm start` does, without rate limits, and waits until it is ready. It ends with this process. */
+export async function startService(checkout: string, env: NodeJS.ProcessEnv): Promise<Service> {
+  const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8')) as { scripts: { start: string } }
+  port += 1
+  const own = { HOST: '127.0.0.1', PORT: String(port), LOG_LEVEL: 'warn' }
+  const unlimited = { RATE_LIMIT_PER_MINUTE: '0', FAILED_AUTH_LIMIT_PER_MINUTE: '0', TRANSFER_BYTES_MAX: '268435456' }
+  const child = spawn('sh', ['-c', `exec ${scripts.start.replace(/^exec /, '')}`], {
+    cwd: checkout,
+    stdio: ['ignore', 'ignore', 'inherit'],
+    env: { ...env, ...own, ...unlimited },
+  })
+  process.on('exit', () => child.kill())
+  for (let tries = 0; tries < 200; tries++) {
+    const ready = await fetch(`http://127.0.0.1:${port}/readyz`).catch(() => undefined)
+    if (ready?.ok) return { port, pid: child.pid ?? 0 }
+    await sleep(100)
+  }
+  throw new Error(`${checkout} is not ready`)
+}
+
+/** Migrates the database of a built checkout. */
+export function migrate(checkout: string, env: NodeJS.ProcessEnv): void {
+  const { status, stderr } = spawnSync(process.execPath, [join(checkout, 'build/src/cli.js'), 'migrate'], { env })
+  if (status !== 0) throw new Error(`migrate of ${checkout}: ${stderr}`)
+}
+
+/** What /proc/pid/stat says behind the name of the process: state, parent, ... (proc_pid_stat(5)); empty when it has ended. */
+function statOf(pid: number): number[] {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'latin1')
+    return text
+      .slice(text.lastIndexOf(')') + 2)
+      .split(' ')
+      .map(Number)
+  } catch {
+    return []
+  }
+}
+
+export function parentOf(pid: number): number {
+  return statOf(pid)[1] ?? 0
+}
+
+/** Processor time of a process in ms; with that of its children, living and ended, where `family` is set. */
+export function processorMs(pid: number, family = false): number {
+  const ticks = (stat: number[], end: number) => stat.slice(11, end).reduce((sum, each) => sum + each, 0)
+  const pids = family ? readdirSync('/proc').filter(name => /^\d/.test(name)) : []
+  const children = pids
+    .map(Number)
+    .map(statOf)
+    .filter(stat => stat[1] === pid)
+  const total = children.reduce((sum, stat) => sum + ticks(stat, 13), ticks(statOf(pid), family ? 15 : 13))
+  return total * 10 // 100 ticks a second
+}
+
+export function residentMib(pid: number): number {
+  return Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
+}
