@@ -9,7 +9,7 @@ type Db = Pick<ServiceDatabase, 'db'>
 
 /** Marks an agent deleted, as `apply --prune` does. */
 export async function deleteAgent(database: Db, id: number): Promise<void> {
-  await inTransaction(database, { rollback: false }, trx => removeRow(trx, 'agents', { id }, operatorActor('test')))
+  await inTransaction(database, { rollback: false }, trx => removeRow(trx, 'agents', id, operatorActor('test')))
 }
 
 /** Takes a tool out of its agents and removes it, as `apply --prune` does. */
@@ -25,6 +25,6 @@ export async function deleteTool(database: Db, id: number): Promise<void> {
       }
       await changePersona(trx, agent.id, decide, operatorActor('test'))
     }
-    await removeRow(trx, 'tools', { id }, operatorActor('test'))
+    await removeRow(trx, 'tools', id, operatorActor('test'))
   })
 }

@@ -7,8 +7,8 @@ import { Header } from '../tool/header-schema.js'
 import type { AnyColumnField } from '../updates/field-table.js'
 
 /*
- * The organisation document: what `agentctl apply` takes in and `agentctl export` writes. Limits of texts are those of the
- * API where it has the field; lists are as long as the operator writes them. In every entry an absent field of an existing row stays as it is.
+ * The organisation document: what `agentctl apply` takes in and `agentctl export` writes. Limits of texts are those of the API.
+ * In an entry for an existing row an absent field stays as it is; where the entry has an id, its name may be absent too.
  */
 
 /** Another entry: text is a name (of a user the email, of a file the id), a number is an id. */
@@ -29,7 +29,7 @@ const permissions = () => optional(list(enumeration(['basic', 'manage:actions', 
 
 export const User = Type.Object({
   id: optional(uuid()),
-  email: text({ minLength: 3, maxLength: 320 }),
+  email: optional(text({ minLength: 3, maxLength: 320 })),
   kind: optional(enumeration(['person', 'service_account'])),
   active: optional(flag()),
   permissions: permissions(),
@@ -37,28 +37,28 @@ export const User = Type.Object({
 
 export const Group = Type.Object({
   id: id(),
-  name: name(),
+  name: optional(name()),
   permissions: permissions(),
   members: references(),
   managers: references(),
 })
 
-const Named = Type.Object({ id: id(), name: name() })
+const Named = Type.Object({ id: id(), name: optional(name()) })
 
-const OwnedConnection = Type.Object({ id: id(), name: name(), owner: optional(nullable(reference())) })
+const OwnedConnection = Type.Object({ id: id(), name: optional(name()), owner: optional(nullable(reference())) })
 
 const CcPair = Type.Object({
   id: id(),
-  name: name(),
+  name: optional(name()),
   source: optional(DocumentSource),
   access_type: optional(enumeration(['public', 'private', 'sync'])),
 })
 
-const FederatedConnector = Type.Object({ id: id(), name: name(), source: optional(FederatedConnectorSource) })
+const FederatedConnector = Type.Object({ id: id(), name: optional(name()), source: optional(FederatedConnectorSource) })
 
 const DocumentSet = Type.Object({
   id: id(),
-  name: name(),
+  name: optional(name()),
   description: optional(nullable(text({ maxLength: 10_000 }))),
   is_public: optional(flag()),
   is_up_to_date: optional(flag()),
@@ -76,7 +76,7 @@ const UserFile = Type.Object({
 
 const Tool = Type.Object({
   id: id(),
-  name: name(),
+  name: optional(name()),
   display_name: optional(nullable(name())),
   description: optional(text({ maxLength: 10_000 })),
   in_code_tool_id: optional(nullable(name())),
@@ -122,7 +122,7 @@ const agentLinks = Object.fromEntries(
 const Agent = Type.Object({
   id: id(),
   ...agentColumns,
-  name: PersonaUpsertRequest.properties.name,
+  name: optional(PersonaUpsertRequest.properties.name),
   owner: optional(nullable(reference())),
   ...agentLinks,
 })

@@ -4,7 +4,7 @@ import { joined } from '../db/transaction.js'
 import { canonicalUuid } from '../schema/vocabulary.js'
 import { recordAccess } from '../updates/access-events.js'
 import type { Actor } from '../updates/audit.js'
-import { takeTurn } from './apply/turn.js'
+import { lockApplies } from './apply.js'
 import { earlierWritersEnded } from './earlier-writers.js'
 import { operatorActor } from './operator.js'
 import { isErased, keepingAdministrator, nameOfErased } from './people.js'
@@ -97,21 +97,16 @@ export async function eraseUser(
   db: Kysely<Database>,
   named: string,
   actor: Actor = operatorActor(),
-  progress: (rows: number) => void = () => undefined,
 ): Promise<ErasurePlan> {
   const plan = await planErasure(db, named)
   await joined(db, async trx => {
     // A document that is being applied might give the account its email back.
-    await takeTurn(trx)
+    await lockApplies(trx)
     await keepingAdministrator(trx, () => shutAccount(trx, plan.id, actor))
   })
   await earlierWritersEnded(db)
-  let erased = 0
   for (const erasePage of [eraseRows, eraseEvents]) {
-    for (let count = ROWS_AT_ONCE; count === ROWS_AT_ONCE; erased += count) {
-      progress(erased)
-      count = await joined(db, trx => erasePage(trx, plan.id, actor))
-    }
+    while ((await joined(db, trx => erasePage(trx, plan.id, actor))) === ROWS_AT_ONCE);
   }
   return plan
 }

@@ -5,7 +5,7 @@ import { personaState } from '../persona/state.js'
 import { parseExact } from '../schema/exact-json.js'
 import { inOneSnapshot } from '../updates/read.js'
 import { headerVariables, placeholder } from './apply/placeholders.js'
-import { readSection } from './apply/reference-sections.js'
+import { readSection } from './apply/records.js'
 import { listGroups } from './people.js'
 
 /**

@@ -1,11 +1,8 @@
-import { sql } from 'kysely'
 import t from 'tap'
 import { placeholder } from '../../src/admin/apply/placeholders.js'
 import { type ApplyOptions, applyOrganisation, countOutcomes } from '../../src/admin/apply.js'
 import { firstAdministrator, listUsers } from '../../src/admin/people.js'
 import { InvalidDocument } from '../../src/admin/refusal.js'
-import { readConfig } from '../../src/config.js'
-import { openUrl } from '../../src/db/open.js'
 import type { Fault } from '../../src/errors.js'
 import { worldDatabase } from '../world.js'
 
@@ -94,16 +91,4 @@ t.test('an apply that would leave no administrator is refused and stores nothing
   t.notOk((await listUsers(database.db)).some(({ email }) => email === 'successor@example.com'))
   await applyOrganisation(database, inOrder, options)
   t.equal(await firstAdministrator(database.db), 'successor@example.com')
-})
-
-t.test('a plan on a server that takes no changes reads; one that takes access says what it needs', async t => {
-  const { database, url, vault } = await worldDatabase(t)
-  const { rows } = await sql<{ name: string }>`select current_database() as name`.execute(database.db)
-  await sql`alter database ${sql.id(rows[0]?.name ?? '')} set default_transaction_read_only = on`.execute(database.db)
-  const reading = openUrl(url, readConfig({}))
-  t.teardown(() => reading.close())
-  const plan = (part: object) => applyOrganisation(reading, { version: 1, ...part }, { vault, env: {}, plan: true })
-  t.match(await plan({ labels: [{ name: 'Planned' }] }), { planned: true, outcomes: [{ action: 'created' }] })
-  const users = [{ email: 'alice@example.com', active: false }]
-  await t.rejects(plan({ users }), /this server takes no changes: plan it against the one that does$/)
 })

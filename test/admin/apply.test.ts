@@ -148,22 +148,35 @@ t.test('a token made for a user authenticates that user', async t => {
   t.match(caller, { email: 'alice@example.com', permission: 'basic', token: { requiresIfMatch: true } })
 })
 
-t.test('a plan says who set what differs, and what is only in the database', async t => {
-  const document = { version: 1, groups: [{ name: 'Sales' }], agents: [{ id: 9, name: 'Other name' }] }
+t.test('what is only in the database is listed for the lists that the document has', async t => {
+  const document = { version: 1, groups: [{ name: 'Sales' }] }
   const { outcomes } = await applyOrganisation(database, document, { ...options, plan: true })
-  t.match(
-    outcomes.find(outcome => outcome.action === 'changed'),
-    {
-      id: 9,
-      fields: [{ field: 'name', from: 'Curator Own', to: 'Other name', changed_by: 'agentctl', changed_at: /Z$/ }],
-    },
-  )
   const only = outcomes.filter(outcome => outcome.action === 'only_here')
   t.same(
-    only.filter(outcome => outcome.section === 'groups').map(outcome => outcome.name),
-    ['Engineering', 'Empty'],
+    only.map(({ section, name }) => [section, name]),
+    [
+      ['groups', 'Engineering'],
+      ['groups', 'Empty'],
+    ],
   )
-  t.equal(only.filter(outcome => outcome.section === 'tools').length, 0)
+})
+
+t.test('an entry with an id changes only what it names; a new one needs a name', async t => {
+  const { name } = await db.selectFrom('tool').select('name').where('id', '=', 17).executeTakeFirstOrThrow()
+  const tools = [{ id: 17, description: 'without its name' }]
+  const agents = [{ id: 9, description: 'without its name' }]
+  const { outcomes } = await applyOrganisation(database, { version: 1, tools, agents }, options)
+  const changed = outcomes.filter(({ action }) => action === 'changed')
+  t.match(changed, [
+    { name, fields: [{ field: 'description' }] },
+    { name: 'Curator Own', fields: [{ field: 'description' }] },
+  ])
+  t.equal(changed.flatMap(({ fields }) => fields).length, 2)
+  const nameless = { version: 1, labels: [{ id: 990 }], groups: [{}], users: [{ active: true }] }
+  const refused = await applyOrganisation(database, nameless, options).catch((error: unknown) => error)
+  t.match(refused, {
+    faults: [{ loc: ['users', 0, 'email'] }, { loc: ['groups', 0, 'name'] }, { loc: ['labels', 0, 'name'] }],
+  })
 })
 
 t.test('pruning removes what the lists of the document do not name, and keeps what is still used', async t => {

@@ -18,11 +18,8 @@ import { type PersonaState, personaState } from '../../persona/state.js'
 import type { Actor, Change } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { AgentEntry, Reference } from '../document.js'
-import { batches } from './batches.js'
-import { ascending, type Catalogue, type Id, type Matched } from './catalogue.js'
+import { ascending, batches, type Catalogue, type Id, type Matched, type Outcome, type Plan } from './catalogue.js'
 import { auditCreations } from './creation.js'
-import type { Outcome } from './report.js'
-import type { Plan } from './step.js'
 
 interface Planned {
   id: number
@@ -50,18 +47,13 @@ export async function planPersonas(db: Kysely<Database>, catalogue: Catalogue): 
   })
   return {
     outcomes,
-    steps: [
-      { rows: created.length, people: false, run: (trx, actor) => insertPersonas(trx, created, actor) },
-      ...changed
-        .sort((a, b) => Number(a.id) - Number(b.id)) // one order of locks for all who take several
-        .map(match => ({
-          rows: 1,
-          people: false,
-          run: async (trx: Transaction<Database>, actor: Actor) => {
-            await changePersona(trx, Number(match.id), state => mergedContent(state, match, catalogue), actor)
-          },
-        })),
-    ],
+    async store(trx, actor) {
+      await insertPersonas(trx, created, actor)
+      // One order of locks for all who take several.
+      for (const match of changed.sort((a, b) => Number(a.id) - Number(b.id))) {
+        await changePersona(trx, Number(match.id), state => mergedContent(state, match, catalogue), actor)
+      }
+    },
   }
 }
 

@@ -9,11 +9,9 @@ import { type Actor, auditEntry } from '../../updates/audit.js'
 import { auditColumns } from '../../updates/audit-rows.js'
 import { lockState } from '../../updates/write.js'
 import { type OrganisationDocument, SECTIONS, type SectionName } from '../document.js'
-import { type Catalogue, type StoredRow, TABLES } from './catalogue.js'
+import { type Catalogue, type Id, type Outcome, type Plan, TABLES } from './catalogue.js'
 import { changePersona } from './personas.js'
-import { ACCESS_KIND } from './reference-sections.js'
-import type { Outcome } from './report.js'
-import type { Plan } from './step.js'
+import { ACCESS_KIND } from './records.js'
 
 /**
  * Decides what becomes of rows that no entry names, in the lists that the document has. Without `prune` they are only reported.
@@ -32,79 +30,59 @@ export async function planPruning(
     catalogue
       .unnamed(section)
       .filter(row => row.deleted !== true && !(section === 'users' && prune && row.active === false))
-      .map(row => ({ section, row, outcome: outcomeOf(section, row, prune) })),
+      .map((row): Outcome => {
+        const name = String(row[TABLES[section].named])
+        return { section, id: row.id, name, action: prune ? 'removed' : 'only_here', fields: [] }
+      }),
   )
-  const outcomes = candidates.map(candidate => candidate.outcome)
-  if (!prune) return { outcomes, steps: [] }
+  if (!prune) return { outcomes: candidates, store: async () => undefined }
   const going = new Map(
-    lists.map(section => [section, new Set(candidates.filter(c => c.section === section).map(c => c.row.id))]),
+    lists.map(section => [section, new Set(candidates.filter(c => c.section === section).map(c => c.id))]),
   )
-  for (const { section, row, outcome } of candidates) {
-    const user = section === 'agents' || section === 'users' ? undefined : await usedBy(db, section, row, going)
+  for (const outcome of candidates) {
+    const user = await usedBy(db, outcome, going)
     if (user === undefined) continue
     Object.assign(outcome, { action: 'kept', reason: `still used by ${user}` })
-    going.get(section)?.delete(row.id)
+    going.get(outcome.section)?.delete(outcome.id)
   }
   return {
-    outcomes,
-    steps: candidates
-      .filter(({ outcome }) => outcome.action === 'removed')
-      .map(({ section, row }) => ({
-        rows: 1,
-        people: section === 'users',
-        run: (trx, actor) => removeRow(trx, section, row, actor),
-      })),
+    outcomes: candidates,
+    async store(trx, actor) {
+      for (const { section, id, action } of candidates)
+        if (action === 'removed') await removeRow(trx, section, id, actor)
+    },
   }
 }
 
-function outcomeOf(section: SectionName, row: StoredRow, prune: boolean): Outcome {
-  const name = String(row[TABLES[section].named])
-  return { section, id: row.id, name, action: prune ? 'removed' : 'only_here', fields: [] }
-}
-
-interface Use {
-  table: keyof Database
-  column: string
-  /** The user: its list, and the column of its id in the table. */
-  by: SectionName
-  byColumn: string
-}
-
-/** Where rows of a list are referred to by rows that would go on living. Shares and memberships go with the row. */
-const USES: Partial<Record<SectionName, readonly Use[]>> = {
+/** Where rows of a list are referred to by rows that would go on living: table, column, the user's list and the column of its id. */
+const USES: Partial<Record<SectionName, readonly (readonly [keyof Database, string, SectionName, string])[]>> = {
   groups: [
-    { table: 'persona_group', column: 'user_group_id', by: 'agents', byColumn: 'persona_id' },
-    { table: 'document_set_group', column: 'user_group_id', by: 'document_sets', byColumn: 'document_set_id' },
+    ['persona_group', 'user_group_id', 'agents', 'persona_id'],
+    ['document_set_group', 'user_group_id', 'document_sets', 'document_set_id'],
   ],
-  labels: [{ table: 'persona_label', column: 'label_id', by: 'agents', byColumn: 'persona_id' }],
-  oauth_configs: [{ table: 'tool', column: 'oauth_config_id', by: 'tools', byColumn: 'id' }],
-  mcp_servers: [{ table: 'tool', column: 'mcp_server_id', by: 'tools', byColumn: 'id' }],
-  cc_pairs: [{ table: 'document_set_cc_pair', column: 'cc_pair_id', by: 'document_sets', byColumn: 'document_set_id' }],
+  labels: [['persona_label', 'label_id', 'agents', 'persona_id']],
+  oauth_configs: [['tool', 'oauth_config_id', 'tools', 'id']],
+  mcp_servers: [['tool', 'mcp_server_id', 'tools', 'id']],
+  cc_pairs: [['document_set_cc_pair', 'cc_pair_id', 'document_sets', 'document_set_id']],
   federated_connectors: [
-    {
-      table: 'document_set_federated_connector',
-      column: 'federated_connector_id',
-      by: 'document_sets',
-      byColumn: 'document_set_id',
-    },
+    ['document_set_federated_connector', 'federated_connector_id', 'document_sets', 'document_set_id'],
   ],
-  document_sets: [{ table: 'persona_document_set', column: 'document_set_id', by: 'agents', byColumn: 'persona_id' }],
-  user_files: [{ table: 'persona_user_file', column: 'user_file_id', by: 'agents', byColumn: 'persona_id' }],
-  tools: [{ table: 'persona_tool', column: 'tool_id', by: 'agents', byColumn: 'persona_id' }],
+  document_sets: [['persona_document_set', 'document_set_id', 'agents', 'persona_id']],
+  user_files: [['persona_user_file', 'user_file_id', 'agents', 'persona_id']],
+  tools: [['persona_tool', 'tool_id', 'agents', 'persona_id']],
 }
 
 async function usedBy(
   db: Kysely<Database>,
-  section: SectionName,
-  row: StoredRow,
-  going: ReadonlyMap<SectionName, ReadonlySet<number | string>>,
+  { section, id }: Outcome,
+  going: ReadonlyMap<SectionName, ReadonlySet<Id>>,
 ): Promise<string | undefined> {
-  for (const { table, column, by, byColumn } of USES[section] ?? []) {
-    const { rows } = await sql<{ id: number }>`
-      select ${sql.ref(byColumn)} as id from ${sql.table(table)} where ${sql.ref(column)} = ${row.id} order by 1`.execute(
+  for (const [table, column, by, byColumn] of USES[section] ?? []) {
+    const { rows } = await sql<{ id: Id }>`
+      select ${sql.ref(byColumn)} as id from ${sql.table(table)} where ${sql.ref(column)} = ${id} order by 1`.execute(
       db,
     )
-    const user = rows.find(({ id }) => !going.get(by)?.has(id))
+    const user = rows.find(row => !going.get(by)?.has(row.id))
     if (user) return `${by} ${user.id}`
   }
   return undefined
@@ -122,30 +100,25 @@ const LINKS: Partial<Record<SectionName, readonly [keyof Database, string][]>> =
 }
 
 /** Removes one row as pruning does: an agent is marked deleted, a user deactivated, what belongs to any other row goes with it. */
-export async function removeRow(
-  trx: Transaction<Database>,
-  section: SectionName,
-  row: Pick<StoredRow, 'id'>,
-  actor: Actor,
-): Promise<void> {
+export async function removeRow(trx: Transaction<Database>, section: SectionName, id: Id, actor: Actor): Promise<void> {
   if (section === 'agents') {
     const { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups } = BLANK_AGENT
     const nothing = { tool_ids, document_set_ids, label_ids, user_file_ids, users, groups }
-    await changePersona(trx, Number(row.id), state => ({ ...state, ...nothing, deleted: true }), actor)
+    await changePersona(trx, Number(id), state => ({ ...state, ...nothing, deleted: true }), actor)
     return
   }
   if (section === 'users') {
-    await trx.updateTable('user_account').set({ active: false }).where('id', '=', String(row.id)).execute()
-    await recordAccess(trx, actor, [{ kind: 'user', subject: String(row.id), action: 'deactivated' }])
+    await trx.updateTable('user_account').set({ active: false }).where('id', '=', String(id)).execute()
+    await recordAccess(trx, actor, [{ kind: 'user', subject: String(id), action: 'deactivated' }])
     return
   }
-  if (section === 'tools') await auditRemoval(trx, Number(row.id), actor)
+  if (section === 'tools') await auditRemoval(trx, Number(id), actor)
   for (const [table, column] of LINKS[section] ?? []) {
-    await sql`delete from ${sql.table(table)} where ${sql.ref(column)} = ${row.id}`.execute(trx)
+    await sql`delete from ${sql.table(table)} where ${sql.ref(column)} = ${id}`.execute(trx)
   }
-  await sql`delete from ${sql.table(TABLES[section].table)} where id = ${row.id}`.execute(trx)
+  await sql`delete from ${sql.table(TABLES[section].table)} where id = ${id}`.execute(trx)
   const kind = ACCESS_KIND[section]
-  if (kind !== undefined) await recordAccess(trx, actor, [{ kind, subject: String(row.id), action: 'removed' }])
+  if (kind !== undefined) await recordAccess(trx, actor, [{ kind, subject: String(id), action: 'removed' }])
 }
 
 /** The last row of a tool's chain says that it was removed: `audit verify` knows by it why the tool is not there. */

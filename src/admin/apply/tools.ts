@@ -26,64 +26,59 @@ import type { ToolEntry } from '../document.js'
 import { definitionTexts } from '../history.js'
 import { Refusal } from '../refusal.js'
 import { readSource } from '../source.js'
-import { batches } from './batches.js'
-import type { Catalogue, Matched } from './catalogue.js'
+import { batches, type Catalogue, type Matched, type Outcome, type Plan } from './catalogue.js'
 import { auditCreations } from './creation.js'
-import { fillIn, headerVariables, placeholder, whyMissing } from './placeholders.js'
-import type { Outcome } from './report.js'
-import type { Plan } from './step.js'
+import { DEFAULT_PREFIX, fillIn, headerVariables, placeholder, whyMissing } from './placeholders.js'
 
-/** What tools need besides the document: the vault of their secrets, the environment, and where `definition_file` starts. */
+/** What tools need besides the document. */
 export interface ToolSurroundings {
   vault: Vault
+  /** Where the values of `${env:NAME}` come from. Null: a value stands as it is written. */
   env: Readonly<Record<string, string | undefined>> | null
-  envPrefix: string
-  baseDir: string | undefined
-  definitionLimits: Partial<DefinitionLimits>
-  /** The most that the tools of an agent may take in an answer. */
-  snapshotBytesMax: number | undefined
+  /** How the names of such variables begin. Default `AGENTS_`. */
+  envPrefix?: string
+  /** The folder from which `definition_file` starts; without it none can be named. */
+  baseDir?: string
+  /** What a definition may hold; by default the limits of the check. */
+  definitionLimits?: Partial<DefinitionLimits>
+  /** The most that the tools of an agent may take in an answer; without it nothing is said of what takes more. */
+  snapshotBytesMax?: number | undefined
 }
 
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
 export async function planTools(db: Kysely<Database>, catalogue: Catalogue, around: ToolSurroundings): Promise<Plan> {
   const matches = catalogue.entries('tools')
+  const stored = matches.filter(match => match.stored !== undefined)
   const states = await readToolStates(
     db,
-    matches.filter(match => match.stored !== undefined).map(match => Number(match.id)),
+    stored.map(match => Number(match.id)),
   )
   const created: { id: number; decision: ToolDecision; changes: Change[] }[] = []
   const changed: { id: number; given: GivenTool }[] = []
-  const outcomes = matches.map((match): Outcome => {
+  const outcomes: Outcome[] = []
+  for (const match of matches) {
     const id = Number(match.id)
     const state = states.get(id)
     const given = givenTool(match, catalogue, around, state)
     const decision = noteFaults(catalogue, match, () => decideAsOperator(state ?? blankTool(id), given, around.vault))
-    const changes = decision?.changes ?? []
-    if (state === undefined && decision) created.push({ id, decision, changes })
-    if (state !== undefined && changes.length > 0) changed.push({ id, given })
-    const action = state === undefined ? 'created' : changes.length > 0 ? 'changed' : 'unchanged'
-    const name = String(match.entry.name)
-    return { section: 'tools', id, name, action, fields: changes }
-  })
-  for (const { id, given } of changed) {
-    const [state, outcome] = [states.get(id), outcomes.find(one => one.id === id)]
-    const notes = state === undefined ? [] : await changeNotes(db, state, given, around)
-    if (outcome !== undefined && notes.length > 0) outcome.notes = notes
+    const fields = decision?.changes ?? []
+    const action = state === undefined ? 'created' : fields.length > 0 ? 'changed' : 'unchanged'
+    const outcome: Outcome = { section: 'tools', id, name: match.name, action, fields }
+    outcomes.push(outcome)
+    if (state === undefined && decision) created.push({ id, decision, changes: fields })
+    if (state === undefined || action !== 'changed') continue
+    changed.push({ id, given })
+    const notes = await changeNotes(db, state, given, around)
+    if (notes.length > 0) outcome.notes = notes
   }
   return {
     outcomes,
-    steps: [
-      { rows: created.length, people: false, run: (trx, actor) => insertTools(trx, created, actor) },
-      ...changed
-        .sort((a, b) => a.id - b.id)
-        .map(({ id, given }) => ({
-          rows: 1,
-          people: false,
-          run: async (trx: Transaction<Database>, actor: Actor) => {
-            await changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor)
-          },
-        })),
-    ],
+    async store(trx, actor) {
+      await insertTools(trx, created, actor)
+      for (const { id, given } of changed.sort((a, b) => a.id - b.id)) {
+        await changeTool(trx, id, state => decideAsOperator(state, given, around.vault), actor)
+      }
+    },
   }
 }
 
@@ -243,7 +238,7 @@ export function checkedDefinition(
   definition: unknown,
   headerNames: readonly string[],
   at: Loc,
-  limits: Partial<DefinitionLimits>,
+  limits: Partial<DefinitionLimits> = {},
 ): { definition: CheckedDefinition } | { faults: Fault[] } {
   const checked = checkDefinition(definition, { headerNames, at, limits })
   if (!checked.ok) return { faults: checked.faults }
@@ -271,7 +266,8 @@ function givenTool(
 ): GivenTool {
   const { loc } = match
   const entry = match.entry as ToolEntry // it passed the document's schema
-  const given: GivenTool = { fields: { name: entry.name }, columns: {}, definitionFaults: [] }
+  const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
+  if (entry.name !== undefined) given.fields.name = entry.name
   if (entry.display_name !== undefined) given.columns.display_name = entry.display_name
   if (entry.description !== undefined) given.fields.description = entry.description
   if (entry.passthrough_auth !== undefined) given.fields.passthrough_auth = entry.passthrough_auth
@@ -317,15 +313,16 @@ function givenHeaders(match: Matched, catalogue: Catalogue, around: ToolSurround
     Number(match.id),
     custom_headers.map(header => header.key),
   )
+  const { env, envPrefix = DEFAULT_PREFIX } = around
   return custom_headers.map(({ key, value: written }, index) => {
-    if (around.env === null) return { key, value: written }
+    if (env === null) return { key, value: written }
     const own = variables[index]
-    const { value, missing } = fillIn(written, around.env, name => name === own || name.startsWith(around.envPrefix))
+    const { value, missing } = fillIn(written, env, name => name === own || name.startsWith(envPrefix))
     if (missing.length === 0) return { key, value }
     const stored = state?.headers.find(header => header.name.toLowerCase() === key.toLowerCase())
     if (stored && written === placeholder(own ?? '')) return { key, value: shownMask(stored) }
     const loc = [...match.loc, 'custom_headers', index, 'value']
-    catalogue.faults.push({ loc, msg: whyMissing(missing, around.envPrefix), type: 'variable_missing' })
+    catalogue.fault(loc, whyMissing(missing, envPrefix), 'variable_missing')
     return { key, value: '' }
   })
 }

@@ -4,9 +4,10 @@ import { stringify } from 'yaml'
 import type { Loc } from '../../errors.js'
 import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
 import { definitionLimitsOf } from '../../tool/definition/index.js'
+import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/placeholders.js'
 import { folderOf } from '../apply/tools.js'
-import { type ApplyOptions, type ApplyReport, applyOrganisation, countOutcomes, type Outcome } from '../apply.js'
+import { type ApplyOptions, type ApplyReport, applyOrganisation, countOutcomes } from '../apply.js'
 import { counted } from '../counts.js'
 import { NOUN } from '../document.js'
 import { exportOrganisation } from '../export.js'
@@ -75,15 +76,7 @@ async function applyOptions(call: Call): Promise<ApplyOptions> {
     plan: call.flag('plan'),
     definitionLimits: definitionLimitsOf(call.config.limits),
     snapshotBytesMax: call.config.limits.snapshotBytes,
-    interruption,
   }
-}
-
-/** Ctrl-C, from now on: the first is heard here, the second ends the process. */
-function interruption(): AbortSignal {
-  const controller = new AbortController()
-  process.once('SIGINT', () => controller.abort())
-  return controller.signal
 }
 
 /**
@@ -159,18 +152,12 @@ function printReport(call: Call, report: ApplyReport): void {
   const verbose = call.flag('verbose')
   const shown = report.outcomes.filter(({ action }) => action !== 'unchanged' && (verbose || action !== 'only_here'))
   if (shown.length > 0) call.print('+ created  ~ changed  - removed  ! kept as it is used  ? only in the database')
-  const names = namesOfNew(report.outcomes)
-  for (const outcome of shown) printOutcome(call, outcome, verbose || created <= CREATED_SHOWN_MAX, names)
+  for (const outcome of shown) printOutcome(call, outcome, verbose || created <= CREATED_SHOWN_MAX)
   if (!verbose) printOnlyHere(call, report)
   const counts = [`${created} created`, `${changed} changed`, `${unchanged} unchanged`]
   if (removed + kept > 0) counts.push(`${removed} removed`, `${kept} kept`)
   if (only_here > 0) counts.push(`${only_here} only in the database`)
   call.print(`${counts.join(', ')}${report.planned ? ' (a plan: nothing was stored)' : ''}`)
-}
-
-/** What a plan would make has no id yet: where another row would refer to it, its name stands. */
-function namesOfNew(outcomes: readonly Outcome[]): ReadonlyMap<string, string> {
-  return new Map(outcomes.flatMap(({ id, name }) => (Number(id) < 0 ? [[String(id), name] as const] : [])))
 }
 
 /** What no entry names is counted by list: it may be nearly everything. */
@@ -187,24 +174,20 @@ export function printOutcome(
   call: Call,
   { section, id, name, action, fields, reason, notes = [] }: Outcome,
   withFields: boolean,
-  names: ReadonlyMap<string, string> = new Map(),
 ): void {
-  const shownId = typeof id === 'number' && id < 0 ? 'new' : id
-  call.print(`${SIGN[action]} ${section} ${shownId} ${name}${reason ? `: ${reason}` : ''}`)
+  call.print(`${SIGN[action]} ${section} ${id} ${name}${reason ? `: ${reason}` : ''}`)
   if (action === 'created' && !withFields) return
-  for (const { field, from, to, changed_by, changed_at } of fields) {
-    const by = changed_by ? `  (set by ${changed_by} at ${changed_at})` : ''
-    const after = { text: shortened(to, 100, names), colour: 'green' } as const
+  for (const { field, from, to } of fields) {
+    const after = { text: shortened(to), colour: 'green' } as const
     if (action === 'created') call.print(`    ${field}: `, after)
-    else call.print(`    ${field}: `, { text: shortened(from), colour: 'red' }, ' -> ', after, by)
+    else call.print(`    ${field}: `, { text: shortened(from), colour: 'red' }, ' -> ', after)
   }
   for (const note of notes) call.print(`    ${note}`)
 }
 
-/** A value on one line, cut where it is long; `names` stand in the place of ids. */
-export function shortened(value: unknown, characters = 100, names: ReadonlyMap<string, string> = new Map()): string {
-  const named = (_: string, part: unknown) => (typeof part === 'object' ? part : (names.get(String(part)) ?? part))
-  const text = JSON.stringify(value, named) ?? 'null'
+/** A value on one line, cut where it is long. */
+export function shortened(value: unknown, characters = 100): string {
+  const text = JSON.stringify(value) ?? 'null'
   return text.length > characters ? `${text.slice(0, characters)}...` : text
 }
 

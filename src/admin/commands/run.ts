@@ -16,7 +16,6 @@ import { SecretCorrupt } from '../../secrets/cipher.js'
 import { KeyRingMissing } from '../../secrets/configured-ring.js'
 import { DefinitionRefused } from '../../tool/definition/index.js'
 import { VERSION } from '../../version.js'
-import { PartlyApplied } from '../apply.js'
 import { placeText, Refusal } from '../refusal.js'
 import { UnreadableText } from '../source.js'
 import { harmless, harmlessLines } from '../terminal.js'
@@ -157,10 +156,6 @@ function explained(
   name: string,
 ): { message: string; status: number } {
   const message = error instanceof Error ? error.message : String(error)
-  if (error instanceof PartlyApplied) {
-    const reason = explained(error.cause, env, name)
-    return { ...reason, message: `${reason.message.replace('; nothing was changed', '')}; ${message}` }
-  }
   if (error instanceof CommanderError) {
     if (error.code === 'commander.help') return { message: 'name one of its commands', status: EXIT.usage }
     return { message: harmless(message.replace(/^error: /, '').replace(/\n/g, ' ')), status: EXIT.usage }

@@ -1,0 +1,246 @@
+import { type Kysely, sql } from 'kysely'
+import type { Database } from '../../db/tables.js'
+import { type AccessKind, recordAccess } from '../../updates/access-events.js'
+import type { SectionName } from '../document.js'
+import { isErased } from '../people.js'
+import {
+  ascending,
+  batches,
+  type Catalogue,
+  type Id,
+  type Matched,
+  type Outcome,
+  type Plan,
+  TABLES,
+} from './catalogue.js'
+
+type Row = Record<string, unknown>
+/** The tables of this file have no types in common: they are named by the lists below. */
+type Loose = Kysely<Record<string, Row>>
+
+type Section = Exclude<SectionName, 'tools' | 'agents'>
+
+/** Rows of another table that belong to a row, as a field of the document names them. */
+interface Link {
+  field: string
+  table: keyof Database
+  owner: string
+  /** The rows without the owner's column; undefined where the document leaves the field as it is. */
+  rows(match: Matched, catalogue: Catalogue, current: readonly Row[]): Row[] | undefined
+}
+
+interface Shape {
+  /** What a new row has where the document is silent. */
+  defaults?: Row
+  /** Columns that the document names as they are. */
+  columns: readonly string[]
+  /** Whether `owner` names a user. */
+  isOwned?: true
+  links?: readonly Link[]
+}
+
+const OWNED: Shape = { defaults: { owner_id: null }, columns: ['name'], isOwned: true }
+
+const SHAPES: Record<Section, Shape> = {
+  users: {
+    defaults: { kind: 'person', active: true, permissions: [] },
+    columns: ['email', 'kind', 'active', 'permissions'],
+  },
+  groups: {
+    defaults: { permissions: [] },
+    columns: ['name', 'permissions'],
+    links: [{ field: 'members', table: 'user_group_member', owner: 'user_group_id', rows: membership }],
+  },
+  labels: { columns: ['name'] },
+  oauth_configs: OWNED,
+  mcp_servers: OWNED,
+  cc_pairs: { defaults: { source: 'web', access_type: 'private' }, columns: ['name', 'source', 'access_type'] },
+  federated_connectors: { defaults: { source: 'federated_slack' }, columns: ['name', 'source'] },
+  document_sets: {
+    defaults: { description: null, is_public: false, is_up_to_date: true },
+    columns: ['name', 'description', 'is_public', 'is_up_to_date'],
+    links: [
+      linkOf('users', 'document_set_user', 'user_id'),
+      linkOf('groups', 'document_set_group', 'user_group_id'),
+      linkOf('cc_pairs', 'document_set_cc_pair', 'cc_pair_id'),
+      {
+        field: 'federated_connectors',
+        table: 'document_set_federated_connector',
+        owner: 'document_set_id',
+        rows: federatedConnectors,
+      },
+    ],
+  },
+  user_files: { columns: ['name'], isOwned: true },
+}
+
+export const RECORD_SECTIONS = Object.keys(SHAPES) as Section[]
+
+/** The lists that decide on access, and the kinds of their events. */
+export const ACCESS_KIND: Partial<Record<SectionName, AccessKind>> = {
+  users: 'user',
+  groups: 'group',
+  oauth_configs: 'oauth_config',
+  mcp_servers: 'mcp_server',
+  document_sets: 'document_set',
+  user_files: 'user_file',
+}
+
+/** The rows of one list by id, with the columns and the owner that a document names. */
+export async function readSection(db: Kysely<Database>, section: Section): Promise<object[]> {
+  const { columns, isOwned } = SHAPES[section]
+  const shown = [...columns.map(column => sql.ref(column)), ...(isOwned ? [sql`owner_id as owner`] : [])]
+  const { rows } = await sql<object>`
+    select id, ${sql.join(shown)} from ${sql.table(TABLES[section].table)} order by id`.execute(db)
+  return rows
+}
+
+/** Decides what becomes of one list of rows that have no versions. Notes faults in the catalogue. */
+export async function planRecords(db: Kysely<Database>, section: Section, catalogue: Catalogue): Promise<Plan> {
+  const { defaults = {}, links = [], ...shape } = SHAPES[section]
+  const { table } = TABLES[section]
+  const made: Row[] = []
+  const changed: { id: Id; columns: Row }[] = []
+  const outcomes: Outcome[] = []
+  for (const match of catalogue.entries(section)) {
+    const { id, name, loc } = match
+    const stored: Row = match.stored ?? {}
+    const isNew = match.stored === undefined
+    const columns = valuesOf(match, shape, catalogue)
+    const fields = Object.entries(columns)
+      .filter(([field, to]) => comparable(canonical(stored[field])) !== comparable(to))
+      .map(([field, to]) => ({ field, from: stored[field], to }))
+    if (section === 'users' && fields.length > 0 && isErased({ id: String(id), email: String(stored.email) })) {
+      catalogue.fault(loc, 'this account was erased and stays as it is', 'erased')
+    }
+    if (isNew) made.push({ id, ...defaults, ...columns })
+    else if (fields.length > 0) changed.push({ id, columns })
+    outcomes.push({
+      section,
+      id,
+      name,
+      action: isNew ? 'created' : fields.length > 0 ? 'changed' : 'unchanged',
+      fields,
+    })
+  }
+  const linked = await Promise.all(links.map(link => planLink(db, section, link, catalogue, outcomes)))
+  return {
+    outcomes,
+    async store(trx, actor) {
+      const loose = trx as unknown as Loose
+      for (const rows of batches(made)) await loose.insertInto(table).values(rows).execute()
+      for (const { id, columns } of changed) await loose.updateTable(table).set(columns).where('id', '=', id).execute()
+      for (const { link, owners, rows } of linked) {
+        for (const ids of batches(owners)) await loose.deleteFrom(link.table).where(link.owner, 'in', ids).execute()
+        for (const some of batches(rows)) await loose.insertInto(link.table).values(some.map(jsonAsText)).execute()
+      }
+      const kind = ACCESS_KIND[section]
+      const touched = kind === undefined ? [] : outcomes.filter(({ action }) => action !== 'unchanged')
+      const changes = touched.map(({ id, action }) => ({ kind: kind as AccessKind, subject: String(id), action }))
+      await recordAccess(trx, actor, changes)
+    },
+  }
+}
+
+function valuesOf(
+  { entry, loc }: Matched,
+  { columns, isOwned }: Pick<Shape, 'columns' | 'isOwned'>,
+  catalogue: Catalogue,
+): Row {
+  const values = Object.fromEntries(columns.map(column => [column, canonical(entry[column])]))
+  if (isOwned && entry.owner !== undefined) {
+    values.owner_id = entry.owner === null ? null : catalogue.resolve('users', entry.owner, [...loc, 'owner'])
+  }
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined))
+}
+
+/** Lists of words are sets here: their order says nothing. */
+function canonical(value: unknown): unknown {
+  return Array.isArray(value) ? [...new Set(value)].sort() : value
+}
+
+/** The owners whose linked rows differ, and all rows that they have then. Adds the change to their outcomes. */
+async function planLink(
+  db: Kysely<Database>,
+  section: Section,
+  link: Link,
+  catalogue: Catalogue,
+  outcomes: readonly Outcome[],
+): Promise<{ link: Link; owners: Id[]; rows: Row[] }> {
+  const ids = catalogue.entries(section).map(({ id }) => id)
+  const currentOf = new Map<Id, Row[]>(ids.map(id => [id, []]))
+  for (const some of batches(ids)) {
+    const stored = (db as unknown as Loose).selectFrom(link.table).selectAll().where(link.owner, 'in', some)
+    for (const { [link.owner]: owner, ...row } of await stored.execute()) currentOf.get(owner as Id)?.push(row) // its key
+  }
+  const plan: { link: Link; owners: Id[]; rows: Row[] } = { link, owners: [], rows: [] }
+  for (const [index, match] of catalogue.entries(section).entries()) {
+    const current = currentOf.get(match.id) ?? []
+    const wanted = link.rows(match, catalogue, current)
+    const existing = new Set(current.map(comparable))
+    const isOther = wanted?.length !== current.length || !wanted.every(row => existing.has(comparable(row)))
+    const outcome = outcomes[index]
+    if (wanted === undefined || outcome === undefined || !isOther) continue
+    plan.owners.push(match.id)
+    plan.rows.push(...wanted.map(row => ({ [link.owner]: match.id, ...row })))
+    if (outcome.action !== 'created') outcome.action = 'changed'
+    outcome.fields.push({ field: link.field, from: current.map(plain), to: wanted.map(plain) })
+  }
+  return plan
+}
+
+/** A link of one column is that column's value. */
+function plain(row: Row): unknown {
+  const values = Object.values(row)
+  return values.length === 1 ? values[0] : row
+}
+
+function linkOf(field: 'users' | 'groups' | 'cc_pairs', table: keyof Database, column: string): Link {
+  return {
+    field,
+    table,
+    owner: 'document_set_id',
+    rows: ({ entry: { [field]: list }, loc }, catalogue) =>
+      Array.isArray(list)
+        ? catalogue.resolveAll(field, list, [...loc, field]).map(id => ({ [column]: id }))
+        : undefined,
+  }
+}
+
+/** Managers are members with a flag; each of the two lists leaves the other as it is. */
+function membership({ entry, loc }: Matched, catalogue: Catalogue, current: readonly Row[]): Row[] | undefined {
+  if (!Array.isArray(entry.members) && !Array.isArray(entry.managers)) return undefined
+  const listed = (field: 'members' | 'managers', isManager: boolean): Id[] => {
+    const list = entry[field]
+    if (Array.isArray(list)) return catalogue.resolveAll('users', list, [...loc, field])
+    return current.filter(row => row.is_manager === isManager).map(row => row.user_id as Id) // its key
+  }
+  const managing = new Set(listed('managers', true))
+  const all = ascending([...listed('members', false), ...managing])
+  return all.map(id => ({ user_id: id, is_manager: managing.has(id) }))
+}
+
+function federatedConnectors({ entry, loc }: Matched, catalogue: Catalogue): Row[] | undefined {
+  const list = entry.federated_connectors as { connector: unknown; entities: unknown }[] | undefined // by the schema
+  const entities = new Map<Id, unknown>()
+  for (const [index, item] of list?.entries() ?? []) {
+    const at = [...loc, 'federated_connectors', index, 'connector']
+    const id = catalogue.resolve('federated_connectors', item.connector, at)
+    if (id !== null) entities.set(id, item.entities)
+  }
+  return list && [...entities].map(([id, value]) => ({ federated_connector_id: id, entities: value }))
+}
+
+/** pg would write a list into a json column as a PostgreSQL array. */
+function jsonAsText(row: Row): Row {
+  return 'entities' in row ? { ...row, entities: JSON.stringify(row.entities) } : row
+}
+
+/** A value as text that is the same for the same value, whatever the order of its keys. */
+function comparable(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) =>
+    typeof part === 'object' && part !== null && !Array.isArray(part)
+      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : part,
+  )
+}
