@@ -6,7 +6,6 @@ import { personaPages } from '../src/persona/pages.js'
 import { readPastSnapshot } from '../src/persona/past.js'
 import { callerAndPersona } from '../src/persona/state.js'
 import * as persona from '../src/persona/statements.js'
-import { readBeyond } from '../src/tool/agents-beyond.js'
 import { toolPages } from '../src/tool/pages.js'
 import { readPastTool } from '../src/tool/past.js'
 import { callerAndTool } from '../src/tool/state.js'
@@ -45,7 +44,6 @@ const STATEMENTS = [
   tool.writeStatement({ definition: 'single', headers: true, minimal: false }),
   tool.writeStatement({ definition: 'shared', headers: false, minimal: true }),
   tool.writeStatement({ definition: false, headers: false, minimal: true }),
-  readBeyond,
   ...Object.values(personaPages),
   ...Object.values(toolPages),
 ]

@@ -39,8 +39,6 @@ export interface RollbackOptions {
   actor?: Actor
   /** What a definition may hold; by default the limits of the check. */
   limits?: Partial<DefinitionLimits>
-  /** The most that the tools of an agent may take in an answer; without it nothing is said of what takes more. */
-  snapshotBytesMax?: number
 }
 
 /**
@@ -133,7 +131,7 @@ export async function rollbackTool(
   vault: Vault,
   id: number,
   version: number,
-  { plan = false, actor = operatorActor(), limits = {}, snapshotBytesMax }: RollbackOptions = {},
+  { plan = false, actor = operatorActor(), limits = {} }: RollbackOptions = {},
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, toolResource, id, OPERATOR)
@@ -141,7 +139,7 @@ export async function rollbackTool(
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
     const given = await givenByHistory(trx, state, differences, limits)
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
-    const notes = await changeNotes(trx, state, given, { vault, snapshotBytesMax })
+    const notes = await changeNotes(trx, state, given, vault)
     const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), actor)
     if (result === undefined) throw new Refusal(`there is no tool ${id}`)
     return { name: state.name, ...result, left, notes }

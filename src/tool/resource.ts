@@ -65,7 +65,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   decide: (state, request, references) => {
     // Where the origins of the stored definition are cached they decide. Not beside a newly linked OAuth configuration: only
     // what is read under the lock says whether it may be linked, and that fault comes first.
-    const stored = linksOauthConfig(state, request) ? undefined : foundOrigins(state, request)
+    const stored = linksOauthConfig(state, request) ? undefined : cachedOrigins(state.definition_hash)
     const cached = stored && { oauthConfigLinkable: true, ...originsBeside(request, stored) }
     return decideTool(state, request, references ?? cached ?? null)
   },
@@ -73,8 +73,8 @@ export const toolResource: VersionedResource<ToolTypes> = {
   references: async (executor, request, { content: { oauth_config_id: id }, needsOrigins }, state) => {
     const viewer = viewerParameters(request.caller)
     const isLinkable = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { ...viewer, id })).length > 0
-    const found = foundOrigins(state, request)
-    const stored = found ?? (needsOrigins ? await readOrigins(executor, state.definition_hash) : undefined)
+    const cached = cachedOrigins(state.definition_hash)
+    const stored = cached ?? (needsOrigins ? await readOrigins(executor, state.definition_hash) : undefined)
     return { oauthConfigLinkable: isLinkable, ...originsBeside(request, stored ?? new Set()) }
   },
   // Where secrets stay or come, the origins of the stored definition are read first, under the lock.
@@ -178,14 +178,7 @@ export function originsBeside(
   return { addedOrigins: [...origins].filter(origin => !stored.has(origin)), storedOrigins: [...stored] }
 }
 
-function foundOrigins(
-  { definition_hash: hash }: ToolState,
-  { storedOrigins }: ToolUpdate,
-): ReadonlySet<string> | undefined {
-  return cachedOrigins(hash) ?? (storedOrigins?.hash === hash ? storedOrigins?.origins : undefined)
-}
-
-/** Of a definition that was stored since the request looked: of all others the origins are found before (`stored-origins.ts`). */
+/** The origins of a stored definition, read once in the life of this process. */
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const row = hash === null ? undefined : await readDefinition.for({ hash }).single(executor)
   const stored = row === undefined ? new Set<string>() : originsOf(JSON.parse(row.definition))

@@ -47,14 +47,6 @@ export interface ToolUpdate extends UpdateRequest, ToolUpdateContent {
   fields: ToolUpdateFields
   /** Where calls by the definition that was sent go. */
   origins: ReadonlySet<string>
-  /** Where calls by the stored definition go, where that was found out before. */
-  storedOrigins?: StoredOrigins | undefined
-}
-
-/** The server origins of a stored definition, which is the one of this hash. */
-export interface StoredOrigins {
-  hash: string
-  origins: ReadonlySet<string>
 }
 
 /** What the database says of what an update links and replaces. */

@@ -11,7 +11,7 @@ import type { ToolUse } from './impact.js'
 import { requireManageable } from './rules.js'
 import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
-import { textOf } from './stored-origins.js'
+import { textOf } from './stored-definition.js'
 import type { StoredText } from './worker/pool.js'
 
 const AGENTS_LISTED_MAX = 1_000

@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { type Fault, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
+import { UnparsedBody } from '../http/body.js'
 import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
@@ -13,19 +14,17 @@ import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { WorkBounds } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
-import { agentsBeyond, readBeyond } from './agents-beyond.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
-import { cacheOrigins, cachePlain } from './definition-cache.js'
+import { cacheOrigins, cachePlain, isKnownPlain } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
 import { toolResource } from './resource.js'
-import type { ToolUpdateContent } from './rules.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
 import { withScopeTold } from './scope.js'
 import { callerAndTool, type ToolState } from './state.js'
-import { storedOrigins } from './stored-origins.js'
+import { baseOf, textOf } from './stored-definition.js'
 import type { BodyWorkers } from './worker/pool.js'
-import { writtenBack } from './written-back.js'
+import type { UpdateContent } from './worker/update-content.js'
 import type { RoundedNumber } from './written-numbers.js'
 
 export interface UpdateToolOptions extends ToolBodyBounds {
@@ -50,6 +49,7 @@ const PURPOSE =
 
 /** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOptions): void {
+  const { database } = options
   const limits = definitionLimitsOf(options.definitionLimits)
   const trials = new HeaderTrials(options.headerTrialsPerHour)
   app.withTypeProvider<SchemaTypes>().put(
@@ -74,45 +74,39 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const { caller, headers } = request
       const updater = updaterOf(request, request.query, headers, options)
       const { strict, dryRun } = updater
-      const content = await options.workers.run('update_custom_tool', request, { strict, limits })
-      const { fields, origins, definitionFaults, unknown, notes } = content
-      const { definition } = fields
-      if (definition) cacheOrigins(definition.hash, origins)
-      if (definition && content.hasPlainNumbers) cachePlain(definition.hash)
       // This route's lookup reads the tool along with the caller.
       const prefetched = request.prefetched as ToolState | null
       const mayTell = prefetched !== null && prefetched.managed_as !== null // who may not manage it is told nothing
+      const isAboutDefinition = request.body instanceof UnparsedBody || Boolean(request.body.definition)
+      const base = mayTell && isAboutDefinition ? await baseOf(database, prefetched, updater) : undefined
+      const stored =
+        base === undefined || isKnownPlain(base.hash)
+          ? undefined
+          : { bytes: base.bytes, text: () => textOf(database, base) }
+      const reading = { strict, limits, baseHash: base?.hash }
+      const content = await options.workers.run('update_custom_tool', request, reading, stored)
+      const { fields, origins, definitionFaults, unknown, notes, rounded } = content
+      if (fields.definition) cacheOrigins(fields.definition.hash, origins)
+      for (const hash of content.plain) cachePlain(hash)
       const sets = mayTell ? trials.count(caller.userId, id, fields.custom_headers ?? []) : 0
       if (sets > 0) {
         const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }
         request.log.info(line, 'header values in clear text')
       }
-      const sender = { raw: request.raw, ...updater }
-      const back = definition && mayTell ? await writtenBack(options, prefetched, definition, sender) : undefined
-      const rounded = back?.rounded ?? []
       const asked = {
         id,
-        fields: back === undefined ? fields : { ...fields, definition: back.definition },
+        fields,
         origins,
         definitionFaults: [...definitionFaults, ...(strict ? rounded.map(roundedFault) : [])],
         vault: options.vault(),
         key: requestKey(caller, headers['idempotency-key'], () => askedBy(id, content, options.vault())),
         ...updater,
       }
-      const stored = mayTell ? await storedOrigins(options, prefetched, asked, request) : undefined
-      const updated = await withScopeTold(options.database, asked, id, () =>
-        updateOnce(options.database, toolResource, { ...asked, storedOrigins: stored }, prefetched),
+      const updated = await withScopeTold(database, asked, id, () =>
+        updateOnce(database, toolResource, asked, prefetched),
       )
       const { decision } = updated
-      const beyond =
-        decision === null || prefetched === null
-          ? []
-          : await agentsBeyond(prefetched, decision, options.snapshotBytesMax, question => {
-              const ask = () => readBeyond.run(options.database.db, question)
-              return options.bounds.expensive(String(caller.token.id), ask).catch(() => []) // it is made
-            })
       const warnings = [
-        ...beyond,
         ...(decision === null ? [] : rounded.map(roundedNumberWarning)),
         ...(decision?.notes ?? []),
         ...updated.overwritten.map(overwriteWarning),
@@ -133,16 +127,11 @@ function roundedFault({ path, stored, sent }: RoundedNumber): Fault {
 /** What makes a repetition the same request: the definition by its hash, header values by keyed fingerprints, as nobody may guess them. */
 function askedBy(
   id: number,
-  { fields, definitionFaults }: Pick<ToolUpdateContent, 'fields' | 'definitionFaults'>,
+  { fields, sentHash, definitionFaults }: UpdateContent,
   { deploymentKey }: Vault,
 ): unknown[] {
   const mark = (name: string, value: string) =>
     deploymentKey && fingerprint(deploymentKey, id, name, value).toString('hex')
   const headers = fields.custom_headers?.map(({ key, value }) => [key, mark(key, value)])
-  return [
-    'tool',
-    id,
-    { ...fields, definition: fields.definition?.hash, custom_headers: headers },
-    definitionFaults.length,
-  ]
+  return ['tool', id, { ...fields, definition: sentHash, custom_headers: headers }, definitionFaults.length]
 }

@@ -12,9 +12,10 @@ export interface RoundedNumber {
   sent: string
 }
 
+/** What a definition is beside the one that it was made from. */
 export interface NumberComparison {
-  /** Whether the stored definition has no number that JavaScript would write in another way: then nothing was compared. */
-  isStoredPlain: boolean
+  /** Whether the earlier one has no number that JavaScript would write in another way: then nothing was compared. */
+  isPlain: boolean
   /** Whether both are the same but for the writing of their numbers. */
   isSame: boolean
   rounded: RoundedNumber[]
@@ -23,57 +24,36 @@ export interface NumberComparison {
 /** More rounded numbers are not listed. */
 const ROUNDED_MAX = 100
 
-/** Compares a definition that was sent with the stored one, both as JSON texts. */
-export function compareNumbers({ stored, sent }: { stored: string; sent: string }): NumberComparison {
+/** Compares a definition with the JSON text of the one that it was made from. */
+export function compareNumbers(stored: string, sent: object): NumberComparison {
   const before = parseExact(stored)
-  const isStoredPlain = !isHolder(before) || writerFor(before) === JSON.stringify
-  if (isStoredPlain) return { isStoredPlain, isSame: false, rounded: [] }
-  const after = parseExact(sent)
-  const comparison = new Comparison()
-  if (isHolder(after)) comparison.compareHolders(before, after)
-  return { isStoredPlain, isSame: comparison.isSame && isHolder(after), rounded: comparison.rounded }
+  const rounded: RoundedNumber[] = []
+  if (!isHolder(before) || writerFor(before) === JSON.stringify) return { isPlain: true, isSame: false, rounded }
+  return { isPlain: false, isSame: isSameBut(before, sent as Holder, [], rounded), rounded }
 }
 
 type Holder = Readonly<Record<string | number, unknown>>
 
-class Comparison {
-  isSame = true
-  readonly rounded: RoundedNumber[] = []
-  /** Where the holders stand that are being compared. */
-  readonly #path: (string | number)[] = []
-
-  /** It recurses no deeper than a definition may nest. */
-  compareHolders(before: Holder, after: Holder): void {
-    if (Array.isArray(before) !== Array.isArray(after)) {
-      this.isSame = false
-    } else if (Array.isArray(before) && Array.isArray(after)) {
-      if (before.length !== after.length) this.isSame = false
-      const length = Math.min(before.length, after.length)
-      for (let index = 0; index < length; index++) this.#compareMember(before, after, index)
-    } else {
-      const [keys, others] = [Object.keys(before), Object.keys(after)]
-      if (keys.length !== others.length || keys.some((name, index) => name !== others[index])) this.isSame = false
-      for (const name of keys) if (Object.hasOwn(after, name)) this.#compareMember(before, after, name)
-    }
-  }
-
-  #compareMember(before: Holder, after: Holder, key: string | number): void {
+/** Whether two objects or lists are the same but for the writing of numbers; notes what was rounded, also where they differ. */
+function isSameBut(before: Holder, after: Holder, path: RoundedNumber['path'], rounded: RoundedNumber[]): boolean {
+  if (Array.isArray(before) !== Array.isArray(after)) return false
+  const [keys, others] = [Object.keys(before), Object.keys(after)]
+  let isSame = keys.length === others.length
+  for (const [index, name] of keys.entries()) {
+    if (name !== others[index]) isSame = false
+    if (!Object.hasOwn(after, name)) continue
+    const key = Array.isArray(before) ? index : name
     const [from, to] = [before[key], after[key]]
     if (isHolder(from) && isHolder(to)) {
-      this.#path.push(key)
-      this.compareHolders(from, to)
-      this.#path.pop()
-    } else if (typeof from === 'number' && typeof to === 'number') this.#compareNumber(before, after, key, from, to)
-    else if (from !== to) this.isSame = false
+      if (!isSameBut(from, to, [...path, key], rounded)) isSame = false
+    } else if (typeof from === 'number' && typeof to === 'number') {
+      const [stored, sent] = [writtenNumber(before, key, from), writtenNumber(after, key, to)]
+      if (isSameNumber(stored, sent)) continue
+      isSame = false
+      if (String(from) === sent && rounded.length < ROUNDED_MAX) rounded.push({ path: [...path, key], stored, sent })
+    } else if (from !== to) isSame = false
   }
-
-  #compareNumber(before: Holder, after: Holder, key: string | number, from: number, to: number): void {
-    const [stored, sent] = [writtenNumber(before, key, from), writtenNumber(after, key, to)]
-    if (isSameNumber(stored, sent)) return
-    this.isSame = false
-    if (String(from) === sent && this.rounded.length < ROUNDED_MAX)
-      this.rounded.push({ path: [...this.#path, key], stored, sent })
-  }
+  return isSame
 }
 
 function isHolder(value: unknown): value is Holder {
@@ -82,24 +62,18 @@ function isHolder(value: unknown): value is Holder {
 
 /** Whether two numbers of JSON are mathematically the same, however they are written: exactly, not as doubles. */
 export function isSameNumber(one: string, other: string): boolean {
-  if (one === other) return true
-  const [a, b] = [decimal(one), decimal(other)]
-  return a.digits === b.digits && (a.digits === '' || (a.isNegative === b.isNegative && a.exponent === b.exponent))
+  return one === other || decimal(one) === decimal(other)
 }
 
-/** The digits of a number without zeros at either end, and the power of ten of the last one; NaN where it is beyond all counting. */
-function decimal(text: string): { isNegative: boolean; digits: string; exponent: number } {
+/** A number as its sign, its digits without zeros at either end, and the power of ten of the last one. */
+function decimal(text: string): string {
   const [, sign, whole = '', fraction = '', power = '0'] = NUMBER.exec(text) ?? []
   const all = whole + fraction
   let [start, end] = [0, all.length]
   while (start < end && all[start] === '0') start++
   while (end > start && all[end - 1] === '0') end--
-  const exponent = Number(power) - fraction.length + (all.length - end)
-  return {
-    isNegative: sign === '-',
-    digits: all.slice(start, end),
-    exponent: Number.isSafeInteger(Number(power)) ? exponent : Number.NaN,
-  }
+  if (start === end) return '0'
+  return `${sign}${all.slice(start, end)}e${BigInt(power) + BigInt(all.length - end - fraction.length)}`
 }
 
 const NUMBER = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/

@@ -1590,24 +1590,6 @@ with input as materialized (
         select 'tool', "input"."id", "input"."version", "input"."version" + 1, "input"."at", "input"."user", "input"."actor", "input"."token", "input"."request_id", "input"."client_address", "input"."command", "input"."salt", decode("input"."identity_hash", 'hex'), "input"."fields", "input"."difference", "input"."difference_bytes", decode("input"."difference_hash", 'hex'), decode("input"."definition_before", 'hex'), decode("input"."content_hash", 'hex'), decode("input"."previous_hash", 'hex'), decode("input"."hash", 'hex'), decode("input"."idempotency_key", 'hex'), decode("input"."request_fingerprint", 'hex')
         from changed join locked input using (position)) select * from changed;
 
--- agents_beyond
-with link as materialized (
-      select a.id as persona_id, l.tool_id
-      from (select $1::integer as id) t cross join lateral (select a.id from (select persona_id, attached_by from persona_tool where tool_id = t.id and tool_id between t.id and t.id limit 1000) used
-      join persona a on a.id = used.persona_id and not a.deleted) a
-        cross join lateral (select tool_id from persona_tool where persona_id = a.id offset 0) l
-      limit 10000
-    )
-    select count(*)::integer as agents, (select count(*) from link) < 10000 and not exists (
-        select from persona_tool where tool_id = $1::integer offset 1000) as all
-    from (
-      select persona_id
-      from link cross join lateral (
-        select case when t.id = $1::integer then $2::integer else coalesce(d.size_bytes, 0) + octet_length(t.description) end as bytes
-        from tool t left join tool_definition d on d.hash = t.definition_hash where t.id = link.tool_id offset 0) shown
-      group by persona_id
-      having sum(shown.bytes) > $3::integer) beyond;
-
 -- persona_page(all)
 select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
       select p.id, p.name, p.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row) as owner, p.is_public, p.is_visible, p.is_default_persona,

@@ -6,7 +6,6 @@ import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import { stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
-import { agentsBeyond, readBeyond } from '../../tool/agents-beyond.js'
 import { checkDefinition, type DefinitionLimits, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { auditedTool, originsBeside, toolResource } from '../../tool/resource.js'
@@ -41,8 +40,6 @@ export interface ToolSurroundings {
   baseDir?: string
   /** What a definition may hold; by default the limits of the check. */
   definitionLimits?: Partial<DefinitionLimits>
-  /** The most that the tools of an agent may take in an answer; without it nothing is said of what takes more. */
-  snapshotBytesMax?: number | undefined
 }
 
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
@@ -68,7 +65,7 @@ export async function planTools(db: Kysely<Database>, catalogue: Catalogue, arou
     if (state === undefined && decision) created.push({ id, decision, changes: fields })
     if (state === undefined || action !== 'changed') continue
     changed.push({ id, given })
-    const notes = await changeNotes(db, state, given, around)
+    const notes = await changeNotes(db, state, given, around.vault)
     if (notes.length > 0) outcome.notes = notes
   }
   return {
@@ -105,28 +102,14 @@ export interface GivenTool {
   definitionFaults: Fault[]
 }
 
-/**
- * What the operator is told of a change that may be made: where secrets go, and which agents have no answer any more. Throws as
- * `decideAsOperator` does.
- */
+/** What the operator is told of a change that may be made: where secrets go. Throws as `decideAsOperator` does. */
 export async function changeNotes(
   db: Kysely<Database>,
   state: ToolState,
   given: GivenTool,
-  { vault, snapshotBytesMax }: Pick<ToolSurroundings, 'vault' | 'snapshotBytesMax'>,
-): Promise<string[]> {
-  const decision = decideAsOperator(state, given, vault)
-  const beyond = await agentsBeyond(state, decision, snapshotBytesMax, question => readBeyond.run(db, question))
-  return [...(await secretNotes(db, state, given, decision, vault)), ...beyond]
-}
-
-async function secretNotes(
-  db: Kysely<Database>,
-  state: ToolState,
-  given: GivenTool,
-  { needsOrigins, notes }: ToolDecision,
   vault: Vault,
 ): Promise<string[]> {
+  const { needsOrigins, notes } = decideAsOperator(state, given, vault)
   if (!needsOrigins) return notes
   const texts = await definitionTexts(db, [state.definition_hash])
   const [stored, origins] = [

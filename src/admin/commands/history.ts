@@ -66,7 +66,6 @@ async function rollbackCommand(call: Call): Promise<number> {
     plan: call.flag('plan'),
     actor: call.actor,
     limits: definitionLimitsOf(limits),
-    snapshotBytesMax: limits.snapshotBytes,
   }
   const { changes, left, notes, ...result } =
     kind === 'persona'

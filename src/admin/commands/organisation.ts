@@ -75,7 +75,6 @@ async function applyOptions(call: Call): Promise<ApplyOptions> {
     envPrefix: call.config.secrets.applyEnvPrefix,
     plan: call.flag('plan'),
     definitionLimits: definitionLimitsOf(call.config.limits),
-    snapshotBytesMax: call.config.limits.snapshotBytes,
   }
 }
 

@@ -88,8 +88,7 @@ export class BodyWorkers {
     stored?: StoredText,
   ): Promise<TaskResult<Name>> {
     const { body } = request
-    const texts = [stored?.bytes ?? 0, (input as { sent?: string }).sent?.length ?? 0]
-    if (!inWorker && !(body instanceof UnparsedBody) && texts.every(length => length <= INLINE_BYTES_MAX)) {
+    if (!inWorker && !(body instanceof UnparsedBody) && (stored?.bytes ?? 0) <= INLINE_BYTES_MAX) {
       const run = TASKS[name].run as (body: unknown, input: unknown) => TaskResult<Name> // validated by this task's schema
       return run(body as TaskBody<Name>, await withStored(input, stored))
     }

@@ -5,6 +5,7 @@ import { sha256 } from '../../updates/audit.js'
 import { checkDefinition, type DefinitionCheck, type DefinitionLimits, originsOf } from '../definition/index.js'
 import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolUpdate } from '../schema.js'
+import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
 
 /** More unknown fields are not counted: an answer names five. */
 export const UNKNOWN_FIELDS_MAX = 1000
@@ -12,8 +13,12 @@ export const UNKNOWN_FIELDS_MAX = 1000
 /** What the body of a tool update asks for. */
 export interface UpdateContent {
   fields: ToolUpdateFields
-  /** Whether JavaScript writes each number of the body as it is written there. */
-  hasPlainNumbers: boolean
+  /** The hash of the definition as it was sent. */
+  sentHash: string | undefined
+  /** The hashes of definitions of which JavaScript writes each number as it is written there. */
+  plain: string[]
+  /** Numbers of the definition that the request was made from, which JavaScript rounded on their way back. */
+  rounded: RoundedNumber[]
   /** The server origins of the definition. */
   origins: Set<string>
   definitionFaults: Fault[]
@@ -23,31 +28,50 @@ export interface UpdateContent {
   unknown: Loc[]
 }
 
-/** Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). */
-export function updateContentOf(
-  body: CustomToolUpdate,
-  { limits }: { limits: Partial<DefinitionLimits> },
-): UpdateContent {
+/** How a body is read. `stored` is the text of the definition that it was made from, which has this hash. */
+interface Reading {
+  limits: Partial<DefinitionLimits>
+  baseHash?: string | undefined
+  stored?: string
+}
+
+/**
+ * Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). A definition
+ * that is `stored` but for the writing of its numbers is taken for that.
+ */
+export function updateContentOf(body: CustomToolUpdate, { limits, baseHash, stored }: Reading): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key)
   const checked = definition ? checkDefinition(definition, { limits, ...(headerNames && { headerNames }) }) : null
-  const text = checked?.ok ? writerFor(body)(definition) : ''
+  const write = writerFor(body)
+  const sent = checked?.ok ? definitionOf(write(definition)) : undefined
+  const isCompared = stored !== undefined && baseHash !== undefined && sent !== undefined && sent.hash !== baseHash
+  const compared = isCompared ? compareNumbers(stored, definition as object) : undefined
   const given = Object.entries(others).filter(
     ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
   )
   const fields: ToolUpdateFields = {
     ...Object.fromEntries(given),
     ...(oauth_config_id !== undefined && { oauth_config_id }),
-    ...(checked?.ok && { definition: { text, hash: sha256(text) } }),
+    ...(sent && { definition: isCompared && compared?.isSame ? { text: stored, hash: baseHash } : sent }),
   }
   return {
     fields,
-    hasPlainNumbers: writerFor(body) === JSON.stringify,
-    origins: checked?.ok ? originsOf(definition) : new Set(),
+    sentHash: sent?.hash,
+    plain: [
+      ...(sent && write === JSON.stringify ? [sent.hash] : []),
+      ...(isCompared && compared?.isPlain ? [baseHash] : []),
+    ],
+    rounded: compared?.rounded ?? [],
+    origins: sent ? originsOf(definition) : new Set(),
     definitionFaults: checked === null || checked.ok ? [] : checked.faults,
     notes: definitionNotes(checked),
     unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
   }
+}
+
+function definitionOf(text: string) {
+  return { text, hash: sha256(text) }
 }
 
 /** What an answer says, as a `Warning`, of a definition that was accepted with warnings. */

@@ -1,0 +1,49 @@
+import { withRetries } from '../db/connection/retry.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { readMergeBase } from '../updates/merge.js'
+import { BATCHED_BYTES_MAX } from '../updates/read.js'
+import type { UpdateRequest } from '../updates/resource.js'
+import { versionsInTags } from '../updates/tag.js'
+import { cachedTexts } from './definition-cache.js'
+import { pastToolSizes } from './past.js'
+import type { ToolState } from './state.js'
+import { readDefinition } from './statements.js'
+
+/** A stored definition by its hash in hex, and about its size. */
+export interface StoredDefinition {
+  hash: string
+  bytes: number
+}
+
+/** The text of a stored definition; undefined where it is gone by now. A large one is read by itself. */
+export async function textOf(
+  database: ServiceDatabase,
+  { hash, bytes }: StoredDefinition,
+): Promise<string | undefined> {
+  const cached = cachedTexts([hash]).get(hash)
+  if (cached !== undefined) return cached.toString()
+  const query = readDefinition.for({ hash })
+  const isBatchable = bytes <= BATCHED_BYTES_MAX
+  const row = await withRetries(() => (isBatchable ? query.batched(database) : query.single(database.db)))
+  return row?.definition
+}
+
+/**
+ * The definition that a request was made from: the stored one or, of a merge, that of the oldest version that `If-Match` names.
+ * Undefined where there is none.
+ */
+export async function baseOf(
+  { db }: ServiceDatabase,
+  { id, version, definition_hash: hash, definition_bytes: bytes }: ToolState,
+  { merges, precondition, caller, bounds }: Pick<UpdateRequest, 'merges' | 'precondition' | 'caller' | 'bounds'>,
+): Promise<StoredDefinition | undefined> {
+  const present = hash === null ? undefined : { hash, bytes }
+  const versions = merges ? versionsInTags(precondition, 'tool', id, version) : []
+  if (versions.length === 0) return present
+  const reading = async () => {
+    const values = (await readMergeBase(db, 'tool', id, Math.min(...versions)))?.values
+    if (typeof values?.definition !== 'string') return present
+    return { hash: values.definition, bytes: (await pastToolSizes(db, [{ id, values }])).bytes }
+  }
+  return await bounds.expensive(String(caller.token.id), () => withRetries(reading))
+}
