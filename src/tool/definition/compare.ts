@@ -1,9 +1,8 @@
 import { isDeepStrictEqual } from 'node:util'
-import { type BodyInput, jsonMediaType } from './check/bodies.js'
 import { type CheckOptions, DEFAULT_AT, inspection, type Readings } from './check/check.js'
 import { type Loc, locOf, type Place, placeUnder, quote } from './check/findings.js'
+import { type BodyInput, jsonMediaType, type ParameterInput } from './check/inputs.js'
 import type { OperationInput } from './check/operations.js'
-import { keyOf, type ParameterInput } from './check/parameters.js'
 import { isObject } from './check/references.js'
 import { originsOf } from './check/servers.js'
 import { InputSchemas } from './functions/functions.js'
@@ -60,7 +59,7 @@ export function compareDefinitions(
   after: unknown,
   options: CheckOptions = {},
 ): { changes: DefinitionChange[] } {
-  const [old, next] = [inspection(before, options, true), inspection(after, options, true)]
+  const [old, next] = [inspection(before, options), inspection(after, options)]
   if (old.readings === undefined || next.readings === undefined) {
     const msg = `the ${old.readings === undefined ? 'old' : 'new'} definition cannot be read, so nothing can be compared`
     return { changes: [{ class: 'unknown', kind: 'definition_unreadable', operation: '', msg }] }
@@ -148,10 +147,10 @@ class Comparison {
   private compareInputs(old: OperationInput, next: OperationInput): void {
     if (!isDeepStrictEqual(old.record.spec.security ?? null, next.record.spec.security ?? null))
       this.add('unknown', 'security_changed', old, next.place, 'the operation is authorized in another way')
-    const nextByKey = new Map(next.parameters.map(each => [keyOf(each), each]))
+    const nextByKey = new Map(next.parameters.map(each => [each.key, each]))
     for (const parameter of old.parameters) {
-      const same = nextByKey.get(keyOf(parameter))
-      nextByKey.delete(keyOf(parameter))
+      const same = nextByKey.get(parameter.key)
+      nextByKey.delete(parameter.key)
       if (same !== undefined) this.compareParameter(old, parameter, same)
       else this.add('breaking', 'parameter_removed', old, undefined, `the ${nameOf(parameter)} is gone`)
     }

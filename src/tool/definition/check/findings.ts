@@ -8,18 +8,10 @@ export interface Fault {
   loc: Loc
   msg: string
   type: string
+  /** What a repair needs to know beside place and type; not part of an answer. */
+  data?: FaultData
 }
 
-/** The sentences of faults that follow from the type alone, in pydantic's words. */
-export const SENTENCES = {
-  missing: 'Field required',
-  string_type: 'Input should be a valid string',
-  list_type: 'Input should be a valid list',
-  dict_type: 'Input should be a valid dictionary',
-  finite_number: 'Input should be a finite number',
-} as const
-
-/** What a repair needs to know of a fault beside its place and type. */
 export interface FaultData {
   /** The placeholder of a path that is not declared. */
   name?: string
@@ -42,14 +34,29 @@ export interface Place {
   readonly key: string | number
 }
 
+/** An object of the document and where it stands. */
+export interface Resolved {
+  readonly value: Record<string, unknown>
+  readonly place: Place
+}
+
+/** The sentences of faults that follow from the type alone, in pydantic's words. */
+export const SENTENCES = {
+  missing: 'Field required',
+  string_type: 'Input should be a valid string',
+  list_type: 'Input should be a valid list',
+  dict_type: 'Input should be a valid dictionary',
+  finite_number: 'Input should be a finite number',
+} as const
+
 const LOC_STRING_CHARACTERS = 256
+/** Names are cut further when one fault alone would take half of an answer. */
+const SHORT_LOC_STRING_CHARACTERS = 32
 const KEY_HASH_CHARACTERS = 8
 const QUOTED_CHARACTERS = 100
+/** Characters of the places of all warnings, and of all faults, that are kept. */
 const WARNING_PLACE_CHARACTERS = 256 * 1024
-/** Far more than a hundred faults can have; who asks for thousands may ask again once these are mended. */
 const FAULT_CHARACTERS = 4 * 1024 * 1024
-/** When one fault alone is larger than the answer may be, its names are cut further: 130 levels of 32 characters stay far below. */
-const SHORT_LOC_STRING_CHARACTERS = 32
 
 /** The place `loc`, as the root that all places of one check extend. */
 export function placeOf(loc: Loc): Place {
@@ -67,25 +74,13 @@ export function placeUnder(up: Place, key: string | number): Place {
 /** The steps from the root to `place`, then `tail`, strings of more than 256 characters cut. */
 export function locOf(place: Place, tail: Loc = []): Loc {
   const loc: Loc = []
-  for (let at: Place | undefined = place; at !== undefined; at = at.up) loc.push(shownKey(at))
-  loc.reverse()
-  for (const key of tail) loc.push(shortKey(key, LOC_STRING_CHARACTERS))
-  return loc
+  for (let at: Place | undefined = place; at !== undefined; at = at.up) loc.push(at.key)
+  return [...loc.reverse(), ...tail].map(key => shortKey(key, LOC_STRING_CHARACTERS))
 }
 
 /** A value from the document inside a message: quoted, cut at 100 characters, control characters escaped. */
 export function quote(text: string): string {
   return text.length > QUOTED_CHARACTERS ? `${JSON.stringify(cut(text, QUOTED_CHARACTERS))}...` : JSON.stringify(text)
-}
-
-/** Made once for each place: many findings may stand under a key that is megabytes long. */
-const shownKeys = new WeakMap<Place, string | number>()
-
-function shownKey(place: Place): string | number {
-  if (typeof place.key !== 'string' || place.key.length <= LOC_STRING_CHARACTERS) return place.key
-  const shown = shownKeys.get(place) ?? shortKey(place.key, LOC_STRING_CHARACTERS)
-  shownKeys.set(place, shown)
-  return shown
 }
 
 /** A long key is cut and ends with a hash of all of it, so that the places of two keys that begin alike differ. */
@@ -106,9 +101,7 @@ export class Findings {
   readonly faults: Fault[] = []
   readonly warnings: Finding[] = []
   faultCount = 0
-  warningCount = 0
-  /** What other code needs to know of a fault; no part of an answer. */
-  readonly data = new Map<Fault, FaultData>()
+  private warningCount = 0
   private faultCharacters = 0
   private warningCharacters = 0
   private readonly known = new Set<string>()
@@ -124,72 +117,40 @@ export class Findings {
   }
 
   /**
-   * The same fault at the same place counts once: an object can be reached in its own place and through a reference. A message that
-   * many places ask for may be given as a function, which is not called once faults are only counted.
+   * Adds a fault and returns it, unless it is known: an object can be reached in its own place and through a reference. A message
+   * that is costly to make may be given as a function.
    */
-  fault(type: string, msg: string | (() => string), place: Place, ...tail: Loc): void {
-    if (!this.takesFaults) {
-      this.faultCount++
-      return
+  fault(type: string, msg: string | (() => string), place: Place, ...tail: Loc): Fault | undefined {
+    let fault: Fault | undefined
+    if (this.faults.length < this.faultCap && this.faultCharacters < FAULT_CHARACTERS) {
+      fault = { loc: locOf(place, tail), msg: typeof msg === 'string' ? msg : msg(), type }
+      const key = JSON.stringify(fault)
+      this.faultCharacters += key.length
+      if (this.known.has(key)) return undefined
+      this.known.add(key)
+      this.faults.push(fault)
     }
-    const fault = { loc: locOf(place, tail), msg: typeof msg === 'string' ? msg : msg(), type }
-    const key = JSON.stringify(fault)
-    this.faultCharacters += key.length
-    if (this.known.has(key)) return
-    this.known.add(key)
     this.faultCount++
-    this.faults.push(fault)
+    return fault
   }
 
-  /** A fault with what other code needs to know of it. */
-  faultWith(data: FaultData, type: string, msg: string | (() => string), place: Place, ...tail: Loc): void {
-    const before = this.faults.length
-    this.fault(type, msg, place, ...tail)
-    const fault = this.faults[before]
-    if (fault !== undefined) this.data.set(fault, data)
-  }
-
-  /** The message may be a function, as that of a fault. */
-  warn(type: string, msg: string | (() => string), place: Place, ...tail: Loc): void {
+  warn(type: string, msg: string, place: Place, ...tail: Loc): void {
     this.warningCount++
-    if (!this.takesWarnings) return
+    if (this.warnings.length >= this.warningCap || this.warningCharacters >= WARNING_PLACE_CHARACTERS) return
     const loc = locOf(place, tail)
     for (const key of loc) this.warningCharacters += typeof key === 'string' ? key.length : 1
-    this.warnings.push({ severity: 'warning', loc, msg: typeof msg === 'string' ? msg : msg(), type })
+    this.warnings.push({ severity: 'warning', loc, msg, type })
   }
 
-  /** False once further faults are only counted, so that nobody needs to find out where they are; their texts are bounded too. */
-  get takesFaults(): boolean {
-    return this.faults.length < this.faultCap && this.faultCharacters < FAULT_CHARACTERS
-  }
-
-  /** As `takesFaults`; the places of all warnings together are bounded too. */
-  get takesWarnings(): boolean {
-    return this.warnings.length < this.warningCap && this.warningCharacters < WARNING_PLACE_CHARACTERS
-  }
-
-  /** Appends what was collected apart, so that it stands at its place in document order. */
-  append(other: Findings): void {
-    const faultRoom = this.faultCap - this.faults.length
-    this.faults.push(...other.faults.slice(0, faultRoom))
-    for (const key of other.known) this.known.add(key)
-    this.faultCharacters += other.faultCharacters
-    this.faultCount += other.faultCount
-    const warningRoom = this.warningCap - this.warnings.length
-    this.warnings.push(...other.warnings.slice(0, warningRoom))
-    this.warningCharacters += other.warningCharacters
-    this.warningCount += other.warningCount
-  }
-
-  /** An empty collection that takes as many as there is room for here. */
-  apart(): Findings {
-    const warningRoom = this.takesWarnings ? this.warningCap - this.warnings.length : 0
-    return new Findings(this.faultCap - this.faults.length, warningRoom)
-  }
-
-  /** The faults as they are answered: see `boundFaults`. */
-  boundedFaults(bytes: number): Fault[] {
-    return boundFaults(this.faults, this.faultCount, bytes)
+  /** Runs `work` and takes out what it finds; the function that is returned puts it in. */
+  heldBack(work: () => void): () => void {
+    const [faults, warnings] = [this.faults.length, this.warnings.length]
+    work()
+    const held = { faults: this.faults.splice(faults), warnings: this.warnings.splice(warnings) }
+    return () => {
+      this.faults.push(...held.faults.splice(0, this.faultCap - this.faults.length))
+      this.warnings.push(...held.warnings.splice(0, this.warningCap - this.warnings.length))
+    }
   }
 
   boundedWarnings(): Finding[] {
@@ -197,27 +158,21 @@ export class Findings {
   }
 }
 
-/** The first of `total` faults, together at most `bytes` as JSON, the last one saying how many are left out. */
+/** The first of `total` faults without their data, together at most `bytes` as JSON, the last one saying how many are left out. */
 export function boundFaults(faults: readonly Fault[], total: number, bytes: number): Fault[] {
-  // Thousands are not measured for who takes all of them.
-  if (bytes === Number.POSITIVE_INFINITY) return withRest([...faults], total)
   const kept: Fault[] = []
   let used = 2
-  for (const fault of faults) {
-    let size = sizeOf(fault)
-    let shown = fault
-    if (size > bytes / 2) {
-      shown = { ...fault, loc: fault.loc.map(key => shortKey(key, SHORT_LOC_STRING_CHARACTERS)) }
-      size = sizeOf(shown)
-    }
-    if (used + size > bytes) break
-    used += size
+  for (const { loc, msg, type } of faults) {
+    let shown: Fault = { loc, msg, type }
+    if (sizeOf(shown) > bytes / 2) shown = { ...shown, loc: loc.map(key => shortKey(key, SHORT_LOC_STRING_CHARACTERS)) }
+    used += sizeOf(shown)
+    if (used > bytes) break
     kept.push(shown)
   }
   return withRest(kept, total)
 }
 
-/** Bytes of one fault as JSON in an answer, with its comma and room for the words about the rest. */
+/** Bytes of one fault as JSON in an answer, with its comma. */
 function sizeOf(fault: Fault): number {
   return Buffer.byteLength(JSON.stringify(fault)) + 1
 }

@@ -1,4 +1,4 @@
-/** How much a definition may ask of the check. Every limit is a count; the unit is the name. */
+/** How much a definition may ask of the check (DECISIONS section 12). Every limit is a count; the unit is the name. */
 export interface DefinitionLimits {
   /** Objects and lists inside each other, the definition itself being the first level. */
   nestingLevels: number
@@ -22,18 +22,6 @@ export interface DefinitionLimits {
   faultBytes: number
 }
 
-/** The settings that bound a definition, as the configuration names them. */
-export interface DefinitionSettings {
-  definitionDepthMax: number
-  definitionOperationsMax: number
-}
-
-/** What the settings say of a definition; everything else is as by default. */
-export function definitionLimitsOf(settings: DefinitionSettings): Partial<DefinitionLimits> {
-  return { nestingLevels: settings.definitionDepthMax, operations: settings.definitionOperationsMax }
-}
-
-/** DECISIONS section 12. */
 export const DEFAULT_DEFINITION_LIMITS: Readonly<DefinitionLimits> = Object.freeze({
   nestingLevels: 128,
   values: 1_000_000,
@@ -46,3 +34,14 @@ export const DEFAULT_DEFINITION_LIMITS: Readonly<DefinitionLimits> = Object.free
   warnings: 1000,
   faultBytes: 63 * 1024,
 })
+
+/** The settings that bound a definition, as the configuration names them. */
+export interface DefinitionSettings {
+  definitionDepthMax: number
+  definitionOperationsMax: number
+}
+
+/** What the settings say of a definition; everything else is as by default. */
+export function definitionLimitsOf(settings: DefinitionSettings): Partial<DefinitionLimits> {
+  return { nestingLevels: settings.definitionDepthMax, operations: settings.definitionOperationsMax }
+}

@@ -1,14 +1,7 @@
-import { type BodyInput, BodyRules, MediaTypes } from './bodies.js'
-import { type Findings, type Place, placeUnder, quote } from './findings.js'
-import type { DefinitionLimits } from './limits.js'
-import type { MisplacedReferences } from './misplaced.js'
-import { merged, NOTHING_SHARED, type ParameterInput, type ParameterList, ParameterRules } from './parameters.js'
-import { isShadowed, isToolMethod, type Layer, PathItems } from './path-items.js'
-import { ReferenceChains, type Resolved } from './reference-chains.js'
-import { isObject, type References } from './references.js'
-import type { SchemaWalk } from './schemas.js'
+import { type Place, placeUnder, quote, type Resolved } from './findings.js'
+import { type BodyInput, type InputRules, NO_PARAMETERS, type ParameterInput, type ParameterList } from './inputs.js'
+import type { Reader } from './reader.js'
 import { checkServers, hostOf, partBehindPath, unusableEnd } from './servers.js'
-import { comparedText, type PathTemplate, readTemplate } from './templates.js'
 
 /** One method of the answer. */
 export interface MethodRecord {
@@ -37,17 +30,23 @@ interface PathUse {
   readonly place: Place
   /** Undefined if the path itself is at fault. */
   readonly template: PathTemplate | undefined
-  readonly first: Layer
+  /** The path item and those that it refers to, one after the other; what stands earlier wins. */
+  readonly layers: readonly Resolved[]
   shared: ParameterList
-  /** What was found in the path-level parameters, until it is reported at their place. */
-  sharedFindings: Findings | undefined
+  /** Reports what is wrong with the path-level parameters. */
+  report: () => void
+}
+
+/** The placeholders of a path. */
+interface PathTemplate {
+  /** Each name with the keys of the parameters that declare it. */
+  readonly placeholders: ReadonlyMap<string, readonly string[]>
+  readonly keys: ReadonlySet<string>
 }
 
 /** What is read of an operation once, however many paths lead to it. */
 interface OperationFacts {
   readonly id: string | undefined
-  /** What the id is compared by. */
-  readonly idKey: string | undefined
   readonly summary: string | undefined
 }
 
@@ -56,161 +55,123 @@ const NOT_IN_NAME = /[^A-Za-z0-9_-]/
 const NAME_CHARACTERS = 64
 
 /**
- * The rules for paths and operations (DECISIONS section 12), applied path by path.
- *
- * A fault stands where it must be mended: what is wrong inside a component is reported there, once, however many operations
- * use it; a reference that leads in a circle, though, at each use, as no single step of the circle is the wrong one.
- * What is `null` where OpenAPI has an optional text or schema counts as absent (an empty line of YAML).
+ * The rules for paths and operations (DECISIONS section 12), applied path by path. What is wrong inside a component is reported there,
+ * once, however many operations use it. What is `null` where OpenAPI has an optional text or schema counts as absent.
  */
 export class OperationRules {
-  readonly methods: MethodRecord[] = []
-  readonly inputs: OperationInput[] = []
+  readonly operations: OperationInput[] = []
   operationCount = 0
   /** True once there are too many operations to go on. */
   isFull = false
   private readonly ids = new Map<string, { use: string; operation: object }>()
-  private readonly templates = new Map<string, string>()
-  private readonly documentHost: string | undefined
-  private readonly chains: ReferenceChains
-  private readonly pathItems: PathItems
-  private readonly parameters: ParameterRules
-  private readonly bodies: BodyRules
-  /** What a reference leads to can be met again and is remembered; what stands in its own place is met once. */
-  private readonly operations = new Map<object, OperationFacts>()
+  /** Paths by what is left of them without the names of placeholders. */
+  private readonly paths = new Map<string, string>()
+  private readonly facts = new Map<object, OperationFacts>()
+  /** The methods and references of path items whose other keys were reported. */
+  private readonly keys = new Map<object, string[]>()
 
   constructor(
-    references: References,
-    private readonly misplaced: MisplacedReferences,
-    private readonly schemas: SchemaWalk,
-    private readonly limits: DefinitionLimits,
-    headerNames: readonly string[],
-    private findings: Findings,
-    private readonly collect: boolean,
+    private readonly reader: Reader,
+    private readonly inputs: InputRules,
     private readonly servers: unknown,
-  ) {
-    this.documentHost = hostOf(servers)
-    this.chains = new ReferenceChains(references, limits.referenceHops)
-    this.pathItems = new PathItems()
-    const mediaTypes = new MediaTypes(this.chains, misplaced, schemas)
-    const names = new Set(headerNames.map(name => name.toLowerCase()))
-    this.parameters = new ParameterRules(this.chains, misplaced, mediaTypes, schemas, limits, names)
-    this.bodies = new BodyRules(this.chains, misplaced, mediaTypes)
-  }
+  ) {}
 
   /** One entry of `paths`. */
   checkPath(path: string, item: unknown, paths: Place): void {
     const place = placeUnder(paths, path)
-    if (!isObject(item)) {
-      this.findings.faultOf('dict_type', place)
-      return
-    }
+    const value = this.reader.object(item, place, 'path item')
+    if (value === undefined) return
     const template = this.readPath(path, place)
-    let next: Layer | undefined
-    if (item.$ref !== undefined) {
-      next = this.pathItems.sharedLayer(this.chains.passed({ value: item, place }, 'pathItem', this.findings).items)
-    }
-    const first = this.pathItems.layerOf({ value: item, place }, next)
-    const use: PathUse = { path, place, template, first, shared: NOTHING_SHARED, sharedFindings: undefined }
-    let layer: Layer | undefined = first.hasTool ? first : undefined
-    while (layer !== undefined && layer.value.parameters === undefined) layer = layer.next
-    if (layer !== undefined) this.readShared(use, layer)
-    this.checkLayers(use)
-    this.reportShared(use)
+    const first = { value, place }
+    const layers = value.$ref === undefined ? [first] : [first, ...this.reader.passed(first, 'path item').items]
+    const use: PathUse = { path, place, template, layers, shared: NO_PARAMETERS, report: () => {} }
+    // They may stand behind the methods, and are reported where they stand.
+    use.report = this.reader.findings.heldBack(() => this.readShared(use))
+    this.checkLayer(use, 0)
+    use.report()
+  }
+
+  private readShared(use: PathUse): void {
+    if (!use.layers.some(({ value }) => this.keysOf(value).some(isToolMethod))) return
+    const layer = use.layers.find(({ value }) => value.parameters !== undefined)
+    if (layer === undefined) return
+    const place = placeUnder(layer.place, 'parameters')
+    use.shared = this.inputs.readList(layer.value.parameters, place)
+    if (use.template !== undefined) this.inputs.warnUnused(use.shared, use.template.keys, place)
+  }
+
+  private keysOf(item: Record<string, unknown>): string[] {
+    return this.keys.get(item) ?? Object.keys(item)
   }
 
   private readPath(path: string, place: Place): PathTemplate | undefined {
+    const { findings, limits } = this.reader
     if (!path.startsWith('/')) {
-      this.findings.warn('path_without_slash', `the path ${quote(path)} does not begin with a slash`, place)
+      findings.warn('path_without_slash', `the path ${quote(path)} does not begin with a slash`, place)
       const reason = unusableEnd(this.servers, path)
-      if (reason !== undefined) {
-        const msg = `the path ${quote(path)} goes on with the host of the server, and the address ${reason}`
-        this.findings.fault('server_url_invalid', msg, place)
-      }
+      const msg = `the path ${quote(path)} goes on with the host of the server, and the address ${reason}`
+      if (reason !== undefined) findings.fault('server_url_invalid', msg, place)
     }
     const behind = partBehindPath(path)
     if (behind?.hasSecret) {
-      this.findings.fault('server_url_invalid', 'the path carries a secret: put secrets into custom headers', place)
+      findings.fault('server_url_invalid', 'the path carries a secret: put secrets into custom headers', place)
     } else if (behind !== undefined) {
       const msg = `the path has a ${behind.name}: declare query parameters instead, as a client may escape it or leave it out`
-      this.findings.warn('path_query', msg, place)
+      findings.warn('path_query', msg, place)
     }
-    const template = readTemplate(path, this.limits.parametersPerOperation)
-    if (template === 'invalid') {
-      this.findings.fault('path_template_invalid', `the braces of the path ${quote(path)} do not pair`, place)
-    } else if (template === 'too-many') {
-      const msg = `the path has more than ${this.limits.parametersPerOperation} placeholders`
-      this.findings.fault('too_many_parameters', msg, place)
+    // Braces pair, are not nested and not empty; anything else between them is a name.
+    const names = Array.from(path.matchAll(/\{([^{}]+)\}/g), ([, name]) => name as string) // the group is not optional
+    if (/[{}]/.test(path.replace(/\{[^{}]+\}/g, ''))) {
+      findings.fault('path_template_invalid', `the braces of the path ${quote(path)} do not pair`, place)
+    } else if (names.length > limits.parametersPerOperation) {
+      const msg = `the path has more than ${limits.parametersPerOperation} placeholders`
+      findings.fault('too_many_parameters', msg, place)
     } else {
-      this.warnEqual(path, template, place)
-      return template
+      if (names.length > 0) this.warnEqual(path, place)
+      const placeholders = new Map(names.map(name => [name, keysOfPlaceholder(name)]))
+      return { placeholders, keys: new Set([...placeholders.values()].flat()) }
     }
     return undefined
   }
 
   /** `path_template_repeated`: the names of placeholders do not tell two paths apart. */
-  private warnEqual(path: string, template: PathTemplate, place: Place): void {
-    if (template.placeholders.length === 0) return
-    const key = comparedText(path.replace(/\{[^{}]*\}/g, '{}'))
-    const first = this.templates.get(key)
+  private warnEqual(path: string, place: Place): void {
+    const bare = path.replace(/\{[^{}]*\}/g, '{}')
+    const first = this.paths.get(bare)
     if (first === undefined) {
-      this.templates.set(key, path)
+      this.paths.set(bare, path)
       return
     }
     const msg = `the path is the same as ${quote(first)} but for the names of its placeholders: a server cannot tell calls apart`
-    this.findings.warn('path_template_repeated', msg, place)
+    this.reader.findings.warn('path_template_repeated', msg, place)
   }
 
-  /** Reads the path-level parameters that operations take in; what is found is kept apart, as they may stand after the methods. */
-  private readShared(use: PathUse, layer: Layer): void {
-    const outer = this.findings
-    use.sharedFindings = outer.apart()
-    this.findings = use.sharedFindings
-    const reading = this.parameters.begin(
-      layer.value.parameters,
-      placeUnder(layer.place, 'parameters'),
-      layer !== use.first,
-      this.findings,
-    )
-    this.parameters.read(reading, this.findings)
-    this.parameters.warnUnused(reading.list, use.template, this.findings)
-    use.shared = reading.list
-    this.findings = outer
-  }
-
-  private reportShared(use: PathUse): void {
-    if (use.sharedFindings === undefined) return
-    this.findings.append(use.sharedFindings)
-    use.sharedFindings = undefined
-  }
-
-  /** The keys of the path item in document order, those of the next layer in the place of its `$ref`. */
-  private checkLayers(use: PathUse): void {
-    const stack: { layer: Layer; at: number }[] = [{ layer: use.first, at: 0 }]
-    for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
-      const { layer } = top
-      const key = layer.keys[top.at++]
-      if (key === undefined) {
-        stack.pop()
-        if (layer !== use.first) layer.isReported = true
-      } else if (key === '$ref') {
-        const { next } = layer
-        if (next !== undefined && (next.hasTool || !next.isReported)) stack.push({ layer: next, at: 0 })
-      } else if (key === 'parameters') {
-        this.reportShared(use)
-      } else if (!isToolMethod(key)) {
-        if (!layer.isReported && !isSilent(key)) this.reportKey(key, layer)
-      } else if (!isShadowed(key, use.first, layer)) {
+  /** The keys of a path item in document order, those of the next layer in the place of its `$ref`. */
+  private checkLayer(use: PathUse, depth: number): void {
+    const layer = use.layers[depth]
+    if (layer === undefined) return
+    const keys = this.keysOf(layer.value)
+    for (const key of keys) {
+      if (key === '$ref') this.checkLayer(use, depth + 1)
+      else if (key === 'parameters') use.report()
+      else if (!isToolMethod(key)) this.reportKey(key, layer)
+      else if (!use.layers.slice(0, depth).some(({ value }) => Object.hasOwn(value, key)))
         this.checkOperation(use, layer, key)
-      }
       if (this.isFull) return
     }
+    this.keys.set(
+      layer.value,
+      keys.filter(key => key === '$ref' || isToolMethod(key)),
+    )
   }
 
   private reportKey(key: string, layer: Resolved): void {
+    const { findings } = this.reader
+    if (key === 'summary' || key === 'description' || key.startsWith('x-')) return
     if (key === 'servers') {
       this.checkOwnServers(layer)
     } else if (PASSED_OVER.has(key.toLowerCase())) {
-      this.findings.warn(
+      findings.warn(
         'method_passed_over',
         `${quote(key)} is not a method of a tool and is passed over`,
         layer.place,
@@ -218,150 +179,141 @@ export class OperationRules {
       )
     } else {
       const msg = `${quote(key)} is not a method: get, post, put, patch and delete become tools, extensions begin with "x-"`
-      this.findings.fault('method_unsupported', msg, layer.place, key)
+      findings.fault('method_unsupported', msg, layer.place, key)
     }
   }
 
-  private checkOperation(use: PathUse, layer: Layer, method: string): void {
-    const operation = layer.value[method]
+  private checkOperation(use: PathUse, layer: Resolved, method: string): void {
+    const { findings, limits } = this.reader
     const place = placeUnder(layer.place, method)
     // Whatever stands at a method counts, so that a shared path item costs no more than the operations it may have.
     this.operationCount++
-    if (this.operationCount > this.limits.operations) {
+    if (this.operationCount > limits.operations) {
       this.isFull = true
-      const msg = `the definition has more than ${this.limits.operations} operations`
-      this.findings.fault('too_many_operations', msg, use.place.up ?? use.place)
+      const msg = `the definition has more than ${limits.operations} operations`
+      findings.fault('too_many_operations', msg, use.place.up ?? use.place)
       return
     }
-    if (this.misplaced.report(operation, place, 'operation', this.findings)) return
-    if (!isObject(operation)) {
-      this.findings.faultOf('dict_type', place)
-      return
-    }
-    const isShared = layer !== use.first
-    const known = isShared ? this.operations.get(operation) : undefined
-    const id = known === undefined ? this.readId(operation, place) : known.id
-    const idKey = known === undefined && id !== undefined ? comparedText(id) : known?.idKey
-    const isFirst = id !== undefined && idKey !== undefined && this.claimId(id, idKey, operation, method, use, place)
-    const summary = known === undefined ? this.readSummary(operation, place) : known.summary
-    if (isShared && known === undefined) this.operations.set(operation, { id, idKey, summary })
+    const value = this.reader.object(layer.value[method], place, 'operation')
+    if (value === undefined) return
+    const operation = { value, place }
+    const known = this.facts.get(value)
+    const id = known === undefined ? this.readId(operation) : known.id
+    const isFirst = id !== undefined && this.claimId(id, operation, method, use)
+    const summary = known === undefined ? this.readSummary(operation) : known.summary
+    this.facts.set(value, { id, summary })
 
-    const reading = this.parameters.begin(
-      operation.parameters === undefined ? [] : operation.parameters,
-      placeUnder(place, 'parameters'),
-      isShared,
-      this.findings,
-    )
-    this.parameters.read(reading, this.findings)
-    if (known === undefined) this.parameters.warnUnused(reading.list, use.template, this.findings)
-    this.parameters.checkTogether(reading.list, use.shared, use.template, this.findings)
-    const body = this.bodies.read(operation.requestBody, placeUnder(place, 'requestBody'), isShared, this.findings)
-    this.schemas.run(this.findings)
+    const { template, shared } = use
+    const at = placeUnder(place, 'parameters')
+    const own = this.inputs.readList(value.parameters, at)
+    if (known === undefined && template !== undefined) this.inputs.warnUnused(own, template.keys, at)
+    this.checkTogether(own, use, at)
+    const body = this.inputs.readBody(value.requestBody, placeUnder(place, 'requestBody'))
     if (known === undefined) {
-      if (operation.servers !== undefined) this.checkOwnServers({ value: operation, place })
-      this.warnRest(operation, place)
+      this.checkOwnServers(operation)
+      if (value.deprecated === true)
+        findings.warn('operation_deprecated', 'the operation is deprecated', place, 'deprecated')
+      if (value.responses === undefined)
+        findings.warn('responses_missing', 'the operation names no responses', place, 'responses')
     }
-
     if (!isFirst || summary === undefined) return
-    const record: MethodRecord = { name: id, summary, path: use.path, method, spec: operation }
-    this.methods.push(record)
-    if (this.collect) this.inputs.push(new Input(record, place, use.shared, reading.list, body))
+    const record = { name: id, summary, path: use.path, method, spec: value }
+    // Put together when asked for, as thousands of operations may share hundreds of parameters.
+    this.operations.push({
+      record,
+      place,
+      get parameters() {
+        return merged(shared, own)
+      },
+      body,
+    })
   }
 
-  private readId(operation: Record<string, unknown>, place: Place): string | undefined {
-    const id = operation.operationId
-    if (id === undefined || (typeof id === 'string' && id.trim() === '')) {
-      this.findings.fault(
-        'operation_id_missing',
-        'the operation needs an operationId: it becomes the name of the tool',
-        place,
-        'operationId',
-      )
+  private readId(operation: Resolved): string | undefined {
+    const { findings } = this.reader
+    const { value, place } = operation
+    const { operationId } = value
+    if (operationId === undefined || (typeof operationId === 'string' && operationId.trim() === '')) {
+      const msg = 'the operation needs an operationId: it becomes the name of the tool'
+      findings.fault('operation_id_missing', msg, place, 'operationId')
       return undefined
     }
-    if (this.misplaced.report(id, placeUnder(place, 'operationId'), '"operationId"', this.findings)) return undefined
-    if (typeof id !== 'string') {
-      this.findings.faultOf('string_type', place, 'operationId')
-      return undefined
-    }
-    if (id.length > NAME_CHARACTERS) {
+    const id = this.reader.text(operation, 'operationId')
+    if (id !== undefined && id.length > NAME_CHARACTERS) {
       const msg = `models take names of at most ${NAME_CHARACTERS} characters; this one is shortened for them`
-      this.findings.warn('operation_id_long', msg, place, 'operationId')
+      findings.warn('operation_id_long', msg, place, 'operationId')
     }
-    if (NOT_IN_NAME.test(id)) {
+    if (id !== undefined && NOT_IN_NAME.test(id)) {
       const msg =
         'models take only ASCII letters, digits, "_" and "-" in a name; they are given another name made of this one'
-      this.findings.warn('operation_id_characters', msg, place, 'operationId')
+      findings.warn('operation_id_characters', msg, place, 'operationId')
     }
     return id
   }
 
   /** True if no operation before has this id. */
-  private claimId(id: string, key: string, operation: object, method: string, use: PathUse, place: Place): boolean {
-    const owner = this.ids.get(key)
+  private claimId(id: string, { value, place }: Resolved, method: string, use: PathUse): boolean {
+    const owner = this.ids.get(id)
     if (owner === undefined) {
-      this.ids.set(key, { use: `${method} ${use.path}`, operation })
+      this.ids.set(id, { use: `${method} ${use.path}`, operation: value })
       return true
     }
     // An operation that a second path reaches through a $ref repeats itself: that $ref is the place to mend.
-    const data = { id, use: owner.use }
+    const isAgain = owner.operation === value && place.up !== use.place
+    const at = isAgain ? placeUnder(use.place, '$ref') : placeUnder(place, 'operationId')
     const msg = `${quote(id)} is already the name of ${quote(owner.use)}`
-    if (owner.operation === operation && place.up !== use.place)
-      this.findings.faultWith(data, 'operation_id_duplicate', msg, use.place, '$ref')
-    else this.findings.faultWith(data, 'operation_id_duplicate', msg, place, 'operationId')
+    const fault = this.reader.findings.fault('operation_id_duplicate', msg, at)
+    if (fault !== undefined) fault.data = { id, use: owner.use }
     return false
   }
 
-  private readSummary(operation: Record<string, unknown>, place: Place): string | undefined {
-    for (const key of ['summary', 'description'] as const) {
-      const text = operation[key]
-      if (text === undefined || text === null || text === '') continue
-      if (typeof text === 'string') return text
-      if (this.misplaced.report(text, placeUnder(place, key), `"${key}"`, this.findings)) return undefined
-      this.findings.faultOf('string_type', place, key)
-      return undefined
+  private readSummary(operation: Resolved): string | undefined {
+    for (const key of ['summary', 'description']) {
+      const text = operation.value[key]
+      if (text !== undefined && text !== null && text !== '') return this.reader.text(operation, key)
     }
     const msg = 'the operation needs a summary or a description: it tells the model when to use the tool'
-    this.findings.fault('summary_missing', msg, place, 'summary')
+    this.reader.findings.fault('summary_missing', msg, operation.place, 'summary')
     return undefined
   }
 
-  private warnRest(operation: Record<string, unknown>, place: Place): void {
-    if (operation.deprecated === true) {
-      this.findings.warn('operation_deprecated', 'the operation is deprecated', place, 'deprecated')
-    }
-    if (operation.responses === undefined) {
-      this.findings.warn('responses_missing', 'the operation names no responses', place, 'responses')
+  /** What only the path, its parameters and those of the operation say together. */
+  private checkTogether(own: ParameterList, { shared, template }: PathUse, place: Place): void {
+    if (own.isBroken || shared.isBroken) return
+    const most = this.reader.limits.parametersPerOperation
+    if (own.byKey.size + shared.byKey.size > most && merged(shared, own).length > most) this.inputs.reportTooMany(place)
+    for (const [name, keys] of template?.placeholders ?? []) {
+      if (keys.some(key => own.byKey.has(key) || shared.byKey.has(key))) continue
+      const quoted = quote(name)
+      const msg = `the placeholder ${quoted} of the path is not declared: add {"name": ${quoted}, "in": "path", "required": true, "schema": {"type": "string"}}`
+      const fault = this.reader.findings.fault('path_parameter_undeclared', msg, place)
+      if (fault !== undefined) fault.data = { name }
     }
   }
 
-  private checkOwnServers({ value, place }: Resolved): void {
-    if (value.servers === undefined || value.servers === null) return
+  private checkOwnServers({ value: { servers }, place }: Resolved): void {
+    if (servers === undefined || servers === null) return
     const at = placeUnder(place, 'servers')
-    checkServers(value.servers, false, at, this.misplaced, this.findings)
-    const host = this.documentHost === undefined ? undefined : hostOf(value.servers)
-    if (host === undefined || host === this.documentHost) return
-    const msg = () => `calls go to ${quote(this.documentHost ?? '')}, the server of the document, not to ${quote(host)}`
-    this.findings.warn('server_other_host', msg, at)
+    checkServers(servers, false, at, this.reader)
+    const [own, documents] = [hostOf(servers), hostOf(this.servers)]
+    if (own === undefined || documents === undefined || own === documents) return
+    const msg = `calls go to ${quote(documents)}, the server of the document, not to ${quote(own)}`
+    this.reader.findings.warn('server_other_host', msg, at)
   }
 }
 
-/** What a path item may have beside its methods, and nobody looks at. */
-function isSilent(key: string): boolean {
-  return key === 'summary' || key === 'description' || key.startsWith('x-')
+/** `get post put patch delete` in any case. */
+export function isToolMethod(key: string): boolean {
+  return /^(?:get|put|post|patch|delete)$/i.test(key)
 }
 
-/** What an operation takes in; its parameters are put together when asked for, as thousands of operations may share hundreds. */
-class Input implements OperationInput {
-  constructor(
-    readonly record: MethodRecord,
-    readonly place: Place,
-    private readonly shared: ParameterList,
-    private readonly own: ParameterList,
-    readonly body: BodyInput | undefined,
-  ) {}
+/** The parameters of an operation: those of its path, unless the operation has one of that place and name, then its own. */
+function merged(shared: ParameterList, own: ParameterList): ParameterInput[] {
+  const inherited = [...shared.byKey.values()].filter(({ input }) => !own.byKey.has(input.key))
+  return [...inherited, ...own.byKey.values()].map(({ input }) => input)
+}
 
-  get parameters(): readonly ParameterInput[] {
-    return merged(this.shared, this.own)
-  }
+/** A placeholder is declared as it is written, or without the operators of RFC 6570 and API gateways: `{+name}`, `{name*}`, `{name+}`. */
+function keysOfPlaceholder(name: string): string[] {
+  return [...new Set([name, name.replace(/^\+/, '').replace(/[*+]$/, '')])].map(each => `path ${each}`)
 }

@@ -1,220 +1,161 @@
-import { type Findings, type Place, placeUnder, quote } from './findings.js'
-import { isReference, type MisplacedReferences } from './misplaced.js'
-import { isDangling, isObject, messageOf, type References, type Target } from './references.js'
-import { warnUnknownType } from './schema-types.js'
+import { type Place, placeUnder, quote } from './findings.js'
+import { isReference, type Reader } from './reader.js'
+import { isDangling, isObject, messageOf } from './references.js'
 import type { Subtypes } from './subtypes.js'
 
-/** What the value of a schema keyword holds. Keywords that are not listed hold no schema: their content is never read. */
-const KEYWORD_SHAPES = new Map<string, 'schema' | 'list' | 'map' | 'schema-or-list'>([
-  ['properties', 'map'],
-  ['patternProperties', 'map'],
-  ['dependentSchemas', 'map'],
-  ['items', 'schema-or-list'],
-  ['prefixItems', 'list'],
-  ['allOf', 'list'],
-  ['anyOf', 'list'],
-  ['oneOf', 'list'],
-  ['not', 'schema'],
-  ['if', 'schema'],
-  ['then', 'schema'],
-  ['else', 'schema'],
-  ['additionalProperties', 'schema'],
-  ['additionalItems', 'schema'],
-  ['unevaluatedProperties', 'schema'],
-  ['unevaluatedItems', 'schema'],
-  ['contains', 'schema'],
-  ['propertyNames', 'schema'],
-  ['contentSchema', 'schema'],
-])
+type Schema = Record<string, unknown>
 
+/** Keywords that hold a map of schemas, a list of them, or one. All others hold no schema: their content is never read. */
+const MAPS = new Set('properties patternProperties dependentSchemas'.split(' '))
+const LISTS = new Set('items prefixItems allOf anyOf oneOf'.split(' '))
+const SINGLE = new Set(
+  `items not if then else additionalProperties additionalItems unevaluatedProperties unevaluatedItems contains
+  propertyNames contentSchema`.split(/\s+/),
+)
 /** Keywords that hold neither a schema nor data. */
-const PLAIN_KEYWORDS = new Set([
-  'type',
-  'format',
-  'title',
-  'description',
-  'required',
-  'enum',
-  'pattern',
-  'minimum',
-  'maximum',
-  'minLength',
-  'maxLength',
-  'minItems',
-  'maxItems',
-  'nullable',
-  'readOnly',
-  'writeOnly',
-  'deprecated',
-  'discriminator',
-  'externalDocs',
-  'xml',
-])
+const PLAIN = new Set(
+  `type format title description required enum pattern minimum maximum minLength maxLength minItems maxItems nullable
+  readOnly writeOnly deprecated discriminator externalDocs xml`.split(/\s+/),
+)
+
+const TYPES = ['string', 'number', 'integer', 'boolean', 'array', 'object', 'null']
+/** Names that types have in other languages. */
+const OTHER_NAMES = new Map(
+  Object.entries({
+    string: 'str text char varchar uuid date datetime date-time timestamp time email uri url enum binary byte file',
+    integer: 'int int32 int64 long short bigint',
+    number: 'float double decimal numeric real',
+    boolean: 'bool',
+    array: 'list tuple set',
+    object: 'dict map hash json struct',
+    null: 'none nil undefined',
+  }).flatMap(([type, names]) => names.split(' ').map(name => [name, type] as const)),
+)
+const MISSPELT_TYPE = ['typ', 'Type', 'TYPE', 'types', 'tpye']
 
 /** Parts of one `allOf` that are compared, and names that each requires. */
 const MEMBERS_COMPARED = 50
 const NAMES_COMPARED = 200
 
-/** One schema, list of schemas or map of schemas whose members are being visited. */
-interface Frame {
-  readonly node: Record<string, unknown> | unknown[]
-  /** For a schema only its keywords that hold schemas; undefined for a list. */
-  readonly keys: string[] | undefined
-  readonly isSchema: boolean
-  /** True for the members of an `allOf`: of a parent among them no subtypes are offered. */
-  readonly isParts: boolean
+/** A schema that is to be visited, or what stands in the place of one. */
+interface Task {
+  readonly value: unknown
   readonly place: Place
-  readonly base: Record<string, unknown> | undefined
-  next: number
+  /** The nearest schema around it with an `$id`. */
+  readonly base: Schema | undefined
+  /** True for a member of an `allOf`: of a parent there no subtypes are offered. */
+  readonly isPart: boolean
 }
 
 /**
- * Visits every schema that can become part of a tool's input, following references, each schema once, in document order,
- * without recursion; can stop after any number of schemas and go on later.
+ * Visits every schema that can become part of a tool's input, following references, each schema once, in document order, without
+ * recursion.
  *
- * It looks for one thing: references that lead nowhere useful (`ref_unresolved`, `ref_external`, `ref_target_type`,
- * `ref_cycle` for more hops than allowed), at the place of the wrong `$ref`. Circular schemas are legal. A `$ref` counts only
- * where a schema stands: one inside `example`, `examples`, `default`, `enum`, `const`, `discriminator`, an extension or as the
- * name of a property is not a reference. Schemas under `$defs` count when something refers to them.
- * Beside a `$ref`, 3.0 ignores everything; from 3.1 on its neighbours are part of the schema and are visited too.
- * `$dynamicRef` is followed like `$ref` to where it leads at first.
- *
- * A malformed schema (a string where a schema belongs) is not a fault: it constrains nothing, becomes "any value" and is the
- * warning `schema_ignored`.
+ * References that lead nowhere useful are at fault at the place of the `$ref`. Circular schemas are legal. A `$ref` counts only where
+ * a schema stands: one inside an example, a default, an extension or as the name of a property is not a reference. Beside a `$ref`,
+ * 3.0 ignores everything; from 3.1 on its neighbours are visited too. `$dynamicRef` is followed like `$ref` to where it leads at first.
+ * What is no schema constrains nothing, becomes "any value" and is the warning `schema_ignored`.
  */
 export class SchemaWalk {
   private readonly seen = new Set<object>()
   /** Schemas whose subtypes are visited. */
   private readonly offered = new Set<object>()
-  /**
-   * A schema in its own place is met once. Only what a reference leads to can be met again, so that alone is remembered, until a
-   * reference leads into the middle of some schema: from then on everything is.
-   */
-  private remembersAll = false
-  private readonly stack: Frame[] = []
+  /** The next one stands last. */
+  private readonly tasks: Task[] = []
 
   constructor(
-    private readonly references: References,
+    private readonly reader: Reader,
     private readonly subtypes: Subtypes,
-    private readonly misplaced: MisplacedReferences,
-    private readonly siblingsCount: boolean,
-    private readonly hops: number,
+    private readonly is30: boolean,
   ) {}
 
-  /** Begins with the schema that `key` holds in the object at `up`; `step` visits what is inside it. */
-  enter(
-    value: unknown,
-    up: Place,
-    key: string | number,
-    findings: Findings,
-    base?: Record<string, unknown>,
-    isPart = false,
-  ): void {
-    if (!isObject(value)) {
-      if (typeof value !== 'boolean') this.reportIgnored(up, key, findings)
+  /** Visits what `key` holds in the object at `up`, if it holds anything, and all that is inside. */
+  check(value: unknown, up: Place, key: string): void {
+    if (value === undefined || value === null) return
+    this.tasks.push({ value, place: placeUnder(up, key), base: undefined, isPart: false })
+    for (let task = this.tasks.pop(); task !== undefined; task = this.tasks.pop()) this.visit(task)
+  }
+
+  private visit({ value: schema, place, base: outer, isPart }: Task): void {
+    if (!isObject(schema)) {
+      const msg = 'this is not a schema; it is read as "any value"'
+      if (typeof schema !== 'boolean') this.reader.findings.warn('schema_ignored', msg, place)
       return
     }
-    if (this.remembersAll) {
-      if (this.seen.has(value)) return
-      this.seen.add(value)
+    const inside: Task[] = []
+    if (!this.seen.has(schema)) {
+      this.seen.add(schema)
+      const base = typeof schema.$id === 'string' ? schema : outer
+      if (schema.$ref === undefined || !this.is30) this.readKeywords(schema, place, base, inside)
+      const targets = ['$ref', '$dynamicRef'].flatMap(key => this.targetOf(schema, key, place, base, isPart))
+      inside.unshift(...targets)
     }
-    this.scan(value, up, key, findings, typeof value.$id === 'string' ? value : base, isPart)
+    if (!isPart && !this.offered.has(schema)) {
+      this.offered.add(schema)
+      inside.unshift(...this.subtypes.offeredFor(schema).map(target => ({ ...target, isPart: false })))
+    }
+    for (const task of inside.reverse()) this.tasks.push(task)
   }
 
-  /** Visits everything that is inside the schemas that were entered. */
-  run(findings: Findings): void {
-    const { stack } = this
-    while (stack.length > 0) {
-      // The loop's condition says that there is one.
-      const frame = stack.at(-1) as Frame
-      const { node, keys, base, place } = frame
-      const key = keys === undefined ? frame.next : (keys[frame.next] as string)
-      frame.next++
-      // Nobody comes back to it: references that each lead on by their last member are no deep stack.
-      if (frame.next >= (keys ?? (node as unknown[])).length) stack.pop()
-      const value = (node as Record<string | number, unknown>)[key]
-      if (frame.isSchema) this.visitKeyword(key as string, value, place, findings, base)
-      else this.enter(value, place, key, findings, base, frame.isParts)
+  /** Looks at a schema's own keywords; the schemas that they hold are added to `inside`. */
+  private readKeywords(schema: Schema, place: Place, base: Schema | undefined, inside: Task[]): void {
+    for (const [keyword, value] of Object.entries(schema)) {
+      const at = placeUnder(place, keyword)
+      if (PLAIN.has(keyword)) this.reader.isMisplaced(value, at, quote(keyword))
+      else if (LISTS.has(keyword) && Array.isArray(value)) {
+        for (const [i, each] of value.entries())
+          inside.push({ value: each, place: placeUnder(at, i), base, isPart: keyword === 'allOf' })
+      } else if (SINGLE.has(keyword)) inside.push({ value, place: at, base, isPart: false })
+      else if (MAPS.has(keyword) && isObject(value) && !isReference(value)) {
+        for (const [key, each] of Object.entries(value))
+          inside.push({ value: each, place: placeUnder(at, key), base, isPart: false })
+      } else if ((MAPS.has(keyword) || LISTS.has(keyword)) && !this.reader.isMisplaced(value, at, quote(keyword)))
+        inside.push({ value: null, place: at, base, isPart: false })
     }
+    this.warnUnknownType(schema, place)
+    if (Array.isArray(schema.allOf)) this.warnUnsatisfiable(schema, schema.allOf, place, base)
+    this.subtypes.warnUnresolved(schema, base, (msg, tail) =>
+      this.reader.findings.warn('discriminator_unresolved', msg, place, ...tail),
+    )
   }
 
-  /** Looks at one schema's own keys. Only a schema that holds schemas or a reference costs more than that. */
-  private scan(
-    schema: Record<string, unknown>,
-    up: Place,
-    key: string | number,
-    findings: Findings,
-    base: Record<string, unknown> | undefined,
-    isPart: boolean,
-  ): void {
-    const ref = schema.$ref
-    const dynamicRef = schema.$dynamicRef
-    if (ref === undefined || this.siblingsCount) {
-      let keys: string[] | undefined
-      for (const keyword of Object.keys(schema)) {
-        if (!KEYWORD_SHAPES.has(keyword)) {
-          if (PLAIN_KEYWORDS.has(keyword) && isReference(schema[keyword])) {
-            const place = placeUnder(placeUnder(up, key), keyword)
-            this.misplaced.report(schema[keyword], place, quote(keyword), findings)
-          }
-          continue
-        }
-        if (keys === undefined) keys = [keyword]
-        else keys.push(keyword)
-      }
-      if (keys !== undefined)
-        this.stack.push({
-          node: schema,
-          keys,
-          isSchema: true,
-          isParts: false,
-          place: placeUnder(up, key),
-          base,
-          next: 0,
-        })
+  /** What a reference of a schema leads to, as a task. */
+  private targetOf(schema: Schema, key: string, place: Place, base: Schema | undefined, isPart: boolean): Task[] {
+    const { references, findings, limits } = this.reader
+    const ref = schema[key]
+    if (ref === undefined) return []
+    if (typeof ref !== 'string') {
+      findings.faultOf('string_type', place, key)
+      return []
     }
-    if (ref === undefined || this.siblingsCount) {
-      warnUnknownType(schema, placeUnder(up, key), findings)
-      if (Array.isArray(schema.allOf)) this.warnClosed(schema, schema.allOf, placeUnder(up, key), findings, base)
-      for (const { at, msg } of this.subtypes.unresolvedIn(schema, base))
-        findings.warn('discriminator_unresolved', msg, placeUnder(up, key), ...at)
+    const target = references.find(ref, base)
+    if (isDangling(target)) {
+      findings.fault(target.type, () => messageOf(target) + references.hintFor(ref, place), place, key)
+      return []
     }
-    if (ref !== undefined) this.followRef(ref, '$ref', placeUnder(up, key), findings, base, isPart)
-    if (dynamicRef !== undefined) this.followRef(dynamicRef, '$dynamicRef', placeUnder(up, key), findings, base, isPart)
-    if (!isPart) this.enterSubtypes(schema)
-  }
-
-  /** Visits what is offered for the parent of subtypes. */
-  private enterSubtypes(parent: Record<string, unknown>): void {
-    if (this.offered.has(parent)) return
-    this.offered.add(parent)
-    const frames: Frame[] = []
-    for (const { value, place, base } of this.subtypes.offeredFor(parent)) {
-      const { up, key } = place
-      if (!isObject(value) || up === undefined || this.seen.has(value)) continue
-      this.remembersAll = true
-      frames.push({
-        node: { [key]: value },
-        keys: [String(key)],
-        isSchema: false,
-        isParts: false,
-        place: up,
-        base,
-        next: 0,
-      })
+    const { value, kind } = target
+    const isSchema = kind === undefined || kind === 'schema' || kind === 'schemaPart'
+    if (!isSchema || !(isObject(value) || typeof value === 'boolean')) {
+      const msg = `the reference ${quote(ref)} points at something that is not a schema`
+      findings.fault('ref_target_type', msg, place, key)
+      return []
     }
-    this.stack.push(...frames.reverse())
+    if (isObject(value) && !this.seen.has(value) && references.endOf(target) === 'too far') {
+      const msg = `the reference ${quote(ref)} leads through more than ${limits.referenceHops} references`
+      findings.fault('ref_cycle', msg, place, key)
+      return []
+    }
+    return [{ ...target, isPart }]
   }
 
   /** `schema_unsatisfiable`: a member that allows no other properties than its own, where another one requires more. */
-  private warnClosed(
-    schema: Record<string, unknown>,
-    members: unknown[],
-    place: Place,
-    findings: Findings,
-    base: Record<string, unknown> | undefined,
-  ): void {
-    const parts = [schema, ...members.slice(0, MEMBERS_COMPARED).map(each => this.meantBy(each, base))].filter(isObject)
+  private warnUnsatisfiable(schema: Schema, members: unknown[], place: Place, base: Schema | undefined): void {
+    const meant = members.slice(0, MEMBERS_COMPARED).map(each => {
+      if (!isObject(each) || typeof each.$ref !== 'string') return each
+      const target = this.reader.references.find(each.$ref, base)
+      return isDangling(target) ? undefined : target.value
+    })
+    const parts = [schema, ...meant].filter(isObject)
     const required = parts.flatMap(each => (Array.isArray(each.required) ? each.required.slice(0, NAMES_COMPARED) : []))
     for (const each of parts) {
       if (each.additionalProperties !== false || each.patternProperties !== undefined) continue
@@ -222,112 +163,39 @@ export class SchemaWalk {
       const missing = required.find(name => typeof name === 'string' && !Object.hasOwn(properties, name))
       if (missing === undefined) continue
       const msg = `nothing satisfies this schema: ${quote(missing)} is required, and one part allows no properties but its own`
-      findings.warn('schema_unsatisfiable', msg, place, 'allOf')
+      this.reader.findings.warn('schema_unsatisfiable', msg, place, 'allOf')
       return
     }
   }
 
-  /** A schema, or the one that it refers to. */
-  private meantBy(schema: unknown, base: Record<string, unknown> | undefined): unknown {
-    if (!isObject(schema) || typeof schema.$ref !== 'string') return schema
-    const target = this.references.find(schema.$ref, base)
-    return isDangling(target) ? undefined : target.value
-  }
-
-  private visitKeyword(
-    keyword: string,
-    value: unknown,
-    place: Place,
-    findings: Findings,
-    base: Record<string, unknown> | undefined,
-  ): void {
-    const shape = KEYWORD_SHAPES.get(keyword)
-    if (Array.isArray(value) && (shape === 'list' || shape === 'schema-or-list')) {
-      this.push(value, undefined, placeUnder(place, keyword), base, keyword === 'allOf')
-    } else if (shape === 'schema' || shape === 'schema-or-list') {
-      this.enter(value, place, keyword, findings, base)
-    } else if (
-      (shape === 'map' || shape === 'list') &&
-      this.misplaced.report(value, placeUnder(place, keyword), quote(keyword), findings)
-    ) {
-      // said
-    } else if (shape === 'map' && isObject(value)) {
-      const keys = Object.keys(value)
-      this.push(value, keys, placeUnder(place, keyword), base)
+  /** `schema_type_unknown`: a type that JSON Schema does not have constrains nothing. A word such as `typ` for the keyword is one too. */
+  private warnUnknownType(schema: Schema, place: Place): void {
+    const { findings } = this.reader
+    const { type } = schema
+    if (type === undefined) {
+      const typo = MISSPELT_TYPE.find(key => typeof schema[key] === 'string' && knownType(schema[key]) !== undefined)
+      const msg = `${quote(typo ?? '')} is not a keyword; did you mean "type"?`
+      if (typo !== undefined) findings.warn('schema_type_unknown', msg, place, typo)
+    } else if (!Array.isArray(type)) {
+      if (!TYPES.includes(type as string)) findings.warn('schema_type_unknown', unknownType(type), place, 'type')
     } else {
-      this.reportIgnored(place, keyword, findings)
+      for (const [i, each] of type.entries())
+        if (!TYPES.includes(each)) findings.warn('schema_type_unknown', unknownType(each), place, 'type', i)
     }
   }
+}
 
-  /** A list or map of schemas, if it has any. */
-  private push(
-    node: Frame['node'],
-    keys: string[] | undefined,
-    place: Place,
-    base: Record<string, unknown> | undefined,
-    isParts = false,
-  ): void {
-    if ((keys ?? (node as unknown[])).length > 0)
-      this.stack.push({ node, keys, isSchema: false, isParts, place, base, next: 0 })
-  }
+/** The type of JSON Schema that a name means, if it means one. */
+export function knownType(name: string): string | undefined {
+  const text = name.trim().toLowerCase()
+  return TYPES.includes(text) ? text : OTHER_NAMES.get(text)
+}
 
-  private followRef(
-    ref: unknown,
-    key: string,
-    place: Place,
-    findings: Findings,
-    base: Record<string, unknown> | undefined,
-    isPart: boolean,
-  ): void {
-    if (typeof ref !== 'string') {
-      findings.faultOf('string_type', place, key)
-      return
-    }
-    const target = this.references.find(ref, base)
-    if (isDangling(target)) {
-      findings.fault(target.type, () => messageOf(target) + this.references.hintFor(ref, place), place, key)
-    } else if (
-      (target.kind !== undefined && target.kind !== 'schema' && target.kind !== 'schemaPart') ||
-      (!isObject(target.value) && typeof target.value !== 'boolean')
-    ) {
-      findings.fault(
-        'ref_target_type',
-        `the reference ${quote(ref)} points at something that is not a schema`,
-        place,
-        key,
-      )
-    } else if (isObject(target.value) && !this.seen.has(target.value)) {
-      if (this.isTooFar(target)) {
-        findings.fault(
-          'ref_cycle',
-          `the reference ${quote(ref)} leads through more than ${this.hops} references`,
-          place,
-          key,
-        )
-        return
-      }
-      this.seen.add(target.value)
-      if (target.kind !== 'schema') this.remembersAll = true
-      if (target.place.up !== undefined)
-        this.scan(target.value, target.place.up, target.place.key, findings, target.base, isPart)
-    } else if (isObject(target.value) && !isPart) this.enterSubtypes(target.value)
-  }
-
-  /** True if the target is a reference to a reference, and so on, beyond the limit; a chain that closes on itself is a circular schema. */
-  private isTooFar(first: Target): boolean {
-    const passed = new Set<object>()
-    for (let at = first; isObject(at.value) && typeof at.value.$ref === 'string'; ) {
-      if (passed.has(at.value)) return false
-      if (passed.size >= this.hops - 1) return true
-      passed.add(at.value)
-      const next = this.references.find(at.value.$ref, at.base)
-      if (isDangling(next)) return false
-      at = next
-    }
-    return false
-  }
-
-  private reportIgnored(place: Place, key: string | number, findings: Findings): void {
-    findings.warn('schema_ignored', 'this is not a schema; it is read as "any value"', place, key)
-  }
+function unknownType(name: unknown): string {
+  if (typeof name !== 'string')
+    return 'a type is one of the words string, number, integer, boolean, array, object and null'
+  const parts = name.slice(0, 100).split('|').map(knownType)
+  const meant = parts.length > 1 && parts.every(each => each !== undefined) ? JSON.stringify(parts) : parts[0]
+  const hint = meant === undefined ? 'it is read as "any value"' : `did you mean \`${meant}\`?`
+  return `there is no type ${quote(name)}; ${hint}`
 }

@@ -1,6 +1,6 @@
 import { BlockList, isIP } from 'node:net'
 import { type Findings, type Place, placeUnder, quote } from './findings.js'
-import type { MisplacedReferences } from './misplaced.js'
+import type { Reader } from './reader.js'
 import { isObject, parsedUrl } from './references.js'
 
 const RELATIVE_HOST = 'relative.invalid'
@@ -53,48 +53,33 @@ for (const [address, bits] of [
   FORBIDDEN.addSubnet(address, bits, 'ipv6')
 
 /** The rules for a list of servers. Every entry is judged, the first is used; a missing or empty list is at fault only where it is `required`. */
-export function checkServers(
-  servers: unknown,
-  required: boolean,
-  place: Place,
-  misplaced: MisplacedReferences,
-  findings: Findings,
-): void {
+export function checkServers(servers: unknown, required: boolean, place: Place, reader: Reader): void {
+  const { findings } = reader
   if (servers === undefined) {
     const msg = 'the definition names no server: add "servers": [{"url": "https://..."}]'
     if (required) findings.fault('servers_missing', msg, place)
     return
   }
-  if (misplaced.report(servers, place, 'servers', findings)) return
-  if (!Array.isArray(servers)) {
-    findings.faultOf('list_type', place)
-    return
-  }
-  if (servers.length === 0 && required)
+  const list = reader.list(servers, place, 'servers')
+  if (list === undefined) return
+  if (list.length === 0 && required)
     findings.fault('servers_missing', 'the list of servers is empty: add {"url": "https://..."}', place)
-  for (const [i, server] of servers.slice(0, SERVERS_JUDGED).entries())
-    checkServer(server, placeUnder(place, i), misplaced, findings)
-  if (servers.length > 1)
-    findings.warn('servers_several', `${servers.length} servers are named; the first is used`, place)
+  for (const [i, server] of list.slice(0, SERVERS_JUDGED).entries()) checkServer(server, placeUnder(place, i), reader)
+  if (list.length > 1) findings.warn('servers_several', `${list.length} servers are named; the first is used`, place)
 }
 
-function checkServer(server: unknown, place: Place, misplaced: MisplacedReferences, findings: Findings): void {
-  if (misplaced.report(server, place, 'server', findings)) return
-  if (!isObject(server)) {
-    findings.faultOf('dict_type', place)
-    return
-  }
-  const { url, variables } = server
+function checkServer(entry: unknown, place: Place, reader: Reader): void {
+  const { findings } = reader
+  const server = reader.object(entry, place, 'server')
+  if (server === undefined) return
   // The empty text is a relative address: where the document stands, as "/" is in a document without servers.
-  if (url === undefined || (typeof url === 'string' && url !== '' && url.trim() === '')) {
+  if (server.url === undefined || (typeof server.url === 'string' && /^\s+$/.test(server.url))) {
     findings.fault('server_url_missing', 'the server has no url', place, 'url')
     return
   }
-  if (misplaced.report(url, placeUnder(place, 'url'), '"url"', findings)) return
-  if (typeof url !== 'string') {
-    findings.faultOf('string_type', place, 'url')
-    return
-  }
+  const url = reader.text({ value: server, place }, 'url')
+  if (url === undefined) return
+  const { variables } = server
   const reason =
     url.length > URL_CHARACTERS ? `is longer than ${URL_CHARACTERS} characters` : unusableByAnyValue(url, variables)
   if (reason !== undefined) findings.fault('server_url_invalid', `the url ${quote(url)} ${reason}`, place, 'url')

@@ -1,5 +1,5 @@
 import { type Loc, type Place, placeUnder, quote } from './findings.js'
-import { isDangling, isObject, type References, type Target } from './references.js'
+import { isObject, type References, type Target } from './references.js'
 
 type Schema = Record<string, unknown>
 
@@ -8,11 +8,10 @@ interface Discriminator {
   readonly owner: Schema
   readonly property: string
   readonly mapped: ReadonlyMap<object, { target: Target; values: string[] }>
-  /** The values that the mapping leads nowhere. */
-  readonly lost: readonly string[]
+  /** What the mapping leads nowhere. */
+  readonly lost: readonly [value: string, ref: unknown][]
 }
 
-const MOST_HOPS = 64
 const MOST_SCHEMAS_SEARCHED = 100
 const MOST_ANCESTORS = 64
 const NO_DISCRIMINATORS: readonly Discriminator[] = []
@@ -31,10 +30,9 @@ export class Subtypes {
     document: Schema,
     root: Place,
   ) {
-    const components = isObject(document.components) ? document.components : {}
-    const schemas = isObject(components.schemas) ? components.schemas : {}
+    const { schemas } = isObject(document.components) ? document.components : {}
     const up = placeUnder(placeUnder(root, 'components'), 'schemas')
-    for (const [name, value] of Object.entries(schemas)) {
+    for (const [name, value] of Object.entries(isObject(schemas) ? schemas : {})) {
       if (!isObject(value)) continue
       const place = placeUnder(up, name)
       const base = typeof value.$id === 'string' ? value : undefined
@@ -142,49 +140,45 @@ export class Subtypes {
     return mapped.get(schema)?.values ?? (name === undefined ? [] : [name])
   }
 
-  /** What the discriminator of a schema says that cannot be offered, with its place inside the schema and what a model sees instead. */
-  *unresolvedIn(schema: Schema, base: Schema | undefined): Generator<{ at: Loc; msg: string }> {
+  /** Says what the discriminator of a schema names that cannot be offered, with its place inside the schema and what a model sees instead. */
+  warnUnresolved(schema: Schema, base: Schema | undefined, warn: (msg: string, at: Loc) => void): void {
     if (schema.discriminator === undefined) return
     const discriminator = this.discriminatorOf(schema)
     if (discriminator === undefined) {
-      yield { at: ['discriminator'], msg: 'the discriminator names no property: the model is told of no selector' }
+      warn('the discriminator names no property: the model is told of no selector', ['discriminator'])
       return
     }
     const { property, mapped, lost } = discriminator
-    const given = schema.discriminator
-    for (const value of lost) {
-      const ref = isObject(given) && isObject(given.mapping) ? given.mapping[value] : undefined
+    for (const [value, ref] of lost) {
       const what = typeof ref === 'string' ? `${quote(ref)} is no schema of this document` : 'this is not a reference'
-      yield { at: ['discriminator', 'mapping', value], msg: `${what}: the model is not offered ${quote(value)}` }
+      warn(`${what}: the model is not offered ${quote(value)}`, ['discriminator', 'mapping', value])
     }
-    const [key, branches] = Array.isArray(schema.oneOf) ? ['oneOf', schema.oneOf] : ['anyOf', schema.anyOf]
+    const key = Array.isArray(schema.oneOf) ? 'oneOf' : 'anyOf'
+    const branches = schema[key]
     if (Array.isArray(branches)) {
       const ends = branches.map(each => this.endOf(each, base))
       for (const [i, end] of ends.entries()) {
-        if (end === undefined || this.isFixed(discriminator, end)) continue
-        const msg = `nothing says which ${quote(property)} selects this alternative: the model may send any`
-        yield { at: [key as string, i], msg }
+        if (end !== undefined && !this.isFixed(discriminator, end))
+          warn(`nothing says which ${quote(property)} selects this alternative: the model may send any`, [key, i])
       }
-      const offered = new Set(ends)
-      for (const [value, names] of mapped) {
-        if (offered.has(value as Schema) || value === schema) continue
-        const msg = `the mapping names what is not an alternative: the model is not offered it`
-        for (const name of names.values) yield { at: ['discriminator', 'mapping', name], msg }
-      }
+      const offered = new Set<unknown>([...ends, schema])
+      for (const name of [...mapped].flatMap(([value, { values }]) => (offered.has(value) ? [] : values)))
+        warn('the mapping names what is not an alternative: the model is not offered it', [
+          'discriminator',
+          'mapping',
+          name,
+        ])
       return
     }
     const subtypes = this.offeredFor(schema)
     if (subtypes.length === 0 && !this.rootsOf(schema).some(each => each.property === property)) {
       const msg = `no schema of this document is a subtype by ${quote(property)}: the model sees the fields of this schema alone`
-      yield { at: ['discriminator'], msg }
+      warn(msg, ['discriminator'])
     }
     for (const { value } of subtypes) {
       if (this.isFixed(discriminator, value as Schema)) continue // a target of subtypes is an object
       const name = quote(this.names.get(value as Schema) ?? '')
-      yield {
-        at: ['discriminator'],
-        msg: `nothing says which ${quote(property)} selects ${name}: the model may send any`,
-      }
+      warn(`nothing says which ${quote(property)} selects ${name}: the model may send any`, ['discriminator'])
     }
   }
 
@@ -199,18 +193,8 @@ export class Subtypes {
   /** The schema that an alternative means; undefined where it is none, which is said elsewhere. */
   private endOf(schema: unknown, base: Schema | undefined): Schema | undefined {
     if (!isObject(schema)) return undefined
-    const end = typeof schema.$ref === 'string' ? this.resolve(schema.$ref, base)?.value : schema
+    const end = typeof schema.$ref === 'string' ? this.references.resolve(schema.$ref, base)?.value : schema
     return isObject(end) ? end : undefined
-  }
-
-  /** The schema at the end of a chain of references. */
-  resolve(ref: string, base: Schema | undefined): Target | undefined {
-    let target = this.references.find(ref, base)
-    for (let hop = 0; hop < MOST_HOPS && !isDangling(target); hop++) {
-      if (!isObject(target.value) || typeof target.value.$ref !== 'string') return target
-      target = this.references.find(target.value.$ref, target.base)
-    }
-    return undefined
   }
 
   private noteParents(target: Target): void {
@@ -218,7 +202,7 @@ export class Subtypes {
     const parents = new Set<object>()
     for (const part of Array.isArray(schema.allOf) ? schema.allOf : []) {
       if (!isObject(part) || typeof part.$ref !== 'string') continue
-      const parent = this.resolve(part.$ref, target.base)?.value
+      const parent = this.references.resolve(part.$ref, target.base)?.value
       if (isObject(parent) && parent !== schema) parents.add(parent)
     }
     for (const parent of parents) {
@@ -234,12 +218,12 @@ export class Subtypes {
     const { propertyName, mapping } = isObject(given) ? given : { propertyName: given, mapping: undefined }
     if (typeof propertyName !== 'string') return undefined
     const mapped = new Map<object, { target: Target; values: string[] }>()
-    const lost: string[] = []
+    const lost: [string, unknown][] = []
     const base = typeof owner.$id === 'string' ? owner : undefined
     for (const [value, ref] of Object.entries(isObject(mapping) ? mapping : {})) {
       const target = typeof ref === 'string' ? this.mappedTo(ref, base) : undefined
       if (!isObject(target?.value)) {
-        lost.push(value)
+        lost.push([value, ref])
         continue
       }
       const known = mapped.get(target.value)
@@ -255,7 +239,7 @@ export class Subtypes {
     const next = isObject(named?.value) ? named.value.$ref : undefined
     return named !== undefined && typeof next !== 'string'
       ? named
-      : this.resolve(typeof next === 'string' ? next : ref, base)
+      : this.references.resolve(typeof next === 'string' ? next : ref, base)
   }
 
   /** The values to which a schema, or one that it is composed of, limits a property. */
@@ -265,13 +249,14 @@ export class Subtypes {
       const [at, base] = pending[i] as [Schema, Schema | undefined] // i is inside the list
       const properties = isObject(at.properties) ? at.properties : {}
       const own = Object.hasOwn(properties, property) ? properties[property] : undefined
-      const limited = isObject(own) && typeof own.$ref === 'string' ? this.resolve(own.$ref, base)?.value : own
+      const limited =
+        isObject(own) && typeof own.$ref === 'string' ? this.references.resolve(own.$ref, base)?.value : own
       if (isObject(limited)) {
         if (limited.const !== undefined) return [limited.const]
         if (Array.isArray(limited.enum) && limited.enum.length > 0) return limited.enum
       }
       const parts: unknown[] = Array.isArray(at.allOf) ? at.allOf.slice(0, MOST_SCHEMAS_SEARCHED) : []
-      if (typeof at.$ref === 'string') parts.push(this.resolve(at.$ref, base)?.value)
+      if (typeof at.$ref === 'string') parts.push(this.references.resolve(at.$ref, base)?.value)
       for (const part of parts) if (isObject(part)) pending.push([part, base])
     }
     return undefined

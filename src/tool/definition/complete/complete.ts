@@ -37,14 +37,14 @@ const MOST_ROUNDS = 5
 export function completeDefinition(definition: unknown, options: CompletionOptions = {}): Completion {
   const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const at = options.at ?? DEFAULT_AT
-  const roomy: CheckOptions = { ...options, at, limits: { ...limits, faults: MOST_EDITS, faultBytes: Infinity } }
+  const roomy: CheckOptions = { ...options, at, limits: { ...limits, faults: MOST_EDITS } }
   const repair = new Repair(definition, { ...options, at }, limits)
   repair.servers.resolveRelative()
-  let inspected = inspection(repair.document.value, roomy, false)
-  if (repair.prepare(inspected.check)) inspected = inspection(repair.document.value, roomy, false)
+  let inspected = inspection(repair.document.value, roomy)
+  if (repair.prepare(inspected.faults)) inspected = inspection(repair.document.value, roomy)
   for (let round = 0; round < MOST_ROUNDS && !inspected.check.ok; round++) {
-    if (!repair.mend(inspected.check.faults, inspected.data)) break
-    inspected = inspection(repair.document.value, roomy, false)
+    if (!repair.mend(inspected.faults)) break
+    inspected = inspection(repair.document.value, roomy)
   }
   const { document, refusal } = repair
   const { dropped } = repair.bodies
@@ -56,7 +56,7 @@ export function completeDefinition(definition: unknown, options: CompletionOptio
 }
 
 /** The check as it is answered: here more faults were collected than an answer names. */
-function boundedCheck({ check, faultCount }: Inspection, limits: DefinitionLimits): DefinitionCheck {
+function boundedCheck({ check, faults, faultCount }: Inspection, limits: DefinitionLimits): DefinitionCheck {
   if (check.ok) return check
-  return { ...check, faults: boundFaults(check.faults.slice(0, limits.faults), faultCount, limits.faultBytes) }
+  return { ...check, faults: boundFaults(faults.slice(0, limits.faults), faultCount, limits.faultBytes) }
 }

@@ -1,7 +1,6 @@
-import type { Fault, Loc } from '../../../errors.js'
+import type { Loc } from '../../../errors.js'
 import { writtenNumber } from '../../../schema/exact-json.js'
-import type { DefinitionCheck } from '../check/check.js'
-import { type FaultData, quote } from '../check/findings.js'
+import { type Fault, type FaultData, quote } from '../check/findings.js'
 import type { DefinitionLimits } from '../check/limits.js'
 import { isObject } from '../check/references.js'
 import { BodyRepairs } from './bodies.js'
@@ -54,10 +53,10 @@ export class Repair {
   }
 
   /** Makes OpenAPI 3 of what can be read as such. True if it did: the faults of that version must be looked for. */
-  prepare(check: DefinitionCheck): boolean {
+  prepare(faults: readonly Fault[]): boolean {
     const { document } = this
     const before = document.edits.length
-    if (!check.ok && check.faults.some(each => BEYOND_REPAIR.has(each.type))) return false
+    if (faults.some(each => BEYOND_REPAIR.has(each.type))) return false
     if (!isObject(document.value)) return false
     const { openapi, swagger } = document.value
     if (openapi === undefined && (swagger === '2.0' || swagger === 2 || swagger === '2')) this.convert(document.value)
@@ -75,7 +74,7 @@ export class Repair {
   }
 
   /** One round of repairs; true if it changed something. */
-  mend(faults: readonly Fault[], data: ReadonlyMap<Fault, FaultData>): boolean {
+  mend(faults: readonly Fault[]): boolean {
     const { edits } = this.document
     const before = edits.length
     this.uses.beginRound()
@@ -91,7 +90,7 @@ export class Repair {
       const path = fault.loc.slice(this.options.at.length)
       // A key that is cut in the place may be that of something else.
       if (!path.some(key => typeof key === 'string' && CUT_KEY.test(key)))
-        this.mendOne(fault.type, data.get(fault) ?? {}, path)
+        this.mendOne(fault.type, fault.data ?? {}, path)
     }
     this.document.closeGaps()
     // A repair may have made a relative server of what was none.

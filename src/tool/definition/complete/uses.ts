@@ -1,5 +1,5 @@
 import type { Loc } from '../../../errors.js'
-import { isToolMethod } from '../check/path-items.js'
+import { isToolMethod } from '../check/operations.js'
 import { isObject } from '../check/references.js'
 import type { EditedDocument } from './edits.js'
 import { stepsOf } from './pointers.js'

@@ -1,8 +1,7 @@
-import type { BodyInput } from '../check/bodies.js'
 import { type CheckOptions, DEFAULT_AT, inspection, type Readings } from '../check/check.js'
 import type { Fault } from '../check/findings.js'
+import { type BodyInput, isSupplied, type ParameterInput } from '../check/inputs.js'
 import type { OperationInput } from '../check/operations.js'
-import { isSupplied, type ParameterInput } from '../check/parameters.js'
 import { isDangling, isObject } from '../check/references.js'
 import { type ConvertedSchema, comparable, type Definition, type JsonSchema, SchemaConverter } from './json-schema.js'
 import { functionNames } from './names.js'
@@ -39,7 +38,7 @@ const MOST_CHARACTERS = 32 * 1024 * 1024
  * Throws `DefinitionRefused` with the faults of `checkDefinition`, or with `functions_too_large`.
  */
 export function toFunctions(definition: unknown, options: CheckOptions = {}): FunctionView[] {
-  const { check, operations, readings } = inspection(definition, options, true)
+  const { check, operations, readings } = inspection(definition, options)
   if (!check.ok) throw new DefinitionRefused(check.faults)
   if (readings === undefined) return []
   const schemas = new InputSchemas(readings)

@@ -105,7 +105,7 @@ export class SchemaConverter {
       beside,
       part: under({ isParent: subtypes.has(schema), hidden }),
       alternative: each => {
-        const end = isObject(each) && typeof each.$ref === 'string' ? subtypes.resolve(each.$ref, base)?.value : each
+        const end = isObject(each) && typeof each.$ref === 'string' ? references.resolve(each.$ref, base)?.value : each
         const selector = discriminator && isObject(end) ? subtypes.selectorOf(discriminator, end) : undefined
         return selector === undefined ? beside(each) : { allOf: [beside(each), selector] }
       },
@@ -180,7 +180,7 @@ export class SchemaConverter {
     if (!isObject(value)) return typeof value === 'boolean' ? this.newDefinition(target, ALONE) : undefined
     const isAlias = typeof value.$ref === 'string'
     // A reference that leads only to references means nothing.
-    if (isAlias && this.readings.subtypes.resolve(value.$ref as string, base) === undefined) return undefined
+    if (isAlias && this.readings.references.resolve(value.$ref as string, base) === undefined) return undefined
     const own = this.hiddenIn(value, base, 0)
     const added = [...hidden].filter(name => !own.has(name)).sort()
     const isBare = isParent && (isAlias || this.readings.subtypes.has(value))

@@ -1,6 +1,14 @@
-import { type Findings, type Place, placeUnder, quote } from './findings.js'
+import { type Findings, type Place, placeUnder, quote, type Resolved } from './findings.js'
 import type { DefinitionLimits } from './limits.js'
-import { NamedSchemas } from './named-schemas.js'
+
+/** The schemas of a document that name themselves for references; of several with one name the first. */
+export interface NamedSchemas {
+  readonly ids: Map<string, Resolved>
+  /** By `$anchor` and `$dynamicAnchor`. */
+  readonly anchors: Map<string, Resolved>
+  /** Those with an `$id`. */
+  readonly byObject: Map<object, Resolved>
+}
 
 /** Node 20 has it; the compiler's es2023 library does not know it yet. */
 interface WellFormedText {
@@ -12,10 +20,10 @@ interface WellFormedText {
  * and values (`exceeded`). It finds what cannot be stored: NUL and lone surrogates, numbers beyond a double, keys that change a
  * prototype, keys and identifiers that are too long. A value that is shared (YAML aliases) counts at every place.
  */
-export class BudgetWalk {
-  /** The limit that was exceeded, if one was. */
-  exceeded: 'definition_too_deep' | 'definition_too_large' | undefined
-  readonly named: NamedSchemas
+export class FirstWalk {
+  /** What is wrong with the definition as a whole, if a limit was exceeded. */
+  exceeded: { type: string; msg: string } | undefined
+  readonly named: NamedSchemas = { ids: new Map(), anchors: new Map(), byObject: new Map() }
   private values = 1
 
   constructor(
@@ -24,16 +32,18 @@ export class BudgetWalk {
     private readonly limits: DefinitionLimits,
     private readonly findings: Findings,
   ) {
-    this.named = new NamedSchemas(limits.identifierCharacters)
     this.visit(document, root, 0)
   }
 
   private visit(node: object, place: Place, level: number): void {
     const keys = Array.isArray(node) ? undefined : Object.keys(node)
     const { length } = keys ?? (node as unknown[])
+    const { nestingLevels, values } = this.limits
     this.values += length
-    if (level >= this.limits.nestingLevels) this.exceeded = 'definition_too_deep'
-    else if (this.values > this.limits.values) this.exceeded = 'definition_too_large'
+    if (level >= nestingLevels)
+      this.exceeded = { type: 'definition_too_deep', msg: `the definition nests deeper than ${nestingLevels} levels` }
+    else if (this.values > values)
+      this.exceeded = { type: 'definition_too_large', msg: `the definition holds more than ${values} values` }
     for (let i = 0; i < length && this.exceeded === undefined; i++) {
       const key = keys?.[i] ?? i
       const value = (node as Record<string | number, unknown>)[key]
@@ -41,9 +51,9 @@ export class BudgetWalk {
       if (typeof value === 'string') {
         this.checkText(value, 'a string', place, key)
         if (typeof key === 'string' && key.startsWith('$'))
-          this.remember(key, value, node as Record<string, unknown>, place, level)
+          this.noteName(key, value, { value: node as Record<string, unknown>, place }, level)
       } else if (typeof value === 'number') {
-        if (!Number.isSafeInteger(value)) this.reportNumber(value, place, key)
+        this.checkNumber(value, place, key)
       } else if (typeof value === 'object' && value !== null) {
         this.visit(value, placeUnder(place, key), level + 1)
       }
@@ -65,23 +75,30 @@ export class BudgetWalk {
       this.findings.fault('string_unicode', `${what} must not hold half of a surrogate pair`, place, key)
   }
 
-  private remember(key: string, value: string, node: Record<string, unknown>, place: Place, level: number): void {
-    const isName = key === '$id' || key === '$anchor' || key === '$dynamicAnchor'
-    if (!isName && !(key === '$self' && level === 0)) return
-    if (value.length > this.limits.identifierCharacters)
-      this.reportLength(key, this.limits.identifierCharacters, place, key)
-    else if (isName) this.named.add(key, value, node, place)
+  private noteName(key: string, name: string, schema: Resolved, level: number): void {
+    const { ids, anchors, byObject } = this.named
+    const isId = key === '$id'
+    const isAnchor = key === '$anchor' || key === '$dynamicAnchor'
+    if (!isId && !isAnchor && !(key === '$self' && level === 0)) return
+    const limit = this.limits.identifierCharacters
+    if (name.length > limit) this.reportLength(key, limit, schema.place, key)
+    else if (isAnchor && !anchors.has(name)) anchors.set(name, schema)
+    else if (isId && !byObject.has(schema.value)) {
+      byObject.set(schema.value, schema)
+      const id = name.replace(/#.*/s, '')
+      if (!ids.has(id)) ids.set(id, schema)
+    }
   }
 
   private reportLength(what: string, limit: number, place: Place, key: string): void {
     this.findings.fault('string_too_long', `${what} has more than ${limit} characters`, place, key)
   }
 
-  /** Fractions are no concern; JSON text beyond a double's range arrives as infinity. */
-  private reportNumber(value: number, place: Place, key: string | number): void {
+  /** JSON text beyond a double's range arrives as infinity. */
+  private checkNumber(value: number, place: Place, key: string | number): void {
     if (!Number.isFinite(value)) {
       this.findings.faultOf('finite_number', place, key)
-    } else if (Number.isInteger(value)) {
+    } else if (Number.isInteger(value) && !Number.isSafeInteger(value)) {
       const msg = `this integer is beyond 2^53: it is kept as it is written, and a client that reads it as a double has another`
       this.findings.warn('integer_precision', msg, place, key)
     }

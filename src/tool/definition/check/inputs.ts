@@ -1,0 +1,219 @@
+import { type Place, placeUnder, quote, type Resolved } from './findings.js'
+import type { Reader } from './reader.js'
+import { isObject } from './references.js'
+import { knownType, type SchemaWalk } from './schemas.js'
+
+/** A parameter that an operation takes, after references were followed. */
+export interface ParameterInput {
+  readonly name: string
+  readonly in: string
+  /** Place and name, equal exactly for what is the same parameter. */
+  readonly key: string
+  readonly value: Record<string, unknown>
+  readonly place: Place
+  /** False if its `in` is none that OpenAPI knows. */
+  readonly isSendable: boolean
+}
+
+/** The JSON body that an operation takes, after references were followed. */
+export interface BodyInput {
+  readonly value: Record<string, unknown>
+  /** The chosen media type object; empty if it says nothing. */
+  readonly media: Record<string, unknown>
+  readonly place: Place
+}
+
+/** What one list of parameters gives: by their keys, each with its index in the list. */
+export interface ParameterList {
+  readonly byKey: Map<string, { input: ParameterInput; index: number }>
+  /** True if an entry could not be read: what is missing then is not known. */
+  isBroken: boolean
+}
+
+export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false }
+
+const LOCATIONS = ['query', 'header', 'path', 'cookie', 'querystring']
+/** OpenAPI: header parameters of these names are ignored; the media type, the security scheme and the caller's token rule. */
+const RESERVED_HEADERS = new Set(['header accept', 'header content-type', 'header authorization'])
+
+/** The rules for what operations take in. What references lead to is read once. */
+export class InputRules {
+  private readonly lists = new Map<object, ParameterList>()
+  private readonly parameters = new Map<object, ParameterInput | undefined>()
+  private readonly bodies = new Map<object, BodyInput | undefined>()
+
+  constructor(
+    private readonly reader: Reader,
+    private readonly schemas: SchemaWalk,
+    private readonly headerNames: ReadonlySet<string>,
+  ) {}
+
+  /** The parameters of an operation or of a path item. */
+  readList(value: unknown, place: Place): ParameterList {
+    if (value === undefined) return NO_PARAMETERS
+    const known = Array.isArray(value) ? this.lists.get(value) : undefined
+    if (known !== undefined) return known
+    const entries = this.reader.list(value, place, 'list of parameters')
+    const list: ParameterList = { byKey: new Map(), isBroken: entries === undefined }
+    if (entries === undefined) return list
+    this.lists.set(entries, list)
+    if (entries.length > this.reader.limits.parametersPerOperation) {
+      list.isBroken = true
+      this.reportTooMany(place)
+      return list
+    }
+    for (const [index, entry] of entries.entries()) {
+      const input = this.readParameter(entry, placeUnder(place, index))
+      if (input === undefined) {
+        list.isBroken = true
+      } else if (list.byKey.has(input.key)) {
+        const msg = `the ${input.in} parameter ${quote(input.name)} stands twice in this list; the first is used`
+        this.reader.findings.warn('parameter_duplicate', msg, place, index)
+      } else list.byKey.set(input.key, { input, index })
+    }
+    return list
+  }
+
+  private readParameter(entry: unknown, place: Place): ParameterInput | undefined {
+    const value = this.reader.object(entry, place, 'parameter')
+    const found = value && this.reader.follow({ value, place }, 'parameter')
+    if (found === undefined) return undefined
+    if (!this.parameters.has(found.value)) this.parameters.set(found.value, this.readFields(found))
+    return this.parameters.get(found.value)
+  }
+
+  private readFields(parameter: Resolved): ParameterInput | undefined {
+    const { value, place } = parameter
+    const { findings } = this.reader
+    this.checkSchemas(parameter)
+    if (typeof value.type === 'string') {
+      const type = quote(knownType(value.type) ?? value.type)
+      const msg = `the type of a parameter stands in its schema: did you mean "schema": {"type": ${type}}?`
+      findings.warn('parameter_type_misplaced', msg, place, 'type')
+    }
+    if (value.name === undefined || value.name === '') {
+      findings.faultOf('missing', place, 'name')
+      return undefined
+    }
+    const name = this.reader.text(parameter, 'name')
+    if (name === undefined || this.reader.isMisplaced(value.in, placeUnder(place, 'in'), '"in"')) return undefined
+    const location = typeof value.in === 'string' ? value.in : ''
+    const key = `${location} ${location === 'header' ? name.toLowerCase() : name}`
+    const input = { name, in: location, key, value, place, isSendable: LOCATIONS.includes(location) }
+    if (!input.isSendable) {
+      const hint = locationHint(value.in)
+      const msg = `the parameter ${quote(name)} says by its "in" neither query, header, path nor cookie: it cannot be sent${hint}`
+      findings.warn('parameter_location_unknown', msg, place, 'in')
+    } else if ((location === 'header' || location === 'cookie') && !isSupplied(input, this.headerNames)) {
+      findings.warn(
+        'parameter_not_supplied',
+        `no custom header supplies the ${location} parameter ${quote(name)}`,
+        place,
+      )
+    }
+    return input
+  }
+
+  /** The schema of a parameter stands in `schema`, or in the one media type of its `content`. */
+  private checkSchemas({ value: { schema, content }, place }: Resolved): void {
+    this.schemas.check(schema, place, 'schema')
+    const at = placeUnder(place, 'content')
+    if (this.reader.isMisplaced(content, at, 'content') || !isObject(content)) return
+    const [name] = Object.keys(content)
+    const media = content[name ?? '']
+    if (name !== undefined && isObject(media)) this.readMediaType({ value: media, place: placeUnder(at, name) })
+  }
+
+  /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
+  warnUnused(list: ParameterList, placeholders: ReadonlySet<string>, place: Place): void {
+    for (const { input, index } of list.byKey.values()) {
+      if (input.in !== 'path' || placeholders.has(input.key)) continue
+      const msg = `the path has no placeholder for the path parameter ${quote(input.name)}`
+      this.reader.findings.warn('path_parameter_unused', msg, place, index)
+    }
+  }
+
+  reportTooMany(place: Place): void {
+    const msg = `an operation takes at most ${this.reader.limits.parametersPerOperation} parameters`
+    this.reader.findings.fault('too_many_parameters', msg, place)
+  }
+
+  /** What an operation takes as its body; undefined without one, and for one at fault. */
+  readBody(body: unknown, place: Place): BodyInput | undefined {
+    if (body === undefined) return undefined
+    const value = this.reader.object(body, place, 'request body')
+    const found = value && this.reader.follow({ value, place }, 'request body')
+    if (found === undefined) return undefined
+    if (!this.bodies.has(found.value)) this.bodies.set(found.value, this.readContent(found))
+    return this.bodies.get(found.value)
+  }
+
+  /** Of several JSON media types `application/json` is used, else the first; only that one becomes input and is looked into. */
+  private readContent(body: Resolved): BodyInput | undefined {
+    const at = placeUnder(body.place, 'content')
+    const content = body.value.content === undefined ? {} : this.reader.object(body.value.content, at, 'content')
+    if (content === undefined) return undefined
+    const name = jsonMediaType(content)
+    if (name === undefined) {
+      const msg = 'the body has no JSON media type such as application/json: a model sends JSON only'
+      this.reader.findings.fault('request_body_media_type_unsupported', msg, at)
+      return undefined
+    }
+    const place = placeUnder(at, name)
+    if (content[name] === null) return { value: body.value, media: {}, place }
+    const value = this.reader.object(content[name], place, 'media type')
+    const media = value && this.readMediaType({ value, place })
+    return media && { value: body.value, media: media.value, place: media.place }
+  }
+
+  /** A media type, which may itself be a reference (3.2). */
+  private readMediaType(media: Resolved): Resolved | undefined {
+    if (this.reader.isMisplaced(media.value, media.place, 'media type')) return undefined
+    const found = this.reader.follow(media, 'media type')
+    for (const key of ['schema', 'itemSchema'])
+      if (found !== undefined) this.schemas.check(found.value[key], found.place, key)
+    return found
+  }
+}
+
+/** What was probably meant by a location that there is not. */
+function locationHint(value: unknown): string {
+  if (typeof value !== 'string') return ''
+  const text = value.trim().toLowerCase()
+  if (text === 'body' || text === 'formdata') return '; the body of a call stands in "requestBody"'
+  const meant = LOCATIONS.find(each => each === text || isNear(each, text))
+  return meant === undefined ? '' : `; did you mean ${quote(meant)}?`
+}
+
+/** True if one text becomes the other by one letter more, less or other, or by two that change places. */
+function isNear(one: string, other: string): boolean {
+  let start = 0
+  while (start < one.length && one[start] === other[start]) start++
+  const [a, b] = [one.slice(start), other.slice(start)]
+  const isSwapped = a[0] === b[1] && a[1] === b[0] && a.slice(2) === b.slice(2)
+  return a.slice(1) === b.slice(1) || a.slice(1) === b || a === b.slice(1) || isSwapped
+}
+
+/**
+ * True for a header or cookie parameter that the model need not be asked for: OpenAPI ignores it by its name, or one of the tool's
+ * custom headers (names in lower case) supplies it.
+ */
+export function isSupplied(
+  { in: location, key }: Pick<ParameterInput, 'in' | 'key'>,
+  headerNames: ReadonlySet<string>,
+): boolean {
+  if (location === 'cookie') return headerNames.has('cookie')
+  return location === 'header' && (RESERVED_HEADERS.has(key) || headerNames.has(key.slice('header '.length)))
+}
+
+/** `application/json` or `...+json`, in any case, with or without parameters such as a charset. */
+export function jsonMediaType(content: Record<string, unknown>): string | undefined {
+  if (Object.hasOwn(content, 'application/json')) return 'application/json'
+  let suffixed: string | undefined
+  for (const name of Object.keys(content)) {
+    const essence = name.slice(0, 256).split(';', 1)[0]?.trim().toLowerCase()
+    if (essence === 'application/json') return name
+    if (suffixed === undefined && essence?.endsWith('+json')) suffixed = name
+  }
+  return suffixed
+}

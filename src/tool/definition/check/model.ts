@@ -1,0 +1,77 @@
+/** The parts of a document and what their fields hold; `*` stands for each member of a map or list. Data and schemas are not looked into. */
+const MODEL = modelOf(`
+  document: info servers paths webhooks=paths components tags security
+  info:
+  servers: *=server
+  server: variables
+  variables: *=variable
+  variable: default="default" enum="enum"
+  paths: *=path-item
+  path-item: servers parameters=list-of-parameters additionalOperations=operations get=operation put=operation
+  path-item: post=operation delete=operation options=operation head=operation patch=operation trace=operation query=operation
+  operations: *=operation
+  operation: parameters=list-of-parameters requestBody=request-body responses callbacks servers security
+  list-of-parameters: *=parameter
+  parameter: schema content example=data examples
+  header: schema content example=data examples
+  request-body: content
+  content: *=media-type
+  media-type: schema itemSchema=schema example=data examples encoding=encodings prefixEncoding=encodings itemEncoding=encoding
+  encodings: *=encoding
+  encoding: headers encoding=encodings prefixEncoding=encodings itemEncoding=encoding
+  headers: *=header
+  responses: *=response
+  response: headers content links
+  links: *=link
+  link: parameters=data requestBody=data server
+  callbacks: *=callback
+  callback: *=path-item
+  examples: *=example
+  example: value=data dataValue=data
+  components: schemas responses parameters=list-of-parameters examples requestBodies=request-bodies headers
+  components: securitySchemes=security-schemes links callbacks pathItems=paths mediaTypes=content
+  schemas: *=schema
+  request-bodies: *=request-body
+  security-schemes: *=security-scheme
+  security-scheme: flows
+  flows: *=flow
+  flow:
+  tags: *=tag
+  tag:
+  security: *=requirement
+`)
+
+/** Fields of several parts that hold texts, flags or small objects without parts of their own. */
+const PLAIN_FIELDS = new Set(
+  `openapi title version termsOfService contact license operationId summary description deprecated externalDocs tags
+  url name in required style explode`.split(/\s+/),
+)
+
+function modelOf(text: string): Map<string, Map<string, string>> {
+  const model = new Map<string, Map<string, string>>()
+  for (const line of text.trim().split('\n')) {
+    const [part = '', ...fields] = line.trim().split(/:? +|:$/)
+    const name = part.replaceAll('-', ' ')
+    const known = model.get(name) ?? new Map<string, string>()
+    for (const field of fields.filter(each => each !== '')) {
+      const [key = '', held = key] = field.split('=')
+      known.set(key, held.replaceAll('-', ' '))
+    }
+    model.set(name, known)
+  }
+  return model
+}
+
+/** What `key` holds in this part; undefined for what OpenAPI does not know. */
+export function partUnder(part: string, key: string): string | undefined {
+  const fields = MODEL.get(part)
+  const known = fields?.get(key) ?? (part === 'path item' ? fields?.get(key.toLowerCase()) : fields?.get('*'))
+  return known ?? (fields !== undefined && PLAIN_FIELDS.has(key) ? `"${key}"` : undefined)
+}
+
+/** What stands at a place of the document, as far as the place says it: `schemaPart` inside a component schema, undefined elsewhere inside. */
+export function partAt(steps: readonly string[]): string | undefined {
+  const [section, kind] = steps
+  if (steps.length > 3) return section === 'components' && kind === 'schemas' ? 'schemaPart' : undefined
+  return steps.reduce<string | undefined>((part, step) => part && partUnder(part, step), 'document')
+}

@@ -1,0 +1,119 @@
+import { type Findings, type Place, placeUnder, quote, type Resolved } from './findings.js'
+import type { DefinitionLimits } from './limits.js'
+import { partUnder } from './model.js'
+import { isDangling, isObject, messageOf, type References } from './references.js'
+
+/** The parts that may be references. */
+const REFERABLE = new Set(
+  ['path item', 'parameter', 'request body', 'response', 'header', 'schema', 'example', 'link', 'callback'].concat(
+    'security scheme',
+  ),
+)
+
+/** How the rules read a document: what is not of the form that OpenAPI asks for is reported here. */
+export class Reader {
+  constructor(
+    readonly references: References,
+    readonly findings: Findings,
+    readonly limits: DefinitionLimits,
+    private readonly hasReferableMedia: boolean,
+  ) {}
+
+  /** The value if it is an object, else undefined and a fault. */
+  object(value: unknown, place: Place, part: string): Record<string, unknown> | undefined {
+    if (this.isMisplaced(value, place, part)) return undefined
+    if (isObject(value)) return value
+    this.findings.faultOf('dict_type', place)
+    return undefined
+  }
+
+  /** The value if it is a list, else undefined and a fault. */
+  list(value: unknown, place: Place, part: string): unknown[] | undefined {
+    if (Array.isArray(value)) return value
+    if (!this.isMisplaced(value, place, part)) this.findings.faultOf('list_type', place)
+    return undefined
+  }
+
+  /** What `key` holds if it is a text, else undefined and a fault. */
+  text({ value, place }: Resolved, key: string): string | undefined {
+    const text = value[key]
+    if (typeof text === 'string') return text
+    const at = placeUnder(place, key)
+    if (!this.isMisplaced(text, at, `"${key}"`)) this.findings.faultOf('string_type', at)
+    return undefined
+  }
+
+  /** True, and a fault, if this part is a reference where none may stand: nothing of it can be read, and nothing may be made up for it. */
+  isMisplaced(value: unknown, place: Place, part: string): boolean {
+    if (!isReference(value) || REFERABLE.has(part) || (part === 'media type' && this.hasReferableMedia)) return false
+    const target = this.references.find(value.$ref)
+    const type = isDangling(target) && target.type === 'ref_external' ? 'ref_external' : 'ref_not_allowed'
+    const msg = `this ${part} is a reference (${quote(value.$ref)}), and OpenAPI allows none here: bundle the document first`
+    this.findings.fault(type, msg, place, '$ref')
+    return true
+  }
+
+  /** Looks for misplaced references in all parts of the document but its schemas, for those too that no rule reads. */
+  walk(value: unknown, place: Place, part: string): void {
+    if (typeof value !== 'object' || value === null || this.isMisplaced(value, place, part) || isReference(value))
+      return
+    for (const [key, member] of Object.entries(value)) {
+      if (typeof member !== 'object' || member === null || key.startsWith('x-')) continue
+      const inside = partUnder(part, key) ?? (Array.isArray(value) ? part : 'data')
+      if (inside === 'data' || inside === 'schema') continue
+      this.walk(member, placeUnder(place, Array.isArray(value) ? Number(key) : key), inside)
+    }
+  }
+
+  /** The object that `start` means: itself, or what its references lead to; undefined, and a fault, where they lead nowhere. */
+  follow(start: Resolved, part: string): Resolved | undefined {
+    return start.value.$ref === undefined ? start : this.passed(start, part).end
+  }
+
+  /**
+   * All that the references from `start` lead through, without `start`. The fault of a circle stands at each use, as no single step of
+   * it is the wrong one; that of a broken link stands at the link.
+   */
+  passed(start: Resolved, part: string): { items: Resolved[]; end: Resolved | undefined } {
+    const seen = new Set<object>()
+    const items: Resolved[] = []
+    for (let at = start; at.value.$ref !== undefined; ) {
+      const isCircle = seen.has(at.value)
+      if (isCircle || seen.size >= this.limits.referenceHops) {
+        const where = isCircle ? 'in a circle' : `through more than ${this.limits.referenceHops} references`
+        this.findings.fault('ref_cycle', `the reference leads ${where}`, start.place, '$ref')
+        return { items: isCircle ? items.slice(0, -1) : [], end: undefined }
+      }
+      seen.add(at.value)
+      const next = this.followOnce(at, part)
+      if (next === undefined) return { items, end: undefined }
+      items.push(next)
+      at = next
+    }
+    return { items, end: items.at(-1) }
+  }
+
+  private followOnce({ value: { $ref: ref }, place }: Resolved, part: string): Resolved | undefined {
+    if (typeof ref !== 'string') {
+      this.findings.faultOf('string_type', place, '$ref')
+      return undefined
+    }
+    const target = this.references.find(ref)
+    if (isDangling(target)) {
+      this.findings.fault(target.type, messageOf(target), place, '$ref')
+      return undefined
+    }
+    const { value, kind } = target
+    // Where the place says nothing, an object that is named and placed nowhere is not a parameter but a schema.
+    const isNamed = part !== 'parameter' || (isObject(value) && (value.$ref ?? value.name ?? value.in) !== undefined)
+    if (isObject(value) && (kind === undefined ? isNamed : kind === part)) return { value, place: target.place }
+    const msg = `the reference ${quote(ref)} points at something that is not a ${part}`
+    this.findings.fault('ref_target_type', msg, place, '$ref')
+    return undefined
+  }
+}
+
+/** True for an object that is a reference; where a map stands, a member named `$ref` is an object and no text. */
+export function isReference(value: unknown): value is { $ref: string } {
+  return isObject(value) && typeof value.$ref === 'string'
+}
