@@ -20,7 +20,7 @@ export async function startService(checkout: string, env: NodeJS.ProcessEnv): Pr
   const child = spawn('sh', ['-c', `exec ${scripts.start.replace(/^exec /, '')}`], {
     cwd: checkout,
     stdio: ['ignore', 'ignore', 'inherit'],
-    env: { ...env, ...own, ...unlimited },
+    env: { ...own, ...unlimited, ...env },
   })
   process.on('exit', () => child.kill())
   for (let tries = 0; tries < 200; tries++) {

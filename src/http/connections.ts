@@ -9,8 +9,8 @@ import { brokenAnswer, type ErrorAnswer, sendError } from './error-handler.js'
 /** A request with more fields is refused: 16 KiB hold 1,800 short ones, and each takes more than a hundred bytes of memory. */
 export const HEADER_FIELDS_MAX = 100
 
-/** A connection goes on behind an answer that came before the end of a body where no more of that is to be read and dropped. */
-const DROPPED_BYTES_MAX = 64 * 1024
+/** What is refused before its body has come is read to its end, so that a client which sends first hears of it; beyond this not. */
+const DROPPED_BYTES_MAX = 8 * 2 ** 20
 
 /** Connections without an answered request are ended at this part of the time for a shutdown, whatever they wait for. */
 const LATE = 3 / 4

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { Agent, type IncomingMessage, request as send } from 'node:http'
 import t from 'tap'
 import type { Caller } from '../../src/auth/caller.js'
 import { readConfig } from '../../src/config.js'
@@ -8,6 +10,7 @@ import { definitionLimitsOf } from '../../src/tool/definition/index.js'
 import { BodyWorkers, type BodyWorkersOptions } from '../../src/tool/worker/pool.js'
 import { worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
+import { running } from './running.js'
 
 /** Beyond what is parsed on the thread that serves requests. */
 const LARGE_BYTES = 100_000
@@ -116,4 +119,20 @@ t.test('what nobody waits for any more is not worked on', async t => {
   const { workers } = workersOf(t)
   const gone = request(1, small, { destroyed: true })
   t.ok((await workers.run('validate_tool', gone, input).catch(error => error)) instanceof ClientGone)
+})
+
+t.test('a client that sends a large body first hears why it is refused, and its connection goes on', async t => {
+  const { port } = await running(t, {}, { listen: true })
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  t.teardown(() => agent.destroy())
+  for (const isReused of [false, true]) {
+    const headers = { authorization: 'Bearer pat_nope', 'content-type': 'application/json' }
+    const sent = send({ port, host: '127.0.0.1', method: 'POST', path: VALIDATE, agent, headers })
+    sent.end(Buffer.alloc(6_000_000, ' '))
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage]
+    t.equal(answer.statusCode, 401)
+    t.equal(sent.reusedSocket, isReused)
+    answer.resume()
+    await once(answer, 'end')
+  }
 })
