@@ -156,7 +156,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
 /** The key or index that one step of a pointer means in `value`, if `value` has it: percent-decoded, else as written. */
 function ownKey(value: unknown, step: string): string | number | undefined {
   if (typeof value !== 'object' || value === null) return undefined
-  for (const text of new Set([decoded(step) ?? step, step])) {
+  for (const text of step.includes('%') ? [decoded(step) ?? step, step] : [step]) {
     const key = text.replaceAll('~1', '/').replaceAll('~0', '~')
     if (!Array.isArray(value)) {
       if (Object.hasOwn(value, key)) return key

@@ -83,34 +83,43 @@ export class SchemaWalk {
       return
     }
     const inside: Task[] = []
+    if (!isPart && !this.offered.has(schema)) {
+      this.offered.add(schema)
+      for (const { value, place, base } of this.subtypes.offeredFor(schema))
+        inside.push({ value, place, base, isPart: false })
+    }
     if (!this.seen.has(schema)) {
       this.seen.add(schema)
       const base = typeof schema.$id === 'string' ? schema : outer
+      if (schema.$ref !== undefined) this.followReference(schema.$ref, '$ref', place, base, isPart, inside)
+      if (schema.$dynamicRef !== undefined)
+        this.followReference(schema.$dynamicRef, '$dynamicRef', place, base, isPart, inside)
       if (schema.$ref === undefined || !this.is30) this.readKeywords(schema, place, base, inside)
-      const targets = ['$ref', '$dynamicRef'].flatMap(key => this.targetOf(schema, key, place, base, isPart))
-      inside.unshift(...targets)
-    }
-    if (!isPart && !this.offered.has(schema)) {
-      this.offered.add(schema)
-      inside.unshift(...this.subtypes.offeredFor(schema).map(target => ({ ...target, isPart: false })))
     }
     for (const task of inside.reverse()) this.tasks.push(task)
   }
 
   /** Looks at a schema's own keywords; the schemas that they hold are added to `inside`. */
   private readKeywords(schema: Schema, place: Place, base: Schema | undefined, inside: Task[]): void {
-    for (const [keyword, value] of Object.entries(schema)) {
-      const at = placeUnder(place, keyword)
-      if (PLAIN.has(keyword)) this.reader.isMisplaced(value, at, quote(keyword))
-      else if (LISTS.has(keyword) && Array.isArray(value)) {
-        for (const [i, each] of value.entries())
-          inside.push({ value: each, place: placeUnder(at, i), base, isPart: keyword === 'allOf' })
-      } else if (SINGLE.has(keyword)) inside.push({ value, place: at, base, isPart: false })
-      else if (MAPS.has(keyword) && isObject(value) && !isReference(value)) {
-        for (const [key, each] of Object.entries(value))
-          inside.push({ value: each, place: placeUnder(at, key), base, isPart: false })
-      } else if ((MAPS.has(keyword) || LISTS.has(keyword)) && !this.reader.isMisplaced(value, at, quote(keyword)))
-        inside.push({ value: null, place: at, base, isPart: false })
+    for (const keyword of Object.keys(schema)) {
+      const value = schema[keyword]
+      const isMap = MAPS.has(keyword)
+      if (SINGLE.has(keyword) && !(keyword === 'items' && Array.isArray(value))) {
+        inside.push({ value, place: placeUnder(place, keyword), base, isPart: false })
+      } else if (isMap || LISTS.has(keyword)) {
+        const at = placeUnder(place, keyword)
+        if (Array.isArray(value) ? isMap : !isMap || !isObject(value) || isReference(value)) {
+          if (!this.reader.isMisplaced(value, at, quote(keyword)))
+            inside.push({ value: null, place: at, base, isPart: false })
+          continue
+        }
+        const isPart = keyword === 'allOf'
+        const members = value as Record<string | number, unknown> // a map or a list, as the keyword wants it
+        for (const key of Array.isArray(value) ? value.keys() : Object.keys(members))
+          inside.push({ value: members[key], place: placeUnder(at, key), base, isPart })
+      } else if (PLAIN.has(keyword) && isReference(value)) {
+        this.reader.isMisplaced(value, placeUnder(place, keyword), quote(keyword))
+      }
     }
     this.warnUnknownType(schema, place)
     if (Array.isArray(schema.allOf)) this.warnUnsatisfiable(schema, schema.allOf, place, base)
@@ -119,33 +128,34 @@ export class SchemaWalk {
     )
   }
 
-  /** What a reference of a schema leads to, as a task. */
-  private targetOf(schema: Schema, key: string, place: Place, base: Schema | undefined, isPart: boolean): Task[] {
+  /** Adds what a reference of a schema leads to. */
+  private followReference(
+    ref: unknown,
+    key: string,
+    place: Place,
+    base: Schema | undefined,
+    isPart: boolean,
+    inside: Task[],
+  ): void {
     const { references, findings, limits } = this.reader
-    const ref = schema[key]
-    if (ref === undefined) return []
     if (typeof ref !== 'string') {
       findings.faultOf('string_type', place, key)
-      return []
+      return
     }
     const target = references.find(ref, base)
     if (isDangling(target)) {
       findings.fault(target.type, () => messageOf(target) + references.hintFor(ref, place), place, key)
-      return []
+      return
     }
     const { value, kind } = target
     const isSchema = kind === undefined || kind === 'schema' || kind === 'schemaPart'
     if (!isSchema || !(isObject(value) || typeof value === 'boolean')) {
       const msg = `the reference ${quote(ref)} points at something that is not a schema`
       findings.fault('ref_target_type', msg, place, key)
-      return []
-    }
-    if (isObject(value) && !this.seen.has(value) && references.endOf(target) === 'too far') {
+    } else if (isObject(value) && !this.seen.has(value) && references.endOf(target) === 'too far') {
       const msg = `the reference ${quote(ref)} leads through more than ${limits.referenceHops} references`
       findings.fault('ref_cycle', msg, place, key)
-      return []
-    }
-    return [{ ...target, isPart }]
+    } else inside.push({ value, place: target.place, base: target.base, isPart })
   }
 
   /** `schema_unsatisfiable`: a member that allows no other properties than its own, where another one requires more. */

@@ -15,6 +15,9 @@ interface WellFormedText {
   isWellFormed(): boolean
 }
 
+/** By these a schema, or the document, can be named. */
+const NAMES = new Set(['$id', '$anchor', '$dynamicAnchor', '$self'])
+
 /**
  * The first pass over a definition: it visits every value once, before any rule reads anything, and stops at the limits of levels
  * and values (`exceeded`). It finds what cannot be stored: NUL and lone surrogates, numbers beyond a double, keys that change a
@@ -50,7 +53,7 @@ export class FirstWalk {
       if (typeof key === 'string') this.checkKey(key, value, place)
       if (typeof value === 'string') {
         this.checkText(value, 'a string', place, key)
-        if (typeof key === 'string' && key.startsWith('$'))
+        if (typeof key === 'string' && NAMES.has(key))
           this.noteName(key, value, { value: node as Record<string, unknown>, place }, level)
       } else if (typeof value === 'number') {
         this.checkNumber(value, place, key)
@@ -77,17 +80,14 @@ export class FirstWalk {
 
   private noteName(key: string, name: string, schema: Resolved, level: number): void {
     const { ids, anchors, byObject } = this.named
-    const isId = key === '$id'
-    const isAnchor = key === '$anchor' || key === '$dynamicAnchor'
-    if (!isId && !isAnchor && !(key === '$self' && level === 0)) return
+    if (key === '$self' && level > 0) return
     const limit = this.limits.identifierCharacters
     if (name.length > limit) this.reportLength(key, limit, schema.place, key)
-    else if (isAnchor && !anchors.has(name)) anchors.set(name, schema)
-    else if (isId && !byObject.has(schema.value)) {
-      byObject.set(schema.value, schema)
+    else if (key === '$id') {
       const id = name.replace(/#.*/s, '')
+      byObject.set(schema.value, schema)
       if (!ids.has(id)) ids.set(id, schema)
-    }
+    } else if (key !== '$self' && !anchors.has(name)) anchors.set(name, schema)
   }
 
   private reportLength(what: string, limit: number, place: Place, key: string): void {
