@@ -3,7 +3,7 @@ import { DocumentSource, FederatedConnectorSource } from '../persona/enumeration
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
 import { enumeration, flag, freeForm, INT4_MAX, innerSchema, list, nullable, text, uuid } from '../schema/vocabulary.js'
-import { Header } from '../tool/header-schema.js'
+import { Header } from '../tool/headers.js'
 import type { AnyColumnField } from '../updates/field-table.js'
 
 /*

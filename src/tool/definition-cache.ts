@@ -1,17 +1,13 @@
 import { LRUCache } from 'lru-cache'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { type DefinitionText, MARK } from '../updates/answer-text.js'
-import { sha256 } from '../updates/audit.js'
 
 /*
- * Values that belong to definitions, by the hash of the definition in hex. A definition never changes and its hash is that of its
- * text, so what is kept here cannot be stale: which definition a resource has is said by the database.
+ * What is known of definitions, by their hashes in hex. A definition never changes and its hash is that of its text, so what is kept
+ * here cannot be stale: which definition a tool has is said by the database.
  */
 
-/** V8 takes at most so many bytes for a character. */
-const CHARACTER_BYTES = 2
-
-/** Room for every definition that one answer can show, the largest included: who asks for it again costs no reading. */
+/** Room for every definition that one answer can show, the largest included. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024
 const texts = new LRUCache<string, Buffer>({ maxSize: TEXT_BYTES_MAX, maxEntrySize: TEXT_BYTES_MAX / 2 })
 
@@ -48,56 +44,41 @@ export function withCached<Row, Shown>(
   return query(leavingOut(cached)).map(row => show(row, cached))
 }
 
-/** Keeps the text of a stored definition as the bytes that are sent, if its hash is the right one, and answers it. */
-export function cacheText(hash: string, text: string): string | Buffer {
+/** Keeps the text of the definition that has this hash as the bytes that are sent, and answers them. */
+export function cacheText(hash: string, text: string): Buffer {
   const cached = texts.get(hash)
   if (cached !== undefined) return cached
-  if (sha256(text) !== hash) return text
   const bytes = Buffer.allocUnsafeSlow(Buffer.byteLength(text)) // a part of a pool would keep the whole pool alive
   bytes.write(text)
   texts.set(hash, bytes, { size: bytes.length })
   return bytes
 }
 
-const origins = new LRUCache<string, ReadonlySet<string>>({ maxSize: 1024 * 1024, maxEntrySize: 16 * 1024 })
-const HASH_BYTES = 128
-
-/** Hashes of definitions that something is known of. */
-const HASHES_MAX = 2_000
-
-/** The server origins of a definition, where they are cached here; of none, none. */
-export function cachedOrigins(hash: string | null): ReadonlySet<string> | undefined {
-  return hash === null ? new Set() : origins.get(hash)
+/** What is known of a definition. */
+interface Facts {
+  /** It was stored when this process last saw it. It may be pruned by now: what rests on it looks again. */
+  isStored?: true
+  /** It has no number that JavaScript would write in another way. */
+  isPlain?: true
+  /** Its server origins. */
+  origins?: ReadonlySet<string>
 }
 
-/** Keeps the server origins of a stored definition. */
-export function cacheOrigins(hash: string, found: ReadonlySet<string>): void {
-  const characters = [...found].reduce((sum, origin) => sum + origin.length, 0)
-  origins.set(hash, found, { size: HASH_BYTES + characters * CHARACTER_BYTES })
+const facts = new LRUCache<string, Facts>({ max: 2_000 })
+const NOTHING: Facts = {}
+
+/** What is known of a definition; of none, that it has no origins. */
+export function factsOf(hash: string | null): Facts {
+  return hash === null ? { origins: new Set() } : (facts.get(hash) ?? NOTHING)
 }
 
-const stored = new LRUCache<string, true>({ max: HASHES_MAX })
+/** Longer origins are read again rather than kept, all characters together. */
+const ORIGIN_CHARACTERS_MAX = 2_000
 
-/** Whether a definition was stored when this process last saw it. It may be pruned by now: who rests on it looks again. */
-export function isKnownStored(hash: string): boolean {
-  return stored.get(hash) === true
-}
-
-/** Keeps that a definition is stored: a commit was confirmed, or it was read. */
-export function cacheStored(hash: string): void {
-  stored.set(hash, true)
-}
-
-const plain = new LRUCache<string, true>({ max: HASHES_MAX })
-
-/** Whether a definition is known to have no number that JavaScript would write in another way. */
-export function isKnownPlain(hash: string): boolean {
-  return plain.get(hash) === true
-}
-
-/** Keeps that a definition has no such number. */
-export function cachePlain(hash: string): void {
-  plain.set(hash, true)
+/** Keeps what was found out of a definition. */
+export function noteFacts(hash: string, { origins, ...found }: Facts): void {
+  const isKept = origins && [...origins].join('').length <= ORIGIN_CHARACTERS_MAX
+  facts.set(hash, { ...facts.get(hash), ...found, ...(isKept && { origins }) })
 }
 
 /** What a statement answers with marks (`markedDefinition`), text by text: the definitions that it left out are those cached. */
@@ -110,16 +91,9 @@ export function withDefinitions(marked: string, cached: CachedTexts): (string | 
   return texts
 }
 
-/** A definition alone as a statement answers it, likewise; undefined where it answers none. */
-export function shownDefinition(marked: string, cached: CachedTexts): DefinitionText | undefined {
-  if (marked === '') return undefined
-  const [, hash, text] = marked.split(MARK)
-  return definitionOf(hash, text, cached)
-}
-
 function definitionOf(hash = '', text = '', cached: CachedTexts): DefinitionText {
   if (hash === '') return { hash, text } // there is none
-  cacheStored(hash)
+  if (!factsOf(hash).isStored) noteFacts(hash, { isStored: true })
   if (text !== '') return { hash, text: cacheText(hash, text) }
   const known = cached.get(hash)
   if (known === undefined) throw new Error(`a statement left out the definition ${hash}, which is not cached`)

@@ -2,7 +2,7 @@ import { type TSchema, Type } from '@sinclair/typebox'
 import type { ToolTable } from '../db/tables.js'
 import { flag, freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import type { AnyColumnField, ColumnFields, ContentColumns } from '../updates/field-table.js'
-import { Header } from './header-schema.js'
+import { Header } from './headers.js'
 
 /*
  * The one table of a tool's fields, in the order of audit rows. A request changes those with `request`; the others are the

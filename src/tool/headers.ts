@@ -1,4 +1,6 @@
+import { type Static, Type } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
+import { text } from '../schema/vocabulary.js'
 import { looksLikeMask } from '../secrets/mask.js'
 
 /** RFC 9110, section 5.6.2. */
@@ -7,32 +9,34 @@ const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 /** Headers that frame a message or belong to one connection: the caller of a tool sets them, never its configuration. */
 const forbidden = /^(?:host|content-length|transfer-encoding|connection|upgrade|te|trailer|proxy-.*)$/i
 
-export interface HeaderLimits {
-  nameCharacters: number
-  valueBytes: number
-}
+const NAME_CHARACTERS_MAX = 256
+const VALUE_BYTES_MAX = 8192
 
-export const DEFAULT_HEADER_LIMITS: HeaderLimits = { nameCharacters: 256, valueBytes: 8192 }
+export type Header = Static<typeof Header>
+/** A custom header. The rules for names and values have fault types of their own: `headerFaults`. */
+export const Header = Type.Object(
+  {
+    key: text({ description: `A token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters.` }),
+    value: text({ description: `At most ${VALUE_BYTES_MAX} bytes of Latin-1 without controls but tab; or a mask.` }),
+  },
+  { $id: 'Header' },
+)
 
 /**
  * The faults of a tool's custom headers, in order: names that are not a token, may not be set or occur twice (in any
  * case), values that are too long in UTF-8 or hold what no client can send. `loc` is the place of the list. DECISIONS section 4.
  */
-export function headerFaults(
-  headers: readonly { key: string; value: string }[],
-  loc: Loc = ['body', 'custom_headers'],
-  limits: HeaderLimits = DEFAULT_HEADER_LIMITS,
-): Fault[] {
+export function headerFaults(headers: readonly Header[], loc: Loc = ['body', 'custom_headers']): Fault[] {
   const seen = new Set<string>()
   return headers.flatMap(({ key, value }, index) => [
-    ...nameFaults(key, seen, [...loc, index, 'key'], limits),
-    ...valueFaults(value, [...loc, index, 'value'], limits),
+    ...nameFaults(key, seen, [...loc, index, 'key']),
+    ...valueFaults(value, [...loc, index, 'value']),
   ])
 }
 
-function nameFaults(name: string, seen: Set<string>, loc: Loc, { nameCharacters }: HeaderLimits): Fault[] {
-  if (name.length > nameCharacters || !token.test(name)) {
-    const msg = `Header name should be a token of RFC 9110 of at most ${nameCharacters} characters`
+function nameFaults(name: string, seen: Set<string>, loc: Loc): Fault[] {
+  if (name.length > NAME_CHARACTERS_MAX || !token.test(name)) {
+    const msg = `Header name should be a token of RFC 9110 of at most ${NAME_CHARACTERS_MAX} characters`
     return [{ loc, msg, type: 'header_name_invalid' }]
   }
   if (forbidden.test(name)) {
@@ -51,10 +55,10 @@ function nameFaults(name: string, seen: Set<string>, loc: Loc, { nameCharacters 
 /** What a field value may not hold: anything but a tab, printable ASCII and the upper half of Latin-1 (RFC 9110, section 5.5). */
 const UNSENDABLE = /[^\t\x20-\x7e\xa0-\xff]/u
 
-function valueFaults(value: string, loc: Loc, { valueBytes }: HeaderLimits): Fault[] {
+function valueFaults(value: string, loc: Loc): Fault[] {
   if (looksLikeMask(value)) return [] // told as `mask_mismatch`
   const fault = (msg: string): Fault[] => [{ loc, msg: `Header value should ${msg}`, type: 'header_value_invalid' }]
-  if (Buffer.byteLength(value) > valueBytes) return fault(`have at most ${valueBytes} bytes`)
+  if (Buffer.byteLength(value) > VALUE_BYTES_MAX) return fault(`have at most ${VALUE_BYTES_MAX} bytes`)
   const unsendable = UNSENDABLE.exec(value)
   if (unsendable !== null) {
     const code = unsendable[0].codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')

@@ -11,15 +11,13 @@ import { changedValues, fieldVersions } from '../updates/statements.js'
 import { originsOf } from './definition/index.js'
 import {
   type CachedTexts,
-  cachedOrigins,
   cachedTexts,
-  cacheOrigins,
-  cacheStored,
   cacheText,
-  isKnownStored,
+  factsOf,
   leavingOut,
-  shownDefinition,
+  noteFacts,
   withCached,
+  withDefinitions,
 } from './definition-cache.js'
 import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
 import { pastRecords, pastToolSizes, readPastTool } from './past.js'
@@ -65,7 +63,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   decide: (state, request, references) => {
     // Where the origins of the stored definition are cached they decide. Not beside a newly linked OAuth configuration: only
     // what is read under the lock says whether it may be linked, and that fault comes first.
-    const stored = linksOauthConfig(state, request) ? undefined : cachedOrigins(state.definition_hash)
+    const stored = linksOauthConfig(state, request) ? undefined : factsOf(state.definition_hash).origins
     const cached = stored && { oauthConfigLinkable: true, ...originsBeside(request, stored) }
     return decideTool(state, request, references ?? cached ?? null)
   },
@@ -73,7 +71,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   references: async (executor, request, { content: { oauth_config_id: id }, needsOrigins }, state) => {
     const viewer = viewerParameters(request.caller)
     const isLinkable = id !== null && isInt4(id) && (await readOauthConfig.run(executor, { ...viewer, id })).length > 0
-    const cached = cachedOrigins(state.definition_hash)
+    const cached = factsOf(state.definition_hash).origins
     const stored = cached ?? (needsOrigins ? await readOrigins(executor, state.definition_hash) : undefined)
     return { oauthConfigLinkable: isLinkable, ...originsBeside(request, stored ?? new Set()) }
   },
@@ -85,7 +83,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   // A new link waits for whoever deletes what it refers to, a new definition for whoever stores the same.
   isBatchable: ({ linksOauthConfig, definition }) =>
-    !linksOauthConfig && (definition === null || isKnownStored(definition.hash)),
+    !linksOauthConfig && (definition === null || factsOf(definition.hash).isStored === true),
   reading: ({ id, version, managed_as, definition_hash }, viewer, minimal = false) => {
     const shown = minimal ? [] : [{ definition: definition_hash }]
     const statement = readStatement(managed_as !== null, minimal)
@@ -122,7 +120,7 @@ export const toolResource: VersionedResource<ToolTypes> = {
   },
   snapshot: snapshotText,
   noteStored: ({ definition }) => {
-    if (definition !== null) cacheStored(definition.hash)
+    if (definition !== null) noteFacts(definition.hash, { isStored: true })
   },
   replacedDefinition: (state, { definition }) => (definition === null ? null : state.definition_hash),
   audited: (state, decision) => auditedTool(decision?.content ?? state, decision?.headers ?? state.headers),
@@ -182,7 +180,7 @@ export function originsBeside(
 async function readOrigins(executor: Executor, hash: string | null): Promise<ReadonlySet<string>> {
   const row = hash === null ? undefined : await readDefinition.for({ hash }).single(executor)
   const stored = row === undefined ? new Set<string>() : originsOf(JSON.parse(row.definition))
-  if (hash !== null) cacheOrigins(hash, stored)
+  if (hash !== null) noteFacts(hash, { origins: stored })
   return stored
 }
 
@@ -197,7 +195,8 @@ function encoded(sealed: PlannedHeader['sealed']) {
 }
 
 function shownRow(row: ToolRow, cached: CachedTexts): ShownRow {
-  return { ...row, definition: shownDefinition(row.definition ?? '', cached) }
+  const [, definition] = withDefinitions(row.definition ?? '', cached) // alone, behind an empty text
+  return { ...row, definition: typeof definition === 'object' ? definition : undefined }
 }
 
 /** The wire's ToolSnapshot; the definition's own text is put in as it is stored. */

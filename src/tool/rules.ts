@@ -7,14 +7,8 @@ import { sameValue } from '../updates/field-table.js'
 import type { Past } from '../updates/past.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { COLUMNS, FIELDS, type ToolContent } from './fields.js'
-import { headerFaults } from './headers.js'
-import { type Merged, mergeFields } from './merge.js'
+import { type Header, headerFaults } from './headers.js'
 import type { StoredHeader, ToolState } from './state.js'
-
-export interface CustomHeaderInput {
-  key: string
-  value: string
-}
 
 /** A definition that passed the check, as it will be stored: its JSON text and the SHA-256 of that text, in hex. */
 export interface CheckedDefinition {
@@ -27,7 +21,7 @@ export interface ToolUpdateFields {
   name?: string
   description?: string
   definition?: CheckedDefinition
-  custom_headers?: CustomHeaderInput[]
+  custom_headers?: Header[]
   passthrough_auth?: boolean
   oauth_config_id?: number | null
 }
@@ -117,11 +111,22 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   }
 }
 
-/** The fields to change: of a merge, those that the update changes of the version that it names. */
-function requestedFields(state: ToolState, update: ToolUpdateContent): Merged<ToolUpdateFields> {
+/**
+ * The fields to change, and those that both sides changed, each to something else. Of a merge (`base` is what the fields that others
+ * changed since were then) the update's own changes: what it leaves as it was, or others made the same, is theirs.
+ */
+function requestedFields(state: ToolState, update: ToolUpdateContent) {
   const { fields, base } = update
   if (base === undefined) return { fields, conflicts: [] }
-  return mergeFields(fields, base, askedValues(state, update), auditedValues(state))
+  const wanted: Past['values'] = askedValues(state, update)
+  const stored: Past['values'] = auditedValues(state)
+  const left: [string, unknown][] = []
+  const conflicts: string[] = []
+  for (const [name, value] of Object.entries(fields)) {
+    if (!Object.hasOwn(base, name) || sameValue(stored[name], base[name])) left.push([name, value])
+    else if (!sameValue(wanted[name], base[name]) && !sameValue(wanted[name], stored[name])) conflicts.push(name)
+  }
+  return { fields: Object.fromEntries(left) as ToolUpdateFields, conflicts } // each of them may be absent
 }
 
 /**
@@ -176,7 +181,7 @@ function requireRules(state: ToolState, update: ToolUpdateContent): void {
   throw faults.length === unknownMasks.length ? new UnknownMask(faults) : new InvalidRequest(faults)
 }
 
-function maskFaults(state: ToolState, headers: CustomHeaderInput[]): Fault[] {
+function maskFaults(state: ToolState, headers: Header[]): Fault[] {
   return headers.flatMap(({ key, value }, index) => {
     if (!looksLikeMask(value) || keptPosition(state, key, value) !== null) return []
     return {
@@ -265,7 +270,7 @@ export function contentOf(state: ToolContent): ToolContent {
 }
 
 /** A mask keeps the stored secret; so does the same value sent again, so that sending it twice changes nothing. */
-function plannedHeaders(state: ToolState, headers: CustomHeaderInput[], vault: Vault): PlannedHeader[] {
+function plannedHeaders(state: ToolState, headers: Header[], vault: Vault): PlannedHeader[] {
   return headers.map(({ key, value }) => {
     const byMask = keptPosition(state, key, value)
     if (byMask !== null) return keptHeader(state, key, byMask, vault)
@@ -323,6 +328,6 @@ function sameHeaders(before: { name: string; fingerprint: string }[], after: typ
 }
 
 /** Headers as answers and audit rows show them: name and mask. */
-export function shownHeaders(headers: { name: string; fingerprint: string }[]): CustomHeaderInput[] {
+export function shownHeaders(headers: { name: string; fingerprint: string }[]): Header[] {
   return headers.map(header => ({ key: header.name, value: shownMask(header) }))
 }

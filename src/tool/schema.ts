@@ -2,7 +2,7 @@ import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
 import { inOrder } from '../updates/field-table.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
-import { Header } from './header-schema.js'
+import { Header } from './headers.js'
 
 /*
  * The records of a custom tool. The interface document names neither the update request nor its headers; the public

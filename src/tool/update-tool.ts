@@ -16,7 +16,7 @@ import type { WorkBounds } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
 import { boundsOf, type ToolBodyBounds } from './bounds.js'
 import { definitionLimitsOf } from './definition/index.js'
-import { cacheOrigins, cachePlain, isKnownPlain } from './definition-cache.js'
+import { factsOf, noteFacts } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
 import { toolResource } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot } from './schema.js'
@@ -80,14 +80,14 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
       const isAboutDefinition = request.body instanceof UnparsedBody || Boolean(request.body.definition)
       const base = mayTell && isAboutDefinition ? await baseOf(database, prefetched, updater) : undefined
       const stored =
-        base === undefined || isKnownPlain(base.hash)
+        base === undefined || factsOf(base.hash).isPlain
           ? undefined
           : { bytes: base.bytes, text: () => textOf(database, base) }
       const reading = { strict, limits, baseHash: base?.hash }
       const content = await options.workers.run('update_custom_tool', request, reading, stored)
       const { fields, origins, definitionFaults, unknown, notes, rounded } = content
-      if (fields.definition) cacheOrigins(fields.definition.hash, origins)
-      for (const hash of content.plain) cachePlain(hash)
+      if (fields.definition) noteFacts(fields.definition.hash, { origins })
+      for (const hash of content.plain) noteFacts(hash, { isPlain: true })
       const sets = mayTell ? trials.count(caller.userId, id, fields.custom_headers ?? []) : 0
       if (sets > 0) {
         const line = { resource_id: id, caller: caller.userId, token: caller.token.id, sets, dry_run: dryRun }

@@ -5,7 +5,7 @@ import { definitionOf } from '../../bench/world.js'
 import { OPERATOR } from '../../src/auth/viewer.js'
 import type { ServiceDatabase } from '../../src/db/transaction.js'
 import { readSnapshot } from '../../src/persona/statements.js'
-import { cachedTexts, cacheText, withDefinitions } from '../../src/tool/definition-cache.js'
+import { withDefinitions } from '../../src/tool/definition-cache.js'
 import { AnswerText } from '../../src/updates/answer-text.js'
 import { sha256 } from '../../src/updates/audit.js'
 import { appOver } from '../app.js'
@@ -134,11 +134,3 @@ async function shownNow(database: ServiceDatabase): Promise<string> {
     .single(database.db)
   return new AnswerText(await withDefinitions(row?.snapshot ?? '', new Map())).toBuffer().toString()
 }
-
-t.test('a text is kept under its own hash alone', async t => {
-  const [text, other] = ['{"own":1}', '{"other":1}']
-  await cacheText(sha256(text), other)
-  t.equal(cachedTexts([sha256(text)]).size, 0)
-  await cacheText(sha256(text), text)
-  t.strictSame([...cachedTexts([sha256(text), sha256(other), null])], [[sha256(text), Buffer.from(text)]])
-})
