@@ -54,9 +54,8 @@ const LOC_STRING_CHARACTERS = 256
 const SHORT_LOC_STRING_CHARACTERS = 32
 const KEY_HASH_CHARACTERS = 8
 const QUOTED_CHARACTERS = 100
-/** Characters of the places of all warnings, and of all faults, that are kept. */
-const WARNING_PLACE_CHARACTERS = 256 * 1024
-const FAULT_CHARACTERS = 4 * 1024 * 1024
+/** Characters of the places of all warnings together. */
+const WARNING_CHARACTERS = 256 * 1024
 
 /** The place `loc`, as the root that all places of one check extend. */
 export function placeOf(loc: Loc): Place {
@@ -102,7 +101,6 @@ export class Findings {
   readonly warnings: Finding[] = []
   faultCount = 0
   private warningCount = 0
-  private faultCharacters = 0
   private warningCharacters = 0
   private readonly known = new Set<string>()
 
@@ -116,16 +114,12 @@ export class Findings {
     this.fault(type, SENTENCES[type], place, ...tail)
   }
 
-  /**
-   * Adds a fault and returns it, unless it is known: an object can be reached in its own place and through a reference. A message
-   * that is costly to make may be given as a function.
-   */
-  fault(type: string, msg: string | (() => string), place: Place, ...tail: Loc): Fault | undefined {
+  /** Adds a fault and returns it, unless it is known: an object can be reached in its own place and through a reference. */
+  fault(type: string, msg: string, place: Place, ...tail: Loc): Fault | undefined {
     let fault: Fault | undefined
-    if (this.faults.length < this.faultCap && this.faultCharacters < FAULT_CHARACTERS) {
-      fault = { loc: locOf(place, tail), msg: typeof msg === 'string' ? msg : msg(), type }
+    if (this.faults.length < this.faultCap) {
+      fault = { loc: locOf(place, tail), msg, type }
       const key = JSON.stringify(fault)
-      this.faultCharacters += key.length
       if (this.known.has(key)) return undefined
       this.known.add(key)
       this.faults.push(fault)
@@ -136,21 +130,10 @@ export class Findings {
 
   warn(type: string, msg: string, place: Place, ...tail: Loc): void {
     this.warningCount++
-    if (this.warnings.length >= this.warningCap || this.warningCharacters >= WARNING_PLACE_CHARACTERS) return
+    if (this.warnings.length >= this.warningCap || this.warningCharacters >= WARNING_CHARACTERS) return
     const loc = locOf(place, tail)
-    for (const key of loc) this.warningCharacters += typeof key === 'string' ? key.length : 1
+    this.warningCharacters += JSON.stringify(loc).length
     this.warnings.push({ severity: 'warning', loc, msg, type })
-  }
-
-  /** Runs `work` and takes out what it finds; the function that is returned puts it in. */
-  heldBack(work: () => void): () => void {
-    const [faults, warnings] = [this.faults.length, this.warnings.length]
-    work()
-    const held = { faults: this.faults.splice(faults), warnings: this.warnings.splice(warnings) }
-    return () => {
-      this.faults.push(...held.faults.splice(0, this.faultCap - this.faults.length))
-      this.warnings.push(...held.warnings.splice(0, this.warningCap - this.warnings.length))
-    }
   }
 
   boundedWarnings(): Finding[] {

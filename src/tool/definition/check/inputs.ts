@@ -30,6 +30,9 @@ export interface ParameterList {
   isBroken: boolean
 }
 
+/** The placeholders of a path, each with the keys of the parameters that declare it. */
+export type PathTemplate = ReadonlyMap<string, readonly string[]>
+
 export const NO_PARAMETERS: ParameterList = { byKey: new Map(), isBroken: false }
 
 const LOCATIONS = ['query', 'header', 'path', 'cookie', 'querystring']
@@ -125,9 +128,10 @@ export class InputRules {
   }
 
   /** `path_parameter_unused`: a path parameter that no placeholder names is never sent. */
-  warnUnused(list: ParameterList, placeholders: ReadonlySet<string>, place: Place): void {
+  warnUnused(list: ParameterList, template: PathTemplate, place: Place): void {
+    const declared = new Set([...template.values()].flat())
     for (const { input, index } of list.byKey.values()) {
-      if (input.in !== 'path' || placeholders.has(input.key)) continue
+      if (input.in !== 'path' || declared.has(input.key)) continue
       const msg = `the path has no placeholder for the path parameter ${quote(input.name)}`
       this.reader.findings.warn('path_parameter_unused', msg, place, index)
     }
@@ -185,13 +189,10 @@ function locationHint(value: unknown): string {
   return meant === undefined ? '' : `; did you mean ${quote(meant)}?`
 }
 
-/** True if one text becomes the other by one letter more, less or other, or by two that change places. */
+/** True for texts that differ by about a letter. */
 function isNear(one: string, other: string): boolean {
-  let start = 0
-  while (start < one.length && one[start] === other[start]) start++
-  const [a, b] = [one.slice(start), other.slice(start)]
-  const isSwapped = a[0] === b[1] && a[1] === b[0] && a.slice(2) === b.slice(2)
-  return a.slice(1) === b.slice(1) || a.slice(1) === b || a === b.slice(1) || isSwapped
+  const letters = Math.min(new Set(one).size, new Set(other).size)
+  return Math.abs(one.length - other.length) <= 1 && new Set(one + other).size <= letters + 1
 }
 
 /**

@@ -69,9 +69,9 @@ export function partUnder(part: string, key: string): string | undefined {
   return known ?? (fields !== undefined && PLAIN_FIELDS.has(key) ? `"${key}"` : undefined)
 }
 
-/** What stands at a place of the document, as far as the place says it: `schemaPart` inside a component schema, undefined elsewhere inside. */
+/** What stands at a place of the document, as far as the place says it: undefined deep inside what is no component schema. */
 export function partAt(steps: readonly string[]): string | undefined {
   const [section, kind] = steps
-  if (steps.length > 3) return section === 'components' && kind === 'schemas' ? 'schemaPart' : undefined
+  if (steps.length > 3) return section === 'components' && kind === 'schemas' ? 'schema' : undefined
   return steps.reduce<string | undefined>((part, step) => part && partUnder(part, step), 'document')
 }

@@ -1,5 +1,12 @@
 import { type Place, placeUnder, quote, type Resolved } from './findings.js'
-import { type BodyInput, type InputRules, NO_PARAMETERS, type ParameterInput, type ParameterList } from './inputs.js'
+import {
+  type BodyInput,
+  type InputRules,
+  NO_PARAMETERS,
+  type ParameterInput,
+  type ParameterList,
+  type PathTemplate,
+} from './inputs.js'
 import type { Reader } from './reader.js'
 import { checkServers, hostOf, partBehindPath, unusableEnd } from './servers.js'
 
@@ -32,24 +39,10 @@ interface PathUse {
   readonly template: PathTemplate | undefined
   /** The path item and those that it refers to, one after the other; what stands earlier wins. */
   readonly layers: readonly Resolved[]
-  shared: ParameterList
-  /** Reports what is wrong with the path-level parameters. */
-  report: () => void
+  readonly shared: ParameterList
 }
 
-/** The placeholders of a path. */
-interface PathTemplate {
-  /** Each name with the keys of the parameters that declare it. */
-  readonly placeholders: ReadonlyMap<string, readonly string[]>
-  readonly keys: ReadonlySet<string>
-}
-
-/** What is read of an operation once, however many paths lead to it. */
-interface OperationFacts {
-  readonly id: string | undefined
-  readonly summary: string | undefined
-}
-
+const SILENT = new Set(['summary', 'description', 'parameters'])
 const PASSED_OVER = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
 const NOT_IN_NAME = /[^A-Za-z0-9_-]/
 const NAME_CHARACTERS = 64
@@ -66,7 +59,8 @@ export class OperationRules {
   private readonly ids = new Map<string, { use: string; operation: object }>()
   /** Paths by what is left of them without the names of placeholders. */
   private readonly paths = new Map<string, string>()
-  private readonly facts = new Map<object, OperationFacts>()
+  /** What is read of an operation once, however many paths lead to it. */
+  private readonly facts = new Map<object, { id: string | undefined; summary: string | undefined }>()
   /** The methods and references of path items whose other keys were reported. */
   private readonly keys = new Map<object, string[]>()
 
@@ -84,20 +78,16 @@ export class OperationRules {
     const template = this.readPath(path, place)
     const first = { value, place }
     const layers = value.$ref === undefined ? [first] : [first, ...this.reader.passed(first, 'path item').items]
-    const use: PathUse = { path, place, template, layers, shared: NO_PARAMETERS, report: () => {} }
-    // They may stand behind the methods, and are reported where they stand.
-    use.report = this.reader.findings.heldBack(() => this.readShared(use))
-    this.checkLayer(use, 0)
-    use.report()
+    this.checkLayer({ path, place, template, layers, shared: this.readShared(layers, template) }, 0)
   }
 
-  private readShared(use: PathUse): void {
-    if (!use.layers.some(({ value }) => this.keysOf(value).some(isToolMethod))) return
-    const layer = use.layers.find(({ value }) => value.parameters !== undefined)
-    if (layer === undefined) return
+  private readShared(layers: readonly Resolved[], template: PathTemplate | undefined): ParameterList {
+    const layer = layers.find(({ value }) => value.parameters !== undefined)
+    if (layer === undefined || !layers.some(({ value }) => this.keysOf(value).some(isToolMethod))) return NO_PARAMETERS
     const place = placeUnder(layer.place, 'parameters')
-    use.shared = this.inputs.readList(layer.value.parameters, place)
-    if (use.template !== undefined) this.inputs.warnUnused(use.shared, use.template.keys, place)
+    const list = this.inputs.readList(layer.value.parameters, place)
+    if (template !== undefined) this.inputs.warnUnused(list, template, place)
+    return list
   }
 
   private keysOf(item: Record<string, unknown>): string[] {
@@ -128,8 +118,7 @@ export class OperationRules {
       findings.fault('too_many_parameters', msg, place)
     } else {
       if (names.length > 0) this.warnEqual(path, place)
-      const placeholders = new Map(names.map(name => [name, keysOfPlaceholder(name)]))
-      return { placeholders, keys: new Set([...placeholders.values()].flat()) }
+      return new Map(names.map(name => [name, keysOfPlaceholder(name)]))
     }
     return undefined
   }
@@ -153,7 +142,6 @@ export class OperationRules {
     const keys = this.keysOf(layer.value)
     for (const key of keys) {
       if (key === '$ref') this.checkLayer(use, depth + 1)
-      else if (key === 'parameters') use.report()
       else if (!isToolMethod(key)) this.reportKey(key, layer)
       else if (!use.layers.slice(0, depth).some(({ value }) => Object.hasOwn(value, key)))
         this.checkOperation(use, layer, key)
@@ -167,7 +155,7 @@ export class OperationRules {
 
   private reportKey(key: string, layer: Resolved): void {
     const { findings } = this.reader
-    if (key === 'summary' || key === 'description' || key.startsWith('x-')) return
+    if (SILENT.has(key) || key.startsWith('x-')) return
     if (key === 'servers') {
       this.checkOwnServers(layer)
     } else if (PASSED_OVER.has(key.toLowerCase())) {
@@ -206,7 +194,7 @@ export class OperationRules {
     const { template, shared } = use
     const at = placeUnder(place, 'parameters')
     const own = this.inputs.readList(value.parameters, at)
-    if (known === undefined && template !== undefined) this.inputs.warnUnused(own, template.keys, at)
+    if (known === undefined && template !== undefined) this.inputs.warnUnused(own, template, at)
     this.checkTogether(own, use, at)
     const body = this.inputs.readBody(value.requestBody, placeUnder(place, 'requestBody'))
     if (known === undefined) {
@@ -282,7 +270,7 @@ export class OperationRules {
     if (own.isBroken || shared.isBroken) return
     const most = this.reader.limits.parametersPerOperation
     if (own.byKey.size + shared.byKey.size > most && merged(shared, own).length > most) this.inputs.reportTooMany(place)
-    for (const [name, keys] of template?.placeholders ?? []) {
+    for (const [name, keys] of template ?? []) {
       if (keys.some(key => own.byKey.has(key) || shared.byKey.has(key))) continue
       const quoted = quote(name)
       const msg = `the placeholder ${quoted} of the path is not declared: add {"name": ${quoted}, "in": "path", "required": true, "schema": {"type": "string"}}`

@@ -1,7 +1,9 @@
 import { type Findings, type Place, placeUnder, quote, type Resolved } from './findings.js'
 import type { DefinitionLimits } from './limits.js'
 import { partUnder } from './model.js'
-import { isDangling, isObject, messageOf, type References } from './references.js'
+import { isDangling, isObject, type References, type Target } from './references.js'
+
+type Schema = Record<string, unknown>
 
 /** The parts that may be references. */
 const REFERABLE = new Set(
@@ -85,32 +87,34 @@ export class Reader {
         return { items: isCircle ? items.slice(0, -1) : [], end: undefined }
       }
       seen.add(at.value)
-      const next = this.followOnce(at, part)
-      if (next === undefined) return { items, end: undefined }
-      items.push(next)
-      at = next
+      const next = this.target(at, '$ref', part)
+      if (!isObject(next?.value)) return { items, end: undefined }
+      at = { value: next.value, place: next.place }
+      items.push(at)
     }
     return { items, end: items.at(-1) }
   }
 
-  private followOnce({ value: { $ref: ref }, place }: Resolved, part: string): Resolved | undefined {
-    if (typeof ref !== 'string') {
-      this.findings.faultOf('string_type', place, '$ref')
-      return undefined
+  /** What the reference under `key` points at, if that is the wanted part of a document; else undefined and a fault. */
+  target({ value, place }: Resolved, key: string, part: string, base?: Schema): Target | undefined {
+    const ref = value[key]
+    const target = typeof ref === 'string' ? this.references.find(ref, base) : undefined
+    if (target === undefined) this.findings.faultOf('string_type', place, key)
+    else if (isDangling(target)) this.findings.fault(target.type, this.references.messageOf(target), place, key)
+    else if (isPart(target, part)) return target
+    else {
+      const msg = `the reference ${quote(String(ref))} points at something that is not a ${part}`
+      this.findings.fault('ref_target_type', msg, place, key)
     }
-    const target = this.references.find(ref)
-    if (isDangling(target)) {
-      this.findings.fault(target.type, messageOf(target), place, '$ref')
-      return undefined
-    }
-    const { value, kind } = target
-    // Where the place says nothing, an object that is named and placed nowhere is not a parameter but a schema.
-    const isNamed = part !== 'parameter' || (isObject(value) && (value.$ref ?? value.name ?? value.in) !== undefined)
-    if (isObject(value) && (kind === undefined ? isNamed : kind === part)) return { value, place: target.place }
-    const msg = `the reference ${quote(ref)} points at something that is not a ${part}`
-    this.findings.fault('ref_target_type', msg, place, '$ref')
     return undefined
   }
+}
+
+/** Where the place says nothing, an object that is named and placed nowhere is not a parameter but a schema. */
+function isPart({ value, kind }: Target, part: string): boolean {
+  if (typeof value === 'boolean') return part === 'schema' && (kind ?? part) === part
+  if (!isObject(value) || kind !== undefined) return isObject(value) && kind === part
+  return part !== 'parameter' || (value.$ref ?? value.name ?? value.in) !== undefined
 }
 
 /** True for an object that is a reference; where a map stands, a member named `$ref` is an object and no text. */

@@ -83,25 +83,19 @@ export class References {
     return at
   }
 
-  /** What to write instead of `#/$defs/X` that is meant from a schema around it, for `#` is the whole document; empty for all else. */
-  hintFor(ref: string, place: Place): string {
-    const [, section, name] = /^#\/(\$defs|definitions)\/([^/]+)$/.exec(ref) ?? []
-    if (section === undefined || name === undefined) return ''
-    const keys: (string | number)[] = []
-    for (let at: Place | undefined = place; at !== undefined && at !== this.document.place; at = at.up)
-      keys.unshift(at.key)
-    let node: unknown = this.document.value
-    let pointer = ''
-    let found: string | undefined
-    for (const key of keys) {
-      node = (node as Record<string | number, unknown>)[key] // the keys of a place lead through objects and lists
-      pointer += `/${String(key).replaceAll('~', '~0').replaceAll('/', '~1')}`
-      const definitions = isObject(node) ? node[section] : undefined
-      if (isObject(definitions) && ownKey(definitions, name) !== undefined) found = pointer
+  /** What is wrong with a reference, and the remedy. */
+  messageOf({ type, ref }: Dangling): string {
+    if (type === 'ref_external') {
+      const bareName = /^[A-Za-z0-9_.-]{1,100}$/.test(ref) && !/\.(json|ya?ml)$/i.test(ref)
+      const hint = bareName
+        ? `; if a schema of this document is meant, write ${quote(`#/components/schemas/${ref}`)}`
+        : ''
+      return `the reference ${quote(ref)} points outside the document; nothing is fetched, so put its content into the document${hint}`
     }
-    if (found === undefined) return ''
-    const meant = quote(`#${found}/${section}/${name}`)
-    return `; "#" is the whole document: move it to "#/components/schemas/${name}", or write ${meant}`
+    const name = /^#\/(?:\$defs|definitions)\/([^/]+)$/.exec(ref)?.[1]
+    const isInside = name !== undefined && this.named.definitions.has(name)
+    const hint = isInside ? `; "#" is the whole document: move it to ${quote(`#/components/schemas/${name}`)}` : ''
+    return `the reference ${quote(ref)} points at nothing in this document${hint}`
   }
 
   /** What a URI means; undefined if its part before `#` is neither empty nor a name of the document or of a schema. */
@@ -180,12 +174,4 @@ export function parsedUrl(url: string, base?: string): URL | undefined {
   } catch {
     return undefined
   }
-}
-
-/** What is wrong with a reference, and the remedy. */
-export function messageOf({ type, ref }: Dangling): string {
-  if (type === 'ref_unresolved') return `the reference ${quote(ref)} points at nothing in this document`
-  const bareName = /^[A-Za-z0-9_.-]{1,100}$/.test(ref) && !/\.(json|ya?ml)$/i.test(ref)
-  const hint = bareName ? `; if a schema of this document is meant, write ${quote(`#/components/schemas/${ref}`)}` : ''
-  return `the reference ${quote(ref)} points outside the document; nothing is fetched, so put its content into the document${hint}`
 }

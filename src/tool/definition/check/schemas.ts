@@ -1,6 +1,6 @@
-import { type Place, placeUnder, quote } from './findings.js'
+import { type Place, placeUnder, quote, type Resolved } from './findings.js'
 import { isReference, type Reader } from './reader.js'
-import { isDangling, isObject, messageOf } from './references.js'
+import { isDangling, isObject } from './references.js'
 import type { Subtypes } from './subtypes.js'
 
 type Schema = Record<string, unknown>
@@ -91,9 +91,8 @@ export class SchemaWalk {
     if (!this.seen.has(schema)) {
       this.seen.add(schema)
       const base = typeof schema.$id === 'string' ? schema : outer
-      if (schema.$ref !== undefined) this.followReference(schema.$ref, '$ref', place, base, isPart, inside)
-      if (schema.$dynamicRef !== undefined)
-        this.followReference(schema.$dynamicRef, '$dynamicRef', place, base, isPart, inside)
+      for (const key of ['$ref', '$dynamicRef'])
+        if (schema[key] !== undefined) this.follow({ value: schema, place }, key, base, isPart, inside)
       if (schema.$ref === undefined || !this.is30) this.readKeywords(schema, place, base, inside)
     }
     for (const task of inside.reverse()) this.tasks.push(task)
@@ -129,33 +128,15 @@ export class SchemaWalk {
   }
 
   /** Adds what a reference of a schema leads to. */
-  private followReference(
-    ref: unknown,
-    key: string,
-    place: Place,
-    base: Schema | undefined,
-    isPart: boolean,
-    inside: Task[],
-  ): void {
+  private follow(schema: Resolved, key: string, base: Schema | undefined, isPart: boolean, inside: Task[]): void {
     const { references, findings, limits } = this.reader
-    if (typeof ref !== 'string') {
-      findings.faultOf('string_type', place, key)
-      return
-    }
-    const target = references.find(ref, base)
-    if (isDangling(target)) {
-      findings.fault(target.type, () => messageOf(target) + references.hintFor(ref, place), place, key)
-      return
-    }
-    const { value, kind } = target
-    const isSchema = kind === undefined || kind === 'schema' || kind === 'schemaPart'
-    if (!isSchema || !(isObject(value) || typeof value === 'boolean')) {
-      const msg = `the reference ${quote(ref)} points at something that is not a schema`
-      findings.fault('ref_target_type', msg, place, key)
-    } else if (isObject(value) && !this.seen.has(value) && references.endOf(target) === 'too far') {
-      const msg = `the reference ${quote(ref)} leads through more than ${limits.referenceHops} references`
-      findings.fault('ref_cycle', msg, place, key)
-    } else inside.push({ value, place: target.place, base: target.base, isPart })
+    const target = this.reader.target(schema, key, 'schema', base)
+    if (target === undefined) return
+    const { value, place } = target
+    if (isObject(value) && !this.seen.has(value) && references.endOf(target) === 'too far') {
+      const msg = `the reference ${quote(String(schema.value[key]))} leads through more than ${limits.referenceHops} references`
+      findings.fault('ref_cycle', msg, schema.place, key)
+    } else inside.push({ value, place, base: target.base, isPart })
   }
 
   /** `schema_unsatisfiable`: a member that allows no other properties than its own, where another one requires more. */

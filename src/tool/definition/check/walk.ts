@@ -8,6 +8,8 @@ export interface NamedSchemas {
   readonly anchors: Map<string, Resolved>
   /** Those with an `$id`. */
   readonly byObject: Map<object, Resolved>
+  /** The names of all schemas under `$defs` and `definitions`. */
+  readonly definitions: Set<string>
 }
 
 /** Node 20 has it; the compiler's es2023 library does not know it yet. */
@@ -26,7 +28,7 @@ const NAMES = new Set(['$id', '$anchor', '$dynamicAnchor', '$self'])
 export class FirstWalk {
   /** What is wrong with the definition as a whole, if a limit was exceeded. */
   exceeded: { type: string; msg: string } | undefined
-  readonly named: NamedSchemas = { ids: new Map(), anchors: new Map(), byObject: new Map() }
+  readonly named: NamedSchemas = { ids: new Map(), anchors: new Map(), byObject: new Map(), definitions: new Set() }
   private values = 1
 
   constructor(
@@ -58,6 +60,8 @@ export class FirstWalk {
       } else if (typeof value === 'number') {
         this.checkNumber(value, place, key)
       } else if (typeof value === 'object' && value !== null) {
+        if (key === '$defs' || key === 'definitions')
+          for (const name of Object.keys(value)) this.named.definitions.add(name)
         this.visit(value, placeUnder(place, key), level + 1)
       }
     }
