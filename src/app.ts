@@ -11,7 +11,7 @@ import type { Config } from './config.js'
 import type { ServiceDatabase } from './db/transaction.js'
 import { NotAuthenticated, RateLimited, TRY_AGAIN, Unavailable } from './errors.js'
 import { addressFault, registerAddressCheck, registerQuery, routedPath } from './http/address.js'
-import { type BodySettings, registerBodyParser } from './http/body.js'
+import { registerBodyParser } from './http/body.js'
 import { answerClientError, registerConnections, registerHeaderCheck } from './http/connections.js'
 import { registerCors } from './http/cors.js'
 import { registerDocs } from './http/docs.js'
@@ -32,7 +32,7 @@ import { registerRequestValidation } from './http/validation.js'
 import type { Lifecycle } from './lifecycle.js'
 import { bodyTurns, workBounds } from './limits/semaphore.js'
 import { registerReadPersona, registerReadPersonas } from './persona/read-persona.js'
-import { personaComponents, personaUpsertRequest } from './persona/schema.js'
+import { personaComponents } from './persona/schema.js'
 import { registerUpdatePersona } from './persona/update-persona.js'
 import { registerReadTool, registerReadTools } from './tool/read-tool.js'
 import { toolComponents } from './tool/schema.js'
@@ -81,9 +81,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     },
   })
   app.decorateRequest('tokenHash', undefined)
-  registerRequestValidation(app, limits.jsonDepthMax)
-  const json = jsonBounds(config)
-  registerBodyParser(app, json)
+  registerRequestValidation(app)
+  registerBodyParser(app)
   registerNotFound(app)
   registerMatchedRoute(app)
   registerTracing(app)
@@ -104,13 +103,12 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   )
   registerAddressCheck(app)
   registerHeaderCheck(app)
-  await app.register(underPressure, pressureLimits(config))
+  await app.register(underPressure, pressureLimits(limits.eventLoopDelayMaxMs))
   const { concurrentRequestsMax: requestsMax, transferBytes: bytesMax } = limits
   const inWork = registerInWork(app, () => service.current(), { requestsMax, bytesMax })
   const failureLimit = await registerLimits(app, {
     requestsPerMinute: auth.requestsPerMinute,
     failuresPerMinute: auth.failuresPerMinute,
-    keysMax: auth.countedKeysMax,
   })
   const answerError = (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
     if (error instanceof RateLimited) metrics.rateLimited(error.state.limit)
@@ -128,42 +126,34 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   metrics.watch(app, {
     pool: database.pool,
     poolSizeMax: config.database.poolSize,
-    connectionsMax: limits.connectionsMax,
+    connectionsMax: CONNECTIONS_MAX,
     inWork,
     readiness,
     acceptsWrites: () => service.acceptsWrites(),
     version: options.version,
   })
-  const upsertRequest = personaUpsertRequest(limits)
-  await registerDocs(app, options.version, [...toolComponents, ...personaComponents(upsertRequest), CallerRecord])
+  await registerDocs(app, options.version, [...toolComponents, ...personaComponents, CallerRecord])
   registerHealth(app, readiness)
   registerMetrics(app, metrics, { token: server.metricsToken, hasOwnPort: server.metricsPort !== undefined })
   registerReadMe(app, database)
   const bounds = workBounds(config.database)
   const reading = { bounds, snapshotBytesMax: limits.snapshotBytes }
   registerReadPersonas(app, database, bounds)
-  registerReadPersona(app, database, reading, upsertRequest)
+  registerReadPersona(app, database, reading)
   registerUpdatePersona(app, {
     database,
-    bodyLimitBytes: limits.personaBodyBytes,
+    bodyLimitBytes: PERSONA_BODY_BYTES_MAX,
     ...reading,
-    jsonDepthMax: limits.jsonDepthMax,
-    upsertRequest,
     requireIfMatch: auth.requireIfMatch,
   })
-  const { toolBodyBytes: bodyLimitBytes, jsonDepthMax, definitionTimeoutMs: deadlineMs } = limits
+  const { toolBodyBytes: bodyLimitBytes, definitionTimeoutMs: deadlineMs } = limits
   const turn = bodyTurns(WORKERS_MAX, deadlineMs)
-  const workers = new BodyWorkers({ bodyLimitBytes, json: json.tool, jsonDepthMax, deadlineMs, turn })
+  const workers = new BodyWorkers({ bodyLimitBytes, deadlineMs, turn })
   app.addHook('onClose', () => workers.close())
-  const toolBounds = {
-    bodyLimitBytes: limits.toolBodyBytes,
-    jsonDepthMax: limits.jsonDepthMax,
-    definitionLimits: limits,
-  }
   registerReadTools(app, database, bounds)
   registerReadTool(app, database, reading)
   registerUpdateTool(app, {
-    ...toolBounds,
+    bodyLimitBytes,
     database,
     workers,
     vault: () => service.vault(),
@@ -171,61 +161,53 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     requireIfMatch: auth.requireIfMatch,
     headerTrialsPerHour: auth.headerTrialsPerHour,
   })
-  registerValidateTool(app, { ...toolBounds, database, workers, bounds })
+  registerValidateTool(app, { bodyLimitBytes, database, workers, bounds })
   await app.ready()
-  app.server.maxConnections = limits.connectionsMax
+  app.server.maxConnections = CONNECTIONS_MAX
   app.server.on('drop', () => metrics.refusedConnection())
   return app
 }
 
-/** An id is a comma, and in a list of texts a text beside it: six full lists, and as much again for all other fields. */
-const NODES_PER_LIST_ITEM = 20
+/** Open client connections; more are closed without an answer. */
+const CONNECTIONS_MAX = 5_000
 
-/** A tool body's definition has a bound of its own, `DEFINITION_DEPTH_MAX`, which is at most 200 and tells the place. */
-const TOOL_BODY_DEPTH_MAX = 256
+/** The longest silence of a connection with a request in work, or with an answer that its client does not read. */
+const STALL_TIMEOUT_MS = 60_000
 
-/** A field of an agent has a short name. Keys of definitions may be long, and are bounded again, in characters, where the place is told. */
-const AGENT_KEY_BYTES_MAX = 1_024
-const TOOL_KEY_BYTES_MAX = 48 * 1_024
+const HEADERS_TIMEOUT_MS = 10_000
+
+const PERSONA_BODY_BYTES_MAX = 4 * 2 ** 20
 
 /** Every part of a request that has a schema has the validator that `registerRequestValidation` makes of it. */
 function noValidator(): never {
   throw new Error('a schema of a route has no validator of ours')
 }
 
-/** What bodies may hold. */
-function jsonBounds({ limits }: Config): Pick<BodySettings, 'persona' | 'tool'> {
-  const nodesMax = NODES_PER_LIST_ITEM * Math.max(1_000, limits.listItemsMax)
-  return {
-    persona: { depthMax: limits.jsonDepthMax, nodesMax, keyBytesMax: AGENT_KEY_BYTES_MAX },
-    tool: { depthMax: TOOL_BODY_DEPTH_MAX, nodesMax: limits.toolBodyNodesMax, keyBytesMax: TOOL_KEY_BYTES_MAX },
-  }
-}
-
 /** Refuses operations while the event loop is late: whatever would be answered then would be answered late. */
-function pressureLimits({ limits }: Config): underPressure.FastifyUnderPressureOptions {
-  const detail = `The service is busy: its event loop is more than ${limits.eventLoopDelayMaxMs} ms late. ${TRY_AGAIN}`
+function pressureLimits(maxEventLoopDelay: number): underPressure.FastifyUnderPressureOptions {
+  const detail = `The service is busy: its event loop is more than ${maxEventLoopDelay} ms late. ${TRY_AGAIN}`
+  const setting = 'EVENT_LOOP_DELAY_MAX_MS'
   return {
-    maxEventLoopDelay: limits.eventLoopDelayMaxMs,
+    maxEventLoopDelay,
     exposeStatusRoute: false,
     pressureHandler: async ({ isOperation }) => {
-      if (isOperation)
-        throw new Unavailable('overloaded', detail, 'not_applied', { setting: 'EVENT_LOOP_DELAY_MAX_MS' })
+      if (isOperation) throw new Unavailable('overloaded', detail, 'not_applied', { setting })
     },
   }
 }
 
 /** What a client may take of this process: bytes, time, connections. */
-function serverLimits({ server, limits }: Config) {
+function serverLimits({ server }: Config) {
+  const headersTimeout = Math.min(HEADERS_TIMEOUT_MS, server.requestTimeoutMs)
   return {
-    bodyLimit: limits.personaBodyBytes,
-    connectionTimeout: server.stallTimeoutMs,
+    bodyLimit: PERSONA_BODY_BYTES_MAX,
+    connectionTimeout: STALL_TIMEOUT_MS,
     requestTimeout: server.requestTimeoutMs,
     keepAliveTimeout: server.keepAliveTimeoutMs,
     http: {
-      headersTimeout: server.headersTimeoutMs,
+      headersTimeout,
       // How often the two timeouts are looked at: they act at most this much too late.
-      connectionsCheckingInterval: Math.min(1_000, server.headersTimeoutMs),
+      connectionsCheckingInterval: Math.min(1_000, headersTimeout),
       requireHostHeader: false, // registerHostCheck answers in our shape
     },
   }

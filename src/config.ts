@@ -59,20 +59,12 @@ const SETTINGS = {
       'Origins whose pages may call from a browser, such as https://console.example.com; commas between.',
       origin => (isOrigin(origin) ? undefined : 'is not an origin such as https://console.example.com'),
     ),
-    headersTimeoutMs: count(
-      'HEADERS_TIMEOUT_MS',
-      10_000,
+    requestTimeoutMs: count(
+      'REQUEST_TIMEOUT_MS',
+      30_000,
       100,
       600_000,
-      'Longest time to send the headers of a request.',
-    ),
-    requestTimeoutMs: count('REQUEST_TIMEOUT_MS', 30_000, 100, 600_000, 'Longest time to send a whole request.'),
-    stallTimeoutMs: count(
-      'STALL_TIMEOUT_MS',
-      60_000,
-      100,
-      600_000,
-      'Longest silence of a connection with a request in work, or with an answer that its client does not read.',
+      'Longest time to send a whole request; its headers take at most 10 s of it.',
     ),
     keepAliveTimeoutMs: count(
       'KEEP_ALIVE_TIMEOUT_MS',
@@ -128,13 +120,6 @@ const SETTINGS = {
       600_000,
       'Longest wait for a row lock, and for longer statements; for a place of large requests four times as long.',
     ),
-    idleInTransactionTimeoutMs: count(
-      'IDLE_IN_TRANSACTION_TIMEOUT_MS',
-      10_000,
-      100,
-      600_000,
-      'Longest pause inside a transaction.',
-    ),
   },
   auth: {
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
@@ -159,22 +144,8 @@ const SETTINGS = {
       1_000_000,
       'Failed authentications of one address a minute; 0 is off.',
     ),
-    countedKeysMax: count(
-      'RATE_LIMIT_KEYS_MAX',
-      10_000,
-      100,
-      1_000_000,
-      'Tokens, and addresses, that the rate limits count at once.',
-    ),
   },
   limits: {
-    personaBodyBytes: count(
-      'PERSONA_BODY_LIMIT_BYTES',
-      4 * 2 ** 20,
-      1024,
-      64 * 2 ** 20,
-      'Largest body of an agent update.',
-    ),
     toolBodyBytes: count(
       'TOOL_BODY_LIMIT_BYTES',
       5 * 2 ** 20,
@@ -182,34 +153,12 @@ const SETTINGS = {
       64 * 2 ** 20,
       'Largest body of the two tool operations.',
     ),
-    listItemsMax: count('LIST_ITEMS_MAX', 1_000, 1, 10_000, 'Items of one list of ids in an agent update.'),
-    jsonDepthMax: count(
-      'JSON_DEPTH_MAX',
-      64,
-      8,
-      200,
-      'Objects and lists inside each other in a body; with its definition the body of a tool may have 256.',
-    ),
-    definitionDepthMax: count(
-      'DEFINITION_DEPTH_MAX',
-      128,
-      8,
-      200,
-      'Objects and lists inside each other in a tool definition.',
-    ),
     definitionTimeoutMs: count(
       'DEFINITION_TIMEOUT_MS',
       5_000,
       100,
       600_000,
       'Longest wait of a large tool body for a worker, and longest work on it; more answer 503.',
-    ),
-    definitionOperationsMax: count(
-      'DEFINITION_OPERATIONS_MAX',
-      5_000,
-      1,
-      100_000,
-      'Operations of one tool definition.',
     ),
     concurrentRequestsMax: count(
       'CONCURRENT_REQUESTS_MAX',
@@ -225,13 +174,6 @@ const SETTINGS = {
       600_000,
       'Delay of the event loop beyond which operations answer 503; 0 is off.',
     ),
-    connectionsMax: count(
-      'CONNECTIONS_MAX',
-      5_000,
-      1,
-      1_000_000,
-      'Open client connections; more are closed without an answer.',
-    ),
     snapshotBytes: count(
       'SNAPSHOT_BYTES_MAX',
       8 * 2 ** 20,
@@ -246,35 +188,16 @@ const SETTINGS = {
       2 ** 40,
       'Bytes of request bodies that are not answered yet; more answer 503. One token may have a quarter of them; more answer 429. A body without Content-Length counts as the largest.',
     ),
-    toolBodyNodesMax: count(
-      'TOOL_BODY_NODES_MAX',
-      1_000_000,
-      1_000,
-      100_000_000,
-      'Objects, lists, texts and commas of a tool body.',
-    ),
   },
   secrets: {
     keys: optional(
       checked('SECRET_KEYS', 'Key ring, `id:base64,...`; the first encrypts, all decrypt.', keyRingFaults),
     ),
     keysFile: optional(text('SECRET_KEYS_FILE', '', 'File with the key ring, one `id:base64` a line.')),
-    applyEnvPrefix: text(
-      'APPLY_ENV_PREFIX',
-      'AGENTS_',
-      'How the names of the variables begin that `agentctl apply` may put into header values.',
-    ),
   },
   history: {
     auditRetentionDays: count('AUDIT_RETENTION_DAYS', 400, 1, 100_000, 'Age at which audit rows are pruned.'),
     versionsMax: count('HISTORY_VERSIONS_MAX', 100, 1, 100_000, 'Old contents kept of one agent or tool.'),
-    bytesMax: count(
-      'HISTORY_BYTES_MAX',
-      64 * 2 ** 20,
-      1024,
-      2 ** 40,
-      'Size of the old contents kept of one agent or tool.',
-    ),
   },
 } as const satisfies Record<string, Record<string, Setting<unknown>>>
 
@@ -343,13 +266,39 @@ function contradictions({ server, secrets }: Config): string[] {
   if (secrets.keys !== undefined && secrets.keysFile !== undefined) {
     faults.push('SECRET_KEYS and SECRET_KEYS_FILE exclude each other')
   }
-  if (server.headersTimeoutMs > server.requestTimeoutMs) {
-    faults.push('HEADERS_TIMEOUT_MS: must not be more than REQUEST_TIMEOUT_MS')
-  }
   if (server.metricsPort !== undefined && server.metricsPort !== 0 && server.metricsPort === server.port) {
     faults.push('METRICS_PORT: must not be that of PORT')
   }
   return faults
+}
+
+/** Settings of 1.15 that are gone, and what to do instead. */
+const REMOVED: Readonly<Record<string, string>> = {
+  APPLY_ENV_PREFIX: 'agentctl apply reads variables that begin with AGENTS_',
+  AUDIT_CHECKPOINT_DIR: 'run agentctl audit checkpoint from a timer',
+  AUDIT_CHECKPOINT_INTERVAL_S: 'run agentctl audit checkpoint from a timer',
+  AUDIT_SIGNING_KEY: 'give the key to agentctl audit checkpoint --key FILE',
+  AUDIT_SIGNING_KEY_FILE: 'give the key to agentctl audit checkpoint --key FILE',
+  CONNECTIONS_MAX: 'it is always 5000; limit connections in the proxy',
+  CONNECTIONS_PER_ADDRESS_MAX: 'limit connections in the proxy, as ops/front does',
+  DEFINITION_DEPTH_MAX: 'it is always 128',
+  DEFINITION_OPERATIONS_MAX: 'it is always 5000',
+  HEADERS_TIMEOUT_MS: 'it is always 10 s, and at most REQUEST_TIMEOUT_MS',
+  HISTORY_BYTES_MAX: 'it is always 64 MiB; HISTORY_VERSIONS_MAX bounds the number of contents',
+  IDLE_IN_TRANSACTION_TIMEOUT_MS: 'it is 10 s, or STATEMENT_TIMEOUT_MS where that is more',
+  JSON_DEPTH_MAX: 'it is always 64',
+  LIST_ITEMS_MAX: 'it is always 1000',
+  PERSONA_BODY_LIMIT_BYTES: 'it is always 4 MiB',
+  RATE_LIMIT_BYTES_PER_MINUTE: 'TRANSFER_BYTES_MAX bounds the bodies of a token that are in work',
+  RATE_LIMIT_KEYS_MAX: 'it is always 10000',
+  STALL_TIMEOUT_MS: 'it is always 60 s; a proxy may cut silent connections earlier',
+  TOOL_BODY_NODES_MAX: 'it is always 1000000',
+  TRANSFER_PER_TOKEN_BYTES_MAX: 'it is always a quarter of TRANSFER_BYTES_MAX',
+}
+
+/** What to tell of settings in this environment that the program no longer has: `NAME (what to do instead)`. */
+export function removedSettings(env: Record<string, string | undefined>): string[] {
+  return Object.entries(REMOVED).flatMap(([name, remedy]) => (env[name] ? [`${name} (${remedy})`] : []))
 }
 
 /** A setting for people: the group it stands in, its name, default (empty for none), what it takes, and its meaning. */

@@ -10,7 +10,7 @@ import { humanLog } from './admin/human-log.js'
 import { firstAdministrator } from './admin/people.js'
 import { harmless } from './admin/terminal.js'
 import { buildApp } from './app.js'
-import { type Config, InvalidConfiguration, readConfig } from './config.js'
+import { type Config, InvalidConfiguration, readConfig, removedSettings } from './config.js'
 import { ServerUnfit } from './db/connection/database-error.js'
 import { describeServer } from './db/connection/database-server.js'
 import { EmbeddedDiskFull, EmbeddedUnavailable } from './db/embedded/embedded.js'
@@ -43,6 +43,8 @@ async function main(): Promise<void> {
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
   const colours = isTerminal && process.stdout.hasColors() // which knows NO_COLOR
   const log = makeLogger(config.server.logLevel, isTerminal ? humanLog(process.stdout, colours) : undefined)
+  const removed = removedSettings(process.env)
+  if (removed.length > 0) log.warn(`settings that are gone are not read: ${removed.join('; ')}`)
   const metrics = new Metrics()
   metrics.collectProcess()
   const opened = await openConfiguredDatabase(

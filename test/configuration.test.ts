@@ -1,5 +1,6 @@
+import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { type DescribedSetting, describeSettings } from '../src/config.js'
+import { type DescribedSetting, describeSettings, removedSettings } from '../src/config.js'
 import { matchesGolden } from './golden.js'
 
 /** What each group of settings is about, in the order of the reference. */
@@ -9,7 +10,6 @@ const GROUPS: Record<string, string> = {
   auth: 'Callers: preconditions and rates',
   limits: 'Sizes and numbers',
   secrets: 'The key ring',
-  audit: 'Checkpoints of the audit trail',
   history: 'How long history is kept',
 }
 
@@ -31,6 +31,19 @@ t.test('ops/configuration.md names every setting with its default and what it ta
     ),
   )
   matchesGolden(t, 'ops/configuration.md', `${INTRODUCTION}\n${parts.join('\n')}`)
+})
+
+t.test('a setting that is gone is named with what to do instead, unless it is empty', t => {
+  const names = describeSettings().map(({ name }) => name)
+  const before = readFileSync('test/fixtures/settings-1.15.1.txt', 'utf8').trim().split('\n')
+  for (const name of before.filter(name => !names.includes(name))) {
+    const [told = '', ...others] = removedSettings({ [name]: '1' })
+    t.match(told, new RegExp(`^${name} \\(.+\\)$`), name)
+    t.strictSame(others, [])
+    t.strictSame(removedSettings({ [name]: '' }), [])
+  }
+  t.strictSame(removedSettings(Object.fromEntries(names.map(name => [name, '1']))), [])
+  t.end()
 })
 
 function sectionOf(group: string, settings: DescribedSetting[]): string {

@@ -360,8 +360,12 @@ t.test('DEMO fills an embedded database that is empty, and prints the token of i
   }
 })
 
-t.test('standard output has nothing but JSON lines where it is not a terminal', async t => {
-  const child = spawn(process.execPath, [SERVER], { env: { ...env, PORT: '0' }, stdio: ['ignore', 'pipe', 'pipe'] })
+t.test('standard output is JSON lines; one names settings that are gone, and what to do instead', async t => {
+  const gone = { STALL_TIMEOUT_MS: '60000', AUDIT_CHECKPOINT_DIR: '/var/lib/agents', JSON_DEPTH_MAX: '' }
+  const child = spawn(process.execPath, [SERVER], {
+    env: { ...env, ...gone, PORT: '0' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   t.teardown(() => child.kill('SIGKILL'))
   const output = text(child.stdout)
   await new Promise<void>(resolve => {
@@ -374,7 +378,9 @@ t.test('standard output has nothing but JSON lines where it is not a terminal', 
   child.kill('SIGINT')
   const lines = (await output).trimEnd().split('\n')
   t.ok(lines.length > 2)
-  for (const line of lines) t.type(JSON.parse(line), 'object')
+  const told = lines.map(line => JSON.parse(line)).filter(({ msg }) => /settings that are gone/.test(msg))
+  t.match(told, [{ level: 40, msg: /AUDIT_CHECKPOINT_DIR \(.*from a timer\); STALL_TIMEOUT_MS \(.*\)$/ }])
+  t.equal(told.length, 1)
 })
 
 /** The service on a free port, launched and not waited for. */

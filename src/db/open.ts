@@ -133,7 +133,6 @@ export function openUrl(url: string, { database }: Config, hooks: ConnectionHook
     connectTimeoutMs: database.connectTimeoutMs,
     statementTimeoutMs: database.statementTimeoutMs,
     lockTimeoutMs: database.lockTimeoutMs,
-    idleInTransactionTimeoutMs: database.idleInTransactionTimeoutMs,
     preparedStatements: prepared,
     // PgBouncer in transaction mode, the reason to switch names off, refuses session settings at start-up as well.
     sessionSettings: prepared ? 'startup' : 'transaction',

@@ -1,14 +1,15 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { ResourceKind } from '../db/tables.js'
 import { BodyTooLarge, ClientGone, NotJson, UnsupportedBody } from '../errors.js'
-import { type JsonBounds, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
+import { JSON_DEPTH_MAX, type JsonBounds, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 
-/** What bodies may be, by the kind of resource that they are about. */
-export interface BodySettings {
-  persona: JsonBounds
-  tool: JsonBounds
-}
+/** What bodies may hold, by the kind of resource. A tool's definition is bounded again by its check, which tells the place. */
+export const JSON_BOUNDS = {
+  persona: { depthMax: JSON_DEPTH_MAX, nodesMax: 20_000, keyBytesMax: 1_024 },
+  tool: { depthMax: 256, nodesMax: 1_000_000, keyBytesMax: 48 * 1_024 },
+} as const satisfies Record<ResourceKind, JsonBounds>
 
 /** The bytes of a large body of a tool operation, which has it parsed and checked in a worker. */
 export class UnparsedBody {
@@ -31,7 +32,7 @@ const JSON_TYPE = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i
  * Bodies are JSON, also where no media type is named; other media types and content codings are 415. The parser answers a
  * `ReceivedBody` rather than throwing, because faults of the body are reported together with those of path and query.
  */
-export function registerBodyParser(app: FastifyInstance, settings: BodySettings): void {
+export function registerBodyParser(app: FastifyInstance): void {
   app.addHook('preParsing', (request, _reply, payload, done) => {
     if (request.headers['content-type'] === '') delete request.headers['content-type'] // Fastify would refuse it
     const isRead = !request.is404 && request.method !== 'GET' && request.method !== 'HEAD'
@@ -45,7 +46,7 @@ export function registerBodyParser(app: FastifyInstance, settings: BodySettings)
     const parsed =
       isAboutTool && bytes.length > INLINE_BYTES_MAX
         ? new UnparsedBody(bytes)
-        : parseJsonBody(bytes, isAboutTool ? settings.tool : settings.persona)
+        : parseJsonBody(bytes, isAboutTool ? JSON_BOUNDS.tool : JSON_BOUNDS.persona)
     const query = request.query as ParameterTexts // the parser's own: text, or texts where one is repeated
     done(null, { parsed, query, headers: request.headers } satisfies ReceivedBody)
   })

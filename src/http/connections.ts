@@ -98,10 +98,8 @@ const NOT_READ: ErrorAnswer = {
 function brokenRequest(code: string | undefined, hasBody: boolean, { headersTimeout, requestTimeout }: Server) {
   switch (code) {
     case TIMEOUT: {
-      const [what, setting, ms] = hasBody
-        ? ['A whole request', 'REQUEST_TIMEOUT_MS', requestTimeout]
-        : ['The headers of a request', 'HEADERS_TIMEOUT_MS', headersTimeout]
-      return new BrokenRequest('too_slow', `${what} must arrive within ${ms / 1_000} s (${setting}).`)
+      const [what, ms] = hasBody ? ['A whole request', requestTimeout] : ['The headers of a request', headersTimeout]
+      return new BrokenRequest('too_slow', `${what} must arrive within ${ms / 1_000} s.`)
     }
     case 'HPE_HEADER_OVERFLOW':
       return new BrokenRequest('headers_too_large', 'The request line and the headers together are larger than 16 KiB.')

@@ -21,12 +21,7 @@ const OF_RATE_LIMITS: Readonly<Record<RateLimit, string>> = {
 
 /** Of the faults of a body, by type, in requests about agents and about tools. */
 const OF_FAULTS: Readonly<Record<string, { persona?: string; tool?: string }>> = {
-  json_too_many_nodes: { persona: 'LIST_ITEMS_MAX', tool: 'TOOL_BODY_NODES_MAX' },
-  json_too_deep: { persona: 'JSON_DEPTH_MAX' }, // of a tool's body only what is beside its definition has that bound
-  too_long: { persona: 'LIST_ITEMS_MAX' },
   snapshot_too_large: { persona: 'SNAPSHOT_BYTES_MAX' },
-  definition_too_deep: { tool: 'DEFINITION_DEPTH_MAX' },
-  too_many_operations: { tool: 'DEFINITION_OPERATIONS_MAX' },
 }
 
 /** The setting whose bound a request met, for who runs the service; undefined where it was refused for anything else. */
@@ -37,7 +32,7 @@ export function settingOf(error: unknown, { policy }: FastifyRequest): string | 
     return bounded && OF_FAULTS[bounded.type]?.[kind]
   }
   if (error instanceof RateLimited) return error.state.setting ?? OF_RATE_LIMITS[error.state.limit]
-  if (error instanceof BodyTooLarge) return kind === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : 'PERSONA_BODY_LIMIT_BYTES'
+  if (error instanceof BodyTooLarge) return kind === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : undefined
   if (error instanceof SnapshotTooLarge) return 'SNAPSHOT_BYTES_MAX'
   if (error instanceof Unavailable) return error.setting
   if (error instanceof BrokenRequest) return error.fault === 'too_slow' ? 'REQUEST_TIMEOUT_MS' : undefined

@@ -8,13 +8,14 @@ import { rateLimitHeaders } from './rate-limit-headers.js'
 /** Both quotas count over this time (DECISIONS section 9). */
 const WINDOW_S = 60
 
+/** How many tokens, and how many addresses, are counted at once; beyond it the one used longest ago is forgotten. */
+const COUNTED_KEYS_MAX = 10_000
+
 export interface LimitSettings {
   /** Requests of one token in a window; 0 is off. */
   requestsPerMinute: number
   /** Failed authentications of one address in a window; 0 is off. */
   failuresPerMinute: number
-  /** How many tokens, and how many addresses, are counted at once; beyond it the one used longest ago is forgotten. */
-  keysMax: number
 }
 
 /** Takes a failed authentication and answers the error to send: one too many becomes `RateLimited`. */
@@ -38,7 +39,7 @@ export async function registerLimits(app: FastifyInstance, settings: LimitSettin
 /** A text that is not a token of ours is refused here, where it costs nothing. */
 function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
   if (settings.requestsPerMinute === 0) return
-  const count = counter(app, 'token', settings.requestsPerMinute, settings.keysMax, request => {
+  const count = counter(app, 'token', settings.requestsPerMinute, request => {
     return tokenHashOf(request).toString('base64')
   })
   app.addHook('onRequest', async (request, reply) => {
@@ -51,7 +52,7 @@ function limitTokens(app: FastifyInstance, settings: LimitSettings): void {
 
 function failureLimit(app: FastifyInstance, settings: LimitSettings): FailureLimit | undefined {
   if (settings.failuresPerMinute === 0) return undefined
-  const count = counter(app, 'failed-authentication', settings.failuresPerMinute, settings.keysMax, request => {
+  const count = counter(app, 'failed-authentication', settings.failuresPerMinute, request => {
     return networkOf(clientAddressOf(request))
   })
   let last: Promise<unknown> = Promise.resolve()
@@ -74,10 +75,14 @@ function counter(
   app: FastifyInstance,
   limit: RateLimit,
   max: number,
-  cache: number,
   keyGenerator: (request: FastifyRequest) => string,
 ): (request: FastifyRequest) => Promise<Counted> {
-  const options: rateLimit.RateLimitOptions = { max, cache, timeWindow: WINDOW_S * 1000, keyGenerator }
+  const options: rateLimit.RateLimitOptions = {
+    max,
+    cache: COUNTED_KEYS_MAX,
+    timeWindow: WINDOW_S * 1000,
+    keyGenerator,
+  }
   const count = app.createRateLimit(options)
   const whole = { limit, quota: max, windowS: WINDOW_S, remaining: max, resetS: WINDOW_S }
   return async request => {

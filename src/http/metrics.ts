@@ -63,7 +63,7 @@ export class Metrics {
   readonly #rateLimited = this.#counter('agents_rate_limited_total', 'Requests over a rate limit.', ['limit'])
   readonly #refusedConnections = this.#counter(
     'agents_http_connections_refused_total',
-    'Client connections closed unanswered, beyond CONNECTIONS_MAX.',
+    'Client connections closed unanswered, beyond agents_http_connections_max.',
     [],
   )
   readonly #statements = this.#counter('agents_database_statements_total', 'Statements sent to the database.', [])

@@ -3,6 +3,7 @@ import type { FastifyInstance, FastifyRequest, FastifySchema, FastifyTypeProvide
 import { type Fault, InvalidRequest } from '../errors.js'
 import { BodyCheck } from '../schema/body-check.js'
 import { fault } from '../schema/faults.js'
+import { JSON_DEPTH_MAX } from '../schema/json-body.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../schema/parameters.js'
 import { isJsonObject } from '../schema/vocabulary.js'
 import { type ReceivedBody, UnparsedBody } from './body.js'
@@ -42,10 +43,9 @@ type Verdict = { value: unknown } | { error: InvalidPart }
 /**
  * Makes the schemas of routes act: path, query and headers are read as `schema/parameters.ts` says, the body is checked
  * by its compiled schema and stays as it was sent. Every operation takes only the query parameters that it declares.
- * `jsonDepthMax` bounds the nesting of bodies, but for free-form fields, which are bounded elsewhere. Register before
- * the routes.
+ * Register before the routes.
  */
-export function registerRequestValidation(app: FastifyInstance, jsonDepthMax: number): void {
+export function registerRequestValidation(app: FastifyInstance): void {
   app.addHook('onRoute', route => {
     const schema = route.schema
     if (schema === undefined) return
@@ -53,7 +53,7 @@ export function registerRequestValidation(app: FastifyInstance, jsonDepthMax: nu
     // Each route has a compiler of its own, because a mask in its query decides what its body must hold.
     route.validatorCompiler = ({ schema: own, httpPart }) => {
       const part = own as TObject // these schemas are ours
-      if (httpPart === 'body') return bodyValidator(part, schema, jsonDepthMax)
+      if (httpPart === 'body') return bodyValidator(part, schema)
       return parameterValidator(part, httpPart as keyof typeof PLACE) // Fastify has no others
     }
   })
@@ -93,8 +93,8 @@ function parameterValidator(schema: TObject, part: keyof typeof PLACE) {
   }
 }
 
-function bodyValidator(schema: TObject, route: FastifySchema, depthMax: number) {
-  const check = new BodyCheck(schema, depthMax)
+function bodyValidator(schema: TObject, route: FastifySchema) {
+  const check = new BodyCheck(schema, JSON_DEPTH_MAX)
   const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
   const takesPrefer = Object.hasOwn((route.headers as TObject | undefined)?.properties ?? {}, 'prefer')
   return (received: ReceivedBody | null): Verdict => {

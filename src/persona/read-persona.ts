@@ -16,18 +16,16 @@ import type { ReadRequest, WorkBounds } from '../updates/resource.js'
 import { readPersonaPage } from './pages.js'
 import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
-import { PersonaSnapshot, PersonaSummary, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
+import { PersonaSnapshot, PersonaSummary, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
-import { updateViewOf } from './update-view.js'
+import { updateView } from './update-view.js'
 
 /** `GET /persona/{persona_id}`: the agent as an update answers it, for everybody who sees it. */
 export function registerReadPersona(
   app: FastifyInstance,
   database: ServiceDatabase,
   limits: Omit<ReadRequest, 'caller'>,
-  upsertRequest: ReturnType<typeof personaUpsertRequest>,
 ): void {
-  const updateView = updateViewOf(upsertRequest)
   app.withTypeProvider<SchemaTypes>().get(
     '/persona/:persona_id',
     {
@@ -51,7 +49,7 @@ export function registerReadPersona(
         headers: Type.Object({ 'if-none-match': IfNoneMatch }),
         response: {
           200: {
-            anyOf: [reference(PersonaSnapshot), reference(personaFieldsUpdate(upsertRequest))],
+            anyOf: [reference(PersonaSnapshot), reference(personaFieldsUpdate(PersonaUpsertRequest))],
             description: 'The agent as it is now; with `view=update` the body of an update that changes nothing.',
             headers: { ...readOneHeaders, ...editHeader },
           },

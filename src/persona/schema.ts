@@ -1,7 +1,7 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
-import { inOrder, type RequestLimits } from '../updates/field-table.js'
+import { inOrder, REQUEST_LIMITS } from '../updates/field-table.js'
 import { AccessType, DocumentSource, FederatedConnectorSource, RecencyBiasSetting } from './enumerations.js'
 import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import {
@@ -15,14 +15,14 @@ import {
 
 type RequestProperties = { [F in RequestField]: ReturnType<(typeof FIELDS)[F]['request']> }
 
+const PROPERTIES = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request(REQUEST_LIMITS)]))
+
 /** The body of an agent update, from the table of fields. */
-export function personaUpsertRequest(limits: RequestLimits) {
-  const properties = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request(limits)]))
-  return Type.Object(properties as unknown as RequestProperties, {
-    $id: 'PersonaUpsertRequest',
-    description: 'Optional fields that are absent stay as they are.',
-  })
-}
+export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as RequestProperties, {
+  $id: 'PersonaUpsertRequest',
+  description: 'Optional fields that are absent stay as they are.',
+})
+export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
 
 /** What an `update_mask` makes of the body: any of its fields. For the document; the mask decides which are read. */
 export function personaFieldsUpdate(whole: TObject): TObject {
@@ -31,10 +31,6 @@ export function personaFieldsUpdate(whole: TObject): TObject {
     description: 'The fields that `update_mask` names; an empty object with an empty mask.',
   })
 }
-
-export type PersonaUpsertRequest = Static<typeof PersonaUpsertRequest>
-/** The same for who asks only which fields there are, which depends on no setting. */
-export const PersonaUpsertRequest = personaUpsertRequest({ listItemsMax: 1_000 })
 
 /** What the snapshot shows in another shape than the agent's row has it. */
 const PARTS = {
@@ -117,14 +113,14 @@ export const PersonaSummary = Type.Object(
 )
 
 /** Every named record of this folder, for the components of the OpenAPI document. */
-export const personaComponents = (upsertRequest: TObject = PersonaUpsertRequest) => [
+export const personaComponents = [
   RecencyBiasSetting,
   AccessType,
   FederatedConnectorSource,
   DocumentSource,
   StarterMessage,
-  upsertRequest,
-  personaFieldsUpdate(upsertRequest),
+  PersonaUpsertRequest,
+  personaFieldsUpdate(PersonaUpsertRequest),
   PersonaLabelSnapshot,
   MinimalUserSnapshot,
   CCPairSummary,

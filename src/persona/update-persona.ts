@@ -15,6 +15,7 @@ import {
   unknownFieldWarnings,
 } from '../http/warnings.js'
 import { unknownWithin } from '../schema/faults.js'
+import { JSON_DEPTH_MAX } from '../schema/json-body.js'
 import { pathId } from '../schema/parameters.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { RecentChange, WorkBounds } from '../updates/resource.js'
@@ -22,7 +23,7 @@ import { updateOnce } from '../updates/update-once.js'
 import { REQUEST_FIELDS } from './fields.js'
 import { personaResource } from './resource.js'
 import type { PersonaDecision, PersonaUpdateFields } from './rules.js'
-import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate, type personaUpsertRequest } from './schema.js'
+import { PersonaSnapshot, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
 
 export interface UpdatePersonaOptions {
@@ -30,9 +31,6 @@ export interface UpdatePersonaOptions {
   bodyLimitBytes: number
   /** The most bytes that the definitions of an agent's tools may take in an answer. */
   snapshotBytesMax: number
-  jsonDepthMax: number
-  /** The schema of the body, with the limits of the configuration. */
-  upsertRequest: ReturnType<typeof personaUpsertRequest>
   requireIfMatch: boolean
   bounds: WorkBounds
 }
@@ -52,16 +50,16 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
       bodyLimit: options.bodyLimitBytes,
       config: {
         policy: { permission: 'basic', resource: 'persona', writes: true, lookup: LOOKUP },
-        documentedBodies: [options.upsertRequest, personaFieldsUpdate(options.upsertRequest)],
+        documentedBodies: [PersonaUpsertRequest, personaFieldsUpdate(PersonaUpsertRequest)],
       },
       schema: {
         operationId: 'update_persona',
         summary: 'Update Persona',
-        description: `${PURPOSE} ${bodyBounds(options.bodyLimitBytes, options.jsonDepthMax)}`,
+        description: `${PURPOSE} ${bodyBounds(options.bodyLimitBytes, JSON_DEPTH_MAX)}`,
         params: Type.Object({ persona_id: pathId() }),
-        querystring: Type.Object({ update_mask: updateMask(options.upsertRequest), dry_run: DryRun }),
+        querystring: Type.Object({ update_mask: updateMask(PersonaUpsertRequest), dry_run: DryRun }),
         headers: UpdateHeaders,
-        body: options.upsertRequest,
+        body: PersonaUpsertRequest,
         response: updateResponses(PersonaSnapshot, 'agent'),
       },
     },

@@ -1,7 +1,7 @@
 import { compileBody } from '../schema/faults.js'
 import { type FIELDS, type PersonaContent, RELATIONS, REQUEST_FIELDS, type Relation } from './fields.js'
 import { idsOf } from './links.js'
-import type { personaUpsertRequest } from './schema.js'
+import { PersonaUpsertRequest } from './schema.js'
 
 /** A body that an update takes, as JSON text, and which fields it must be told that it holds: undefined where it is a whole update. */
 export interface UpdateView {
@@ -11,25 +11,23 @@ export interface UpdateView {
 
 const relations = new Set<keyof typeof FIELDS>(RELATIONS.map(([name]) => name))
 
+const required = new Set<string>(PersonaUpsertRequest.required)
+
+const FIELDS_OF_UPDATE = REQUEST_FIELDS.flatMap(([name]) => {
+  return name === 'remove_image' ? [] : [{ name, takes: compileBody(PersonaUpsertRequest.properties[name]) }]
+})
+
 /**
  * Makes of a stored agent the body of an update that changes nothing. A field is in it if an update takes the stored value: a
  * prompt that is null, as only the operator leaves it, is in no update, and a body without it goes with a mask.
  */
-export function updateViewOf(
-  upsertRequest: ReturnType<typeof personaUpsertRequest>,
-): (content: PersonaContent) => UpdateView {
-  const required = new Set<string>(upsertRequest.required)
-  const fields = REQUEST_FIELDS.flatMap(([name]) => {
-    return name === 'remove_image' ? [] : [{ name, takes: compileBody(upsertRequest.properties[name]) }]
+export function updateView(content: PersonaContent): UpdateView {
+  const values = FIELDS_OF_UPDATE.map(({ name, takes }) => {
+    const value = relations.has(name) ? idsOf(content, name as Relation) : content[name] // the set says so
+    return { name, value, isTaken: takes.check(value) }
   })
-  return content => {
-    const values = fields.map(({ name, takes }) => {
-      const value = relations.has(name) ? idsOf(content, name as Relation) : content[name] // the set says so
-      return { name, value, isTaken: takes.check(value) }
-    })
-    const taken = values.filter(({ isTaken }) => isTaken)
-    const isWhole = values.every(({ name, isTaken }) => isTaken || !required.has(name))
-    const text = JSON.stringify(Object.fromEntries(taken.map(({ name, value }) => [name, value])))
-    return { text, mask: isWhole ? undefined : taken.map(({ name }) => name) }
-  }
+  const taken = values.filter(({ isTaken }) => isTaken)
+  const isWhole = values.every(({ name, isTaken }) => isTaken || !required.has(name))
+  const text = JSON.stringify(Object.fromEntries(taken.map(({ name, value }) => [name, value])))
+  return { text, mask: isWhole ? undefined : taken.map(({ name }) => name) }
 }

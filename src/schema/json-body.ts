@@ -12,6 +12,9 @@ export type ParsedBody =
   /** Not JSON, or beyond its bounds: reported alone. */
   | { kind: 'refused'; faults: Fault[] }
 
+/** Objects and lists inside each other in a body, but for free-form fields, which are bounded elsewhere. */
+export const JSON_DEPTH_MAX = 64
+
 /** What a JSON text may hold at most. */
 export interface JsonBounds {
   /** Objects and lists inside each other; the outermost is depth 1. */

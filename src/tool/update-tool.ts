@@ -14,8 +14,7 @@ import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { WorkBounds } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
-import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import { definitionLimitsOf } from './definition/index.js'
+import { boundsOf } from './bounds.js'
 import { factsOf, noteFacts } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
 import { toolResource } from './resource.js'
@@ -27,7 +26,8 @@ import type { BodyWorkers } from './worker/pool.js'
 import type { UpdateContent } from './worker/update-content.js'
 import type { RoundedNumber } from './written-numbers.js'
 
-export interface UpdateToolOptions extends ToolBodyBounds {
+export interface UpdateToolOptions {
+  bodyLimitBytes: number
   database: ServiceDatabase
   workers: BodyWorkers
   vault: () => Vault
@@ -50,7 +50,6 @@ const PURPOSE =
 /** `PUT /admin/tool/custom/{tool_id}`. */
 export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOptions): void {
   const { database } = options
-  const limits = definitionLimitsOf(options.definitionLimits)
   const trials = new HeaderTrials(options.headerTrialsPerHour)
   app.withTypeProvider<SchemaTypes>().put(
     '/admin/tool/custom/:tool_id',
@@ -83,7 +82,7 @@ export function registerUpdateTool(app: FastifyInstance, options: UpdateToolOpti
         base === undefined || factsOf(base.hash).isPlain
           ? undefined
           : { bytes: base.bytes, text: () => textOf(database, base) }
-      const reading = { strict, limits, baseHash: base?.hash }
+      const reading = { strict, baseHash: base?.hash }
       const content = await options.workers.run('update_custom_tool', request, reading, stored)
       const { fields, origins, definitionFaults, unknown, notes, rounded } = content
       if (fields.definition) noteFacts(fields.definition.hash, { origins })

@@ -11,14 +11,15 @@ import { addWarnings } from '../http/warnings.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import type { WorkBounds } from '../updates/resource.js'
-import { boundsOf, type ToolBodyBounds } from './bounds.js'
-import { definitionLimitsOf, parsedUrl, unusableServer } from './definition/index.js'
+import { boundsOf } from './bounds.js'
+import { parsedUrl, unusableServer } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import { readToolUse, useNotes } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
 import type { ValidationQuery } from './worker/validation.js'
 
-export interface ValidateToolOptions extends ToolBodyBounds {
+export interface ValidateToolOptions {
+  bodyLimitBytes: number
   database: ServiceDatabase
   workers: BodyWorkers
   bounds: WorkBounds
@@ -45,7 +46,6 @@ const Server = Type.Optional(
 /** `POST /admin/tool/custom/validate`. */
 export function registerValidateTool(app: FastifyInstance, options: ValidateToolOptions): void {
   const { database, bodyLimitBytes } = options
-  const limits = definitionLimitsOf(options.definitionLimits)
   app.withTypeProvider<SchemaTypes>().post(
     '/admin/tool/custom/validate',
     {
@@ -88,7 +88,7 @@ export function registerValidateTool(app: FastifyInstance, options: ValidateTool
         ? await readToolUse(database, request, options.bounds, query.tool_id)
         : null
       const { use, stored } = used ?? { use: null, stored: undefined }
-      const work = { strict, limits, query, use, inWorker: query.complete === true } // a repair may take long
+      const work = { strict, query, use, inWorker: query.complete === true } // a repair may take long
       const validation = await options.workers.run('validate_tool', request, work, stored)
       addWarnings(reply, [...validation.warnings, ...useNotes(use)])
       notePreferences(reply, strict ? ['handling=strict'] : [])

@@ -12,11 +12,13 @@ export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'jso
 /** The columns of a versioned table that hold content, with the types that reading them gives. */
 export type ContentColumns<Table> = Omit<Selectable<Table>, 'id' | keyof VersionedTable>
 
-/** What the settings say of requests. */
+/** What requests may hold. */
 export interface RequestLimits {
   /** Ids of one list. */
   listItemsMax: number
 }
+
+export const REQUEST_LIMITS: RequestLimits = { listItemsMax: 1_000 }
 
 /** A field that is a column of the resource's own row. */
 export interface AnyColumnField {

@@ -29,7 +29,7 @@ export interface Pasts {
 }
 
 /** The settings by which contents and whole audit rows are pruned. */
-export const CONTENT_SETTINGS = 'HISTORY_VERSIONS_MAX, HISTORY_BYTES_MAX'
+export const CONTENT_SETTINGS = 'HISTORY_VERSIONS_MAX'
 const ROW_SETTINGS = 'AUDIT_RETENTION_DAYS'
 
 /** One resource as it was. Throws `VersionNotFound`, `VersionGone`, `InvalidRequest` for a time to come. */

@@ -19,7 +19,10 @@ export interface Pruned {
   definitions: number
 }
 
-export type Retention = Config['history']
+/** `bytesMax`: size of the old contents kept of one agent or tool; 64 MiB unless said otherwise. */
+export type Retention = Config['history'] & { readonly bytesMax?: number }
+
+const BYTES_MAX = 64 * 2 ** 20
 
 const ROWS_AT_ONCE = 500
 const DEFINITIONS_AT_ONCE = 100
@@ -73,7 +76,7 @@ export async function pruneGrowing(db: Kysely<Database>, retention: Retention): 
         select resource_kind as kind, resource_id as id from audit
         where at > clock_timestamp() - make_interval(mins => ${LATELY_MINUTES}::integer)
         group by resource_kind, resource_id
-        having sum(difference_bytes::bigint) > ${Math.floor(retention.bytesMax / LATELY_SHARE)}::bigint
+        having sum(difference_bytes::bigint) > ${Math.floor((retention.bytesMax ?? BYTES_MAX) / LATELY_SHARE)}::bigint
           or bool_or(definition_before is not null)
       ) grown group by kind`,
   )
@@ -159,7 +162,7 @@ async function pruneDifferences(
   db: Kysely<Database>,
   kind: ResourceKind,
   ids: readonly number[],
-  { versionsMax, bytesMax }: Retention,
+  { versionsMax, bytesMax = BYTES_MAX }: Retention,
   actor: Actor,
 ): Promise<number> {
   // The newest difference stays whatever its size: without it the last change could not be told or taken back.

@@ -360,13 +360,13 @@ t.test('timeouts reach the server at start-up, or with each transaction', async 
     where name in ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout') order by name`
   const values = async (executor: Parameters<typeof settings.execute>[0]) =>
     (await settings.execute(executor)).rows.map(({ setting }) => setting)
-  const timeouts = { statementTimeoutMs: 4_321, lockTimeoutMs: 1_234, idleInTransactionTimeoutMs: 9_876 }
-  t.strictSame(await values(opened(t, timeouts).db), ['9876', '1234', '4321'])
+  const timeouts = { statementTimeoutMs: 4_321, lockTimeoutMs: 1_234 }
+  t.strictSame(await values(opened(t, timeouts).db), ['10000', '1234', '4321'])
   const local = opened(t, { ...timeouts, sessionSettings: 'transaction', poolSize: 1 })
-  t.strictSame(await local.db.transaction().execute(values), ['9876', '1234', '4321'])
+  t.strictSame(await local.db.transaction().execute(values), ['10000', '1234', '4321'])
   const [piped] = await local.transact([settings.compile(local.db)])
-  t.strictSame(piped?.rows, [{ setting: '9876' }, { setting: '1234' }, { setting: '4321' }])
-  t.strictSame(await values(local.db), ['9876', '1234', '4321'], 'a query gets a transaction for them')
+  t.strictSame(piped?.rows, [{ setting: '10000' }, { setting: '1234' }, { setting: '4321' }])
+  t.strictSame(await values(local.db), ['10000', '1234', '4321'], 'a query gets a transaction for them')
 })
 
 t.test('timeouts and conflicts are told apart by SQLSTATE', async t => {
@@ -454,7 +454,6 @@ function open(options: Partial<DatabaseOptions> = {}) {
     poolSize: 4,
     statementTimeoutMs: 10_000,
     lockTimeoutMs: 5_000,
-    idleInTransactionTimeoutMs: 10_000,
     connectTimeoutMs: 3_000,
     preparedStatements: true,
     ...options,

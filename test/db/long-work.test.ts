@@ -26,7 +26,6 @@ function openedAt(t: WithTeardown, url: string, limits: { statementTimeoutMs: nu
     poolSize: 4,
     connectTimeoutMs: 5_000,
     lockTimeoutMs: 200,
-    idleInTransactionTimeoutMs: 10_000,
     preparedStatements: true,
     ...limits,
   })

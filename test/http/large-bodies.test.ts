@@ -2,11 +2,9 @@ import { once } from 'node:events'
 import { Agent, type IncomingMessage, request as send } from 'node:http'
 import t from 'tap'
 import type { Caller } from '../../src/auth/caller.js'
-import { readConfig } from '../../src/config.js'
 import { ClientGone, Unavailable } from '../../src/errors.js'
 import { UnparsedBody } from '../../src/http/body.js'
 import { bodyTurns } from '../../src/limits/semaphore.js'
-import { definitionLimitsOf } from '../../src/tool/definition/index.js'
 import { BodyWorkers, type BodyWorkersOptions } from '../../src/tool/worker/pool.js'
 import { worldApp } from '../app.js'
 import { DEFINITION } from '../matrix-organisation.js'
@@ -70,8 +68,7 @@ t.test('422: faults beside a large body are reported without those of the body',
   )
 })
 
-const limits = definitionLimitsOf(readConfig({}).limits)
-const input = { strict: false, limits, query: {}, use: null }
+const input = { strict: false, query: {}, use: null }
 const callerOf = (id: number) => ({ token: { id } }) as unknown as Caller // what tells callers apart
 const small = JSON.stringify({ definition: DEFINITION })
 
@@ -80,8 +77,7 @@ function request(id: number, text: string, socket = { destroyed: false }) {
 }
 
 function workersOf(t: { teardown(fn: () => Promise<void>): unknown }, options: Partial<BodyWorkersOptions> = {}) {
-  const json = { depthMax: 256, nodesMax: 10_000_000, keyBytesMax: 1_000 }
-  const defaults = { bodyLimitBytes: 5_000_000, json, jsonDepthMax: 64, deadlineMs: 20_000, turn: bodyTurns(2, 20_000) }
+  const defaults = { bodyLimitBytes: 5_000_000, deadlineMs: 20_000, turn: bodyTurns(2, 20_000) }
   const workers = new BodyWorkers({ ...defaults, ...options })
   t.teardown(() => workers.close())
   return { workers, validate: (id: number, text: string) => workers.run('validate_tool', request(id, text), input) }
@@ -99,7 +95,7 @@ t.test(
 
 t.test('422 for a definition that takes too much memory; the next one is served, and one beside it', async t => {
   const { validate } = workersOf(t, { bodyLimitBytes: 1 }) // 64 MiB for a worker
-  const huge = `{"definition":{"x":[${'{"a":{}},'.repeat(700_000)}{}]}}`
+  const huge = `{"definition":{"x":[${'1.0,'.repeat(990_000)}1]}}`
   const failing = validate(1, huge).catch(error => error)
   const beside = validate(2, small)
   t.match(await failing, {

@@ -55,6 +55,7 @@ export async function running(
     LOG_LEVEL: 'trace',
     DATABASE_POOL_SIZE: '4',
     METRICS_TOKEN,
+    EVENT_LOOP_DELAY_MAX_MS: '0', // the machine may be busy
     ...settings,
   })
   const log: string[] = []

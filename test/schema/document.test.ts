@@ -8,7 +8,7 @@ import { HTTPValidationError, ValidationError } from '../../src/schema/faults.js
 import { component, reference } from '../../src/schema/vocabulary.js'
 import { CustomToolUpdate, ToolSnapshot, toolComponents } from '../../src/tool/schema.js'
 
-const components = [...toolComponents, ...personaComponents(), ValidationError, HTTPValidationError]
+const components = [...toolComponents, ...personaComponents, ValidationError, HTTPValidationError]
 
 async function document() {
   const app = fastify()

@@ -325,7 +325,7 @@ t.test(
     await pruneHistory(database.db, { auditRetentionDays: 400, versionsMax: 1, bytesMax: 2 ** 26 })
     const present = await get(`${AGENT}?version=${current}`)
     t.match(present.json(), { name: 'newest', tools: [] })
-    t.match(present.headers.warning, /no longer kept \(HISTORY_VERSIONS_MAX, HISTORY_BYTES_MAX\): tool 10"/)
+    t.match(present.headers.warning, /no longer kept \(HISTORY_VERSIONS_MAX\): tool 10"/)
 
     await sql`update audit set at = at - interval '500 days' where resource_kind = 'persona' and resource_id = 1`.execute(
       database.db,

@@ -93,7 +93,7 @@ export function collected(value: string, before: string[] = []): string[] {
 }
 
 /** A command may take minutes, such as a migration or a check of the whole audit trail. */
-const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000', IDLE_IN_TRANSACTION_TIMEOUT_MS: '600000' }
+const PATIENCE = { STATEMENT_TIMEOUT_MS: '600000' }
 
 /** One call of a command: its arguments, its output, and the way to the database. */
 export class Call {

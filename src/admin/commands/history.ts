@@ -1,6 +1,5 @@
 import type { Command } from 'commander'
 import type { ResourceKind } from '../../db/tables.js'
-import { definitionLimitsOf } from '../../tool/definition/index.js'
 import { NOUN } from '../document.js'
 import { readHistory } from '../history.js'
 import { resourceId } from '../resources.js'
@@ -61,11 +60,9 @@ async function rollbackCommand(call: Call): Promise<number> {
   const version = wholeNumber(call.text('to') ?? '', '--to')
   const database = await call.database()
   const id = await resourceId(database.db, kind, call.argument(1))
-  const { limits } = call.config
   const options = {
     plan: call.flag('plan'),
     actor: call.actor,
-    limits: definitionLimitsOf(limits),
   }
   const { changes, left, notes, ...result } =
     kind === 'persona'

@@ -3,7 +3,6 @@ import type { Command } from 'commander'
 import { stringify } from 'yaml'
 import type { Loc } from '../../errors.js'
 import { numberReplacer, stringifyExact, withoutMarks } from '../../schema/exact-json.js'
-import { definitionLimitsOf } from '../../tool/definition/index.js'
 import type { Outcome } from '../apply/catalogue.js'
 import { placeholder } from '../apply/placeholders.js'
 import { folderOf } from '../apply/tools.js'
@@ -21,7 +20,7 @@ export function addOrganisationCommands(program: Command, line: CommandLine): vo
     summary: [
       'Brings the database to what an organisation document says.',
       'FILE is YAML or JSON; - is standard input. Rows are found by id or name; what an entry does not name stays as it is.',
-      `A header value may be ${placeholder('AGENTS_NAME')}; variables named otherwise are not read (APPLY_ENV_PREFIX).`,
+      `A header value may be ${placeholder('AGENTS_NAME')}; variables named otherwise are not read.`,
       'With --prune agents are marked deleted, users deactivated, and what is still used is kept.',
     ].join('\n'),
     example: 'agentctl apply organisation.yaml --plan',
@@ -72,9 +71,7 @@ async function applyOptions(call: Call): Promise<ApplyOptions> {
     vault: await call.vault(),
     actor: call.actor,
     env: null,
-    envPrefix: call.config.secrets.applyEnvPrefix,
     plan: call.flag('plan'),
-    definitionLimits: definitionLimitsOf(call.config.limits),
   }
 }
 

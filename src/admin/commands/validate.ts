@@ -6,7 +6,6 @@ import {
   type CheckOptions,
   checkDefinition,
   completeDefinition,
-  definitionLimitsOf,
   GivenPlaces,
   unusableServer,
 } from '../../tool/definition/index.js'
@@ -43,7 +42,6 @@ async function validateCommand(call: Call): Promise<number> {
   const given = await readGivenSource(call.argument(0))
   const options: CheckOptions = {
     at: ['definition'],
-    limits: definitionLimitsOf(call.config.limits),
     ...(use && { headerNames: use.header_names }),
   }
   const completion = call.flag('complete') ? completed(call, given, options) : undefined

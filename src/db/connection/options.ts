@@ -8,7 +8,6 @@ export interface DatabaseOptions {
   poolSize: number
   statementTimeoutMs: number
   lockTimeoutMs: number
-  idleInTransactionTimeoutMs: number
   /** Bounds both making a connection and waiting for a free one. `connect_timeout` of the URL wins. */
   connectTimeoutMs: number
   /** A server silent for so long after the timeout of the statement is taken for lost. Default: two seconds. */

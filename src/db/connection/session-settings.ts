@@ -1,6 +1,9 @@
 import type { DatabaseOptions } from './options.js'
 import type { BoundStatement } from './session.js'
 
+/** A transaction may pause so long, or as long as a statement may take where that is more. */
+const IDLE_MIN_MS = 10_000
+
 /** How statements are planned. */
 const PLANNING = {
   // Left to itself the server plans the large statements anew at every execution, because it takes lists of ids for longer
@@ -25,7 +28,7 @@ function sessionSettings(options: DatabaseOptions): Record<string, string> {
   return {
     statement_timeout: String(Math.trunc(options.statementTimeoutMs)),
     lock_timeout: String(Math.trunc(options.lockTimeoutMs)),
-    idle_in_transaction_session_timeout: String(Math.trunc(options.idleInTransactionTimeoutMs)),
+    idle_in_transaction_session_timeout: String(Math.trunc(Math.max(options.statementTimeoutMs, IDLE_MIN_MS))),
     // The server ends a statement soon after its client has gone.
     client_connection_check_interval: '1000',
     client_encoding: 'UTF8',

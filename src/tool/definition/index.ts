@@ -3,8 +3,6 @@ export type { Finding } from './check/findings.js'
 export {
   DEFAULT_DEFINITION_LIMITS,
   type DefinitionLimits,
-  type DefinitionSettings,
-  definitionLimitsOf,
 } from './check/limits.js'
 export type { MethodRecord } from './check/operations.js'
 export { parsedUrl } from './check/references.js'

@@ -4,10 +4,9 @@ import type { Caller } from '../../auth/caller.js'
 import { ClientGone, InvalidRequest, TRY_AGAIN, Unavailable } from '../../errors.js'
 import { INLINE_BYTES_MAX, UnparsedBody } from '../../http/body.js'
 import { writerFor } from '../../schema/exact-json.js'
-import type { JsonBounds } from '../../schema/json-body.js'
 import type { Bounded } from '../../updates/resource.js'
 import { TASKS, type TaskBody, type TaskInput, type TaskName, type TaskResult } from './tasks.js'
-import type { Job, Outcome, WorkerSettings } from './worker.js'
+import type { Job, Outcome } from './worker.js'
 
 /** How many bodies are worked on at once. */
 export const WORKERS_MAX = Math.min(2, availableParallelism())
@@ -43,9 +42,6 @@ interface RunOptions {
 
 export interface BodyWorkersOptions {
   bodyLimitBytes: number
-  /** The bounds of a body before it is parsed, and of its nesting outside of definitions. */
-  json: JsonBounds
-  jsonDepthMax: number
   /** How long the work on one body may take. */
   deadlineMs: number
   /** Bounds how many bodies are worked on at once, of all and of one token. */
@@ -60,7 +56,7 @@ export class BodyWorkers {
 
   constructor(options: BodyWorkersOptions) {
     this.#options = options
-    const { bodyLimitBytes, json, jsonDepthMax } = options
+    const { bodyLimitBytes } = options
     this.#heapMibMax = Math.max(HEAP_MIB_MIN, Math.ceil((bodyLimitBytes * HEAP_BYTES_PER_BODY_BYTE) / MIB))
     this.#pool = new Piscina<Job, Outcome>({
       filename: new URL('./worker.js', import.meta.url).href,
@@ -69,7 +65,6 @@ export class BodyWorkers {
       maxThreads: WORKERS_MAX,
       idleTimeout: IDLE_MS,
       recordTiming: false,
-      workerData: { json, jsonDepthMax } satisfies WorkerSettings,
       execArgv: [],
       env: {}, // it needs no secrets
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMibMax },

@@ -2,7 +2,7 @@ import type { Fault, Loc } from '../../errors.js'
 import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
 import { sha256 } from '../../updates/audit.js'
-import { checkDefinition, type DefinitionCheck, type DefinitionLimits, originsOf } from '../definition/index.js'
+import { checkDefinition, type DefinitionCheck, originsOf } from '../definition/index.js'
 import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolUpdate } from '../schema.js'
 import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
@@ -30,7 +30,6 @@ export interface UpdateContent {
 
 /** How a body is read. `stored` is the text of the definition that it was made from, which has this hash. */
 interface Reading {
-  limits: Partial<DefinitionLimits>
   baseHash?: string | undefined
   stored?: string
 }
@@ -39,10 +38,10 @@ interface Reading {
  * Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). A definition
  * that is `stored` but for the writing of its numbers is taken for that.
  */
-export function updateContentOf(body: CustomToolUpdate, { limits, baseHash, stored }: Reading): UpdateContent {
+export function updateContentOf(body: CustomToolUpdate, { baseHash, stored }: Reading): UpdateContent {
   const { definition, oauth_config_id, ...others } = body
   const headerNames = body.custom_headers?.map(header => header.key)
-  const checked = definition ? checkDefinition(definition, { limits, ...(headerNames && { headerNames }) }) : null
+  const checked = definition ? checkDefinition(definition, { ...(headerNames && { headerNames }) }) : null
   const write = writerFor(body)
   const sent = checked?.ok ? definitionOf(write(definition)) : undefined
   const isCompared = stored !== undefined && baseHash !== undefined && sent !== undefined && sent.hash !== baseHash

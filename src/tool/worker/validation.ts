@@ -2,13 +2,7 @@ import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
 import { writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
-import {
-  type Completion,
-  checkDefinition,
-  completeDefinition,
-  type DefinitionLimits,
-  GivenPlaces,
-} from '../definition/index.js'
+import { type Completion, checkDefinition, completeDefinition, GivenPlaces } from '../definition/index.js'
 import { impactOf, type ToolUse } from '../impact.js'
 import { ValidateToolRequest } from '../schema.js'
 import { definitionNotes, UNKNOWN_FIELDS_MAX } from './update-content.js'
@@ -26,7 +20,6 @@ export interface ValidationQuery {
 
 /** How a definition is validated. `use` is that of the tool that it would be stored in, if one is asked for, `stored` its definition. */
 export interface ValidationAsked {
-  limits: Partial<DefinitionLimits>
   query: ValidationQuery
   use: ToolUse | null
   stored?: string
@@ -39,14 +32,14 @@ export interface Validation {
 }
 
 /** Validates the definition of a body that passed its schema. Throws `InvalidRequest` for one that is not accepted. */
-export function validationOf(body: ValidateToolRequest, { limits, query, use, stored }: ValidationAsked): Validation {
-  const completion = query.complete ? completed(body.definition, query, limits) : undefined
+export function validationOf(body: ValidateToolRequest, { query, use, stored }: ValidationAsked): Validation {
+  const completion = query.complete ? completed(body.definition, query) : undefined
   if (completion && !completion.check.ok) {
     const places = new GivenPlaces(body.definition, completion.edits)
     throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, places, query)))
   }
   const definition = completion?.definition ?? body.definition
-  const checked = completion?.check ?? checkDefinition(definition, { limits })
+  const checked = completion?.check ?? checkDefinition(definition)
   if (!checked.ok) throw new InvalidRequest(checked.faults)
   const full = query.report === 'full'
   const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
@@ -63,9 +56,8 @@ export function validationOf(body: ValidateToolRequest, { limits, query, use, st
   }
 }
 
-function completed(definition: unknown, { server, drop }: ValidationQuery, limits: Partial<DefinitionLimits>) {
+function completed(definition: unknown, { server, drop }: ValidationQuery) {
   return completeDefinition(definition, {
-    limits,
     ...(server !== undefined && { server }),
     dropsUnsupported: drop !== undefined,
   })

@@ -1,16 +1,10 @@
-import { workerData } from 'piscina'
 import { type Fault, InvalidRequest } from '../../errors.js'
+import { JSON_BOUNDS } from '../../http/body.js'
 import { BodyCheck } from '../../schema/body-check.js'
 import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
-import { type JsonBounds, parseJsonBody } from '../../schema/json-body.js'
+import { JSON_DEPTH_MAX, parseJsonBody } from '../../schema/json-body.js'
 import { TASKS, type TaskName } from './tasks.js'
-
-/** What a worker is told when it starts. */
-export interface WorkerSettings {
-  json: JsonBounds
-  jsonDepthMax: number
-}
 
 /** One body to work on. `strict`: unknown fields are faults. */
 export interface Job {
@@ -24,8 +18,7 @@ export interface Job {
 /** `failure` is an error of the program, as text. */
 export type Outcome = { result: unknown } | { faults: Fault[] } | { failure: string }
 
-const { json, jsonDepthMax } = workerData as WorkerSettings // of the pool that starts it
-const checks = new Map(Object.entries(TASKS).map(([name, { schema }]) => [name, new BodyCheck(schema, jsonDepthMax)]))
+const checks = new Map(Object.entries(TASKS).map(([name, { schema }]) => [name, new BodyCheck(schema, JSON_DEPTH_MAX)]))
 
 /** Parses, checks and works on one body. Never throws. */
 export function outcomeOf({ name, body, strict, input }: Job): Outcome {
@@ -33,7 +26,7 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
     const verdict =
       'text' in body
         ? { value: parseExact(body.text) }
-        : checks.get(name)?.verdict(parseJsonBody(body.bytes, json), { mask: undefined, strict })
+        : checks.get(name)?.verdict(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
     if (verdict === undefined) return { failure: `${name} is no task` }
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const run = TASKS[name].run as (body: unknown, input: unknown) => unknown // it passed this task's schema

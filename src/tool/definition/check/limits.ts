@@ -34,14 +34,3 @@ export const DEFAULT_DEFINITION_LIMITS: Readonly<DefinitionLimits> = Object.free
   warnings: 1000,
   faultBytes: 63 * 1024,
 })
-
-/** The settings that bound a definition, as the configuration names them. */
-export interface DefinitionSettings {
-  definitionDepthMax: number
-  definitionOperationsMax: number
-}
-
-/** What the settings say of a definition; everything else is as by default. */
-export function definitionLimitsOf(settings: DefinitionSettings): Partial<DefinitionLimits> {
-  return { nestingLevels: settings.definitionDepthMax, operations: settings.definitionOperationsMax }
-}
