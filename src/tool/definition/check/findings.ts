@@ -136,6 +136,17 @@ export class Findings {
     this.warnings.push({ severity: 'warning', loc, msg, type })
   }
 
+  /** Runs `work` and takes out what it finds; the function that is returned puts it in. */
+  heldBack(work: () => void): () => void {
+    const [faults, warnings] = [this.faults.length, this.warnings.length]
+    work()
+    const held = { faults: this.faults.splice(faults), warnings: this.warnings.splice(warnings) }
+    return () => {
+      this.faults.push(...held.faults.splice(0, this.faultCap - this.faults.length))
+      this.warnings.push(...held.warnings.splice(0, this.warningCap - this.warnings.length))
+    }
+  }
+
   boundedWarnings(): Finding[] {
     return withRest(this.warnings, this.warningCount)
   }

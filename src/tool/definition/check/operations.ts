@@ -40,9 +40,11 @@ interface PathUse {
   /** The path item and those that it refers to, one after the other; what stands earlier wins. */
   readonly layers: readonly Resolved[]
   readonly shared: ParameterList
+  /** Says what is wrong with the shared parameters. */
+  readonly report: () => void
 }
 
-const SILENT = new Set(['summary', 'description', 'parameters'])
+const SILENT = new Set(['summary', 'description'])
 const PASSED_OVER = new Set(['head', 'options', 'trace', 'query', 'additionaloperations'])
 const NOT_IN_NAME = /[^A-Za-z0-9_-]/
 const NAME_CHARACTERS = 64
@@ -78,7 +80,13 @@ export class OperationRules {
     const template = this.readPath(path, place)
     const first = { value, place }
     const layers = value.$ref === undefined ? [first] : [first, ...this.reader.passed(first, 'path item').items]
-    this.checkLayer({ path, place, template, layers, shared: this.readShared(layers, template) }, 0)
+    let shared = NO_PARAMETERS
+    // Path-level parameters may stand behind the methods, and what is wrong with them is said where they stand.
+    const report = this.reader.findings.heldBack(() => {
+      shared = this.readShared(layers, template)
+    })
+    this.checkLayer({ path, place, template, layers, shared, report }, 0)
+    report()
   }
 
   private readShared(layers: readonly Resolved[], template: PathTemplate | undefined): ParameterList {
@@ -142,6 +150,7 @@ export class OperationRules {
     const keys = this.keysOf(layer.value)
     for (const key of keys) {
       if (key === '$ref') this.checkLayer(use, depth + 1)
+      else if (key === 'parameters') use.report()
       else if (!isToolMethod(key)) this.reportKey(key, layer)
       else if (!use.layers.slice(0, depth).some(({ value }) => Object.hasOwn(value, key)))
         this.checkOperation(use, layer, key)
