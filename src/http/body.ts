@@ -2,12 +2,12 @@ import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ResourceKind } from '../db/tables.js'
 import { BodyTooLarge, ClientGone, NotJson, UnsupportedBody } from '../errors.js'
-import { JSON_DEPTH_MAX, type JsonBounds, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
+import { type JsonBounds, type ParsedBody, parseJsonBody } from '../schema/json-body.js'
 import type { ParameterTexts } from '../schema/parameters.js'
 
 /** What bodies may hold, by the kind of resource. A tool's definition is bounded again by its check, which tells the place. */
 export const JSON_BOUNDS = {
-  persona: { depthMax: JSON_DEPTH_MAX, nodesMax: 20_000, keyBytesMax: 1_024 },
+  persona: { depthMax: 64, nodesMax: 20_000, keyBytesMax: 1_024 },
   tool: { depthMax: 256, nodesMax: 1_000_000, keyBytesMax: 48 * 1_024 },
 } as const satisfies Record<ResourceKind, JsonBounds>
 

@@ -3,7 +3,6 @@ import type { FastifyInstance, FastifyRequest, FastifySchema, FastifyTypeProvide
 import { type Fault, InvalidRequest } from '../errors.js'
 import { BodyCheck } from '../schema/body-check.js'
 import { fault } from '../schema/faults.js'
-import { JSON_DEPTH_MAX } from '../schema/json-body.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../schema/parameters.js'
 import { isJsonObject } from '../schema/vocabulary.js'
 import { type ReceivedBody, UnparsedBody } from './body.js'
@@ -94,7 +93,7 @@ function parameterValidator(schema: TObject, part: keyof typeof PLACE) {
 }
 
 function bodyValidator(schema: TObject, route: FastifySchema) {
-  const check = new BodyCheck(schema, JSON_DEPTH_MAX)
+  const check = new BodyCheck(schema)
   const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
   const takesPrefer = Object.hasOwn((route.headers as TObject | undefined)?.properties ?? {}, 'prefer')
   return (received: ReceivedBody | null): Verdict => {

@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
+import { JSON_BOUNDS } from '../http/body.js'
 import { bodyBounds } from '../http/openapi.js'
 import { DryRun, updateMask } from '../http/parameters.js'
 import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
@@ -15,7 +16,6 @@ import {
   unknownFieldWarnings,
 } from '../http/warnings.js'
 import { unknownWithin } from '../schema/faults.js'
-import { JSON_DEPTH_MAX } from '../schema/json-body.js'
 import { pathId } from '../schema/parameters.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { RecentChange, WorkBounds } from '../updates/resource.js'
@@ -55,7 +55,7 @@ export function registerUpdatePersona(app: FastifyInstance, options: UpdatePerso
       schema: {
         operationId: 'update_persona',
         summary: 'Update Persona',
-        description: `${PURPOSE} ${bodyBounds(options.bodyLimitBytes, JSON_DEPTH_MAX)}`,
+        description: `${PURPOSE} ${bodyBounds(options.bodyLimitBytes, JSON_BOUNDS.persona.depthMax)}`,
         params: Type.Object({ persona_id: pathId() }),
         querystring: Type.Object({ update_mask: updateMask(PersonaUpsertRequest), dry_run: DryRun }),
         headers: UpdateHeaders,

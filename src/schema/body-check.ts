@@ -1,4 +1,4 @@
-import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
+import type { TObject } from '@sinclair/typebox'
 import type { Fault, Loc } from '../errors.js'
 import {
   type CompiledBody,
@@ -9,9 +9,8 @@ import {
   notDeclared,
   unknownWithin,
 } from './faults.js'
-import { exceedsDepth, type ParsedBody, tooDeep } from './json-body.js'
+import type { ParsedBody } from './json-body.js'
 import { SUGGESTIONS_MAX } from './nearest-name.js'
-import { innerSchema } from './vocabulary.js'
 
 /** What a client may say of its body elsewhere in the request. */
 export interface BodyOptions {
@@ -24,25 +23,19 @@ export interface BodyOptions {
 /** Of a body that `standsAlone` no other part of the request is reported: it could not be read. */
 export type BodyVerdict = { value: unknown } | { faults: Fault[]; standsAlone: boolean }
 
-/** The check of one operation's body: its schema, and the nesting of everything but free-form fields. */
+/** The check of one operation's body by its schema. */
 export class BodyCheck {
   readonly #schema: TObject
-  readonly #depthMax: number
   readonly #compiled: CompiledBody
-  readonly #freeForm: string[]
 
-  constructor(schema: TObject, depthMax: number) {
+  constructor(schema: TObject) {
     this.#schema = schema
-    this.#depthMax = depthMax
     this.#compiled = compileBody(schema)
-    this.#freeForm = freeFormFields(schema)
   }
 
   verdict(parsed: ParsedBody, { mask, strict }: BodyOptions): BodyVerdict {
     if (parsed.kind !== 'value') return { faults: parsed.faults, standsAlone: parsed.kind === 'refused' }
     const { value, forbidden } = parsed
-    if (exceedsDepth(value, this.#depthMax, ...this.#freeForm))
-      return { faults: [tooDeep(this.#depthMax)], standsAlone: true }
     const faults = mask === undefined ? this.#compiled.faults(value) : faultsOfMasked(this.#schema, value, mask)
     const unknown = strict ? unknownWithin(this.#schema, value, mask) : []
     const extra = unknown.filter(loc => !isForbidden(loc)).map((loc, index) => this.#unknownField(loc, index))
@@ -73,11 +66,4 @@ function inPlace(schema: TObject, faults: readonly Fault[]): Fault[] {
   const rank = ({ loc }: Fault) => (fields.indexOf(String(loc[1])) + fields.length + 1) % (fields.length + 1)
   const index = ({ loc }: Fault) => (typeof loc[2] === 'number' ? loc[2] : -1)
   return faults.toSorted((a, b) => rank(a) - rank(b) || index(a) - index(b))
-}
-
-function freeFormFields(body: TObject): string[] {
-  return Object.keys(body.properties).filter(name => {
-    const schema = body.properties[name] as TSchema
-    return (schema[Kind] === 'Nullable' ? innerSchema(schema) : schema)[Kind] === 'FreeForm'
-  })
 }

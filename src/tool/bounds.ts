@@ -1,5 +1,5 @@
+import { JSON_BOUNDS } from '../http/body.js'
 import { bodyBounds } from '../http/openapi.js'
-import { JSON_DEPTH_MAX } from '../schema/json-body.js'
 import { DEFAULT_DEFINITION_LIMITS } from './definition/index.js'
 
 /** The bounds of a body and of the definition in it, for the OpenAPI document. */
@@ -8,5 +8,5 @@ export function boundsOf({ bodyLimitBytes }: { bodyLimitBytes: number }): string
   const definition =
     `A definition itself nests at most ${nestingLevels} deep and holds at most ${values} values, ${operations} operations, ` +
     `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`
-  return bodyBounds(bodyLimitBytes, JSON_DEPTH_MAX, definition)
+  return bodyBounds(bodyLimitBytes, JSON_BOUNDS.tool.depthMax, definition)
 }

@@ -3,7 +3,7 @@ import t from 'tap'
 import type { Fault } from '../../src/errors.js'
 import { DryRun, IfMatch, Prefer, updateMask } from '../../src/http/parameters.js'
 import { pathId, queryChoice, queryFlag, queryId } from '../../src/schema/parameters.js'
-import { flag, freeForm, int32, list, text } from '../../src/schema/vocabulary.js'
+import { flag, int32, list, text } from '../../src/schema/vocabulary.js'
 import { worldApp } from '../app.js'
 import { validatingApp } from './validating-app.js'
 
@@ -168,19 +168,12 @@ t.test('422 a body that cannot be read stands alone, whatever else is wrong', as
   const nested = (depth: number) => `{"inner":${'['.repeat(depth)}${']'.repeat(depth)}}`
   for (const [body, wanted] of [
     ['{', 'body.1 json_invalid'],
-    [nested(64), 'body json_too_deep'],
+    [nested(256), 'body json_too_deep'],
   ] as const) {
     t.strictSame(await send({ body }), [wanted])
     t.strictSame(await send({ body, query: '?x=1', headers: { 'if-match': 'x' } }), [wanted])
     t.strictSame(await send({ body, id: 'a', query: '?x=1' }), [wanted])
   }
-  const body = Type.Object({ inner: freeForm() })
-  const deep = { inner: JSON.parse(nested(100)) }
-  t.strictSame(
-    (await route(t, { ...SCHEMA, body })({ body: deep })).body,
-    deep,
-    'free-form fields are bounded elsewhere',
-  )
   t.strictSame(
     await send({ body: '', query: '?x=1' }),
     ['query.x extra_forbidden', 'body missing'],

@@ -3,7 +3,7 @@ import { JSON_BOUNDS } from '../../http/body.js'
 import { BodyCheck } from '../../schema/body-check.js'
 import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
-import { JSON_DEPTH_MAX, parseJsonBody } from '../../schema/json-body.js'
+import { parseJsonBody } from '../../schema/json-body.js'
 import { TASKS, type TaskName } from './tasks.js'
 
 /** One body to work on. `strict`: unknown fields are faults. */
@@ -18,7 +18,7 @@ export interface Job {
 /** `failure` is an error of the program, as text. */
 export type Outcome = { result: unknown } | { faults: Fault[] } | { failure: string }
 
-const checks = new Map(Object.entries(TASKS).map(([name, { schema }]) => [name, new BodyCheck(schema, JSON_DEPTH_MAX)]))
+const checks = new Map(Object.entries(TASKS).map(([name, { schema }]) => [name, new BodyCheck(schema)]))
 
 /** Parses, checks and works on one body. Never throws. */
 export function outcomeOf({ name, body, strict, input }: Job): Outcome {
