@@ -9,7 +9,6 @@ import type { PersonaState } from '../persona/state.js'
 import { readReferences } from '../persona/statements.js'
 import { parseExact } from '../schema/exact-json.js'
 import type { Vault } from '../secrets/vault.js'
-import type { DefinitionLimits } from '../tool/definition/index.js'
 import { REQUEST_FIELDS } from '../tool/fields.js'
 import { toolResource } from '../tool/resource.js'
 import type { ToolState } from '../tool/state.js'
@@ -37,8 +36,6 @@ export interface RollbackOptions {
   /** Only decide; nothing is stored. */
   plan?: boolean
   actor?: Actor
-  /** What a definition may hold; by default the limits of the check. */
-  limits?: Partial<DefinitionLimits>
 }
 
 /**
@@ -131,13 +128,13 @@ export async function rollbackTool(
   vault: Vault,
   id: number,
   version: number,
-  { plan = false, actor = operatorActor(), limits = {} }: RollbackOptions = {},
+  { plan = false, actor = operatorActor() }: RollbackOptions = {},
 ): Promise<Rollback> {
   return await inTransaction(database, { rollback: plan }, async trx => {
     const state = await lockState(trx, toolResource, id, OPERATOR)
     if (state === undefined) throw new Refusal(`there is no tool ${id}`)
     const differences = differenceBetween(await readHistory(trx, 'tool', id), state.version, version)
-    const given = await givenByHistory(trx, state, differences, limits)
+    const given = await givenByHistory(trx, state, differences)
     const left = differences.filter(({ field }) => field === 'custom_headers').map(({ field }) => field)
     const notes = await changeNotes(trx, state, given, vault)
     const result = await changeTool(trx, id, now => decideAsOperator(now, given, vault), actor)
@@ -150,12 +147,11 @@ async function givenByHistory(
   trx: Transaction<Database>,
   state: ToolState,
   differences: FieldDifference[],
-  limits: Partial<DefinitionLimits>,
 ): Promise<GivenTool> {
   const given: GivenTool = { fields: {}, columns: {}, definitionFaults: [] }
   for (const { field, to } of differences) {
     if (field === 'custom_headers') continue
-    if (field === 'definition') await giveDefinition(trx, state, given, to, limits)
+    if (field === 'definition') await giveDefinition(trx, state, given, to)
     else if (PLAIN_FIELDS.has(field)) Object.assign(given.fields, { [field]: to })
     else Object.assign(given.columns, { [field]: to })
   }
@@ -170,7 +166,6 @@ async function giveDefinition(
   state: ToolState,
   given: GivenTool,
   hash: unknown,
-  limits: Partial<DefinitionLimits>,
 ): Promise<void> {
   const text = (await definitionTexts(trx, [hash])).get(String(hash))
   if (text === undefined) throw new Refusal('the definition of that version is no longer kept, or it had none')
@@ -178,7 +173,6 @@ async function giveDefinition(
     parseExact(text),
     state.headers.map(header => header.name),
     ['body', 'definition'],
-    limits,
   )
   if ('faults' in checked) given.definitionFaults.push(...checked.faults)
   // The stored text, not the one that was checked: nothing about it may change, not even how a number is written.

@@ -6,7 +6,7 @@ import type { Database } from '../../db/tables.js'
 import { type Fault, InvalidRequest, type Loc, Unavailable } from '../../errors.js'
 import { stringifyExact } from '../../schema/exact-json.js'
 import type { Vault } from '../../secrets/vault.js'
-import { checkDefinition, type DefinitionLimits, originsOf } from '../../tool/definition/index.js'
+import { checkDefinition, originsOf } from '../../tool/definition/index.js'
 import { BLANK_TOOL, type ToolContent } from '../../tool/fields.js'
 import { auditedTool, originsBeside, toolResource } from '../../tool/resource.js'
 import {
@@ -38,8 +38,6 @@ export interface ToolSurroundings {
   envPrefix?: string
   /** The folder from which `definition_file` starts; without it none can be named. */
   baseDir?: string
-  /** What a definition may hold; by default the limits of the check. */
-  definitionLimits?: Partial<DefinitionLimits>
 }
 
 /** Decides what becomes of the tools of a document. Notes faults in the catalogue. */
@@ -221,9 +219,8 @@ export function checkedDefinition(
   definition: unknown,
   headerNames: readonly string[],
   at: Loc,
-  limits: Partial<DefinitionLimits> = {},
 ): { definition: CheckedDefinition } | { faults: Fault[] } {
-  const checked = checkDefinition(definition, { headerNames, at, limits })
+  const checked = checkDefinition(definition, { headerNames, at })
   if (!checked.ok) return { faults: checked.faults }
   const text = stringifyExact(definition)
   return { definition: { text, hash: sha256(text) } }
@@ -341,7 +338,7 @@ function giveDefinition(
     }
   }
   const headerNames = entry.custom_headers?.map(header => header.key) ?? state?.headers.map(header => header.name) ?? []
-  const checked = checkedDefinition(definition, headerNames, [...loc, field], around.definitionLimits)
+  const checked = checkedDefinition(definition, headerNames, [...loc, field])
   if ('faults' in checked) given.definitionFaults.push(...checked.faults)
   else given.fields.definition = checked.definition
 }

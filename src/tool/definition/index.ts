@@ -1,9 +1,6 @@
 export { type CheckOptions, checkDefinition, type DefinitionCheck } from './check/check.js'
 export type { Finding } from './check/findings.js'
-export {
-  DEFAULT_DEFINITION_LIMITS,
-  type DefinitionLimits,
-} from './check/limits.js'
+export { DEFINITION_LIMITS } from './check/limits.js'
 export type { MethodRecord } from './check/operations.js'
 export { parsedUrl } from './check/references.js'
 export { originsOf, unusableServer } from './check/servers.js'

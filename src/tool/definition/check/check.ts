@@ -11,7 +11,7 @@ import {
   SENTENCES,
 } from './findings.js'
 import { InputRules } from './inputs.js'
-import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from './limits.js'
+import { DEFINITION_LIMITS } from './limits.js'
 import { type MethodRecord, type OperationInput, OperationRules } from './operations.js'
 import { Reader } from './reader.js'
 import { isObject, References } from './references.js'
@@ -21,8 +21,8 @@ import { Subtypes } from './subtypes.js'
 import { FirstWalk } from './walk.js'
 
 export interface CheckOptions {
-  /** Defaults: `DEFAULT_DEFINITION_LIMITS`. */
-  limits?: Partial<DefinitionLimits>
+  /** Faults that are collected for a repair. Default: as many as are answered. */
+  mostFaults?: number
   /** Where the definition stands in the request; every `loc` starts with it. Default: `['body', 'definition']`. */
   at?: Loc
   /** Names of the tool's custom headers: header parameters of these names are supplied, `Cookie` supplies all cookie parameters. */
@@ -66,24 +66,23 @@ export function checkDefinition(definition: unknown, options: CheckOptions = {})
 
 /** The one implementation. */
 export function inspection(definition: unknown, options: CheckOptions): Inspection {
-  const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const root = placeOf(options.at ?? DEFAULT_AT)
-  const findings = new Findings(limits.faults, limits.warnings)
-  const refused = () => resultOf(findings, limits, [], undefined)
+  const findings = new Findings(options.mostFaults ?? DEFINITION_LIMITS.faults)
+  const refused = () => resultOf(findings, [], undefined)
   if (!isObject(definition)) {
     findings.faultOf('dict_type', root)
     return refused()
   }
-  const { named, exceeded } = new FirstWalk(definition, root, limits, findings)
+  const { named, exceeded } = new FirstWalk(definition, root, findings)
   if (exceeded !== undefined) {
-    const alone = new Findings(1, 0)
+    const alone = new Findings(1)
     alone.fault(exceeded.type, exceeded.msg, root)
-    return resultOf(alone, limits, [], undefined)
+    return resultOf(alone, [], undefined)
   }
 
-  const references = new References({ value: definition, place: root }, named, limits)
+  const references = new References({ value: definition, place: root }, named)
   const hasReferableMedia = !/^3\.[01](\D|$)/.test(String(definition.openapi))
-  const reader = new Reader(references, findings, limits, hasReferableMedia)
+  const reader = new Reader(references, findings, hasReferableMedia)
   if (reader.isMisplaced(definition, root, 'document') || !checkVersion(definition, root, reader)) return refused()
   checkInfo(definition.info, root, reader)
   checkServers(definition.servers, true, placeUnder(root, 'servers'), reader)
@@ -96,21 +95,16 @@ export function inspection(definition: unknown, options: CheckOptions): Inspecti
   checkPaths(definition, placeUnder(root, 'paths'), rules, reader)
   checkSecurity(definition.components, placeUnder(root, 'components'), findings)
   reader.walk(definition, root, 'document')
-  return resultOf(findings, limits, rules.operations, { references, subtypes, is30 })
+  return resultOf(findings, rules.operations, { references, subtypes, is30 })
 }
 
-function resultOf(
-  findings: Findings,
-  limits: DefinitionLimits,
-  operations: OperationInput[],
-  readings: Readings | undefined,
-): Inspection {
+function resultOf(findings: Findings, operations: OperationInput[], readings: Readings | undefined): Inspection {
   const { faults, faultCount } = findings
   const warnings = findings.boundedWarnings()
   const check: DefinitionCheck =
     faultCount === 0
       ? { ok: true, methods: operations.map(each => each.record), warnings }
-      : { ok: false, faults: boundFaults(faults, faultCount, limits.faultBytes), warnings }
+      : { ok: false, faults: boundFaults(faults, faultCount), warnings }
   return { check, faults, faultCount, operations, readings }
 }
 

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { DEFINITION_LIMITS } from './limits.js'
 
 /** Where something stands: keys and indexes from the outside in. */
 export type Loc = (string | number)[]
@@ -104,10 +105,7 @@ export class Findings {
   private warningCharacters = 0
   private readonly known = new Set<string>()
 
-  constructor(
-    private readonly faultCap: number,
-    private readonly warningCap: number,
-  ) {}
+  constructor(private readonly faultCap: number) {}
 
   /** A fault whose sentence follows from its type alone. */
   faultOf(type: keyof typeof SENTENCES, place: Place, ...tail: Loc): void {
@@ -130,7 +128,7 @@ export class Findings {
 
   warn(type: string, msg: string, place: Place, ...tail: Loc): void {
     this.warningCount++
-    if (this.warnings.length >= this.warningCap || this.warningCharacters >= WARNING_CHARACTERS) return
+    if (this.warnings.length >= DEFINITION_LIMITS.warnings || this.warningCharacters >= WARNING_CHARACTERS) return
     const loc = locOf(place, tail)
     this.warningCharacters += JSON.stringify(loc).length
     this.warnings.push({ severity: 'warning', loc, msg, type })
@@ -143,7 +141,7 @@ export class Findings {
     const held = { faults: this.faults.splice(faults), warnings: this.warnings.splice(warnings) }
     return () => {
       this.faults.push(...held.faults.splice(0, this.faultCap - this.faults.length))
-      this.warnings.push(...held.warnings.splice(0, this.warningCap - this.warnings.length))
+      this.warnings.push(...held.warnings.splice(0, DEFINITION_LIMITS.warnings - this.warnings.length))
     }
   }
 
@@ -152,15 +150,16 @@ export class Findings {
   }
 }
 
-/** The first of `total` faults without their data, together at most `bytes` as JSON, the last one saying how many are left out. */
-export function boundFaults(faults: readonly Fault[], total: number, bytes: number): Fault[] {
+/** The first of `total` faults, as an answer has room for them, without their data; the last one says how many are left out. */
+export function boundFaults(faults: readonly Fault[], total: number): Fault[] {
   const kept: Fault[] = []
   let used = 2
-  for (const { loc, msg, type } of faults) {
+  for (const { loc, msg, type } of faults.slice(0, DEFINITION_LIMITS.faults)) {
     let shown: Fault = { loc, msg, type }
-    if (sizeOf(shown) > bytes / 2) shown = { ...shown, loc: loc.map(key => shortKey(key, SHORT_LOC_STRING_CHARACTERS)) }
+    if (sizeOf(shown) > DEFINITION_LIMITS.faultBytes / 2)
+      shown = { ...shown, loc: loc.map(key => shortKey(key, SHORT_LOC_STRING_CHARACTERS)) }
     used += sizeOf(shown)
-    if (used > bytes) break
+    if (used > DEFINITION_LIMITS.faultBytes) break
     kept.push(shown)
   }
   return withRest(kept, total)

@@ -1,4 +1,5 @@
 import { type Place, placeUnder, quote, type Resolved } from './findings.js'
+import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { isObject } from './references.js'
 import { knownType, type SchemaWalk } from './schemas.js'
@@ -60,7 +61,7 @@ export class InputRules {
     const list: ParameterList = { byKey: new Map(), isBroken: entries === undefined }
     if (entries === undefined) return list
     this.lists.set(entries, list)
-    if (entries.length > this.reader.limits.parametersPerOperation) {
+    if (entries.length > DEFINITION_LIMITS.parametersPerOperation) {
       list.isBroken = true
       this.reportTooMany(place)
       return list
@@ -138,7 +139,7 @@ export class InputRules {
   }
 
   reportTooMany(place: Place): void {
-    const msg = `an operation takes at most ${this.reader.limits.parametersPerOperation} parameters`
+    const msg = `an operation takes at most ${DEFINITION_LIMITS.parametersPerOperation} parameters`
     this.reader.findings.fault('too_many_parameters', msg, place)
   }
 

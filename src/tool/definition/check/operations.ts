@@ -7,6 +7,7 @@ import {
   type ParameterList,
   type PathTemplate,
 } from './inputs.js'
+import { DEFINITION_LIMITS } from './limits.js'
 import type { Reader } from './reader.js'
 import { checkServers, hostOf, partBehindPath, unusableEnd } from './servers.js'
 
@@ -103,7 +104,7 @@ export class OperationRules {
   }
 
   private readPath(path: string, place: Place): PathTemplate | undefined {
-    const { findings, limits } = this.reader
+    const { findings } = this.reader
     if (!path.startsWith('/')) {
       findings.warn('path_without_slash', `the path ${quote(path)} does not begin with a slash`, place)
       const reason = unusableEnd(this.servers, path)
@@ -121,8 +122,8 @@ export class OperationRules {
     const names = Array.from(path.matchAll(/\{([^{}]+)\}/g), ([, name]) => name as string) // the group is not optional
     if (/[{}]/.test(path.replace(/\{[^{}]+\}/g, ''))) {
       findings.fault('path_template_invalid', `the braces of the path ${quote(path)} do not pair`, place)
-    } else if (names.length > limits.parametersPerOperation) {
-      const msg = `the path has more than ${limits.parametersPerOperation} placeholders`
+    } else if (names.length > DEFINITION_LIMITS.parametersPerOperation) {
+      const msg = `the path has more than ${DEFINITION_LIMITS.parametersPerOperation} placeholders`
       findings.fault('too_many_parameters', msg, place)
     } else {
       if (names.length > 0) this.warnEqual(path, place)
@@ -181,13 +182,13 @@ export class OperationRules {
   }
 
   private checkOperation(use: PathUse, layer: Resolved, method: string): void {
-    const { findings, limits } = this.reader
+    const { findings } = this.reader
     const place = placeUnder(layer.place, method)
     // Whatever stands at a method counts, so that a shared path item costs no more than the operations it may have.
     this.operationCount++
-    if (this.operationCount > limits.operations) {
+    if (this.operationCount > DEFINITION_LIMITS.operations) {
       this.isFull = true
-      const msg = `the definition has more than ${limits.operations} operations`
+      const msg = `the definition has more than ${DEFINITION_LIMITS.operations} operations`
       findings.fault('too_many_operations', msg, use.place.up ?? use.place)
       return
     }
@@ -277,7 +278,7 @@ export class OperationRules {
   /** What only the path, its parameters and those of the operation say together. */
   private checkTogether(own: ParameterList, { shared, template }: PathUse, place: Place): void {
     if (own.isBroken || shared.isBroken) return
-    const most = this.reader.limits.parametersPerOperation
+    const most = DEFINITION_LIMITS.parametersPerOperation
     if (own.byKey.size + shared.byKey.size > most && merged(shared, own).length > most) this.inputs.reportTooMany(place)
     for (const [name, keys] of template ?? []) {
       if (keys.some(key => own.byKey.has(key) || shared.byKey.has(key))) continue

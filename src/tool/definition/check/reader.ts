@@ -1,5 +1,5 @@
 import { type Findings, type Place, placeUnder, quote, type Resolved } from './findings.js'
-import type { DefinitionLimits } from './limits.js'
+import { DEFINITION_LIMITS } from './limits.js'
 import { partUnder } from './model.js'
 import { isDangling, isObject, type References, type Target } from './references.js'
 
@@ -17,7 +17,6 @@ export class Reader {
   constructor(
     readonly references: References,
     readonly findings: Findings,
-    readonly limits: DefinitionLimits,
     private readonly hasReferableMedia: boolean,
   ) {}
 
@@ -81,8 +80,8 @@ export class Reader {
     const items: Resolved[] = []
     for (let at = start; at.value.$ref !== undefined; ) {
       const isCircle = seen.has(at.value)
-      if (isCircle || seen.size >= this.limits.referenceHops) {
-        const where = isCircle ? 'in a circle' : `through more than ${this.limits.referenceHops} references`
+      if (isCircle || seen.size >= DEFINITION_LIMITS.referenceHops) {
+        const where = isCircle ? 'in a circle' : `through more than ${DEFINITION_LIMITS.referenceHops} references`
         this.findings.fault('ref_cycle', `the reference leads ${where}`, start.place, '$ref')
         return { items: isCircle ? items.slice(0, -1) : [], end: undefined }
       }

@@ -1,5 +1,5 @@
 import { type Place, quote, type Resolved } from './findings.js'
-import type { DefinitionLimits } from './limits.js'
+import { DEFINITION_LIMITS } from './limits.js'
 import { partAt } from './model.js'
 import type { NamedSchemas } from './walk.js'
 
@@ -42,17 +42,16 @@ export class References {
   constructor(
     private readonly document: Resolved,
     private readonly named: NamedSchemas,
-    private readonly limits: DefinitionLimits,
   ) {
     const { $self } = document.value
-    if (typeof $self !== 'string' || $self.length > limits.identifierCharacters) return
+    if (typeof $self !== 'string' || $self.length > DEFINITION_LIMITS.identifierCharacters) return
     this.self = parsedUrl($self, SOMEWHERE)
     if (this.self !== undefined) this.self.hash = ''
   }
 
   /** What `ref` points at; `base` is the nearest schema around it with an `$id`. */
   find(ref: string, base?: Record<string, unknown>): Target | Dangling {
-    if (ref.length > this.limits.keyCharacters)
+    if (ref.length > DEFINITION_LIMITS.keyCharacters)
       return { type: ref.startsWith('#') ? 'ref_unresolved' : 'ref_external', ref }
     const around = base === undefined ? undefined : this.named.byObject.get(base)
     if (around !== undefined && (ref === '#' || ref === '')) return this.inside(around, '') ?? this.find(ref)
@@ -76,7 +75,7 @@ export class References {
     let at = first
     while (!isDangling(at) && isObject(at.value) && typeof at.value.$ref === 'string') {
       if (passed.has(at.value)) return 'circle'
-      if (passed.size >= this.limits.referenceHops - 1) return 'too far'
+      if (passed.size >= DEFINITION_LIMITS.referenceHops - 1) return 'too far'
       passed.add(at.value)
       at = this.find(at.value.$ref, at.base)
     }
@@ -122,8 +121,8 @@ export class References {
   /** Walks a JSON pointer by own properties. More steps than the document has levels lead nowhere. */
   private follow(pointer: string, root: Resolved): Target | undefined {
     const isDocument = root === this.document
-    const steps = pointer.split('/', this.limits.nestingLevels + 2).slice(1)
-    if (steps.length > this.limits.nestingLevels) return undefined
+    const steps = pointer.split('/', DEFINITION_LIMITS.nestingLevels + 2).slice(1)
+    if (steps.length > DEFINITION_LIMITS.nestingLevels) return undefined
     let value: unknown = root.value
     let place = root.place
     let base = isDocument ? undefined : root.value

@@ -1,4 +1,5 @@
 import { type Place, placeUnder, quote, type Resolved } from './findings.js'
+import { DEFINITION_LIMITS } from './limits.js'
 import { isReference, type Reader } from './reader.js'
 import { isDangling, isObject } from './references.js'
 import type { Subtypes } from './subtypes.js'
@@ -129,12 +130,12 @@ export class SchemaWalk {
 
   /** Adds what a reference of a schema leads to. */
   private follow(schema: Resolved, key: string, base: Schema | undefined, isPart: boolean, inside: Task[]): void {
-    const { references, findings, limits } = this.reader
+    const { references, findings } = this.reader
     const target = this.reader.target(schema, key, 'schema', base)
     if (target === undefined) return
     const { value, place } = target
     if (isObject(value) && !this.seen.has(value) && references.endOf(target) === 'too far') {
-      const msg = `the reference ${quote(String(schema.value[key]))} leads through more than ${limits.referenceHops} references`
+      const msg = `the reference ${quote(String(schema.value[key]))} leads through more than ${DEFINITION_LIMITS.referenceHops} references`
       findings.fault('ref_cycle', msg, schema.place, key)
     } else inside.push({ value, place, base: target.base, isPart })
   }

@@ -1,5 +1,5 @@
 import { type Findings, type Place, placeUnder, quote, type Resolved } from './findings.js'
-import type { DefinitionLimits } from './limits.js'
+import { DEFINITION_LIMITS } from './limits.js'
 
 /** The schemas of a document that name themselves for references; of several with one name the first. */
 export interface NamedSchemas {
@@ -34,7 +34,6 @@ export class FirstWalk {
   constructor(
     document: Record<string, unknown>,
     root: Place,
-    private readonly limits: DefinitionLimits,
     private readonly findings: Findings,
   ) {
     this.visit(document, root, 0)
@@ -43,7 +42,7 @@ export class FirstWalk {
   private visit(node: object, place: Place, level: number): void {
     const keys = Array.isArray(node) ? undefined : Object.keys(node)
     const { length } = keys ?? (node as unknown[])
-    const { nestingLevels, values } = this.limits
+    const { nestingLevels, values } = DEFINITION_LIMITS
     this.values += length
     if (level >= nestingLevels)
       this.exceeded = { type: 'definition_too_deep', msg: `the definition nests deeper than ${nestingLevels} levels` }
@@ -68,7 +67,8 @@ export class FirstWalk {
   }
 
   private checkKey(key: string, value: unknown, place: Place): void {
-    if (key.length > this.limits.keyCharacters) this.reportLength('a key', this.limits.keyCharacters, place, key)
+    if (key.length > DEFINITION_LIMITS.keyCharacters)
+      this.reportLength('a key', DEFINITION_LIMITS.keyCharacters, place, key)
     this.checkText(key, 'a key', place, key)
     const isConstructor = key === 'constructor' && typeof value === 'object' && value !== null
     if (key !== '__proto__' && !(isConstructor && Object.hasOwn(value, 'prototype'))) return
@@ -85,7 +85,7 @@ export class FirstWalk {
   private noteName(key: string, name: string, schema: Resolved, level: number): void {
     const { ids, anchors, byObject } = this.named
     if (key === '$self' && level > 0) return
-    const limit = this.limits.identifierCharacters
+    const limit = DEFINITION_LIMITS.identifierCharacters
     if (name.length > limit) this.reportLength(key, limit, schema.place, key)
     else if (key === '$id') {
       const id = name.replace(/#.*/s, '')

@@ -1,6 +1,5 @@
 import { type CheckOptions, DEFAULT_AT, type DefinitionCheck, type Inspection, inspection } from '../check/check.js'
 import { boundFaults } from '../check/findings.js'
-import { DEFAULT_DEFINITION_LIMITS, type DefinitionLimits } from '../check/limits.js'
 import type { DroppedOperation } from './bodies.js'
 import type { Edit } from './edits.js'
 import { MOST_EDITS, Repair, type RepairOptions } from './repair.js'
@@ -35,10 +34,9 @@ const MOST_ROUNDS = 5
  * given is not changed. Completing a completed definition changes nothing.
  */
 export function completeDefinition(definition: unknown, options: CompletionOptions = {}): Completion {
-  const limits = { ...DEFAULT_DEFINITION_LIMITS, ...options.limits }
   const at = options.at ?? DEFAULT_AT
-  const roomy: CheckOptions = { ...options, at, limits: { ...limits, faults: MOST_EDITS } }
-  const repair = new Repair(definition, { ...options, at }, limits)
+  const roomy: CheckOptions = { ...options, at, mostFaults: MOST_EDITS }
+  const repair = new Repair(definition, { ...options, at })
   repair.servers.resolveRelative()
   let inspected = inspection(repair.document.value, roomy)
   if (repair.prepare(inspected.faults)) inspected = inspection(repair.document.value, roomy)
@@ -52,11 +50,10 @@ export function completeDefinition(definition: unknown, options: CompletionOptio
     const check: DefinitionCheck = { ok: false, faults: [refusal], warnings: inspected.check.warnings }
     return { definition, edits: [], dropped, check }
   }
-  return { definition: document.value, edits: document.edits, dropped, check: boundedCheck(inspected, limits) }
+  return { definition: document.value, edits: document.edits, dropped, check: boundedCheck(inspected) }
 }
 
 /** The check as it is answered: here more faults were collected than an answer names. */
-function boundedCheck({ check, faults, faultCount }: Inspection, limits: DefinitionLimits): DefinitionCheck {
-  if (check.ok) return check
-  return { ...check, faults: boundFaults(faults.slice(0, limits.faults), faultCount, limits.faultBytes) }
+function boundedCheck({ check, faults, faultCount }: Inspection): DefinitionCheck {
+  return check.ok ? check : { ...check, faults: boundFaults(faults, faultCount) }
 }

@@ -1,7 +1,7 @@
 import type { Loc } from '../../../errors.js'
 import { writtenNumber } from '../../../schema/exact-json.js'
 import { type Fault, type FaultData, quote } from '../check/findings.js'
-import type { DefinitionLimits } from '../check/limits.js'
+import { DEFINITION_LIMITS } from '../check/limits.js'
 import { isObject } from '../check/references.js'
 import { BodyRepairs } from './bodies.js'
 import { EditedDocument } from './edits.js'
@@ -43,12 +43,11 @@ export class Repair {
   constructor(
     definition: unknown,
     private readonly options: RepairOptions & { at: Loc },
-    private readonly limits: DefinitionLimits,
   ) {
     this.document = new EditedDocument(definition)
     this.servers = new ServerRepairs(this.document, options.server)
-    this.uses = new Uses(this.document, limits.referenceHops)
-    this.ids = new OperationIdRepairs(this.document, this.uses, limits.referenceHops)
+    this.uses = new Uses(this.document, DEFINITION_LIMITS.referenceHops)
+    this.ids = new OperationIdRepairs(this.document, this.uses, DEFINITION_LIMITS.referenceHops)
     this.bodies = new BodyRepairs(this.document, this.uses, options.dropsUnsupported === true)
   }
 
@@ -110,7 +109,7 @@ export class Repair {
     const { server } = this.options
     const scheme = server === undefined ? undefined : new URL(server).protocol.slice(0, -1)
     try {
-      const converted = convertSwagger(document, { mostValues: this.limits.values, scheme })
+      const converted = convertSwagger(document, { mostValues: DEFINITION_LIMITS.values, scheme })
       this.document.replaceAll(converted.document, 'swagger_converted', 'Swagger 2.0 was converted to OpenAPI 3.0.3')
       for (const { path, type, msg } of converted.notes.slice(0, MOST_EDITS)) {
         this.document.note(path, type, msg)
