@@ -1,6 +1,6 @@
 import { Kind, OptionalKind, type Static, type TSchema, Type } from '@sinclair/typebox'
-import { DocumentSource, FederatedConnectorSource } from '../persona/enumerations.js'
 import { COLUMNS, RELATIONS } from '../persona/fields.js'
+import { DocumentSource, FederatedConnectorSource } from '../persona/nested-schemas.js'
 import { PersonaUpsertRequest } from '../persona/schema.js'
 import { enumeration, flag, freeForm, INT4_MAX, innerSchema, list, nullable, text, uuid } from '../schema/vocabulary.js'
 import { Header } from '../tool/headers.js'
@@ -114,7 +114,7 @@ const agentColumns = Object.fromEntries(
 
 const agentLinks = Object.fromEntries(
   RELATIONS.map(([, { link }]) => {
-    const { field, key = 'id' } = link.document
+    const { section: field, key = 'id' } = link
     return [field, optional(list(link.isShare ? Type.Object({ [key]: reference(), level: level() }) : reference()))]
   }),
 )

@@ -79,7 +79,7 @@ async function agents(db: Kysely<Database>) {
   return rows.map(({ state }) => {
     const columns = COLUMNS.filter(([name]) => name !== 'owner_id').map(([name]) => [name, state[name]])
     const relations = RELATIONS.map(([relation, { link }]) => {
-      const { field, key = 'id' } = link.document
+      const { section: field, key = 'id' } = link
       const links = state[relation].map(item =>
         typeof item === 'object' ? { [key]: emails.get(String(item.id)) ?? item.id, level: item.level } : item,
       )

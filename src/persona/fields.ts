@@ -14,8 +14,7 @@ import {
   uuid,
 } from '../schema/vocabulary.js'
 import type { AnyColumnField, ColumnFields, ContentColumns, RequestLimits } from '../updates/field-table.js'
-import { RecencyBiasSetting } from './enumerations.js'
-import { StarterMessage } from './nested-schemas.js'
+import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
 /*
  * The one table of an agent's fields, in the order of the interface document, which is the order of faults and of audit rows.
@@ -33,6 +32,14 @@ const ids = ({ listItemsMax }: RequestLimits) => list(identifier(), { maxItems: 
 const optional = Type.Optional
 /** A UUID is matched in every form, other ids as they are written. */
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
+/** A short text that may be null. */
+const nullableShortText = {
+  column: 'text',
+  nullable: true,
+  blank: null,
+  request: () => optional(nullable(shortText())),
+  answer: nullable(text()),
+} as const
 /** No `default`: a client that fills it in would reset what is stored. */
 const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }
 
@@ -62,12 +69,10 @@ export interface Link {
   readonly attacher?: string
   /** What a fault calls the other end. */
   readonly noun: string
-  /** The field of the organisation document, the section that it refers to, and, of a share, the key of the reference. */
-  readonly document: {
-    field: string
-    section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
-    key?: string
-  }
+  /** The field of the organisation document, and the section that it refers to. */
+  readonly section: 'tools' | 'document_sets' | 'labels' | 'user_files' | 'users' | 'groups'
+  /** Of a share, the key of a reference in the document. */
+  readonly key?: string
 }
 
 interface LinkField extends Changeable {
@@ -111,7 +116,7 @@ export const FIELDS = {
       idType: 'integer',
       isShare: false,
       noun: 'Document set',
-      document: { field: 'document_sets', section: 'document_sets' },
+      section: 'document_sets',
     },
     request: ids,
   },
@@ -141,7 +146,7 @@ export const FIELDS = {
       isShare: false,
       attacher: 'attached_by',
       noun: 'Tool',
-      document: { field: 'tools', section: 'tools' },
+      section: 'tools',
     },
     request: ids,
   },
@@ -154,20 +159,8 @@ export const FIELDS = {
     request: () => flag(),
     answer: optional(flag({ default: true })),
   },
-  llm_model_provider_override: {
-    column: 'text',
-    nullable: true,
-    blank: null,
-    request: () => optional(nullable(shortText())),
-    answer: nullable(text()),
-  },
-  llm_model_version_override: {
-    column: 'text',
-    nullable: true,
-    blank: null,
-    request: () => optional(nullable(shortText())),
-    answer: nullable(text()),
-  },
+  llm_model_provider_override: nullableShortText,
+  llm_model_version_override: nullableShortText,
   starter_messages: {
     column: 'json',
     nullable: true,
@@ -183,7 +176,8 @@ export const FIELDS = {
       idType: 'uuid',
       isShare: true,
       noun: 'User',
-      document: { field: 'users', section: 'users', key: 'email' },
+      section: 'users',
+      key: 'email',
     },
     request: ({ listItemsMax }: RequestLimits) => optional(list(uuid(), { maxItems: listItemsMax })),
     canonical: canonicalIds,
@@ -195,7 +189,8 @@ export const FIELDS = {
       idType: 'integer',
       isShare: true,
       noun: 'Group',
-      document: { field: 'groups', section: 'groups', key: 'name' },
+      section: 'groups',
+      key: 'name',
     },
     request: (limits: RequestLimits) => optional(ids(limits)),
     changedBy: 'owner',
@@ -214,13 +209,7 @@ export const FIELDS = {
     nullWithoutMask: 'kept',
     answer: nullable(text()),
   },
-  icon_name: {
-    column: 'text',
-    nullable: true,
-    blank: null,
-    request: () => optional(nullable(shortText())),
-    answer: nullable(text()),
-  },
+  icon_name: nullableShortText,
   search_start_date: {
     column: 'timestamptz',
     nullable: true,
@@ -238,7 +227,7 @@ export const FIELDS = {
       idType: 'integer',
       isShare: false,
       noun: 'Label',
-      document: { field: 'labels', section: 'labels' },
+      section: 'labels',
     },
     request: (limits: RequestLimits) =>
       optional(nullable(ids(limits), { description: '`null` leaves the labels as they are, `[]` removes all.' })),
@@ -268,7 +257,7 @@ export const FIELDS = {
       idType: 'text',
       isShare: false,
       noun: 'File',
-      document: { field: 'user_files', section: 'user_files' },
+      section: 'user_files',
     },
     request: ({ listItemsMax }: RequestLimits) =>
       optional(
@@ -362,4 +351,24 @@ export const NEW_AGENT: Readonly<PersonaContent> = {
   num_chunks: 10,
   system_prompt: '',
   task_prompt: '',
+}
+
+/** What an agent holds of a relation: ids, or ids with a level. */
+export type StoredLink = number | string | Share<number | string>
+
+/** What a link leads to. */
+export function idOf(link: StoredLink): number | string {
+  return typeof link === 'object' ? link.id : link
+}
+
+/** The ids of one relation, whatever the shape in which the content holds them. */
+export function idsOf(content: PersonaContent, relation: Relation): (number | string)[] {
+  const links: StoredLink[] = content[relation]
+  return links.map(idOf)
+}
+
+/** Numbers by size, texts by their UTF-8 bytes as the database does: JavaScript's own order is that of UTF-16. */
+export function compareIds(a: string | number, b: string | number): number {
+  if (typeof a === 'number' && typeof b === 'number') return a - b
+  return Buffer.compare(Buffer.from(String(a)), Buffer.from(String(b)))
 }

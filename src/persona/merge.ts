@@ -1,6 +1,14 @@
 import { sameValue } from '../updates/field-table.js'
-import { CONTENT_FIELDS, isRelation, type PersonaContent, type Relation } from './fields.js'
-import { compareIds, idOf, idsOf, type StoredLink } from './links.js'
+import {
+  CONTENT_FIELDS,
+  compareIds,
+  idOf,
+  idsOf,
+  isRelation,
+  type PersonaContent,
+  type Relation,
+  type StoredLink,
+} from './fields.js'
 
 /** The content after a merge, and the fields that both sides changed, each to something else: they stay as they are stored. */
 export interface Merged {

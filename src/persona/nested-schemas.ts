@@ -1,8 +1,21 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
-import { AccessType, DocumentSource, FederatedConnectorSource } from './enumerations.js'
+import { enumeration, flag, freeForm, identifier, list, nullable, text, uuid } from '../schema/vocabulary.js'
 
-/** The records inside an agent. Names, order, nullability and what is required are the interface document's. */
+/* The enumerations and records inside an agent. Names, order, nullability and what is required are the interface document's. */
+
+export const RecencyBiasSetting = enumeration(['favor_recent', 'base_decay', 'no_decay', 'auto'], {
+  $id: 'RecencyBiasSetting',
+})
+export const AccessType = enumeration(['public', 'private', 'sync'], { $id: 'AccessType' })
+export const FederatedConnectorSource = enumeration(['federated_slack'], { $id: 'FederatedConnectorSource' })
+
+const DOCUMENT_SOURCES =
+  'ingestion_api slack web google_drive gmail requesttracker github gitbook gitlab guru bookstack ' +
+  'outline confluence jira slab productboard file coda notion zulip linear hubspot document360 gong ' +
+  'google_sites zendesk loopio dropbox sharepoint teams salesforce discourse axero clickup mediawiki ' +
+  'wikipedia asana s3 r2 google_cloud_storage oci_storage xenforo not_applicable discord freshdesk ' +
+  'fireflies egnyte airtable highspot drupal_wiki imap bitbucket testrail mock_connector user_file'
+export const DocumentSource = enumeration(DOCUMENT_SOURCES.split(' '), { $id: 'DocumentSource' })
 
 export type StarterMessage = Static<typeof StarterMessage>
 export const StarterMessage = Type.Object(
@@ -10,25 +23,20 @@ export const StarterMessage = Type.Object(
   { $id: 'StarterMessage' },
 )
 
-export type PersonaLabelSnapshot = Static<typeof PersonaLabelSnapshot>
 export const PersonaLabelSnapshot = Type.Object({ id: identifier(), name: text() }, { $id: 'PersonaLabelSnapshot' })
 
-export type MinimalUserSnapshot = Static<typeof MinimalUserSnapshot>
 export const MinimalUserSnapshot = Type.Object({ id: uuid(), email: text() }, { $id: 'MinimalUserSnapshot' })
 
-export type CCPairSummary = Static<typeof CCPairSummary>
 export const CCPairSummary = Type.Object(
   { id: identifier(), name: nullable(text()), source: DocumentSource, access_type: AccessType },
   { $id: 'CCPairSummary' },
 )
 
-export type FederatedConnectorSummary = Static<typeof FederatedConnectorSummary>
 export const FederatedConnectorSummary = Type.Object(
   { id: identifier(), name: text(), source: FederatedConnectorSource, entities: freeForm() },
   { $id: 'FederatedConnectorSummary' },
 )
 
-export type DocumentSetSummary = Static<typeof DocumentSetSummary>
 export const DocumentSetSummary = Type.Object(
   {
     id: identifier(),

@@ -8,9 +8,8 @@ import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js
 import { jsonRow } from '../updates/statements.js'
 
 /*
- * Lists of agents, a page at a time in the order of their ids, each page by indexes: what it costs does not grow with the
- * number of agents. By a name that more than 1,000 agents have it grows with those that the caller owns or has by a share.
- * What a caller may see comes from four places, of which each gives the first rows of the page.
+ * Lists of agents, a page at a time in the order of their ids, each page by indexes. What a caller may see comes from four places, of
+ * which each gives the first rows of the page; of a name, each agent that has it is asked.
  */
 
 interface Parameters {
@@ -28,12 +27,6 @@ type Scope = (typeof SCOPES)[number]
 
 /** A constant, so that the planner knows that a page is short. */
 const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
-
-/**
- * So many agents of one name are asked one by one whether the caller sees them. Where there are more, which anybody can bring about,
- * it is the agents that the caller sees that are asked for their name.
- */
-const FEW_OF_A_NAME = sql.lit(1_000)
 
 /** Each candidate is read by its key: `offset 0` keeps the planner from reading the agents in their order until it meets them. */
 const BY_ID = sql`candidate cross join lateral (select * from persona where id = candidate.id offset 0) p`
@@ -69,21 +62,17 @@ function pageOf(scope: Scope) {
     const name = sql`${param('name')}::text`
     const behind = (id: RawBuilder<unknown>) => sql`${id} > ${param('after')}::integer`
     const seen = sql`(${param('sees_all')}::boolean or ${personaAccess(user)} <> 'none')`
-    const first =
-      scope === 'seen'
-        ? sql`with candidate as materialized (${candidates(user, behind)})`
-        : scope === 'seen of a name'
-          ? sql`with ${candidatesOfName(user, name, behind)}`
-          : sql``
+    const isSeen = scope === 'seen'
+    const first = isSeen ? sql`with candidate as materialized (${candidates(user, behind)})` : sql``
     const conditions = [
       sql`${behind(sql`p.id`)} and not p.deleted`,
       ...(scope.endsWith('name') ? [isOnly(sql`p.name`, name)] : []),
       ...(scope.startsWith('bound') ? [sql`p.id = any(${param('ids')}::integer[])`] : []),
-      ...(scope.startsWith('all') || scope === 'seen' ? [] : [seen]),
+      ...(scope.startsWith('all') || isSeen ? [] : [seen]),
     ]
     const order = scope.endsWith('name') ? sql`p.name, p.id` : sql`p.id`
     const found = sql`
-      select p.* from ${scope.startsWith('seen') ? BY_ID : sql`persona p`}
+      select p.* from ${isSeen ? BY_ID : sql`persona p`}
       where ${sql.join(conditions, sql` and `)} order by ${order} limit ${MOST}`
     return sql`${first}${pageRows(found, 'p', RECORD, sql`${param('rows')}::integer`)}`
   })
@@ -106,36 +95,4 @@ function candidates(user: RawBuilder<unknown>, behind: (id: RawBuilder<unknown>)
             where s.user_group_id = m.user_group_id ${first(sql`s.persona_id`)}
           ) s where m.user_id = ${user})
       ) one order by id limit ${MOST}`
-}
-
-/**
- * SQL: the common table expressions with the ids of agents of a name among which are the first that the user sees: all, if there are
- * few, else the first of those that are public, and of those that the user owns or that are shared with them or a group of theirs.
- */
-function candidatesOfName(
-  user: RawBuilder<unknown>,
-  name: RawBuilder<unknown>,
-  behind: (id: RawBuilder<unknown>) => RawBuilder<unknown>,
-) {
-  return sql`few as materialized (
-      select c.id from persona c where ${isOnly(sql`c.name`, name)} and ${behind(sql`c.id`)} and not c.deleted
-      order by c.name, c.id limit ${FEW_OF_A_NAME} + 1
-    ), own as materialized (
-      select c.id from persona c where ${isOnly(sql`c.owner_id`, user)} and ${behind(sql`c.id`)}
-      union select s.persona_id from persona_user s where s.user_id = ${user} and ${behind(sql`s.persona_id`)}
-      union select s.persona_id from user_group_member m join persona_group s using (user_group_id)
-        where m.user_id = ${user} and ${behind(sql`s.persona_id`)}
-    ), candidate as materialized (
-      select id from few where (select count(*) from few) <= ${FEW_OF_A_NAME}
-      union (
-        select c.id from persona c
-        where ${isOnly(sql`c.name`, name)} and ${behind(sql`c.id`)} and c.is_public and not c.deleted
-          and (select count(*) from few) > ${FEW_OF_A_NAME}
-        order by c.name, c.id limit ${MOST})
-      union (
-        select own.id from own cross join lateral (
-          select from persona c where c.id = own.id and c.name = ${name} and not c.deleted offset 0) named
-        where (select count(*) from few) > ${FEW_OF_A_NAME}
-        order by own.id limit ${MOST})
-    )`
 }

@@ -1,5 +1,6 @@
 import { Type } from '@sinclair/typebox'
 import type { FastifyInstance } from 'fastify'
+import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { ResourceNotFound } from '../errors.js'
 import { answerRead, editLink } from '../http/answer.js'
@@ -7,18 +8,19 @@ import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
 import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { HTTPValidationError } from '../schema/faults.js'
+import { compileBody, HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
+import type { Past } from '../updates/past.js'
 import { readPast, readResource, wholeState } from '../updates/read.js'
 import type { ReadRequest, WorkBounds } from '../updates/resource.js'
+import { idsOf, isRelation, type PersonaContent, REQUEST_FIELDS } from './fields.js'
 import { readPersonaPage } from './pages.js'
 import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot, PersonaSummary, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
-import { updateView } from './update-view.js'
 
 /** `GET /persona/{persona_id}`: the agent as an update answers it, for everybody who sees it. */
 export function registerReadPersona(
@@ -65,32 +67,30 @@ export function registerReadPersona(
       if (id === undefined || prefetched === null) throw new ResourceNotFound('persona')
       // Before more is read: the time of an answer must not tell that there is something.
       if (!personaResource.isVisible(prefetched, request.caller)) throw new ResourceNotFound('persona')
-      const ifNoneMatch = request.headers['if-none-match'] ?? NO_PRECONDITION
       const earlier = asOf(request.query)
+      const isUpdateView = request.query.view === 'update'
       const reader = { caller: request.caller, ...limits }
-      if (request.query.view === 'update' && earlier === undefined) {
+      const readNow = async () => {
+        if (!isUpdateView) return await readResource(database, personaResource, prefetched, reader)
         const state = await wholeState(database, personaResource, prefetched, reader)
-        const { text, mask } = updateView(state)
-        reply.header('link', editLink(String(id), mask))
-        const snapshot = new AnswerText([text])
-        return answerRead(reply, { kind: 'persona', id, version: state.version, snapshot }, ifNoneMatch)
-      }
-      if (request.query.view === 'update' && earlier !== undefined) {
-        let mask: string[] | undefined
-        const read = await readPast(database, personaResource, id, earlier, reader, async (executor, stored, past) => {
-          const { content, notes } = await pastContent(executor, stored, past)
-          const view = updateView(content)
-          mask = view.mask
-          return { text: new AnswerText([view.text]), notes }
-        })
-        reply.header('link', editLink(String(id), mask))
-        return answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
+        return { version: state.version, snapshot: editable(state) }
       }
       const read =
         earlier === undefined
-          ? await readResource(database, personaResource, prefetched, reader)
-          : await readPast(database, personaResource, id, earlier, reader)
-      return answerRead(reply, { kind: 'persona', id, ...read }, ifNoneMatch)
+          ? await readNow()
+          : await readPast(database, personaResource, id, earlier, reader, isUpdateView ? showEditable : undefined)
+      return answerRead(reply, { kind: 'persona', id, ...read }, request.headers['if-none-match'] ?? NO_PRECONDITION)
+
+      function editable(content: PersonaContent): AnswerText {
+        const { text, mask } = updateView(content)
+        reply.header('link', editLink(String(id), mask))
+        return new AnswerText([text])
+      }
+
+      async function showEditable(executor: Executor, state: PersonaState, past: Past) {
+        const { content, notes } = await pastContent(executor, state, past)
+        return { text: editable(content), notes }
+      }
     },
   )
 }
@@ -103,4 +103,25 @@ export function registerReadPersonas(app: FastifyInstance, database: ServiceData
     record: PersonaSummary,
     read: readPersonaPage,
   })
+}
+
+const required = new Set<string>(PersonaUpsertRequest.required)
+
+const FIELDS_OF_UPDATE = REQUEST_FIELDS.flatMap(([name]) => {
+  return name === 'remove_image' ? [] : [{ name, takes: compileBody(PersonaUpsertRequest.properties[name]) }]
+})
+
+/**
+ * The body of an update that changes nothing of a stored agent, as JSON text, and the mask that it goes with where it is no whole
+ * update: a field that no update takes, as a prompt that is null, is left out.
+ */
+function updateView(content: PersonaContent): { text: string; mask: string[] | undefined } {
+  const values = FIELDS_OF_UPDATE.map(({ name, takes }) => {
+    const value = isRelation(name) ? idsOf(content, name) : content[name]
+    return { name, value, isTaken: takes.check(value) }
+  })
+  const taken = values.filter(({ isTaken }) => isTaken)
+  const isWhole = values.every(({ name, isTaken }) => isTaken || !required.has(name))
+  const text = JSON.stringify(Object.fromEntries(taken.map(({ name, value }) => [name, value])))
+  return { text, mask: isWhole ? undefined : taken.map(({ name }) => name) }
 }

@@ -10,6 +10,7 @@ import {
   BLANK_AGENT,
   COLUMNS,
   CONTENT_FIELDS,
+  idsOf,
   isRelation,
   linkOf,
   type PersonaContent,
@@ -17,7 +18,6 @@ import {
   type Relation,
   type Share,
 } from './fields.js'
-import { idsOf } from './links.js'
 import { pastPersona } from './past.js'
 import {
   type Attached,
@@ -31,7 +31,7 @@ import {
   requireAnswerable,
   requireEditable,
 } from './rules.js'
-import { isWhole, type PersonaState } from './state.js'
+import type { PersonaState } from './state.js'
 import {
   type PersonaRow,
   type PersonaVersion,
@@ -108,7 +108,7 @@ export const personaResource: VersionedResource<PersonaTypes> = {
   noteStored: () => undefined,
   replacedDefinition: () => null,
   audited: (state, decision) => auditedPersona(decision?.content ?? state),
-  isWhole,
+  isWhole: ({ left_out_bytes = 0 }) => left_out_bytes === 0,
   isVisible,
   requireRights: requireEditable,
   pastSnapshot: pastPersona,

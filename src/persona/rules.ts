@@ -14,7 +14,9 @@ import { sameValue } from '../updates/field-table.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import {
   CONTENT_FIELDS,
+  compareIds,
   FIELDS,
+  idsOf,
   linkOf,
   type PersonaContent,
   RELATIONS,
@@ -23,7 +25,6 @@ import {
   type RequestField,
   type Share,
 } from './fields.js'
-import { compareIds, idsOf } from './links.js'
 import { type Merged, mergeContent } from './merge.js'
 import type { PersonaUpsertRequest } from './schema.js'
 import type { PersonaState, ToolSize } from './state.js'

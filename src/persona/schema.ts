@@ -2,14 +2,17 @@ import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox
 import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
 import { inOrder, REQUEST_LIMITS } from '../updates/field-table.js'
-import { AccessType, DocumentSource, FederatedConnectorSource, RecencyBiasSetting } from './enumerations.js'
 import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import {
+  AccessType,
   CCPairSummary,
   DocumentSetSummary,
+  DocumentSource,
+  FederatedConnectorSource,
   FederatedConnectorSummary,
   MinimalUserSnapshot,
   PersonaLabelSnapshot,
+  RecencyBiasSetting,
   StarterMessage,
 } from './nested-schemas.js'
 

@@ -13,32 +13,20 @@ export interface PersonaState extends PersonaContent, VersionedState {
   tool_sizes: ToolSize[]
 }
 
-/** The columns whose texts may be large, and about how many bytes they are. None is read for that: each request would wait for it. */
+/** The columns whose texts may be large, and how many bytes they are. */
 const LARGE_COLUMNS: Partial<Record<PersonaColumn, RawBuilder<number>>> = {
   system_prompt: sql`octet_length(p.system_prompt)`,
   task_prompt: sql`octet_length(p.task_prompt)`,
-  starter_messages: jsonBytes(sql`p.starter_messages`),
-}
-
-/**
- * SQL: of a text the server knows how long it is, of JSON how much room it takes, which compression (pglz) makes a ninetieth of it at most:
- * what takes little room is measured.
- */
-function jsonBytes(column: RawBuilder<unknown>): RawBuilder<number> {
-  const stored = sql`pg_column_size(${column})`
-  return sql`case when ${stored} > 4096 then greatest(${stored}, least(16 * ${stored}, 524288)) else octet_length(${column}::text) end`
+  starter_messages: sql`octet_length(p.starter_messages::text)`,
 }
 
 /** All of them together. The states of up to 32 requests travel together, and a byte may become six in JSON. */
 const PREFETCHED_TEXT_BYTES_MAX = sql.lit(16 * 1024)
 
-/** Of longer lists no more than one link beyond this travels with them. */
-const PREFETCHED_LINKS_MAX = 100
-
 /**
  * SQL: the agent `p` as JSON of the shape `PersonaState`, as the user sees it; no row of `p`, no JSON.
  * One expression, so that it can ride on the statement that authenticates the caller: then large texts are left out, whose size is
- * `large.bytes`, and long lists cut.
+ * `large.bytes`.
  */
 export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuilder<PersonaState> {
   const columns = COLUMNS.map(([name, { column }]) => {
@@ -46,38 +34,28 @@ export function personaState(user: RawBuilder<unknown>, isWhole = true): RawBuil
     const isLeftOut = !isWhole && LARGE_COLUMNS[name] !== undefined
     return [name, isLeftOut ? sql`case when large.bytes <= ${PREFETCHED_TEXT_BYTES_MAX} then ${value} end` : value]
   })
-  const linksMax = isWhole ? sql`` : sql` limit ${sql.lit(PREFETCHED_LINKS_MAX + 1)}`
-  const relations = RELATIONS.map(([name, { link }]) => {
-    return [name, link.isShare ? storedShares(name, linksMax) : storedIds(name, linksMax)]
-  })
+  const relations = RELATIONS.map(([name, { link }]) => [name, link.isShare ? storedShares(name) : storedIds(name)])
   return versionedState('persona', 'p', user, {
     ...Object.fromEntries([...columns, ...relations]),
     ...(isWhole
       ? {}
       : { left_out_bytes: sql`case when large.bytes > ${PREFETCHED_TEXT_BYTES_MAX} then large.bytes else 0 end` }),
     access: personaAccess(user),
-    tool_sizes: storedToolSizes(linksMax),
+    tool_sizes: storedToolSizes,
   })
 }
 
-/** Whether a state has all texts and links of its agent. */
-export function isWhole(state: PersonaState): boolean {
-  if (state.left_out_bytes === undefined) return true
-  return state.left_out_bytes === 0 && RELATIONS.every(([relation]) => state[relation].length <= PREFETCHED_LINKS_MAX)
-}
-
 /** SQL: the ids that a relation of the agent `p` holds, in their order; texts in that of their bytes. */
-export function storedIds(relation: Relation, most = sql``): RawBuilder<unknown> {
+export function storedIds(relation: Relation): RawBuilder<unknown> {
   const { table, column, idType } = linkOf(relation)
   const order = idType === 'text' ? sql` collate "C"` : sql``
-  return sql`array(select ${sql.raw(column)} from ${sql.raw(table)} where persona_id = p.id order by ${sql.raw(column)}${order}${most})`
+  return sql`array(select ${sql.raw(column)} from ${sql.raw(table)} where persona_id = p.id order by ${sql.raw(column)}${order})`
 }
 
-function storedShares(relation: Relation, most: RawBuilder<unknown>): RawBuilder<unknown> {
+function storedShares(relation: Relation): RawBuilder<unknown> {
   const { table, column } = linkOf(relation)
   return sql`coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
-                       from (select ${sql.raw(column)} as id, level from ${sql.raw(table)}
-                             where persona_id = p.id order by ${sql.raw(column)}${most}) share), '[]')`
+                       from (select ${sql.raw(column)} as id, level from ${sql.raw(table)} where persona_id = p.id) share), '[]')`
 }
 
 /* What an agent's tools take in its answer: from stored sizes, without reading the definitions. */
@@ -94,12 +72,9 @@ export interface ToolSize {
 const sizePairs = sql`'bytes', ${snapshotBytes}, 'definition', encode(t.definition_hash, 'hex')`
 
 /** SQL: the sizes of the tools of the agent `p`, in the order of their ids. */
-function storedToolSizes(most: RawBuilder<unknown>): RawBuilder<ToolSize[]> {
-  return sql`coalesce((
+const storedToolSizes: RawBuilder<ToolSize[]> = sql`coalesce((
       select json_agg(json_build_object(${sizePairs}) order by l.tool_id)
-      from (select tool_id from persona_tool where persona_id = p.id order by tool_id${most}) l
-      join (${TOOLS}) on t.id = l.tool_id), '[]')`
-}
+      from persona_tool l join (${TOOLS}) on t.id = l.tool_id where l.persona_id = p.id), '[]')`
 
 /** SQL: whether these tools take no more bytes. */
 export function takeAtMost(ids: RawBuilder<unknown>, bytes: RawBuilder<unknown>): RawBuilder<boolean> {

@@ -78,16 +78,14 @@ with input as materialized (
     p."builtin_persona" as "builtin_persona",
     p."deleted" as "deleted",
     p."owner_id" as "owner_id",
-    array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id limit 101) as "document_set_ids",
-    array(select tool_id from persona_tool where persona_id = p.id order by tool_id limit 101) as "tool_ids",
+    array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id) as "document_set_ids",
+    array(select tool_id from persona_tool where persona_id = p.id order by tool_id) as "tool_ids",
     coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
-                       from (select user_id as id, level from persona_user
-                             where persona_id = p.id order by user_id limit 101) share), '[]') as "users",
+                       from (select user_id as id, level from persona_user where persona_id = p.id) share), '[]') as "users",
     coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
-                       from (select user_group_id as id, level from persona_group
-                             where persona_id = p.id order by user_group_id limit 101) share), '[]') as "groups",
-    array(select label_id from persona_label where persona_id = p.id order by label_id limit 101) as "label_ids",
-    array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C" limit 101) as "user_file_ids",
+                       from (select user_group_id as id, level from persona_group where persona_id = p.id) share), '[]') as "groups",
+    array(select label_id from persona_label where persona_id = p.id order by label_id) as "label_ids",
+    array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C") as "user_file_ids",
     case when large.bytes > 16384 then large.bytes else 0 end as "left_out_bytes",
     (case
     when p.owner_id = caller.user_id then 'owner'
@@ -103,9 +101,8 @@ with input as materialized (
     end) as "access",
     coalesce((
       select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
-      from (select tool_id from persona_tool where persona_id = p.id order by tool_id limit 101) l
-      join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id), '[]') as "tool_sizes") state)
-    from persona p cross join lateral (select coalesce(octet_length(p.system_prompt), 0) + coalesce(octet_length(p.task_prompt), 0) + coalesce(case when pg_column_size(p.starter_messages) > 4096 then greatest(pg_column_size(p.starter_messages), least(16 * pg_column_size(p.starter_messages), 524288)) else octet_length(p.starter_messages::text) end, 0) as bytes offset 0) large where p.id = "input"."resource"))::text as state,
+      from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id where l.persona_id = p.id), '[]') as "tool_sizes") state)
+    from persona p cross join lateral (select coalesce(octet_length(p.system_prompt), 0) + coalesce(octet_length(p.task_prompt), 0) + coalesce(octet_length(p.starter_messages::text), 0) as bytes offset 0) large where p.id = "input"."resource"))::text as state,
       (select count(*)::integer from schema_requirement) as schema_steps
     from input
     cross join lateral (
@@ -286,11 +283,9 @@ select (select row_to_json(state) from (select
     array(select document_set_id from persona_document_set where persona_id = p.id order by document_set_id) as "document_set_ids",
     array(select tool_id from persona_tool where persona_id = p.id order by tool_id) as "tool_ids",
     coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
-                       from (select user_id as id, level from persona_user
-                             where persona_id = p.id order by user_id) share), '[]') as "users",
+                       from (select user_id as id, level from persona_user where persona_id = p.id) share), '[]') as "users",
     coalesce((select json_agg(json_build_object('id', share.id, 'level', share.level) order by share.id)
-                       from (select user_group_id as id, level from persona_group
-                             where persona_id = p.id order by user_group_id) share), '[]') as "groups",
+                       from (select user_group_id as id, level from persona_group where persona_id = p.id) share), '[]') as "groups",
     array(select label_id from persona_label where persona_id = p.id order by label_id) as "label_ids",
     array(select user_file_id from persona_user_file where persona_id = p.id order by user_file_id collate "C") as "user_file_ids",
     (case
@@ -307,8 +302,7 @@ select (select row_to_json(state) from (select
     end) as "access",
     coalesce((
       select json_agg(json_build_object('bytes', coalesce(d.size_bytes, 0) + octet_length(t.description), 'definition', encode(t.definition_hash, 'hex')) order by l.tool_id)
-      from (select tool_id from persona_tool where persona_id = p.id order by tool_id) l
-      join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id), '[]') as "tool_sizes") state) as state from persona p where p.id = $2::integer;
+      from persona_tool l join (tool t left join tool_definition d on d.hash = t.definition_hash) on t.id = l.tool_id where l.persona_id = p.id), '[]') as "tool_sizes") state) as state from persona p where p.id = $2::integer;
 
 -- persona_references
 select json_build_object('document_set_ids', array(
@@ -1682,42 +1676,21 @@ with candidate as materialized (
     ) "p" order by "p".id;
 
 -- persona_page(seen of a name)
-with few as materialized (
-      select c.id from persona c where c.name between $1::text and $1::text and c.id > $2::integer and not c.deleted
-      order by c.name, c.id limit 1000 + 1
-    ), own as materialized (
-      select c.id from persona c where c.owner_id between $3::uuid and $3::uuid and c.id > $2::integer
-      union select s.persona_id from persona_user s where s.user_id = $3::uuid and s.persona_id > $2::integer
-      union select s.persona_id from user_group_member m join persona_group s using (user_group_id)
-        where m.user_id = $3::uuid and s.persona_id > $2::integer
-    ), candidate as materialized (
-      select id from few where (select count(*) from few) <= 1000
-      union (
-        select c.id from persona c
-        where c.name between $1::text and $1::text and c.id > $2::integer and c.is_public and not c.deleted
-          and (select count(*) from few) > 1000
-        order by c.name, c.id limit 101)
-      union (
-        select own.id from own cross join lateral (
-          select from persona c where c.id = own.id and c.name = $1::text and not c.deleted offset 0) named
-        where (select count(*) from few) > 1000
-        order by own.id limit 101)
-    )
-    select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
+select "p".id, case when "p".bytes_before <= 262144 then (select row_to_json(json_row) from (
       select p.id, p.name, p.description, (select row_to_json(json_row) from (select u.id, u.email from user_account u where u.id = p.owner_id) json_row) as owner, p.is_public, p.is_visible, p.is_default_persona,
         p.builtin_persona, format('"persona-%s-%s"', p.id, p.version) as etag) json_row)::text end as record
     from (
       select page.*, sum(octet_length(page.description)) over (order by page.id) - octet_length(page.description) as bytes_before
       from (
-      select p.* from candidate cross join lateral (select * from persona where id = candidate.id offset 0) p
-      where p.id > $2::integer and not p.deleted and p.name between $1::text and $1::text and ($4::boolean or (case
-    when p.owner_id = $3::uuid then 'owner'
+      select p.* from persona p
+      where p.id > $1::integer and not p.deleted and p.name between $2::text and $2::text and ($3::boolean or (case
+    when p.owner_id = $4::uuid then 'owner'
     else coalesce(
       (select case when bool_or(share.level = 'editor') then 'editor' else 'viewer' end
-       from (select level from persona_user where persona_id = p.id and user_id = $3::uuid
+       from (select level from persona_user where persona_id = p.id and user_id = $4::uuid
              union all
              select s.level from persona_group s
-             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $3::uuid
+             join user_group_member m on m.user_group_id = s.user_group_id and m.user_id = $4::uuid
              where s.persona_id = p.id) share
        having count(*) > 0),
       case when p.is_public then 'viewer' else 'none' end)

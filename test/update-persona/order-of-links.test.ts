@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { compareIds } from '../../src/persona/links.js'
+import { compareIds } from '../../src/persona/fields.js'
 
 t.test('texts have the order of their UTF-8, as in the database', async t => {
   const bytes = (text: string) => Buffer.from(text)

@@ -122,12 +122,12 @@ function mergeRelations(content: PersonaContent, entry: Fields, { loc }: Matched
     content.owner_id = owner === null ? null : String(owner)
   }
   for (const [relation, { link }] of RELATIONS) {
-    const { field, section } = link.document
-    const listed = entry[field]
+    const { section } = link
+    const listed = entry[section]
     if (listed === undefined) continue
     const ids = link.isShare
       ? sharesOf(relation, listed as DocumentShare[], loc, catalogue)
-      : catalogue.resolveAll(section, listed as Reference[], [...loc, field])
+      : catalogue.resolveAll(section, listed as Reference[], [...loc, section])
     Object.assign(content, { [relation]: ids })
   }
   // The owner has every right already; the update operation drops them as well.
@@ -138,10 +138,10 @@ function mergeRelations(content: PersonaContent, entry: Fields, { loc }: Matched
 type DocumentShare = Readonly<Record<string, Reference>> & { level?: ShareLevel }
 
 function sharesOf(relation: Relation, shares: readonly DocumentShare[], loc: Loc, catalogue: Catalogue): Share<Id>[] {
-  const { field, section, key = 'id' } = linkOf(relation).document
+  const { section, key = 'id' } = linkOf(relation)
   const levels = new Map<Id, ShareLevel>()
   for (const [index, share] of shares.entries()) {
-    const id = catalogue.resolve(section, share[key] ?? '', [...loc, field, index, key])
+    const id = catalogue.resolve(section, share[key] ?? '', [...loc, section, index, key])
     if (id !== null) levels.set(id, share.level ?? 'viewer')
   }
   return ascending([...levels.keys()]).map(id => ({ id, level: levels.get(id) ?? 'viewer' }))

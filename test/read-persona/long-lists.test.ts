@@ -1,16 +1,12 @@
-import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import t from 'tap'
-import { callerAndPersona } from '../../src/persona/state.js'
 import { worldApp } from '../app.js'
 
 const AGENT = 11
 const PATH = `/persona/${AGENT}`
 const LINKS = 900
-/** Up to 32 requests share what travels with the authentication. */
-const PREFETCHED_BYTES_MAX = 128 * 1024
 
-t.test('what travels with the authentication is bounded, and what was cut is answered and kept', async t => {
+t.test('200: lists of many hundred links are answered and kept', async t => {
   const { call, token, database } = await worldApp(t)
   const admin = await token('admin@example.com')
   const before = (await call('GET', `${PATH}?view=update`, { token: admin })).json()
@@ -27,11 +23,6 @@ t.test('what travels with the authentication is bounded, and what was cut is ans
     users as (insert into persona_user (persona_id, user_id, level) select ${AGENT}, id, 'viewer' from u),
     groups as (insert into persona_group (persona_id, user_group_id, level) select ${AGENT}, id, 'viewer' from g)
     insert into persona_tool (persona_id, tool_id) select ${AGENT}, id from t`.execute(database.db)
-
-  const hash = createHash('sha256').update(admin).digest()
-  const row = await callerAndPersona.for({ hash, resource: AGENT }).single(database.db)
-  const bytes = JSON.stringify(row?.state).length
-  t.ok(bytes < PREFETCHED_BYTES_MAX, `${bytes} bytes`)
 
   const read = await call('GET', PATH, { token: admin })
   const shown = read.json()
