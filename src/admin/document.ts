@@ -97,7 +97,7 @@ const level = () => optional(enumeration(['viewer', 'editor']))
 
 /** A column of an agent as the document takes it: what a request takes, absent where nothing is said, `null` where it may be. */
 function agentColumn({ request, document, nullable: mayBeNull }: AnyColumnField): TSchema | undefined {
-  const schema = document ?? (request && withoutNull(request({ listItemsMax: Number.MAX_SAFE_INTEGER })))
+  const schema = document ?? (request && withoutNull(request))
   return schema && optional(mayBeNull ? nullable(schema) : schema)
 }
 

@@ -13,7 +13,14 @@ import {
   text,
   uuid,
 } from '../schema/vocabulary.js'
-import type { AnyColumnField, ColumnFields, ContentColumns, RequestLimits } from '../updates/field-table.js'
+import {
+  type AnyColumnField,
+  type ColumnFields,
+  type ContentColumns,
+  column,
+  LIST_ITEMS_MAX,
+  nullableColumn,
+} from '../updates/field-table.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
 /*
@@ -28,18 +35,12 @@ const STARTER_MESSAGES_MAX = 50
 
 const shortText = () => text({ maxLength: SHORT_TEXT_MAX_LENGTH })
 const prompt = () => text({ maxLength: PROMPT_MAX_LENGTH })
-const ids = ({ listItemsMax }: RequestLimits) => list(identifier(), { maxItems: listItemsMax })
+const ids = () => list(identifier(), { maxItems: LIST_ITEMS_MAX })
 const optional = Type.Optional
 /** A UUID is matched in every form, other ids as they are written. */
 const canonicalIds = (ids: string[]) => ids.map(id => canonicalUuid(id) ?? id)
 /** A short text that may be null. */
-const nullableShortText = {
-  column: 'text',
-  nullable: true,
-  blank: null,
-  request: () => optional(nullable(shortText())),
-  answer: nullable(text()),
-} as const
+const nullableShortText = nullableColumn('text', { request: optional(nullable(shortText())), answer: nullable(text()) })
 /** No `default`: a client that fills it in would reset what is stored. */
 const keptWhenAbsent = { description: 'A new agent has `false`; what is absent stays as it is.' }
 
@@ -63,8 +64,8 @@ export interface Link {
     | 'persona_group'
   readonly column: string
   readonly idType: 'integer' | 'text' | 'uuid'
-  /** Whether each link has a level. */
-  readonly isShare: boolean
+  /** Each link has a level. */
+  readonly isShare?: true
   /** The column that remembers who made a link. */
   readonly attacher?: string
   /** What a fault calls the other end. */
@@ -77,98 +78,67 @@ export interface Link {
 
 interface LinkField extends Changeable {
   readonly link: Link
-  readonly request: (limits: RequestLimits) => TSchema
+  readonly request: TSchema
   readonly canonical?: (ids: never) => (string | number)[]
 }
 
 /** A field that is not stored: it says what to do with another. */
 interface CommandField {
   readonly command: string
-  readonly request: (limits: RequestLimits) => TSchema
+  readonly request: TSchema
 }
 
 export const FIELDS = {
-  name: {
-    column: 'text',
-    nullable: false,
-    blank: '',
-    request: () =>
-      text({
-        minLength: 1,
-        maxLength: SHORT_TEXT_MAX_LENGTH,
-        trimmed: true,
-        description: 'Judged and stored without the blanks around it.',
-      }),
+  name: column('text', '', {
+    request: text({
+      minLength: 1,
+      maxLength: SHORT_TEXT_MAX_LENGTH,
+      trimmed: true,
+      description: 'Judged and stored without the blanks around it.',
+    }),
     canonical: (name: string) => name.trim(),
     answer: text(),
-  },
-  description: {
-    column: 'text',
-    nullable: false,
-    blank: '',
-    request: () => text({ maxLength: DESCRIPTION_MAX_LENGTH }),
-    answer: text(),
-  },
+  }),
+  description: column('text', '', { request: text({ maxLength: DESCRIPTION_MAX_LENGTH }), answer: text() }),
   document_set_ids: {
     link: {
       table: 'persona_document_set',
       column: 'document_set_id',
       idType: 'integer',
-      isShare: false,
       noun: 'Document set',
       section: 'document_sets',
     },
-    request: ids,
+    request: ids(),
   },
-  num_chunks: {
-    column: 'double precision',
-    nullable: true,
-    blank: null,
-    request: () => number({ minimum: 0, maximum: 1_000_000 }),
+  num_chunks: nullableColumn('double precision', {
+    request: number({ minimum: 0, maximum: 1_000_000 }),
     answer: nullable(number()),
-  },
-  is_public: {
-    column: 'boolean',
-    nullable: false,
-    blank: false,
-    request: () => flag(),
-    changedBy: 'owner',
-    answer: flag(),
-  },
-  recency_bias: { column: 'text', nullable: false, blank: 'base_decay', request: () => RecencyBiasSetting },
-  llm_filter_extraction: { column: 'boolean', nullable: false, blank: true, request: () => flag(), answer: flag() },
-  llm_relevance_filter: { column: 'boolean', nullable: false, blank: false, request: () => flag(), answer: flag() },
+  }),
+  is_public: column('boolean', false, { request: flag(), changedBy: 'owner', answer: flag() }),
+  recency_bias: column('text', 'base_decay', { request: RecencyBiasSetting }),
+  llm_filter_extraction: column('boolean', true, { request: flag(), answer: flag() }),
+  llm_relevance_filter: column('boolean', false, { request: flag(), answer: flag() }),
   tool_ids: {
     link: {
       table: 'persona_tool',
       column: 'tool_id',
       idType: 'integer',
-      isShare: false,
       attacher: 'attached_by',
       noun: 'Tool',
       section: 'tools',
     },
-    request: ids,
+    request: ids(),
   },
-  system_prompt: { column: 'text', nullable: true, blank: null, request: prompt, answer: optional(nullable(text())) },
-  task_prompt: { column: 'text', nullable: true, blank: null, request: prompt, answer: optional(nullable(text())) },
-  datetime_aware: {
-    column: 'boolean',
-    nullable: false,
-    blank: true,
-    request: () => flag(),
-    answer: optional(flag({ default: true })),
-  },
+  system_prompt: nullableColumn('text', { request: prompt(), answer: optional(nullable(text())) }),
+  task_prompt: nullableColumn('text', { request: prompt(), answer: optional(nullable(text())) }),
+  datetime_aware: column('boolean', true, { request: flag(), answer: optional(flag({ default: true })) }),
   llm_model_provider_override: nullableShortText,
   llm_model_version_override: nullableShortText,
-  starter_messages: {
-    column: 'json',
-    nullable: true,
-    blank: null,
-    request: () => optional(nullable(list(StarterMessage, { maxItems: STARTER_MESSAGES_MAX }))),
+  starter_messages: nullableColumn('json', {
+    request: optional(nullable(list(StarterMessage, { maxItems: STARTER_MESSAGES_MAX }))),
     canonical: (messages: StarterMessage[]) => messages.map(({ name, message }) => ({ name, message })),
     answer: nullable(list(StarterMessage)),
-  },
+  }),
   users: {
     link: {
       table: 'persona_user',
@@ -179,7 +149,7 @@ export const FIELDS = {
       section: 'users',
       key: 'email',
     },
-    request: ({ listItemsMax }: RequestLimits) => optional(list(uuid(), { maxItems: listItemsMax })),
+    request: optional(list(uuid(), { maxItems: LIST_ITEMS_MAX })),
     canonical: canonicalIds,
   },
   groups: {
@@ -192,93 +162,61 @@ export const FIELDS = {
       section: 'groups',
       key: 'name',
     },
-    request: (limits: RequestLimits) => optional(ids(limits)),
+    request: optional(ids()),
     changedBy: 'owner',
     keptIfEmpty: true,
   },
   remove_image: {
     command: '`true` takes the image away, unless `uploaded_image_id` names another.',
-    request: () => optional(nullable(flag())),
+    request: optional(nullable(flag())),
   },
-  uploaded_image_id: {
-    column: 'text',
-    nullable: true,
-    blank: null,
-    request: () => optional(nullable(shortText(), { description: '`null` and `""` leave the image as it is.' })),
+  uploaded_image_id: nullableColumn('text', {
+    request: optional(nullable(shortText(), { description: '`null` and `""` leave the image as it is.' })),
     canonical: (id: string) => id || undefined,
     nullWithoutMask: 'kept',
     answer: nullable(text()),
-  },
+  }),
   icon_name: nullableShortText,
-  search_start_date: {
-    column: 'timestamptz',
-    nullable: true,
-    blank: null,
-    request: () =>
-      optional(
-        nullable(dateTime(), { description: 'RFC 3339; UTC where it names no offset; a bare date is its midnight.' }),
-      ),
+  search_start_date: nullableColumn('timestamptz', {
+    request: optional(
+      nullable(dateTime(), { description: 'RFC 3339; UTC where it names no offset; a bare date is its midnight.' }),
+    ),
     canonical: (date: string) => parseDateTime(date) ?? null,
-  },
+  }),
   label_ids: {
-    link: {
-      table: 'persona_label',
-      column: 'label_id',
-      idType: 'integer',
-      isShare: false,
-      noun: 'Label',
-      section: 'labels',
-    },
-    request: (limits: RequestLimits) =>
-      optional(nullable(ids(limits), { description: '`null` leaves the labels as they are, `[]` removes all.' })),
+    link: { table: 'persona_label', column: 'label_id', idType: 'integer', noun: 'Label', section: 'labels' },
+    request: optional(nullable(ids(), { description: '`null` leaves the labels as they are, `[]` removes all.' })),
     nullWithoutMask: 'kept',
   },
-  is_default_persona: {
-    column: 'boolean',
-    nullable: false,
-    blank: false,
-    request: () => optional(flag(keptWhenAbsent)),
+  is_default_persona: column('boolean', false, {
+    request: optional(flag(keptWhenAbsent)),
     changedBy: 'admin',
     answer: flag(),
-  },
-  display_priority: {
-    column: 'integer',
-    nullable: true,
-    blank: null,
-    request: () => optional(nullable(int32(), { description: '`null` leaves the priority as it is.' })),
+  }),
+  display_priority: nullableColumn('integer', {
+    request: optional(nullable(int32(), { description: '`null` leaves the priority as it is.' })),
     nullWithoutMask: 'kept',
     changedBy: 'admin once it is set',
     answer: nullable(identifier()),
-  },
+  }),
   user_file_ids: {
-    link: {
-      table: 'persona_user_file',
-      column: 'user_file_id',
-      idType: 'text',
-      isShare: false,
-      noun: 'File',
-      section: 'user_files',
-    },
-    request: ({ listItemsMax }: RequestLimits) =>
-      optional(
-        nullable(list(shortText(), { maxItems: listItemsMax }), {
-          description: '`null` leaves the files as they are, `[]` removes all.',
-        }),
-      ),
+    link: { table: 'persona_user_file', column: 'user_file_id', idType: 'text', noun: 'File', section: 'user_files' },
+    request: optional(
+      nullable(list(shortText(), { maxItems: LIST_ITEMS_MAX }), {
+        description: '`null` leaves the files as they are, `[]` removes all.',
+      }),
+    ),
     canonical: canonicalIds,
     nullWithoutMask: 'kept',
   },
-  replace_base_system_prompt: {
-    column: 'boolean',
-    nullable: false,
-    blank: false,
-    request: () => optional(flag(keptWhenAbsent)),
+  replace_base_system_prompt: column('boolean', false, {
+    request: optional(flag(keptWhenAbsent)),
     answer: optional(flag({ default: false })),
-  },
-  is_visible: { column: 'boolean', nullable: false, blank: true, document: flag(), answer: flag() },
-  builtin_persona: { column: 'boolean', nullable: false, blank: false, document: flag(), answer: flag() },
-  deleted: { column: 'boolean', nullable: false, blank: false, document: flag() },
-  owner_id: { column: 'uuid', nullable: true, blank: null },
+  }),
+  is_visible: column('boolean', true, { document: flag(), answer: flag() }),
+  builtin_persona: column('boolean', false, { document: flag(), answer: flag() }),
+  deleted: column('boolean', false, { document: flag() }),
+  owner_id: nullableColumn('uuid', {}),
 } as const satisfies Record<string, (AnyColumnField & Changeable) | LinkField | CommandField>
 
 type Fields = typeof FIELDS
@@ -292,7 +230,7 @@ export type RequestField = { [F in keyof Fields]: Fields[F] extends { request: u
 export type Relation = { [F in keyof Fields]: Fields[F] extends { link: Link } ? F : never }[keyof Fields]
 /** The relations whose links have a level. */
 export type ShareRelation = {
-  [R in Relation]: Fields[R]['link']['isShare'] extends true ? R : never
+  [R in Relation]: Fields[R]['link'] extends { isShare: true } ? R : never
 }[Relation]
 
 /** Somebody whom an agent is shared with. */
@@ -321,7 +259,7 @@ export const COLUMNS = Object.entries(FIELDS).filter(
 export const RELATIONS = Object.entries(FIELDS).filter(([, field]) => 'link' in field) as [Relation, LinkField][]
 export const REQUEST_FIELDS = Object.entries(FIELDS).filter(([, field]) => 'request' in field) as [
   RequestField,
-  { request: (limits: RequestLimits) => TSchema; canonical?: (value: unknown) => unknown } & Changeable,
+  { request: TSchema; canonical?: (value: unknown) => unknown } & Changeable,
 ][]
 export const CONTENT_FIELDS = Object.keys(FIELDS).filter(name => name !== 'remove_image') as (keyof PersonaContent)[]
 

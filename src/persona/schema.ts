@@ -1,7 +1,7 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { flag, identifier, list, nullable, text } from '../schema/vocabulary.js'
 import { ToolSnapshot } from '../tool/schema.js'
-import { inOrder, REQUEST_LIMITS } from '../updates/field-table.js'
+import { inOrder } from '../updates/field-table.js'
 import { COLUMNS, type FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import {
   AccessType,
@@ -16,9 +16,9 @@ import {
   StarterMessage,
 } from './nested-schemas.js'
 
-type RequestProperties = { [F in RequestField]: ReturnType<(typeof FIELDS)[F]['request']> }
+type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 
-const PROPERTIES = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request(REQUEST_LIMITS)]))
+const PROPERTIES = Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request]))
 
 /** The body of an agent update, from the table of fields. */
 export const PersonaUpsertRequest = Type.Object(PROPERTIES as unknown as RequestProperties, {
@@ -49,35 +49,11 @@ const PARTS = {
 export type SnapshotPart = keyof typeof PARTS
 
 /** The order of the interface document; fields that it does not name follow. */
-const SNAPSHOT_ORDER = [
-  'id',
-  'name',
-  'description',
-  'is_public',
-  'is_visible',
-  'uploaded_image_id',
-  'icon_name',
-  'user_file_ids',
-  'display_priority',
-  'is_default_persona',
-  'builtin_persona',
-  'starter_messages',
-  'llm_relevance_filter',
-  'llm_filter_extraction',
-  'tools',
-  'labels',
-  'owner',
-  'users',
-  'groups',
-  'document_sets',
-  'llm_model_provider_override',
-  'llm_model_version_override',
-  'num_chunks',
-  'system_prompt',
-  'replace_base_system_prompt',
-  'task_prompt',
-  'datetime_aware',
-]
+const SNAPSHOT_ORDER =
+  'id name description is_public is_visible uploaded_image_id icon_name user_file_ids display_priority ' +
+  'is_default_persona builtin_persona starter_messages llm_relevance_filter llm_filter_extraction tools ' +
+  'labels owner users groups document_sets llm_model_provider_override llm_model_version_override ' +
+  'num_chunks system_prompt replace_base_system_prompt task_prompt datetime_aware'
 
 type ColumnAnswers = {
   [F in keyof typeof FIELDS as (typeof FIELDS)[F] extends { answer: TSchema } ? F : never]: (typeof FIELDS)[F] extends {
@@ -90,7 +66,10 @@ type ColumnAnswers = {
 const columnAnswers = COLUMNS.flatMap(([name, { answer }]) => (answer === undefined ? [] : [[name, answer] as const]))
 
 /** What the snapshot shows, in its order: parts and columns, each by its schema. */
-export const SNAPSHOT_FIELDS = inOrder<TSchema>(SNAPSHOT_ORDER, { ...PARTS, ...Object.fromEntries(columnAnswers) })
+export const SNAPSHOT_FIELDS = inOrder<TSchema>(SNAPSHOT_ORDER.split(' '), {
+  ...PARTS,
+  ...Object.fromEntries(columnAnswers),
+})
 
 export type PersonaSnapshot = Static<typeof PersonaSnapshot>
 export const PersonaSnapshot = Type.Object(

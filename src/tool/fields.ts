@@ -1,7 +1,13 @@
 import { type TSchema, Type } from '@sinclair/typebox'
 import type { ToolTable } from '../db/tables.js'
 import { flag, freeForm, identifier, list, nullable, text } from '../schema/vocabulary.js'
-import type { AnyColumnField, ColumnFields, ContentColumns } from '../updates/field-table.js'
+import {
+  type AnyColumnField,
+  type ColumnFields,
+  type ContentColumns,
+  column,
+  nullableColumn,
+} from '../updates/field-table.js'
 import { Header } from './headers.js'
 
 /*
@@ -13,7 +19,7 @@ const optional = Type.Optional
 
 /** A field that is kept elsewhere than in the tool's own row. */
 interface OtherField {
-  readonly request: () => TSchema
+  readonly request: TSchema
   readonly answer: TSchema
 }
 
@@ -21,58 +27,33 @@ interface OtherField {
 export type ToolColumns = Omit<ContentColumns<ToolTable>, 'secrets_generation' | 'definition_hash'>
 
 export const FIELDS = {
-  name: {
-    column: 'text',
-    nullable: false,
-    blank: '',
-    request: () => optional(nullable(text({ minLength: 1, maxLength: 255 }))),
-    answer: text(),
-  },
-  display_name: { column: 'text', nullable: true, blank: null, answer: text() },
-  description: {
-    column: 'text',
-    nullable: false,
-    blank: '',
-    request: () => optional(nullable(text({ maxLength: 10_000 }))),
-    answer: text(),
-  },
-  in_code_tool_id: { column: 'text', nullable: true, blank: null, answer: nullable(text()) },
+  name: column('text', '', { request: optional(nullable(text({ minLength: 1, maxLength: 255 }))), answer: text() }),
+  display_name: nullableColumn('text', { answer: text() }),
+  description: column('text', '', { request: optional(nullable(text({ maxLength: 10_000 }))), answer: text() }),
+  in_code_tool_id: nullableColumn('text', { answer: nullable(text()) }),
   definition: {
-    request: () => optional(nullable(freeForm(), { description: 'An OpenAPI 3.x document.' })),
+    request: optional(nullable(freeForm(), { description: 'An OpenAPI 3.x document.' })),
     answer: nullable(freeForm()),
   },
   custom_headers: {
-    request: () =>
-      optional(nullable(list(Header, { maxItems: 50 }), { description: 'Replaces the whole list; `[]` removes all.' })),
+    request: optional(
+      nullable(list(Header, { maxItems: 50 }), { description: 'Replaces the whole list; `[]` removes all.' }),
+    ),
     answer: nullable(list(Header), {
       description: 'Header names with masked values, for callers who may manage the tool; `null` for all others.',
     }),
   },
-  passthrough_auth: {
-    column: 'boolean',
-    nullable: false,
-    blank: false,
-    request: () => optional(nullable(flag())),
-    answer: flag(),
-  },
-  mcp_server_id: { column: 'integer', nullable: true, blank: null, answer: optional(nullable(identifier())) },
-  user_id: { column: 'uuid', nullable: true, blank: null, answer: optional(nullable(text())) },
-  oauth_config_id: {
-    column: 'integer',
-    nullable: true,
-    blank: null,
-    request: () => optional(nullable(identifier(), { description: '`null` clears the link.' })),
+  passthrough_auth: column('boolean', false, { request: optional(nullable(flag())), answer: flag() }),
+  mcp_server_id: nullableColumn('integer', { answer: optional(nullable(identifier())) }),
+  user_id: nullableColumn('uuid', { answer: optional(nullable(text())) }),
+  oauth_config_id: nullableColumn('integer', {
+    request: optional(nullable(identifier(), { description: '`null` clears the link.' })),
     answer: optional(nullable(identifier())),
-  },
-  enabled: { column: 'boolean', nullable: false, blank: true, answer: optional(flag({ default: true })) },
-  chat_selectable: { column: 'boolean', nullable: false, blank: true, answer: optional(flag({ default: true })) },
-  agent_creation_selectable: {
-    column: 'boolean',
-    nullable: false,
-    blank: true,
-    answer: optional(flag({ default: true })),
-  },
-  default_enabled: { column: 'boolean', nullable: false, blank: false, answer: optional(flag({ default: false })) },
+  }),
+  enabled: column('boolean', true, { answer: optional(flag({ default: true })) }),
+  chat_selectable: column('boolean', true, { answer: optional(flag({ default: true })) }),
+  agent_creation_selectable: column('boolean', true, { answer: optional(flag({ default: true })) }),
+  default_enabled: column('boolean', false, { answer: optional(flag({ default: false })) }),
 } as const satisfies Record<string, AnyColumnField | OtherField>
 
 type Fields = typeof FIELDS
@@ -89,7 +70,7 @@ export const COLUMNS = Object.entries(columns).filter(([, field]) => 'column' in
 ][]
 export const REQUEST_FIELDS = Object.entries(FIELDS).filter(([, field]) => 'request' in field) as [
   RequestField,
-  { request: () => TSchema },
+  { request: TSchema },
 ][]
 
 /** What of a tool can change in its own row; the definition by the SHA-256 of its text, in hex. */

@@ -9,43 +9,26 @@ import { Header } from './headers.js'
  * product's OpenAPI document calls them `CustomToolUpdate` and `Header`, and generated clients know those names.
  */
 
-type RequestProperties = { [F in RequestField]: ReturnType<(typeof FIELDS)[F]['request']> }
+type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 
 export type CustomToolUpdate = Static<typeof CustomToolUpdate>
 export const CustomToolUpdate = Type.Object(
-  Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request()])) as unknown as RequestProperties,
-  {
-    $id: 'CustomToolUpdate',
-    description: 'What is absent or `null` stays as it is, except `oauth_config_id: null`.',
-  },
+  Object.fromEntries(REQUEST_FIELDS.map(([name, { request }]) => [name, request])) as unknown as RequestProperties,
+  { $id: 'CustomToolUpdate', description: 'What is absent or `null` stays as it is, except `oauth_config_id: null`.' },
 )
 
 /** The order of the interface document; fields that it does not name follow. */
-const SNAPSHOT_ORDER = [
-  'id',
-  'name',
-  'description',
-  'definition',
-  'display_name',
-  'in_code_tool_id',
-  'custom_headers',
-  'passthrough_auth',
-  'mcp_server_id',
-  'user_id',
-  'oauth_config_id',
-  'oauth_config_name',
-  'enabled',
-  'chat_selectable',
-  'agent_creation_selectable',
-  'default_enabled',
-]
+const SNAPSHOT_ORDER =
+  'id name description definition display_name in_code_tool_id custom_headers passthrough_auth ' +
+  'mcp_server_id user_id oauth_config_id oauth_config_name enabled chat_selectable ' +
+  'agent_creation_selectable default_enabled'
 
 /** What the snapshot shows beside the fields. */
 const PARTS = { id: identifier(), oauth_config_name: Type.Optional(nullable(text())) }
 type Answers = { [F in keyof typeof FIELDS]: (typeof FIELDS)[F]['answer'] }
 
 /** What the snapshot shows, in its order, each by its schema. */
-export const SNAPSHOT_FIELDS = inOrder<TSchema>(SNAPSHOT_ORDER, {
+export const SNAPSHOT_FIELDS = inOrder<TSchema>(SNAPSHOT_ORDER.split(' '), {
   ...PARTS,
   ...Object.fromEntries(Object.entries(FIELDS).map(([name, { answer }]) => [name, answer])),
 })

@@ -12,13 +12,8 @@ export type SqlType = 'text' | 'boolean' | 'integer' | 'double precision' | 'jso
 /** The columns of a versioned table that hold content, with the types that reading them gives. */
 export type ContentColumns<Table> = Omit<Selectable<Table>, 'id' | keyof VersionedTable>
 
-/** What requests may hold. */
-export interface RequestLimits {
-  /** Ids of one list. */
-  listItemsMax: number
-}
-
-export const REQUEST_LIMITS: RequestLimits = { listItemsMax: 1_000 }
+/** Ids of one list. */
+export const LIST_ITEMS_MAX = 1_000
 
 /** A field that is a column of the resource's own row. */
 export interface AnyColumnField {
@@ -28,13 +23,23 @@ export interface AnyColumnField {
   /** What a new resource has where nobody says anything. */
   readonly blank: unknown
   /** What a request may send, `Optional` where it may be absent. Without it only the operator changes the field. */
-  readonly request?: (limits: RequestLimits) => TSchema
+  readonly request?: TSchema
   /** The form in which a value that passed the schema is stored; undefined for one that is as if it were absent. */
   readonly canonical?: (value: never) => unknown
   /** How the snapshot shows it. Without it the snapshot does not. */
   readonly answer?: TSchema
   /** What the organisation document takes, where that is not what a request takes. */
   readonly document?: TSchema
+}
+
+/** A row of such a table for a column that is never null. */
+export function column<const Type extends SqlType, const Blank, Rest>(column: Type, blank: Blank, rest: Rest) {
+  return { column, nullable: false as const, blank, ...rest }
+}
+
+/** A row for a column that may be null, and is where nobody says anything. */
+export function nullableColumn<const Type extends SqlType, Rest>(column: Type, rest: Rest) {
+  return { column, nullable: true as const, blank: null, ...rest }
 }
 
 /** The same where `Value` is what the table's type says that the column holds: the compiler compares the two. */
