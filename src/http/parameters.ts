@@ -1,8 +1,8 @@
 import { type TObject, Type } from '@sinclair/typebox'
 import { InvalidRequest, type Loc } from '../errors.js'
-import { parseDateTime } from '../schema/date-time.js'
 import { fault } from '../schema/faults.js'
 import { type Parsed, parameter, queryChoice, queryFlag, queryId, queryMask } from '../schema/parameters.js'
+import { parseDateTime } from '../schema/vocabulary.js'
 import type { AsOf } from '../updates/past.js'
 import type { Precondition } from '../updates/tag.js'
 

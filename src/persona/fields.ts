@@ -1,6 +1,5 @@
 import { type TSchema, Type } from '@sinclair/typebox'
 import type { PersonaTable, ShareLevel } from '../db/tables.js'
-import { parseDateTime } from '../schema/date-time.js'
 import {
   canonicalUuid,
   dateTime,
@@ -10,6 +9,7 @@ import {
   list,
   nullable,
   number,
+  parseDateTime,
   text,
   uuid,
 } from '../schema/vocabulary.js'

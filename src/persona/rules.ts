@@ -16,7 +16,9 @@ import {
   CONTENT_FIELDS,
   compareIds,
   FIELDS,
+  idOf,
   idsOf,
+  isRelation,
   linkOf,
   type PersonaContent,
   RELATIONS,
@@ -24,8 +26,8 @@ import {
   type Relation,
   type RequestField,
   type Share,
+  type StoredLink,
 } from './fields.js'
-import { type Merged, mergeContent } from './merge.js'
 import type { PersonaUpsertRequest } from './schema.js'
 import type { PersonaState, ToolSize } from './state.js'
 
@@ -335,4 +337,39 @@ export function contentOf(state: PersonaContent): PersonaContent {
 
 function sorted<Id extends string | number>(ids: readonly Id[]): Id[] {
   return [...new Set(ids)].sort(compareIds)
+}
+
+/** The content after a merge, and the fields that both sides changed, each to something else: they stay as they are stored. */
+export interface Merged {
+  content: PersonaContent
+  conflicts: string[]
+}
+
+/**
+ * Merges one person's change of an agent, from `before` to `mine`, into what others have made of the same `before`. A field
+ * of which only one side changed the value gets that value; of a relation, what I added and removed is added and removed.
+ */
+export function mergeContent(before: PersonaContent, mine: PersonaContent, stored: PersonaContent): Merged {
+  const content = { ...stored }
+  const conflicts: string[] = []
+  for (const field of CONTENT_FIELDS) {
+    if (sameValue(before[field], mine[field])) continue
+    if (isRelation(field)) Object.assign(content, { [field]: mergedLinks(field, before, mine, stored) })
+    else if (sameValue(stored[field], before[field])) Object.assign(content, { [field]: mine[field] })
+    else if (!sameValue(stored[field], mine[field])) conflicts.push(field)
+  }
+  return { content, conflicts }
+}
+
+/** A link that is stored stays as it is, with its level; the owner needs none. */
+function mergedLinks(relation: Relation, before: PersonaContent, mine: PersonaContent, stored: PersonaContent) {
+  const linksOf = (content: PersonaContent): StoredLink[] => content[relation]
+  const setOf = (content: PersonaContent) => new Set(idsOf(content, relation))
+  const [had, want, has] = [setOf(before), setOf(mine), setOf(stored)]
+  const kept = linksOf(stored).filter(link => !had.has(idOf(link)) || want.has(idOf(link)))
+  const added = linksOf(mine).filter(link => {
+    const id = idOf(link)
+    return !had.has(id) && !has.has(id) && !(relation === 'users' && id === stored.owner_id)
+  })
+  return [...kept, ...added].sort((a, b) => compareIds(idOf(a), idOf(b)))
 }

@@ -31,7 +31,7 @@ import {
   type ToolDecision,
   type ToolUpdate,
 } from './rules.js'
-import type { ToolState } from './state.js'
+import type { ToolState } from './snapshot.js'
 import {
   readDefinition,
   readOauthConfig,

@@ -8,7 +8,7 @@ import type { Past } from '../updates/past.js'
 import type { Decision, UpdateRequest } from '../updates/resource.js'
 import { COLUMNS, FIELDS, type ToolContent } from './fields.js'
 import { type Header, headerFaults } from './headers.js'
-import type { StoredHeader, ToolState } from './state.js'
+import type { StoredHeader, ToolState } from './snapshot.js'
 
 /** A definition that passed the check, as it will be stored: its JSON text and the SHA-256 of that text, in hex. */
 export interface CheckedDefinition {

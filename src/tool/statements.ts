@@ -10,8 +10,7 @@ import { changedColumns, nextVersion } from '../updates/statements.js'
 import type { CachedDefinitions } from './definition-cache.js'
 import { COLUMNS } from './fields.js'
 import type { ToolSnapshot } from './schema.js'
-import { markedDefinition, maskedHeaders, snapshotFields } from './snapshot.js'
-import { type ToolState, toolState } from './state.js'
+import { markedDefinition, maskedHeaders, snapshotFields, type ToolState, toolState } from './snapshot.js'
 
 /** The columns of a tool that an answer shows. `definition` is what `markedDefinition` says, null when it was sent. */
 export type ToolRow = Omit<ToolSnapshot, 'definition'> & { version: number; definition: string | null }

@@ -16,7 +16,7 @@ import { parsedUrl, unusableServer } from './definition/index.js'
 import { ValidateToolRequest, ValidateToolResponse } from './schema.js'
 import { readToolUse, useNotes } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
-import type { ValidationQuery } from './worker/validation.js'
+import type { ValidationQuery } from './worker/tasks.js'
 
 export interface ValidateToolOptions {
   bodyLimitBytes: number

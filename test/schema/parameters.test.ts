@@ -2,8 +2,8 @@ import { Type } from '@sinclair/typebox'
 import fc from 'fast-check'
 import t from 'tap'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
-import { parseDateTime } from '../../src/schema/date-time.js'
 import { maskReader, parameterReader, parseFlag, parseId, parseMask, queryMask } from '../../src/schema/parameters.js'
+import { parseDateTime } from '../../src/schema/vocabulary.js'
 import { headerFaults } from '../../src/tool/headers.js'
 
 t.test('422 int_parsing for an id that is no integer in plain decimal', async t => {

@@ -18,7 +18,7 @@ import {
   type ToolDecision,
   type ToolUpdateFields,
 } from '../../tool/rules.js'
-import { type ToolState, toolState } from '../../tool/state.js'
+import { type ToolState, toolState } from '../../tool/snapshot.js'
 import { type Actor, type Change, GENESIS_HASH, sha256 } from '../../updates/audit.js'
 import { lockState, storeDecision } from '../../updates/write.js'
 import type { ToolEntry } from '../document.js'

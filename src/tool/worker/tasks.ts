@@ -1,6 +1,167 @@
+import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
+import { unknownFieldWarnings } from '../../http/warnings.js'
+import { writerFor } from '../../schema/exact-json.js'
+import { unknownFields } from '../../schema/faults.js'
+import { sha256 } from '../../updates/audit.js'
+import {
+  type Completion,
+  checkDefinition,
+  completeDefinition,
+  type DefinitionCheck,
+  GivenPlaces,
+  originsOf,
+} from '../definition/index.js'
+import { impactOf, type ToolUse } from '../impact.js'
+import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
-import { updateContentOf } from './update-content.js'
-import { validationOf } from './validation.js'
+import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
+
+/** More unknown fields are not counted: an answer names five. */
+export const UNKNOWN_FIELDS_MAX = 1000
+
+/** What the body of a tool update asks for. */
+export interface UpdateContent {
+  fields: ToolUpdateFields
+  /** The hash of the definition as it was sent. */
+  sentHash: string | undefined
+  /** The hashes of definitions of which JavaScript writes each number as it is written there. */
+  plain: string[]
+  /** Numbers of the definition that the request was made from, which JavaScript rounded on their way back. */
+  rounded: RoundedNumber[]
+  /** The server origins of the definition. */
+  origins: Set<string>
+  definitionFaults: Fault[]
+  /** What the answer says as a `Warning`. */
+  notes: string[]
+  /** The places of unknown fields, at most `UNKNOWN_FIELDS_MAX`. */
+  unknown: Loc[]
+}
+
+/** How a body is read. `stored` is the text of the definition that it was made from, which has this hash. */
+interface Reading {
+  baseHash?: string | undefined
+  stored?: string
+}
+
+/**
+ * Reads a body that passed its schema. `null` leaves a field as it is, but for `oauth_config_id` (DECISIONS section 4). A definition
+ * that is `stored` but for the writing of its numbers is taken for that.
+ */
+export function updateContentOf(body: CustomToolUpdate, { baseHash, stored }: Reading): UpdateContent {
+  const { definition, oauth_config_id, ...others } = body
+  const headerNames = body.custom_headers?.map(header => header.key)
+  const checked = definition ? checkDefinition(definition, { ...(headerNames && { headerNames }) }) : null
+  const write = writerFor(body)
+  const sent = checked?.ok ? definitionOf(write(definition)) : undefined
+  const isCompared = stored !== undefined && baseHash !== undefined && sent !== undefined && sent.hash !== baseHash
+  const compared = isCompared ? compareNumbers(stored, definition as object) : undefined
+  const given = Object.entries(others).filter(
+    ([name, value]) => value !== null && Object.hasOwn(CustomToolUpdate.properties, name),
+  )
+  const fields: ToolUpdateFields = {
+    ...Object.fromEntries(given),
+    ...(oauth_config_id !== undefined && { oauth_config_id }),
+    ...(sent && { definition: isCompared && compared?.isSame ? { text: stored, hash: baseHash } : sent }),
+  }
+  return {
+    fields,
+    sentHash: sent?.hash,
+    plain: [
+      ...(sent && write === JSON.stringify ? [sent.hash] : []),
+      ...(isCompared && compared?.isPlain ? [baseHash] : []),
+    ],
+    rounded: compared?.rounded ?? [],
+    origins: sent ? originsOf(definition) : new Set(),
+    definitionFaults: checked === null || checked.ok ? [] : checked.faults,
+    notes: definitionNotes(checked),
+    unknown: unknownFields(CustomToolUpdate, body).slice(0, UNKNOWN_FIELDS_MAX),
+  }
+}
+
+function definitionOf(text: string) {
+  return { text, hash: sha256(text) }
+}
+
+/** What an answer says, as a `Warning`, of a definition that was accepted with warnings. */
+export function definitionNotes(checked: DefinitionCheck | null): string[] {
+  const count = checked?.warnings.length ?? 0
+  const warnings =
+    count === 1
+      ? '1 warning: validate it with report=full to read it'
+      : `${count} warnings: validate it with report=full to read them`
+  return count === 0 ? [] : [`the definition has ${warnings}`]
+}
+
+/** Where the definition stands in the request. */
+const AT: Loc = ['body', 'definition']
+
+/** What the query asks to be said of a definition. */
+export interface ValidationQuery {
+  report?: 'full'
+  complete?: boolean
+  server?: string
+  drop?: 'unsupported'
+}
+
+/** How a definition is validated. `use` is that of the tool that it would be stored in, if one is asked for, `stored` its definition. */
+export interface ValidationAsked {
+  query: ValidationQuery
+  use: ToolUse | null
+  stored?: string
+}
+
+/** The answer as JSON text, a long one as the bytes that are sent, and what its `Warning` says. */
+export interface Validation {
+  answer: string | Uint8Array
+  warnings: string[]
+}
+
+/** Validates the definition of a body that passed its schema. Throws `InvalidRequest` for one that is not accepted. */
+export function validationOf(body: ValidateToolRequest, { query, use, stored }: ValidationAsked): Validation {
+  const completion = query.complete ? completed(body.definition, query) : undefined
+  if (completion && !completion.check.ok) {
+    const places = new GivenPlaces(body.definition, completion.edits)
+    throw new InvalidRequest(completion.check.faults.map(fault => inGiven(fault, places, query)))
+  }
+  const definition = completion?.definition ?? body.definition
+  const checked = completion?.check ?? checkDefinition(definition)
+  if (!checked.ok) throw new InvalidRequest(checked.faults)
+  const full = query.report === 'full'
+  const unknown = unknownFields(ValidateToolRequest, body).slice(0, UNKNOWN_FIELDS_MAX)
+  const answer = {
+    methods: checked.methods,
+    ...(full && { warnings: checked.warnings }),
+    ...(completion && { completed: shownCompletion(completion) }),
+    ...(use && { impact: impactOf(use, stored ?? null, definition) }),
+  }
+  const text = writerFor(body)(answer)
+  return {
+    answer: text.length > 128 * 1024 ? Buffer.from(text) : text,
+    warnings: [...unknownFieldWarnings(ValidateToolRequest, unknown), ...(full ? [] : definitionNotes(checked))],
+  }
+}
+
+function completed(definition: unknown, { server, drop }: ValidationQuery) {
+  return completeDefinition(definition, {
+    ...(server !== undefined && { server }),
+    dropsUnsupported: drop !== undefined,
+  })
+}
+
+/** A fault that no repair mended, at its place in what was sent: the completed definition is not answered. */
+function inGiven(fault: Fault, places: GivenPlaces, { drop }: ValidationQuery): Fault {
+  const loc = [...AT, ...places.nearestTo(fault.loc.slice(AT.length))]
+  const canBeDropped = fault.type === 'request_body_media_type_unsupported' && drop === undefined
+  return { ...fault, loc, msg: canBeDropped ? `${fault.msg}; drop=unsupported leaves the operation out` : fault.msg }
+}
+
+function shownCompletion({ definition, edits, dropped }: Completion) {
+  return {
+    definition,
+    edits: edits.map(({ op, path, type, msg }) => ({ op, loc: [...AT, ...path], type, msg })),
+    dropped,
+  }
+}
 
 /**
  * What is done with the body of a tool operation: its schema, and what is made of a body that passed it. What goes in and
