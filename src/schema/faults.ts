@@ -132,12 +132,13 @@ const inspections: Record<string, Inspect> = {
   Array: listFaults,
   Nullable: (schema, value) => (value === null ? NONE : inspected(innerSchema(schema), value)),
   Text: textFaults,
-  Integer: integerFaults,
-  Number: numberFaults,
-  Boolean: booleanFaults,
-  Enumeration: enumerationFaults,
-  Uuid: uuidFaults,
-  DateTime: dateTimeFaults,
+  Integer: (schema, value) => numberFaults('int', schema, value),
+  Number: (schema, value) => numberFaults('float', schema, value),
+  Boolean: (_, value) =>
+    typeof value === 'boolean' ? NONE : [fault(isText(value) ? 'bool_parsing' : 'bool_type', [])],
+  Enumeration: ({ enum: words }, value) => (words.includes(value) ? NONE : [notOneOf(words, [])]),
+  Uuid: (_, value) => readFaults(value, isUuid, 'uuid_type', 'uuid_parsing'),
+  DateTime: (_, value) => readFaults(value, isDateTime, 'datetime_type', 'datetime_from_date_parsing'),
   Unknown: () => NONE,
   FreeForm: (_, value) => (isJsonObject(value) ? NONE : [fault('dict_type', [])]),
 }
@@ -192,18 +193,11 @@ function textFaults(schema: TSchema, value: unknown): readonly Fault[] {
   }
 }
 
-function integerFaults(schema: TSchema, value: unknown): readonly Fault[] {
-  if (typeof value === 'string') return [fault('int_parsing', [])]
-  if (typeof value !== 'number') return [fault('int_type', [])]
+function numberFaults(kind: 'int' | 'float', schema: TSchema, value: unknown): readonly Fault[] {
+  if (typeof value === 'string') return [fault(`${kind}_parsing`, [])]
+  if (typeof value !== 'number') return [fault(`${kind}_type`, [])]
   if (!Number.isFinite(value)) return [fault('finite_number', [])]
-  if (!Number.isInteger(value)) return [fault('int_from_float', [])]
-  return rangeFaults(schema, value)
-}
-
-function numberFaults(schema: TSchema, value: unknown): readonly Fault[] {
-  if (typeof value === 'string') return [fault('float_parsing', [])]
-  if (typeof value !== 'number') return [fault('float_type', [])]
-  if (!Number.isFinite(value)) return [fault('finite_number', [])]
+  if (kind === 'int' && !Number.isInteger(value)) return [fault('int_from_float', [])]
   return rangeFaults(schema, value)
 }
 
@@ -216,24 +210,23 @@ function rangeFaults({ minimum, maximum }: TSchema, value: number): readonly Fau
   return NONE
 }
 
-function booleanFaults(_: TSchema, value: unknown): readonly Fault[] {
-  if (typeof value === 'boolean') return NONE
-  return [fault(typeof value === 'string' ? 'bool_parsing' : 'bool_type', [])]
+/** The faults of a text that has to be read: it is none, or it cannot be. */
+function readFaults(
+  value: unknown,
+  isReadable: (text: string) => boolean,
+  isNoText: keyof typeof SENTENCES,
+  isUnreadable: keyof typeof SENTENCES,
+): readonly Fault[] {
+  if (typeof value !== 'string') return [fault(isNoText, [])]
+  return isReadable(value) ? NONE : [fault(isUnreadable, [])]
 }
 
-function enumerationFaults(schema: TSchema, value: unknown): readonly Fault[] {
-  const words: unknown[] = schema.enum
-  return words.includes(value) ? NONE : [notOneOf(words, [])]
+function isText(value: unknown): value is string {
+  return typeof value === 'string'
 }
 
-function uuidFaults(_: TSchema, value: unknown): readonly Fault[] {
-  if (typeof value !== 'string') return [fault('uuid_type', [])]
-  return isUuid(value) ? NONE : [fault('uuid_parsing', [])]
-}
-
-function dateTimeFaults(_: TSchema, value: unknown): readonly Fault[] {
-  if (typeof value !== 'string') return [fault('datetime_type', [])]
-  return parseDateTime(value) === undefined ? [fault('datetime_from_date_parsing', [])] : NONE
+function isDateTime(text: string): boolean {
+  return parseDateTime(text) !== undefined
 }
 
 /** `'a', 'b' or 'c'` */

@@ -30,24 +30,16 @@ export function suggestion(written: string, names: readonly string[]): string {
 }
 
 function editsBetween(a: string, b: string): number {
-  let before: number[] = []
-  let last = Array.from({ length: b.length + 1 }, (_, j) => j)
+  const edits = [Array.from({ length: b.length + 1 }, (_, j) => j)]
+  const at = (i: number, j: number) => edits[i]?.[j] ?? 0
   for (let i = 1; i <= a.length; i++) {
     const row = [i]
+    edits.push(row)
     for (let j = 1; j <= b.length; j++) {
-      const isSame = a[i - 1] === b[j - 1]
-      // The rows before have an entry for every j.
-      let edits = Math.min(
-        (last[j] as number) + 1,
-        (row[j - 1] as number) + 1,
-        (last[j - 1] as number) + Number(!isSame),
-      )
-      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1])
-        edits = Math.min(edits, (before[j - 2] as number) + 1)
-      row[j] = edits
+      row[j] = Math.min(at(i - 1, j) + 1, at(i, j - 1) + 1, at(i - 1, j - 1) + Number(a[i - 1] !== b[j - 1]))
+      const isSwap = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
+      if (isSwap) row[j] = Math.min(at(i, j), at(i - 2, j - 2) + 1)
     }
-    before = last
-    last = row
   }
-  return last[b.length] as number
+  return at(a.length, b.length)
 }

@@ -52,22 +52,16 @@ export function queryFlag(description: string) {
 export function queryInteger(minimum: number, maximum: number, description: string) {
   const schema = Type.Integer({ minimum, maximum, description })
   return Type.Optional(
-    parameter({ ...schema, description }, (text, loc): Parsed<number> => {
-      const faults = /^-?\d+$/.test(text) ? collectFaults(schema, Number(text), loc) : [fault('int_parsing', loc)]
-      return faults.length > 0 ? { faults } : { value: Number(text) }
-    }),
+    parameter({ ...schema, description }, (text, loc) =>
+      /^-?\d+$/.test(text) ? checked(schema, Number(text), loc) : { faults: [fault('int_parsing', loc)] },
+    ),
   )
 }
 
 /** A text in a query, of at most so many characters. */
 export function queryText(maxLength: number, description: string) {
   const schema = textSchema({ maxLength, description })
-  return Type.Optional(
-    parameter({ ...schema, description }, (text, loc): Parsed<string> => {
-      const faults = collectFaults(schema, text, loc)
-      return faults.length > 0 ? { faults } : { value: text }
-    }),
-  )
+  return Type.Optional(parameter({ ...schema, description }, (text, loc) => checked(schema, text, loc)))
 }
 
 /** One of the given words in a query. */
@@ -84,10 +78,15 @@ export function queryChoice<const Word extends string>(words: readonly Word[], d
 export function queryMask(body: TObject, description: string) {
   const schema = textSchema({ maxLength: MASK_LENGTH_MAX, description })
   const mask = parameter({ ...schema, description }, (text, loc): Parsed<string[]> => {
-    const faults = collectFaults(schema, text, loc)
-    return faults.length > 0 ? { faults } : parseMask(text, body, loc)
+    const read = checked(schema, text, loc)
+    return 'faults' in read ? read : parseMask(text, body, loc)
   })
   return Type.Optional({ ...mask, [Masked]: body })
+}
+
+function checked<Value>(schema: TSchema, value: Value, loc: Loc): Parsed<Value> {
+  const faults = collectFaults(schema, value, loc)
+  return faults.length > 0 ? { faults } : { value }
 }
 
 /**

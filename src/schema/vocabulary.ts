@@ -18,49 +18,17 @@ const INT4_MIN = -2_147_483_648
 /** The largest number of an `integer` column, and so the largest id. */
 export const INT4_MAX = 2_147_483_647
 
-export interface TText extends TSchema {
-  [Kind]: 'Text'
-  [Trimmed]: boolean
-  static: string
-  type: 'string'
-  minLength?: number
-  maxLength?: number
-}
-
-export interface TEnumeration<Value extends string> extends TSchema {
-  [Kind]: 'Enumeration'
+/** A schema of a kind of ours, which checks values of this type. */
+interface Own<Name extends string, Value> extends TSchema {
+  [Kind]: Name
   static: Value
-  type: 'string'
-  enum: Value[]
 }
 
-export interface TUuid extends TSchema {
-  [Kind]: 'Uuid'
-  static: string
-  type: 'string'
-  format: 'uuid'
-}
+type TText = Own<'Text', string> & { [Trimmed]: boolean; minLength?: number; maxLength?: number }
 
-export interface TDateTime extends TSchema {
-  [Kind]: 'DateTime'
-  static: string
-  type: 'string'
-  format: 'date-time'
-}
+type TNullable<Schema extends TSchema = TSchema> = Own<'Nullable', Static<Schema> | null> & { [Inner]: Schema }
 
-export interface TFreeForm extends TSchema {
-  [Kind]: 'FreeForm'
-  static: Record<string, unknown>
-  type: 'object'
-}
-
-export interface TNullable<Schema extends TSchema = TSchema> extends TSchema {
-  [Kind]: 'Nullable'
-  [Inner]: Schema
-  static: Static<Schema> | null
-}
-
-export interface TextOptions extends SchemaOptions {
+interface TextOptions extends SchemaOptions {
   /** In Unicode code points. */
   minLength?: number
   /** In Unicode code points. */
@@ -76,17 +44,17 @@ export function text({ trimmed = false, ...options }: TextOptions = {}): TText {
 
 /** One of the given words; `enum` in the document. With `$id` it is a component of its own. */
 export function enumeration<const Value extends string>(values: readonly Value[], options: SchemaOptions = {}) {
-  return brand<TEnumeration<Value>>('Enumeration', { ...options, type: 'string', enum: [...values] })
+  return brand<Own<'Enumeration', Value>>('Enumeration', { ...options, type: 'string', enum: [...values] })
 }
 
 /** A UUID in its hyphenated form, in either case. */
-export function uuid(options: SchemaOptions = {}): TUuid {
-  return brand<TUuid>('Uuid', { ...options, type: 'string', format: 'uuid' })
+export function uuid(options: SchemaOptions = {}) {
+  return brand<Own<'Uuid', string>>('Uuid', { ...options, type: 'string', format: 'uuid' })
 }
 
 /** A date that `parseDateTime` can read. */
-export function dateTime(options: SchemaOptions = {}): TDateTime {
-  return brand<TDateTime>('DateTime', { ...options, type: 'string', format: 'date-time' })
+export function dateTime(options: SchemaOptions = {}) {
+  return brand<Own<'DateTime', string>>('DateTime', { ...options, type: 'string', format: 'date-time' })
 }
 
 /** Whether an `integer` column can hold a number. */
@@ -118,8 +86,12 @@ export function list<Item extends TSchema>(item: Item, options: SchemaOptions & 
 }
 
 /** A JSON object that nobody looks into here: every property stays as it was sent. */
-export function freeForm(options: SchemaOptions = {}): TFreeForm {
-  return brand<TFreeForm>('FreeForm', { ...options, type: 'object', additionalProperties: true })
+export function freeForm(options: SchemaOptions = {}) {
+  return brand<Own<'FreeForm', Record<string, unknown>>>('FreeForm', {
+    ...options,
+    type: 'object',
+    additionalProperties: true,
+  })
 }
 
 /**
@@ -235,7 +207,9 @@ TypeRegistry.Set<TText>(
   'Text',
   (schema, value) => typeof value === 'string' && textProblem(schema, value) === undefined,
 )
-TypeRegistry.Set<TEnumeration<string>>('Enumeration', (schema, value) => (schema.enum as unknown[]).includes(value))
+TypeRegistry.Set<Own<'Enumeration', string>>('Enumeration', (schema, value) =>
+  (schema.enum as unknown[]).includes(value),
+)
 TypeRegistry.Set('Uuid', (_, value) => typeof value === 'string' && isUuid(value))
 TypeRegistry.Set('DateTime', (_, value) => typeof value === 'string' && parseDateTime(value) !== undefined)
 TypeRegistry.Set('FreeForm', (_, value) => isJsonObject(value))
