@@ -123,6 +123,11 @@ const SETTINGS = {
   },
   auth: {
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
+    takesOnyxHeader: toggle(
+      'X_ONYX_AUTHORIZATION',
+      false,
+      'Read a token in X-Onyx-Authorization before Authorization, for proxies that take that for themselves.',
+    ),
     requestsPerMinute: count(
       'RATE_LIMIT_PER_MINUTE',
       600,

@@ -183,7 +183,7 @@ t.test('the definition check knows neither database nor network nor files', asyn
 })
 
 /** Beside the handler: bytes that are no request, a probe's answer, and the metrics' own port have no Fastify error. */
-const KNOWING_STATUSES = ['http/connections.ts', 'http/error-handler.ts', 'http/health.ts', 'http/metrics-port.ts']
+const KNOWING_STATUSES = ['http/connections.ts', 'http/error-handler.ts', 'http/probes.ts']
 
 t.test('only the error handler knows error statuses', async t => {
   const status = /\.(?:code|status|writeHead)\(\s*[45]\d\d|status(?:Code)?\s*[:=]\s*[45]\d\d|return [45]\d\d\b/

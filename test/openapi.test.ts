@@ -82,4 +82,9 @@ t.test('a route that declares no permission keeps the application from starting'
   registerAuthentication(app, openUrl(UNREACHABLE, readConfig({})), async () => {})
   app.get('/open', async () => 'for all')
   await t.rejects(async () => await app.ready(), { message: /no permission is declared for \/open/ })
+  const strayed = fastify()
+  registerAuthentication(strayed, openUrl(UNREACHABLE, readConfig({})), async () => {})
+  const config = { policy: { permission: 'basic' } } as const
+  strayed.get('/strayed', { config }, async () => 'where nobody is authenticated')
+  await t.rejects(async () => await strayed.ready(), { message: /no permission is declared for \/strayed/ })
 })

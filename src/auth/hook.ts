@@ -70,18 +70,22 @@ declare module 'fastify' {
   }
 }
 
+/** Establishes who calls, and that token and path allow what is asked. Throws `NotAuthenticated`, `Forbidden`. */
+export type Authenticate = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
+
 /**
- * Authenticates every request on a route that is not public, in `onRequest`: before the body is read and before
- * anything is validated. Then the token's scopes and bindings, which need no look at the resource.
- * `requireSchema` throws when a schema of so many steps is not one that this program can work on.
+ * Gives requests their caller. Answers what authenticates the requests of a scope, to be called there before bodies are read: each of its
+ * routes has to ask for a permission, and no other route may. `requireSchema` throws when a schema of so many steps is not one that
+ * this program can work on.
  */
 export function registerAuthentication(
   app: FastifyInstance,
   database: ServiceDatabase,
   requireSchema: (steps: number) => Promise<void>,
-): void {
-  // Typed as always set: the hook below sets it before any handler of a route that is not public runs.
+): (scope: FastifyInstance) => Authenticate {
+  // Typed as always set: authentication sets it before any handler of a route that is not public runs.
   app.decorateRequest('caller', null as unknown as Caller)
+  app.decorateRequest('tokenHash', undefined)
   app.decorateRequest('prefetched', null)
   app.decorateRequest('refusal', undefined)
   app.decorateRequest('limit', undefined)
@@ -94,16 +98,13 @@ export function registerAuthentication(
     requireAdmitted(this, caller)
     return caller
   })
-  requireDeclaredPolicies(app)
-  app.addHook('onRequest', (request, reply, done) => {
-    const { policy } = request
-    if (policy === undefined || policy.permission === 'public') return done()
-    const hash = tokenHashOf(request) // Fastify answers what is thrown
-    admit(request, reply, policy, hash, database, requireSchema).then(
-      () => done(),
-      error => done(error ?? new Error('authentication failed without an error')), // nothing would mean: go on
-    )
-  })
+  const authenticated = requireDeclaredPolicies(app)
+  return scope => {
+    scope.addHook('onRoute', route => {
+      authenticated.add(route)
+    })
+    return (request, reply) => admit(request, reply, database, requireSchema)
+  }
 }
 
 /** The SHA-256 of a request's bearer token, made once. Throws `NotAuthenticated` when it has none of our form. */
@@ -119,26 +120,35 @@ export function tokenHashIn(request: FastifyRequest): Buffer | NotAuthenticated 
   return request.tokenHash
 }
 
-/** A route that says nothing of its callers would be open to all: the application then does not start. */
-function requireDeclaredPolicies(app: FastifyInstance): void {
+/**
+ * A route that says nothing of its callers would be open to all, and so would one that asks for a permission where nobody is
+ * authenticated: the application then does not start. Answers the set of routes where they are.
+ */
+function requireDeclaredPolicies(app: FastifyInstance): Set<RouteOptions> {
   const routes: RouteOptions[] = []
+  const authenticated = new Set<RouteOptions>()
   app.addHook('onRoute', route => {
-    routes.push(route)
+    if (route.url !== '*') routes.push(route) // preflights: every address and none
   })
   app.addHook('onReady', async () => {
-    const undeclared = routes.filter(route => route.config?.policy === undefined).map(route => route.url)
+    const isDeclared = (route: RouteOptions) => {
+      const policy = route.config?.policy
+      return policy !== undefined && (policy.permission !== 'public') === authenticated.has(route)
+    }
+    const undeclared = routes.filter(route => !isDeclared(route)).map(route => route.url)
     if (undeclared.length > 0) throw new Error(`no permission is declared for ${undeclared.join(', ')}`)
   })
+  return authenticated
 }
 
 async function admit(
   request: FastifyRequest,
   reply: FastifyReply,
-  policy: RoutePolicy,
-  hash: Buffer,
   database: ServiceDatabase,
   requireSchema: (steps: number) => Promise<void>,
-) {
+): Promise<void> {
+  const hash = tokenHashOf(request)
+  const policy = policyOf(request)
   const lookup = lookupFor(request, policy)
   const { caller, prefetched, useIsStale, schemaSteps } = await withRetries(() => {
     return authenticate(database, hash, lookup)

@@ -4,10 +4,8 @@ import type { Socket } from 'node:net'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { plainAddress } from '../auth/client-address.js'
 import { BrokenRequest, TRY_AGAIN } from '../errors.js'
-import { brokenAnswer, type ErrorAnswer, sendError } from './error-handler.js'
-
-/** A request with more fields is refused: 16 KiB hold 1,800 short ones, and each takes more than a hundred bytes of memory. */
-export const HEADER_FIELDS_MAX = 100
+import { brokenAnswer, type ErrorAnswer } from './error-handler.js'
+import { HEADER_FIELDS_MAX } from './request.js'
 
 /** What is refused before its body has come is read to its end, so that a client which sends first hears of it; beyond this not. */
 const DROPPED_BYTES_MAX = 8 * 2 ** 20
@@ -124,38 +122,3 @@ function httpText({ status, code, detail, extra, headers }: ErrorAnswer, request
   ]
   return `${lines.join('\r\n')}\r\n\r\n${body}`
 }
-
-/**
- * More header fields than are read are refused rather than dropped. HTTP/1.1 demands a Host (RFC 9112, section 3.2): Node would
- * refuse its absence with an empty answer. Of a second Host or Authorization Node drops all but the first; who handed the request on
- * may have gone by another one: 400.
- */
-export function registerHeaderCheck(app: FastifyInstance): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    if (request.raw.rawHeaders.length / 2 > HEADER_FIELDS_MAX) {
-      const detail = `The request has more than ${HEADER_FIELDS_MAX} header fields.`
-      return sendError(request, reply, { status: 431, code: 'HEADERS_TOO_LARGE', detail })
-    }
-    const detail = headerFault(request.raw)
-    if (detail === undefined) return done()
-    sendError(request, reply, { status: 400, code: 'BAD_REQUEST', detail })
-  })
-}
-
-function headerFault({ httpVersion, headers, rawHeaders }: IncomingMessage): string | undefined {
-  if (httpVersion === '1.1' && headers.host === undefined) return 'The request has no Host header.'
-  const repeated = SINGLE_HEADERS.find(name => isRepeated(rawHeaders, name))
-  return repeated && `The request has more than one ${repeated} header.`
-}
-
-/** Every second text is the name of a header. */
-function isRepeated(rawHeaders: readonly string[], name: string): boolean {
-  let count = 0
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    const text = rawHeaders[index] as string
-    if (text.length === name.length && text.toLowerCase() === name) count++
-  }
-  return count > 1
-}
-
-const SINGLE_HEADERS = ['host', 'authorization']

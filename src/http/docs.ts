@@ -9,15 +9,18 @@ import { HTTPValidationError, ValidationError } from '../schema/faults.js'
 import { component } from '../schema/vocabulary.js'
 import { DOCS_ICON, DOCS_PAGE, DOCS_STYLE } from './docs-page.js'
 import { addExamples } from './examples.js'
+import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './headers.js'
 import { documented, ERROR_ANSWERS } from './openapi.js'
-import { PAGE_CONTENT_POLICY, PAGE_HEADERS } from './security-headers.js'
 
 /**
- * The OpenAPI document, made from the routes' own schemas: `GET /openapi.json`, and `GET /docs`, a page to read and try
- * it that needs no network. `components` are the features' named records. Register before the routes: only later ones
- * are described.
+ * Makes the OpenAPI document from the schemas of the routes that follow. `components` are the features' named records. Answers where
+ * its text is found once the application is ready.
  */
-export async function registerDocs(app: FastifyInstance, version: string, components: TSchema[]): Promise<void> {
+export async function registerDocument(
+  app: FastifyInstance,
+  version: string,
+  components: TSchema[],
+): Promise<() => Buffer> {
   for (const schema of [...components, ValidationError, HTTPValidationError, ...ERROR_ANSWERS]) {
     app.addSchema(component(schema))
   }
@@ -59,11 +62,10 @@ export async function registerDocs(app: FastifyInstance, version: string, compon
     },
     refResolver: { buildLocalReference: json => String(json.$id) },
   })
-  registerPage(app)
   app.addHook('onReady', async () => {
     app.swagger()
   })
-  app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document))
+  return () => document
 }
 
 /** Where the library that draws the page keeps what a browser loads. */
@@ -98,8 +100,9 @@ async function readFiles(): Promise<ReadonlyMap<string, PageFile>> {
 /** What the routes of pages have alike: open to everybody, no part of the document, and with HEAD. */
 const PAGE = { exposeHeadRoute: true, config: { policy: { permission: 'public' } }, schema: { hide: true } } as const
 
-/** `GET /docs` with its files, and `GET /`, which leads there. */
-function registerPage(app: FastifyInstance): void {
+/** `GET /openapi.json`; `GET /docs` with its files, a page to read and try it that needs no network; and `GET /`, which leads there. */
+export function registerDocs(app: FastifyInstance, document: () => Buffer): void {
+  app.get('/openapi.json', PAGE, (_, reply) => reply.type('application/json').send(document()))
   let files: ReturnType<typeof readFiles> | undefined
   const own = { 'content-security-policy': PAGE_CONTENT_POLICY, ...PAGE_HEADERS }
   app.get('/', PAGE, (_, reply) => reply.redirect('docs'))

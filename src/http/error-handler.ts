@@ -15,6 +15,7 @@ import {
   NotJson,
   PreconditionFailed,
   PreconditionRequired,
+  type RateLimit,
   RateLimited,
   RETRY_AFTER_S,
   ResourceNotFound,
@@ -27,11 +28,8 @@ import {
 } from '../errors.js'
 import { boundFaults } from '../schema/faults.js'
 import { SUGGESTIONS_MAX } from '../schema/nearest-name.js'
-import { asksForDryRun } from './address.js'
+import { JSON_TYPE, rateLimitHeaders } from './answer.js'
 import type { ErrorCode } from './error-codes.js'
-import { JSON_TYPE } from './json-type.js'
-import { settingOf } from './limit-settings.js'
-import { rateLimitHeaders } from './rate-limit-headers.js'
 import { faultsOfAllParts, fieldsOfInvalidBody } from './validation.js'
 import { addWarnings, misspeltFieldWarning } from './warnings.js'
 
@@ -72,6 +70,26 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
   if (answer.status >= 500 && answer.status !== 503)
     request.log.error({ err: error, error_code: answer.code, ...answer.extra }, 'the request failed')
   sendError(request, reply, answer)
+}
+
+const SETTING_OF_LIMIT: Readonly<Record<RateLimit, string>> = {
+  token: 'RATE_LIMIT_PER_MINUTE',
+  'header-values': 'HEADER_TRIALS_PER_HOUR',
+  'token-memory': 'TRANSFER_BYTES_MAX',
+  'token-requests': 'CONCURRENT_REQUESTS_MAX',
+  'failed-authentication': 'FAILED_AUTH_LIMIT_PER_MINUTE',
+}
+
+/** The setting whose bound a request met, for the log; undefined where it was refused for anything else. */
+function settingOf(error: unknown, { policy }: FastifyRequest): string | undefined {
+  if (error instanceof RateLimited) return error.state.setting ?? SETTING_OF_LIMIT[error.state.limit]
+  if (error instanceof BodyTooLarge) return policy?.resource === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : undefined
+  if (error instanceof SnapshotTooLarge) return 'SNAPSHOT_BYTES_MAX'
+  if (error instanceof InvalidRequest)
+    return error.faults.some(({ type }) => type === 'snapshot_too_large') ? 'SNAPSHOT_BYTES_MAX' : undefined
+  if (error instanceof Unavailable) return error.setting
+  if (error instanceof BrokenRequest) return error.fault === 'too_slow' ? 'REQUEST_TIMEOUT_MS' : undefined
+  return unavailableFor(error)?.setting
 }
 
 /** What Fastify says of a body that it could not read, in our words. */
@@ -210,7 +228,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
   if (error instanceof BodyTooLarge) return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: error.message }
   if (error instanceof RateLimited) {
     request.limit = error.state
-    const headers = { 'retry-after': String(error.state.resetS), ...rateLimitHeaders([error.state]) }
+    const headers = { 'retry-after': String(error.state.resetS), ...rateLimitHeaders(error.state) }
     return { status: 429, code: 'RATE_LIMITED', detail: error.message, headers }
   }
   return error instanceof Unavailable ? unavailable(error, request) : undefined
@@ -255,8 +273,10 @@ const KEY_NOT_LOOKED_UP =
 
 /** Whether it may be the repetition of an update that is stored: then "not applied" would be said of that, too. */
 function isRepeatable(request: FastifyRequest): boolean {
-  const { policy, headers } = request
-  return policy?.writes === true && headers['idempotency-key'] !== undefined && !asksForDryRun(request)
+  const { policy, headers, query } = request
+  const { dry_run: dryRun } = query as { dry_run?: unknown } // text, or what validation made of it
+  const isDry = dryRun === true || dryRun === 'true'
+  return policy?.writes === true && headers['idempotency-key'] !== undefined && !isDry
 }
 
 function frameworkAnswer(error: unknown): ErrorAnswer | undefined {

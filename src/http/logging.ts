@@ -49,6 +49,7 @@ function isRecord(value: unknown): value is object {
 export function requestLogger(
   log: FastifyBaseLogger,
   bindings: Record<string, unknown>,
+  _options: object,
   request: IncomingMessage,
 ): FastifyBaseLogger {
   const traceId = traceIdOf(request)

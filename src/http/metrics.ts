@@ -4,10 +4,9 @@ import type { Server as NetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { Forbidden, RATE_LIMITS, type RateLimit } from '../errors.js'
+import { Forbidden, RATE_LIMITS } from '../errors.js'
 import type { Readiness } from '../readiness.js'
 import { REFUSALS } from './error-codes.js'
-import { singleFlight } from './single-flight.js'
 
 /** Upper bounds of the time buckets, in seconds. The longest waits end at 20, and then there is work. */
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30]
@@ -33,7 +32,7 @@ export interface MetricSources {
   pool: { readonly totalCount: number; readonly idleCount: number; readonly waitingCount: number }
   poolSizeMax: number
   connectionsMax: number
-  inWork: { readonly count: number }
+  inWork: { readonly total: number }
   readiness: () => Promise<Readiness>
   acceptsWrites: () => boolean
   version: string
@@ -46,6 +45,7 @@ export interface MetricSources {
  */
 export class Metrics {
   readonly #registry = new Registry()
+  #page: Promise<{ type: string; body: string }> | undefined
   readonly #duration = this.#histogram('agents_http_request_duration_seconds', 'Time from headers to answer.', [
     'operation',
     'status',
@@ -107,14 +107,6 @@ export class Metrics {
     this.#refused.inc({ reason: code })
   }
 
-  rateLimited(limit: RateLimit): void {
-    this.#rateLimited.inc({ limit })
-  }
-
-  refusedConnection(): void {
-    this.#refusedConnections.inc()
-  }
-
   /** The client of this request left before its answer. */
   abandoned({ operation }: FastifyRequest): void {
     this.#abandoned.inc({ operation })
@@ -122,6 +114,7 @@ export class Metrics {
 
   /** Observes every request of an application, and reads the sources whenever the metrics are asked for. */
   watch(app: FastifyInstance, sources: MetricSources): void {
+    app.server.on('drop', () => this.#refusedConnections.inc())
     app.addHook('onRoute', ({ schema }) => {
       const operation = (schema as { operationId?: string } | undefined)?.operationId
       if (operation === undefined) return
@@ -131,7 +124,8 @@ export class Metrics {
     app.addHook('onResponse', (request, reply, done) => {
       const labels = { operation: request.operation, status: reply.statusCode }
       this.#duration.observe(labels, reply.elapsedTime / 1000)
-      const { refusal } = request
+      const { refusal, limit } = request
+      if (limit !== undefined) this.#rateLimited.inc({ limit: limit.limit })
       if (refusal !== undefined) {
         this.#refused.inc({ reason: refusal })
         if (reply.statusCode >= 500) this.#lastFailure.set({ reason: refusal }, Date.now() / 1000)
@@ -146,13 +140,20 @@ export class Metrics {
     this.#gauge('agents_build_info', 'Always 1.', ['version'], gauge => gauge.set({ version: sources.version }, 1))
   }
 
-  /** The text exposition format, and its media type: of thirty that are asked for at once one is made. */
-  readonly text = singleFlight(async (): Promise<{ type: string; body: string }> => {
+  /** The text exposition format, and its media type. Pages that are asked for at once are one. */
+  text(): Promise<{ type: string; body: string }> {
+    this.#page ??= this.#makePage().finally(() => {
+      this.#page = undefined
+    })
+    return this.#page
+  }
+
+  async #makePage(): Promise<{ type: string; body: string }> {
     return { type: this.#registry.contentType, body: await this.#registry.metrics() }
-  })
+  }
 
   #watchConnections(server: NetServer, { inWork, connectionsMax }: MetricSources): void {
-    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge => gauge.set(inWork.count))
+    this.#gauge('agents_http_requests_in_work', 'Operations begun and not ended.', [], gauge => gauge.set(inWork.total))
     this.#gauge('agents_http_connections', 'Open client connections.', [], async gauge => {
       const open = await new Promise<number>(resolve => server.getConnections((_, count) => resolve(count ?? 0)))
       gauge.set(open)

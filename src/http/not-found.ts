@@ -3,7 +3,6 @@ import { methodNotAllowed, NOTHING_HERE, sendError } from './error-handler.js'
 
 /**
  * A known address asked with another method answers 405 and what it allows; everything else answers 404.
- * Register before the routes: it takes note of each.
  */
 export function registerNotFound(app: FastifyInstance): void {
   const known = new Map<string, { pattern: RegExp; methods: Set<string> }>()

@@ -37,7 +37,7 @@ function isTraced(): boolean {
 
 /**
  * A span for each request: below that of an instrumented HTTP server, if there is one, which it also names; else below the
- * caller's `traceparent`. Register behind `registerMatchedRoute`.
+ * caller's `traceparent`.
  */
 export function registerTracing(app: FastifyInstance): void {
   if (!isTraced()) return

@@ -42,7 +42,6 @@ type Verdict = { value: unknown } | { error: InvalidPart }
 /**
  * Makes the schemas of routes act: path, query and headers are read as `schema/parameters.ts` says, the body is checked
  * by its compiled schema and stays as it was sent. Every operation takes only the query parameters that it declares.
- * Register before the routes.
  */
 export function registerRequestValidation(app: FastifyInstance): void {
   app.addHook('onRoute', route => {

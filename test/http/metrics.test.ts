@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { Metrics } from '../../src/http/metrics.js'
-import { listenForMetrics } from '../../src/http/metrics-port.js'
+import { listenForMetrics } from '../../src/http/probes.js'
 import { eventually, METRICS_TOKEN, metricsOf, type Running, running } from './running.js'
 
 const SECRET = METRICS_TOKEN

@@ -28,10 +28,7 @@ interface Sent {
 /** Sends requests to one route with these schemas; answers what its handler got, or the faults as `place type`. */
 function route(t: { teardown(fn: () => Promise<void>): unknown }, schema: Record<string, TSchema>) {
   const app = validatingApp(t)
-  app.addHook('onRequest', (request, _reply, done) => {
-    request.policy = { permission: 'basic', resource: 'tool' } // bodies about tools may nest deeper
-    done()
-  })
+  app.decorateRequest('policy', { getter: () => ({ permission: 'basic', resource: 'tool' }) as const }) // may nest deeper
   const part = { schema: { operationId: 'update_item', ...schema } }
   app.patch('/items/:item_id', part, async ({ params, query, headers, body }) => {
     const { 'if-match': ifMatch, prefer } = headers

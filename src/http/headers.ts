@@ -1,4 +1,5 @@
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import cors from '@fastify/cors'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { addWarnings } from './warnings.js'
 
 /**
@@ -41,8 +42,64 @@ const COMMON_HEADERS = {
 const REPLACED_REQUEST_ID = 'X-Request-ID was replaced: it takes 1 to 64 letters, digits, - and _'
 
 /** Sets the headers that every answer has, whatever becomes of the request. */
+export function registerCommonHeaders(app: FastifyInstance): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    setCommonHeaders(request, reply)
+    done()
+  })
+}
+
+/** The same for a request of which no hook hears. */
 export function setCommonHeaders(request: FastifyRequest, reply: FastifyReply): void {
   reply.header('x-request-id', request.id).headers(COMMON_HEADERS)
   const { 'x-request-id': given } = request.headers
   if (given !== undefined && given !== request.id) addWarnings(reply, [REPLACED_REQUEST_ID])
+}
+
+/** What a client of the operations sends, beside what every browser may send. */
+const REQUEST_HEADERS = [
+  'authorization',
+  'content-type',
+  'idempotency-key',
+  'if-match',
+  'if-none-match',
+  'prefer',
+  'traceparent',
+  'x-onyx-authorization',
+  'x-request-id',
+]
+
+/** What a client needs to read of an answer. */
+const ANSWER_HEADERS = [
+  'dry-run',
+  'etag',
+  'idempotent-replayed',
+  'link',
+  'preference-applied',
+  'ratelimit',
+  'ratelimit-policy',
+  'retry-after',
+  'token-expires-at',
+  'warning',
+  'www-authenticate',
+  'x-request-id',
+]
+
+/** How long a browser may keep the answer to a preflight, in seconds. */
+const PREFLIGHT_AGE_S = 600
+
+/**
+ * Lets pages of these origins, and of no other, call the service from a browser. Without origins nothing is registered: no
+ * answer then has a CORS header. Credentials of the browser are never asked for; a token is a header that the page sends.
+ */
+export async function registerCors(app: FastifyInstance, origins: readonly string[]): Promise<void> {
+  if (origins.length === 0) return
+  await app.register(cors, {
+    origin: [...origins],
+    methods: ['GET', 'PATCH', 'POST', 'PUT'],
+    allowedHeaders: REQUEST_HEADERS,
+    exposedHeaders: ANSWER_HEADERS,
+    maxAge: PREFLIGHT_AGE_S,
+    strictPreflight: false, // its refusal of other OPTIONS requests has not our form
+  })
 }

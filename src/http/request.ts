@@ -1,0 +1,79 @@
+import { randomFillSync } from 'node:crypto'
+import type { IncomingMessage } from 'node:http'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { AddressTooLong, BrokenRequest } from '../errors.js'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The operation id of the request's route, or its pattern for a page; `none` at an address that is not there. */
+    readonly operation: string
+    /** What the route says of who may call it; undefined at an address that is not there. */
+    readonly policy: FastifyContextConfig['policy']
+  }
+}
+
+/** Makes what a route says of its requests readable on each of them. */
+export function decorateRequests(app: FastifyInstance): void {
+  app.decorateRequest('operation', {
+    getter(this: FastifyRequest) {
+      const { schema, url } = this.routeOptions
+      return schema?.operationId ?? url ?? 'none'
+    },
+  })
+  app.decorateRequest('policy', {
+    getter(this: FastifyRequest) {
+      const { config } = this.routeOptions as Partial<FastifyRequest['routeOptions']> // a broken address has none
+      return config?.policy
+    },
+  })
+}
+
+const ID_BYTES = 12
+/** Random bytes for the next ids: asking the system for each id costs more than everything else about it. */
+const supply = Buffer.alloc(ID_BYTES * 256)
+let used = supply.length
+
+/** The caller's `X-Request-ID` if it has the allowed form, else a new one (DECISIONS section 2). */
+export function requestIdOf({ headers }: Pick<IncomingMessage, 'headers'>): string {
+  const received = headers['x-request-id']
+  if (typeof received === 'string' && /^[A-Za-z0-9_-]{1,64}$/.test(received)) return received
+  if (used === supply.length) {
+    randomFillSync(supply)
+    used = 0
+  }
+  used += ID_BYTES
+  return supply.toString('base64url', used - ID_BYTES, used)
+}
+
+/** The longest path and query together. A name of 255 characters of four bytes, all written with percent signs, takes 3,060. */
+const ADDRESS_LENGTH_MAX = 4_096
+
+/** Node drops fields beyond its own bound: that is one more, so that too many are seen. */
+export const HEADER_FIELDS_MAX = 100
+
+/** Node drops all but the first of these, and a proxy before us may have gone by another. */
+const SINGLE_HEADERS = ['host', 'authorization']
+
+/** Why a request is refused for its address or its headers, whatever it asks for; undefined where it is not. */
+export function requestFault({ originalUrl, raw }: FastifyRequest): Error | undefined {
+  const { httpVersion, headers, rawHeaders } = raw
+  if (originalUrl.length > ADDRESS_LENGTH_MAX) return new AddressTooLong(originalUrl.length, ADDRESS_LENGTH_MAX)
+  if (rawHeaders.length / 2 > HEADER_FIELDS_MAX)
+    return new BrokenRequest('headers_too_large', `The request has more than ${HEADER_FIELDS_MAX} header fields.`)
+  // HTTP/1.1 demands a Host (RFC 9112, section 3.2): Node would refuse its absence with an empty answer.
+  if (httpVersion === '1.1' && headers.host === undefined)
+    return new BrokenRequest('not_http', 'The request has no Host header.')
+  const repeated = SINGLE_HEADERS.find(name => isRepeated(rawHeaders, name))
+  if (repeated === undefined) return undefined
+  return new BrokenRequest('not_http', `The request has more than one ${repeated} header.`)
+}
+
+/** Every second text is the name of a header. */
+function isRepeated(rawHeaders: readonly string[], name: string): boolean {
+  let count = 0
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const text = rawHeaders[index] as string
+    if (text.length === name.length && text.toLowerCase() === name) count++
+  }
+  return count > 1
+}
