@@ -68,7 +68,7 @@ t.test('a connection to METRICS_PORT has one answer, however many requests it se
   const connection = new RawConnection(port).write('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(1_000))
   await connection.closed
   t.equal(connection.text.split('HTTP/1.1 200 OK').length, 2)
-  t.match(connection.text, /^agents_ready 1$/m)
+  t.match(connection.text, /^agents_ready /m)
   const single = new RawConnection(port).write('GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n')
   await single.until(/"status"/)
   const answeredMs = performance.now()
