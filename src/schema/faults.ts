@@ -30,7 +30,8 @@ export function notDeclared(loc: Loc, declared: readonly string[]): Fault {
 
 /** The fault of a value that is none of the words that may stand there. */
 export function notOneOf(words: readonly unknown[], loc: Loc): Fault {
-  return { loc, msg: `Input should be ${alternatives(words)}`, type: 'enum' }
+  const alternatives = new Intl.ListFormat('en-GB', { type: 'disjunction' }).format(words.map(word => `'${word}'`))
+  return { loc, msg: `Input should be ${alternatives}`, type: 'enum' }
 }
 
 /** The check of one request body, compiled once, and the report for the bodies that do not pass it. */
@@ -227,12 +228,6 @@ function isText(value: unknown): value is string {
 
 function isDateTime(text: string): boolean {
   return parseDateTime(text) !== undefined
-}
-
-/** `'a', 'b' or 'c'` */
-function alternatives(words: readonly unknown[]): string {
-  const quoted = words.map(word => `'${word}'`)
-  return quoted.length < 2 ? quoted.join('') : `${quoted.slice(0, -1).join(', ')} or ${quoted.at(-1)}`
 }
 
 function count(number: number, noun: string): string {

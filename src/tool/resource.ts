@@ -36,7 +36,8 @@ import {
   readDefinition,
   readOauthConfig,
   readState,
-  readStatement,
+  readTool,
+  readVersion,
   type ToolRow,
   type WriteShape,
   writeStatement,
@@ -86,8 +87,9 @@ export const toolResource: VersionedResource<ToolTypes> = {
     !linksOauthConfig && (definition === null || factsOf(definition.hash).isStored === true),
   reading: ({ id, version, managed_as, definition_hash }, viewer, minimal = false) => {
     const shown = minimal ? [] : [{ definition: definition_hash }]
-    const statement = readStatement(managed_as !== null, minimal)
-    return withCached(shown, cached => statement.for({ id, version, ...viewer, ...cached }), shownRow)
+    const statement = minimal ? readVersion : readTool
+    const asked = { id, version, managed: managed_as !== null, ...viewer }
+    return withCached(shown, cached => statement.for({ ...asked, ...cached }), shownRow)
   },
   writing: (state, { content, definition, headers, changes }, viewer, entry, minimal) => {
     const statement = (stored: WriteShape['definition']) =>

@@ -70,6 +70,9 @@ export const MethodSpec = Type.Object(
   { $id: 'MethodSpec' },
 )
 
+const place = (description?: string) =>
+  Type.Array(Type.Union([Type.String(), Type.Integer()]), description === undefined ? {} : { description })
+
 export type ValidateToolResponse = Static<typeof ValidateToolResponse>
 export const ValidateToolResponse = Type.Object(
   {
@@ -78,7 +81,7 @@ export const ValidateToolResponse = Type.Object(
       list(
         Type.Object({
           severity: Type.String({ enum: ['warning'] }),
-          loc: Type.Array(Type.Union([Type.String(), Type.Integer()])),
+          loc: place(),
           msg: text(),
           type: text(),
         }),
@@ -92,9 +95,7 @@ export const ValidateToolResponse = Type.Object(
           edits: list(
             Type.Object({
               op: Type.String({ enum: ['add', 'replace', 'remove'] }),
-              loc: Type.Array(Type.Union([Type.String(), Type.Integer()]), {
-                description: 'Where, after the edits before it.',
-              }),
+              loc: place('Where, after the edits before it.'),
               type: text(),
               msg: text({ description: 'Why.' }),
             }),
@@ -117,7 +118,7 @@ export const ValidateToolResponse = Type.Object(
               class: Type.String({ enum: ['breaking', 'safe', 'unknown'] }),
               kind: text(),
               operation: text({ description: 'The operationId; the empty text for the document as a whole.' }),
-              loc: Type.Optional(Type.Array(Type.Union([Type.String(), Type.Integer()]))),
+              loc: Type.Optional(place()),
               msg: text(),
             }),
           ),

@@ -20,43 +20,31 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
   return sql`select ${toolState(viewerOf(param))} as state from tool t where t.id = ${param('id')}::integer`
 })
 
+type ReadParameters = ViewerParameters & CachedDefinitions & { id: number; version: number; managed: boolean }
+
 /**
- * The statement that answers each stored tool, or its version alone, if version and caller are still those that the request
- * was decided on. Who may not manage the tool is answered without the masks of its header values.
+ * Answers each stored tool if version and caller are still those that the request was decided on. A caller who may not manage the
+ * tool (not `managed`) is answered without the masks of its header values.
  */
-export function readStatement(isManaged: boolean, minimal: boolean) {
-  return readStatements[`${isManaged}-${minimal}`]
-}
+export const readTool = storedTool('tool_row', param => {
+  const masks = sql`case when ${param('managed')} then ${maskedHeaders} end`
+  return answerColumns(markedDefinition(param('cached_definitions')), masks)
+})
 
-const readStatements = {
-  'true-false': storedTool('tool_row', param => toolColumns(param, maskedHeaders), stillManaged),
-  'false-false': storedTool('tool_row_without_headers', param => toolColumns(param, sql`null::json`)),
-  'true-true': storedTool('tool_version', () => sql`t.version`, stillManaged),
-  'false-true': storedTool('tool_version_without_headers', () => sql`t.version`),
-}
+/** The same, and answers the version alone. */
+export const readVersion = storedTool('tool_version', () => sql`t.version`)
 
-type ReadParameters = ViewerParameters & CachedDefinitions & { id: number; version: number }
-
-function storedTool(
-  name: string,
-  columns: (param: Param<ReadParameters>) => RawBuilder<unknown>,
-  condition: (viewer: Viewer) => RawBuilder<unknown> = () => sql``,
-) {
-  const types = { ...VIEWER_TYPES, id: 'integer', version: 'integer', cached_definitions: 'bytea[]' }
-  return rowStatement<ReadParameters, ToolRow>(name, types, param => ({
-    query: sql`
+function storedTool(name: string, columns: (param: Param<ReadParameters>) => RawBuilder<unknown>) {
+  const own = { id: 'integer', version: 'integer', managed: 'boolean', cached_definitions: 'bytea[]' }
+  return rowStatement<ReadParameters, ToolRow>(name, { ...VIEWER_TYPES, ...own }, param => {
+    const viewer = viewerOfRow(param)
+    return {
+      query: sql`
     select input.position, ${columns(param)}
     from input join tool t on t.id = ${param('id')} and t.version = ${param('version')}
-    where ${viewerStands(param)} ${condition(viewerOfRow(param))}`,
-  }))
-}
-
-function toolColumns(param: Param<ReadParameters>, customHeaders: RawBuilder<unknown>): RawBuilder<unknown> {
-  return answerColumns(markedDefinition(param('cached_definitions')), customHeaders)
-}
-
-function stillManaged(viewer: Viewer): RawBuilder<unknown> {
-  return sql`and (${viewer.user} is null or ${managesTool(viewer)})`
+    where ${viewerStands(param)} and (not ${param('managed')} or ${viewer.user} is null or ${managesTool(viewer)})`,
+    }
+  })
 }
 
 /** Whether an OAuth configuration exists that the viewer may link. */

@@ -24,16 +24,13 @@ interface Scope {
   all: number
 }
 
-/** Who asks. */
-export type Asker = Pick<ReadRequest, 'caller' | 'bounds'>
-
 /**
  * Does `work`, and says of a tool that is beyond a group manager which kind of agents keep it so: how many, never which.
  * Passes every error on, `ToolOutOfScope` with the reason.
  */
 export async function withScopeTold<T>(
   database: ServiceDatabase,
-  { caller, bounds }: Asker,
+  { caller, bounds }: Pick<ReadRequest, 'caller' | 'bounds'>,
   id: number,
   work: () => Promise<T>,
 ): Promise<T> {
@@ -55,7 +52,7 @@ function reasonOf(scope: Scope): string {
     counted(scope.shared, 'agent', ' shared with others'),
     counted(scope.public, 'public agent'),
   ].flat()
-  if (kinds.length > 0) return `Outside your groups it is on ${inWords(kinds)}.`
+  if (kinds.length > 0) return `Outside your groups it is on ${new Intl.ListFormat('en-GB').format(kinds)}.`
   if (scope.own > 0)
     return `You attached it yourself to ${counted(scope.own, 'agent').join('')} of your groups, which does not count.`
   return 'It is on no agent of your groups.'
@@ -63,10 +60,6 @@ function reasonOf(scope: Scope): string {
 
 function counted(count: number, noun: string, rest = ''): string[] {
   return count === 0 ? [] : [`${count} ${noun}${count === 1 ? '' : 's'}${rest}`]
-}
-
-function inWords(parts: readonly string[]): string {
-  return parts.length < 2 ? parts.join('') : `${parts.slice(0, -1).join(', ')} and ${parts.at(-1)}`
 }
 
 const readScope = statement<ViewerParameters & { id: number }, Scope>('tool_scope', param => {

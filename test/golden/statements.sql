@@ -1094,14 +1094,14 @@ select o.id from oauth_config o where o.id = $1::integer and ($2::boolean or o.o
 
 -- tool_row
 with input as materialized (
-        select position::integer, ($1::text[])[position]::bytea[] as "cached_definitions", ($2::text[])[position]::integer as "id", ($3::text[])[position]::integer as "version", ($4::text[])[position]::integer as "token", ($5::text[])[position]::text as "standing", ($6::text[])[position]::uuid as "user", ($7::text[])[position]::boolean as "manages_all", ($8::text[])[position]::integer[] as "managed_groups", ($9::text[])[position]::boolean as "is_admin"
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::boolean as "managed", ($6::text[])[position]::bytea[] as "cached_definitions", ($7::text[])[position]::integer as "id", ($8::text[])[position]::integer as "version", ($9::text[])[position]::integer as "token", ($10::text[])[position]::text as "standing"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
     select input.position, t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
-        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, array_to_json(array(select json_row from (
+        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, case when "input"."managed" then array_to_json(array(select json_row from (
   select h.name as key, '****#' || left(encode(h.fingerprint, 'hex'), 12) as value
-  from tool_header h where h.tool_id = t.id order by h.position) json_row)) as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
+  from tool_header h where h.tool_id = t.id order by h.position) json_row)) end as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
     from input join tool t on t.id = "input"."id" and t.version = "input"."version"
     where ("input"."token" is null or exists (select from (
       select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
@@ -1126,7 +1126,7 @@ with input as materialized (
       ) granted
       where t.id = "input"."token"
       offset 0
-    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and (not "input"."managed" or "input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
       with asked as materialized (
         select t.id from unnest(array[t.id]) t (id)
@@ -1149,44 +1149,10 @@ with input as materialized (
         and exists (
           select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
             else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))));
-
--- tool_row_without_headers
-with input as materialized (
-        select position::integer, ($1::text[])[position]::bytea[] as "cached_definitions", ($2::text[])[position]::integer as "id", ($3::text[])[position]::integer as "version", ($4::text[])[position]::integer as "token", ($5::text[])[position]::text as "standing", ($6::text[])[position]::uuid as "user", ($7::text[])[position]::boolean as "manages_all", ($8::text[])[position]::integer[] as "managed_groups", ($9::text[])[position]::boolean as "is_admin"
-        from unnest($1::text[]) with ordinality listed (value, position)
-        where position = position + 0)
-    select input.position, t.version, t.id as id, t.name as name, t.description as description, chr(1) || coalesce(encode(t.definition_hash, 'hex'), '') || chr(1) ||
-      case when t.definition_hash is null then 'null' when t.definition_hash = any("input"."cached_definitions") then ''
-        else (select content::text from tool_definition where hash = t.definition_hash) end || chr(1) as definition, coalesce(t.display_name, t.name) as display_name, t.in_code_tool_id as in_code_tool_id, null::json as custom_headers, t.passthrough_auth as passthrough_auth, t.mcp_server_id as mcp_server_id, t.user_id as user_id, t.oauth_config_id as oauth_config_id, (select o.name from oauth_config o where o.id = t.oauth_config_id) as oauth_config_name, t.enabled as enabled, t.chat_selectable as chat_selectable, t.agent_creation_selectable as agent_creation_selectable, t.default_enabled as default_enabled
-    from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-    where ("input"."token" is null or exists (select from (
-      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
-        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
-        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
-        t.revoked_at is not null as revoked,
-        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
-        t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
-        row(granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
-      from token t
-      cross join lateral (select * from user_account where id = t.user_id offset 0) u
-      cross join lateral (
-        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as permission,
-          coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
-        from user_group_member m
-        join user_group g on g.id = m.user_group_id
-        where m.user_id = u.id
-      ) held
-      cross join lateral (
-        select least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.permission), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
-          case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
-      ) granted
-      where t.id = "input"."token"
-      offset 0
-    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing"));
 
 -- tool_version
 with input as materialized (
-        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::integer as "token", ($4::text[])[position]::text as "standing", ($5::text[])[position]::uuid as "user", ($6::text[])[position]::boolean as "manages_all", ($7::text[])[position]::integer[] as "managed_groups", ($8::text[])[position]::boolean as "is_admin"
+        select position::integer, ($1::text[])[position]::uuid as "user", ($2::text[])[position]::boolean as "manages_all", ($3::text[])[position]::integer[] as "managed_groups", ($4::text[])[position]::boolean as "is_admin", ($5::text[])[position]::integer as "id", ($6::text[])[position]::integer as "version", ($7::text[])[position]::integer as "token", ($8::text[])[position]::text as "standing", ($9::text[])[position]::boolean as "managed"
         from unnest($1::text[]) with ordinality listed (value, position)
         where position = position + 0)
     select input.position, t.version
@@ -1214,7 +1180,7 @@ with input as materialized (
       ) granted
       where t.id = "input"."token"
       offset 0
-    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and ("input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
+    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing")) and (not "input"."managed" or "input"."user" is null or (t.in_code_tool_id is null and t.mcp_server_id is null and ("input"."manages_all" or (
     cardinality("input"."managed_groups") > 0 and (t.user_id = "input"."user" or t.id = any(array(
       with asked as materialized (
         select t.id from unnest(array[t.id]) t (id)
@@ -1237,38 +1203,6 @@ with input as materialized (
         and exists (
           select from persona_tool where tool_id = t.id and tool_id between t.id and t.id and case when attached_by is null then persona_id in (select id from of_others)
             else attached_by <> "input"."user" and persona_id in (select id from inside where lives) end))))))));
-
--- tool_version_without_headers
-with input as materialized (
-        select position::integer, ($1::text[])[position]::integer as "id", ($2::text[])[position]::integer as "version", ($3::text[])[position]::integer as "token", ($4::text[])[position]::text as "standing", ($5::text[])[position]::uuid as "user", ($6::text[])[position]::boolean as "manages_all", ($7::text[])[position]::integer[] as "managed_groups", ($8::text[])[position]::boolean as "is_admin"
-        from unnest($1::text[]) with ordinality listed (value, position)
-        where position = position + 0)
-    select input.position, t.version
-    from input join tool t on t.id = "input"."id" and t.version = "input"."version"
-    where ("input"."token" is null or exists (select from (
-      select t.id as token_id, u.id as user_id, u.email, u.kind, u.active,
-        to_char(t.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as expires_at,
-        coalesce(t.expires_at <= clock_timestamp(), false) as expired,
-        t.revoked_at is not null as revoked,
-        coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) as use_is_stale,
-        t.persona_ids, t.tool_ids, t.requires_if_match, granted.permission, granted.managed_groups,
-        row(granted.permission, granted.managed_groups, t.persona_ids, t.tool_ids, t.requires_if_match)::text as standing
-      from token t
-      cross join lateral (select * from user_account where id = t.user_id offset 0) u
-      cross join lateral (
-        select coalesce(max(case when 'admin' = any(g.permissions) then 3 when 'manage:actions' = any(g.permissions) then 2 else 1 end), 1) as permission,
-          coalesce(array_agg(m.user_group_id order by m.user_group_id) filter (where m.is_manager), '{}') as managed
-        from user_group_member m
-        join user_group g on g.id = m.user_group_id
-        where m.user_id = u.id
-      ) held
-      cross join lateral (
-        select least(greatest(case when 'admin' = any(u.permissions) then 3 when 'manage:actions' = any(u.permissions) then 2 else 1 end, held.permission), case when t.scopes is null then 3 else case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end end) as permission,
-          case when t.scopes is null or case when 'admin' = any(t.scopes) then 3 when 'manage:actions' = any(t.scopes) then 2 else 1 end >= 2 then held.managed else '{}' end as managed_groups
-      ) granted
-      where t.id = "input"."token"
-      offset 0
-    ) caller where caller.active and not caller.revoked and not caller.expired and caller.standing = "input"."standing"));
 
 -- tool_write(+)
 with input as materialized (
