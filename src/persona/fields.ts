@@ -23,10 +23,7 @@ import {
 } from '../updates/field-table.js'
 import { RecencyBiasSetting, StarterMessage } from './nested-schemas.js'
 
-/*
- * The one table of an agent's fields, in the order of the interface document, which is the order of faults and of audit rows.
- * The last rows are the operator's. Limits are those of DECISIONS sections 3 and 9.
- */
+/* The table of an agent's fields, in the order of the interface document, of faults and of audit rows (DECISIONS 3, 9). */
 
 const DESCRIPTION_MAX_LENGTH = 10_000
 const PROMPT_MAX_LENGTH = 256_000

@@ -7,10 +7,7 @@ import type { ServiceDatabase } from '../db/transaction.js'
 import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import { jsonRow } from '../updates/statements.js'
 
-/*
- * Lists of agents, a page at a time in the order of their ids, each page by indexes. What a caller may see comes from four places, of
- * which each gives the first rows of the page; of a name, each agent that has it is asked.
- */
+/* Lists of agents, a page at a time, by indexes. What a caller sees comes from four places; of a name, each agent is asked. */
 
 interface Parameters {
   user: string

@@ -59,10 +59,7 @@ function named(names: readonly string[]): string {
   return `${names.slice(0, NAMED_MAX).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
 }
 
-/**
- * The snapshot of an agent as it was, with its tools as they were. What was deleted since, and a tool of which the
- * content of then is no longer kept, is left out and named in `notes`.
- */
+/** An agent as it was, with its tools as they were. What was deleted since, or is no longer kept, is named in `notes`. */
 export async function pastPersona(
   executor: Executor,
   state: PersonaState,

@@ -111,10 +111,7 @@ const FIELDS_OF_UPDATE = REQUEST_FIELDS.flatMap(([name]) => {
   return name === 'remove_image' ? [] : [{ name, takes: compileBody(PersonaUpsertRequest.properties[name]) }]
 })
 
-/**
- * The body of an update that changes nothing of a stored agent, as JSON text, and the mask that it goes with where it is no whole
- * update: a field that no update takes, as a prompt that is null, is left out.
- */
+/** The body of an update that changes nothing, and its mask where the stored agent has a value that no update takes. */
 function updateView(content: PersonaContent): { text: string; mask: string[] | undefined } {
   const values = FIELDS_OF_UPDATE.map(({ name, takes }) => {
     const value = isRelation(name) ? idsOf(content, name) : content[name]

@@ -34,10 +34,7 @@ import type { PersonaState, ToolSize } from './state.js'
 /** The fields that an update names, in the form in which they are stored. */
 export type PersonaUpdateFields = { -readonly [F in RequestField]?: PersonaUpsertRequest[F] | undefined }
 
-/**
- * A request to update an agent. `masked` says that an `update_mask` named the fields, which makes `null` mean null for every
- * nullable one (DECISIONS sections 3 and 8).
- */
+/** A request to update an agent. `masked`: an `update_mask` named the fields, so `null` means null (DECISIONS 3, 8). */
 export interface PersonaUpdate extends UpdateRequest {
   fields: PersonaUpdateFields
   masked: boolean
@@ -70,11 +67,8 @@ export interface PersonaDecision extends Decision {
 }
 
 /**
- * Decides an update of an agent against one state of it. Pure: the same state, request and references give the same answer.
- *
- * In the order of DECISIONS section 2: seen (`ResourceNotFound`), may edit (`Forbidden`, `BuiltinReadOnly`), cross-field rules
- * and references (`InvalidRequest`), the size of the answer (`InvalidRequest`, `SnapshotTooLarge`). With `references` null,
- * newly attached ids are taken for granted.
+ * Decides an update of an agent against one state of it, in the order of DECISIONS section 2: seen, may edit, cross-field rules,
+ * references, size of the answer. Pure. With `references` null, newly attached ids are taken for granted.
  */
 export function decidePersona(
   state: PersonaState,
@@ -130,10 +124,7 @@ export function askedChanges(state: PersonaState, update: PersonaUpdate): Change
   return changedFields(state, appliedTo(state, update).content)
 }
 
-/**
- * `state` with the fields of the update; what equals the stored value is that very value. What has its value in the `present`
- * state already needs no right to change it.
- */
+/** `state` with the fields of the update. A value that the `present` state has already needs no right to change it. */
 function appliedTo(state: PersonaState, { fields, masked, strict, caller }: PersonaUpdate, present = state) {
   const content: PersonaContent = { ...state } // and more: to copy all takes a twentieth of the time that a choice takes
   const values: Record<string, unknown> = content as object as Record<string, unknown>
@@ -194,10 +185,7 @@ function requirePublicDefault(state: PersonaState, content: PersonaContent): voi
   throw new InvalidRequest([defaultMustBePublic(['body', field])])
 }
 
-/**
- * The fields whose `null` does not clear what is stored. Nothing is said where neither `If-Match` nor strict handling is asked for: the
- * published web form, which knows neither, sends `null` on each save.
- */
+/** The fields whose `null` clears nothing. Told only with `If-Match` or strict: the published form sends `null` on each save. */
 function nullsThatKeep(
   state: PersonaState,
   { fields, masked, strict, precondition, base }: PersonaUpdate,
@@ -287,10 +275,7 @@ function sizesOfAttached({ tool_ids = [] }: Attached, references: References | n
   return (references?.tool_ids ?? []).filter(({ id }) => added.has(id))
 }
 
-/**
- * That the answer has a size that can be sent. The request that names the tools is at fault for them; another one is not, and where
- * it wants no agent back it goes on.
- */
+/** That the answer can be sent. The request that names the tools is at fault; another goes on where it wants no agent back. */
 function requireAnswer(
   state: PersonaState,
   tools: SizedTool[],
@@ -346,8 +331,8 @@ export interface Merged {
 }
 
 /**
- * Merges one person's change of an agent, from `before` to `mine`, into what others have made of the same `before`. A field
- * of which only one side changed the value gets that value; of a relation, what I added and removed is added and removed.
+ * Merges one person's change of an agent, from `before` to `mine`, into what others have made of the same `before`: field by field,
+ * of a relation link by link.
  */
 export function mergeContent(before: PersonaContent, mine: PersonaContent, stored: PersonaContent): Merged {
   const content = { ...stored }

@@ -96,14 +96,9 @@ function relationTypes() {
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /**
- * The statement that stores decided updates and answers the new snapshots, in one round trip and its own transaction.
- *
- * It writes an agent only if its row is unlocked, version, access and caller are those that the decision was made on, and if
- * what is newly attached exists and may be attached; otherwise it answers nothing for it and leaves it as it is. It never
- * waits for an agent's lock: a statement that waited would see the other tables as they were before the wait.
- * Of the relations it writes none, one, or all, so that unchanged ones cost nothing mostly. A statement for each set of them would be
- * 128, and a name on each connection for each of those: whoever uses many takes the names that everybody needs. A `minimal`
- * one answers the version alone.
+ * The statement that stores decided updates and answers the new snapshots, in one round trip and its own transaction. It writes an
+ * agent only if its row is unlocked, version, access and caller are those that the decision was made on, and what is newly attached
+ * may be attached; otherwise it answers nothing. It writes no relation, one, or all: a statement for each set would be 128.
  */
 export function writeStatement(relations: WrittenRelations, minimal = false) {
   const key = `${relations}${minimal ? ' minimal' : ''}`

@@ -1,9 +1,8 @@
 import { randomBytes } from 'node:crypto'
 
 /*
- * JSON whose numbers keep their text. JavaScript reads 12345678901234567 as another integer and writes 1.0 as 1. Here every value is
- * what `JSON.parse` makes of it; the text of a number that JavaScript would write in another way is remembered beside the object or
- * list that holds it, and written again. Such a number goes through `JSON.parse` as a string with a mark, which nobody can guess.
+ * JSON whose numbers keep their text. Values are what `JSON.parse` makes of them; the text of a number that JavaScript would write in
+ * another way is remembered beside its object or list. It goes through `JSON.parse` as a string with a mark that nobody can guess.
  */
 
 const MARK = `number-${randomBytes(12).toString('base64url')}:`
@@ -19,10 +18,7 @@ const holders = new WeakSet<object>()
 /** An object or a list of JSON: every enumerable key is its own. */
 type Holder = Record<string | number, unknown>
 
-/**
- * Reads JSON and remembers how numbers were written. A text without a number to remember goes through `JSON.parse` alone;
- * `isPlain` says that there is none. Throws a `SyntaxError` as `JSON.parse` does.
- */
+/** Reads JSON and remembers how numbers were written; `isPlain`: there is none to remember. Throws a `SyntaxError`. */
 export function parseExact(text: string, isPlain = false): unknown {
   const marked = isPlain ? text : withMarks(text)
   const outermost = [JSON.parse(marked)]

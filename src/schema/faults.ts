@@ -4,10 +4,7 @@ import type { Fault, Loc } from '../errors.js'
 import { suggestion } from './nearest-name.js'
 import { innerSchema, isJsonObject, isUuid, parseDateTime, textProblem } from './vocabulary.js'
 
-/*
- * What is wrong with a request, in pydantic v2's vocabulary, because the published service answers with it. The rules
- * are those of DECISIONS section 2; where a recorded case names a type, that type.
- */
+/* What is wrong with a request, in pydantic v2's vocabulary, as the published service answers (DECISIONS section 2). */
 
 export const ValidationError = Type.Object(
   { loc: Type.Array(Type.Union([Type.String(), Type.Integer()])), msg: Type.String(), type: Type.String() },
@@ -65,10 +62,7 @@ export function faultsOfMasked(
   return collectFaults({ ...schema, properties, required: [...fields] }, value, loc)
 }
 
-/**
- * The places of fields that the schema does not know, the body's own and those of records in its lists, in the body's
- * order. What a free-form value holds is nobody's business.
- */
+/** The places of fields that the schema does not know, also in records of lists. Free-form values are not looked at. */
 export function unknownFields(schema: TSchema, value: unknown): readonly Loc[] {
   if (typeof value !== 'object' || value === null) return NO_PLACES
   if (schema[Kind] === 'Nullable') return unknownFields(innerSchema(schema), value)
@@ -234,10 +228,7 @@ function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`
 }
 
-/**
- * What a fault says whose sentence follows from its type alone: pydantic v2's words, because the published service answers
- * with them.
- */
+/** What a fault says whose sentence follows from its type alone, in pydantic v2's words. */
 export const SENTENCES = {
   missing: 'Field required',
   extra_forbidden: 'Extra inputs are not permitted',

@@ -4,10 +4,7 @@ const NAME_CHARACTERS = 64
 /** Of so many names that are not known in one request it is looked for which one was meant. */
 export const SUGGESTIONS_MAX = 20
 
-/**
- * Of `names` the one that `written` was most likely meant to be, or undefined where none is near: at most a third of its characters
- * differ. An edit is a character too many, one too few, another one, or two that changed places (optimal string alignment).
- */
+/** Of `names` the nearest to `written` (optimal string alignment), if at most a third of its characters differ. */
 function nearestName(written: string, names: readonly string[]): string | undefined {
   if (written.length > NAME_CHARACTERS) return undefined
   let nearest: string | undefined

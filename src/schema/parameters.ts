@@ -4,10 +4,7 @@ import { collectFaults, fault, notDeclared, notOneOf } from './faults.js'
 import { SUGGESTIONS_MAX, suggestion } from './nearest-name.js'
 import { text as textSchema } from './vocabulary.js'
 
-/*
- * Parameters of a path, a query or a header. They come as text: each kind says what the document shows of it and how its
- * text is read. What the schema of a route declares is what its handler gets.
- */
+/* Parameters of a path, a query or a header: each kind says what the document shows of it and how its text is read. */
 
 /** Either what a parameter says, or what is wrong with it. */
 export type Parsed<Value> = { value: Value } | { faults: Fault[] }
@@ -89,10 +86,7 @@ function checked<Value>(schema: TSchema, value: Value, loc: Loc): Parsed<Value> 
   return faults.length > 0 ? { faults } : { value }
 }
 
-/**
- * Reads an id. An integer in plain decimal that no row can have is `undefined`: it is not found, not wrong. Anything else
- * (`abc`, `1e3`, `1.5`, nothing) is `int_parsing`.
- */
+/** Reads an id. An integer that no row can have is `undefined`: it is not found, not wrong. */
 export function parseId(text: string, loc: Loc): Parsed<number | undefined> {
   if (!/^-?\d+$/.test(text)) return { faults: [fault('int_parsing', loc)] }
   const id = Number(text)
@@ -105,10 +99,7 @@ export function parseFlag(text: string, loc: Loc): Parsed<boolean> {
   return { faults: [fault('bool_parsing', loc)] }
 }
 
-/**
- * Reads a mask: field names separated by commas, blanks around them allowed. Gives each field once, in the order in which
- * the schema declares them; the empty text is the empty mask. Each unknown name is a fault of its own.
- */
+/** Reads a mask: names of fields, each once, in the declared order. Each unknown name is a fault of its own. */
 export function parseMask(text: string, body: TObject, loc: Loc): Parsed<string[]> {
   if (text.trim() === '') return { value: [] }
   const unknown = [...namesIn(text)].filter(name => !Object.hasOwn(body.properties, name))
@@ -119,11 +110,7 @@ export function parseMask(text: string, body: TObject, loc: Loc): Parsed<string[
 /** What a client sent for the parameters of one place: text, or texts where one is repeated. */
 export type ParameterTexts = Readonly<Record<string, string | string[] | undefined>>
 
-/**
- * Makes the reader of all parameters of a path, a query or the headers; throws for a schema that is none of a parameter.
- * A query parameter that is not declared is `extra_forbidden`, a repeated one `parameter_repeated`; headers that are not
- * declared are not read.
- */
+/** Makes the reader of all parameters of a path, a query or the headers. Only of a query unknown ones are faults. */
 export function parameterReader(schema: TObject, place: 'path' | 'query' | 'header') {
   const declared = new Map(Object.entries(schema.properties).map(([name, property]) => [name, readOf(name, property)]))
   return (texts: ParameterTexts): Parsed<Record<string, unknown>> => {
@@ -158,10 +145,7 @@ function readOf(name: string, schema: TSchema): TParameter<unknown>[typeof Read]
   return (schema as TParameter<unknown>)[Read] // the kind says so
 }
 
-/**
- * Finds out of a query which fields the request is about; undefined where it has no mask, or may have none. Also a mask
- * that is refused says it: the fields that it does not name are not missing.
- */
+/** Reads which fields a query's mask names, also of one that is refused; undefined where there is none. */
 export function maskReader(query: TObject): (texts: ParameterTexts) => string[] | undefined {
   for (const [name, schema] of Object.entries(query.properties)) {
     const body = (schema as { [Masked]?: TObject })[Masked]

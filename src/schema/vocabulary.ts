@@ -4,9 +4,8 @@ import { Kind, type SchemaOptions, type Static, type TSchema, Type, TypeRegistry
 import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
 
 /*
- * The words in which this service writes its schemas. Each is plain JSON Schema on the outside, so that the OpenAPI
- * document needs no translation, and a TypeBox kind on the inside, so that the compiled check and the fault report ask
- * the same question. What only we need to know is kept under symbols, which JSON leaves out.
+ * The words in which this service writes its schemas: plain JSON Schema for the OpenAPI document, and a TypeBox kind, so that the
+ * compiled check and the fault report ask the same question. Private parts stand under symbols, which JSON leaves out.
  */
 
 /** Set on a `text` whose length is judged, and which is stored, without the blanks around it. */
@@ -94,10 +93,7 @@ export function freeForm(options: SchemaOptions = {}) {
   })
 }
 
-/**
- * The schema or `null`. Written as a type list, because a union reports one fault for each of its members; a schema
- * with a name of its own becomes a choice between its reference and `null`, because a type list would lose the name.
- */
+/** The schema or `null`, as a type list: a union reports a fault for each member. A named schema stays a reference. */
 export function nullable<Schema extends TSchema>(schema: Schema, options: SchemaOptions = {}): TNullable<Schema> {
   const { $id, ...inline } = schema
   const outside = $id === undefined ? { ...inline, type: [inline.type, 'null'] } : { anyOf: [schema, { type: 'null' }] }
@@ -220,10 +216,8 @@ const shape = /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:
 const msPerMinute = 60_000
 
 /**
- * Reads a date as RFC 3339 writes it: `T`, `t` or a blank between date and time. Without an offset it is UTC, a bare
- * date is its midnight. Gives the instant in UTC as `YYYY-MM-DDTHH:MM:SS.ffffff` + `Z`, microseconds kept, finer digits
- * cut; nothing when the text is not such a date, or when the instant is outside the years 1 to 9999 (which is what
- * PostgreSQL and every JSON client can both hold). Leap seconds are refused: PostgreSQL would move them.
+ * Reads a date as RFC 3339 writes it, also with a blank for `T`, without an offset (UTC), or bare (its midnight). Gives the instant in
+ * UTC with microseconds; nothing for another text, a leap second, or an instant outside the years 1 to 9999.
  */
 export function parseDateTime(text: string): string | undefined {
   const parts = shape.exec(text)

@@ -2,10 +2,7 @@ import { LRUCache } from 'lru-cache'
 import type { RowQuery } from '../db/statements/row-statement.js'
 import { type DefinitionText, MARK } from '../updates/answer-text.js'
 
-/*
- * What is known of definitions, by their hashes in hex. A definition never changes and its hash is that of its text, so what is kept
- * here cannot be stale: which definition a tool has is said by the database.
- */
+/* What is known of definitions, by their hashes in hex. A definition never changes, so nothing kept here can be stale. */
 
 /** Room for every definition that one answer can show, the largest included. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024

@@ -10,10 +10,7 @@ import {
 } from '../updates/field-table.js'
 import { Header } from './headers.js'
 
-/*
- * The one table of a tool's fields, in the order of audit rows. A request changes those with `request`; the others are the
- * operator's. In a request `null` leaves a field as it is, except `oauth_config_id`, which it clears (DECISIONS section 4).
- */
+/* The table of a tool's fields, in the order of audit rows. A request changes those with `request` (DECISIONS section 4). */
 
 const optional = Type.Optional
 

@@ -9,9 +9,8 @@ const WINDOW_MS = 3_600_000
 const PAIRS_MAX = 10_000
 
 /**
- * Counts the different sets of header values in clear text that one user sends for one tool in an hour, stored or only tried: the
- * answer tells whether a value is the stored one, so each is a guess at a secret. A set that was sent before is not a new guess.
- * Per process, like every rate limit.
+ * Counts the different sets of header values that one user sends for one tool in an hour, stored or only tried: the answer tells whether
+ * a value is the stored one, so each set is a guess at a secret. Per process, like every rate limit.
  */
 export class HeaderTrials {
   readonly #key = randomBytes(32)

@@ -22,10 +22,7 @@ export const Header = Type.Object(
   { $id: 'Header' },
 )
 
-/**
- * The faults of a tool's custom headers, in order: names that are not a token, may not be set or occur twice (in any
- * case), values that are too long in UTF-8 or hold what no client can send. `loc` is the place of the list. DECISIONS section 4.
- */
+/** The faults of a tool's custom headers, in order (DECISIONS section 4). `loc` is the place of the list. */
 export function headerFaults(headers: readonly Header[], loc: Loc = ['body', 'custom_headers']): Fault[] {
   const seen = new Set<string>()
   return headers.flatMap(({ key, value }, index) => [

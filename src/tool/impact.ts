@@ -20,10 +20,7 @@ export interface ToolUse {
   isWhole: boolean
 }
 
-/**
- * What a definition that passed the check would change in a tool that is used like this. `stored` is the tool's definition as JSON text,
- * null where it has none.
- */
+/** What a definition that passed the check would change. `stored` is the tool's own as JSON text, null where it has none. */
 export function impactOf(
   { ids, others }: Omit<ToolUse, 'isWhole'>,
   stored: string | null,

@@ -74,10 +74,9 @@ export interface ToolDecision extends Decision {
 }
 
 /**
- * Decides an update of a tool against one state of it, in the order of DECISIONS section 2: may edit (`Forbidden`,
- * `BuiltinReadOnly`), the rules of definition, headers and masks (`InvalidRequest`), references. With `references` null a
- * newly linked OAuth configuration is taken for granted.
- * Throws `Unavailable` (`key_missing`) when the request touches a secret whose key is gone.
+ * Decides an update of a tool against one state of it, in the order of DECISIONS section 2: may edit, the rules of definition, headers
+ * and masks, references. With `references` null a newly linked OAuth configuration is taken for granted. Throws also `Unavailable`
+ * (`key_missing`) where a secret's key is gone.
  */
 export function decideTool(state: ToolState, update: ToolUpdateContent, references: References | null): ToolDecision {
   requireManageable(state)
@@ -111,10 +110,7 @@ export function decideTool(state: ToolState, update: ToolUpdateContent, referenc
   }
 }
 
-/**
- * The fields to change, and those that both sides changed, each to something else. Of a merge (`base` is what the fields that others
- * changed since were then) the update's own changes: what it leaves as it was, or others made the same, is theirs.
- */
+/** The fields to change and, of a merge onto `base`, those that both sides changed, each to something else. */
 function requestedFields(state: ToolState, update: ToolUpdateContent) {
   const { fields, base } = update
   if (base === undefined) return { fields, conflicts: [] }
@@ -129,10 +125,7 @@ function requestedFields(state: ToolState, update: ToolUpdateContent) {
   return { fields: Object.fromEntries(left) as ToolUpdateFields, conflicts } // each of them may be absent
 }
 
-/**
- * What the whole update asks to change of the state, whatever rules and rights say of it. Throws `Unavailable` where the
- * key of the fingerprints is gone.
- */
+/** What the whole update asks to change of the state, whatever rules and rights say. Throws `Unavailable` without its key. */
 export function askedChanges(state: ToolState, update: ToolUpdateContent): Change[] {
   const asked: Record<string, unknown> = askedValues(state, update)
   const stored: Record<string, unknown> = auditedValues(state)
@@ -216,8 +209,8 @@ function stayingSecrets(state: ToolState, { custom_headers }: ToolUpdateFields, 
 }
 
 /**
- * A secret stays with the origin that it was given for (DECISIONS section 5): who manages the tool only through groups may
- * not send it elsewhere, the others are told. Answers what they are told. Throws `Forbidden`.
+ * A secret stays with the origin that it was given for (DECISIONS section 5): a manager through groups only may not send it elsewhere
+ * (`Forbidden`), the others are told. Answers what they are told.
  */
 function movedSecrets(
   state: ToolState,

@@ -4,10 +4,7 @@ import { inOrder } from '../updates/field-table.js'
 import { FIELDS, REQUEST_FIELDS, type RequestField } from './fields.js'
 import { Header } from './headers.js'
 
-/*
- * The records of a custom tool. The interface document names neither the update request nor its headers; the public
- * product's OpenAPI document calls them `CustomToolUpdate` and `Header`, and generated clients know those names.
- */
+/* The records of a custom tool. `CustomToolUpdate` and `Header` are the names in the public product's OpenAPI document. */
 
 type RequestProperties = { [F in RequestField]: (typeof FIELDS)[F]['request'] }
 

@@ -72,20 +72,14 @@ export function snapshotFields(parts: Parts): [string, RawBuilder<unknown>][] {
 /** SQL: a character that no JSON text holds. It stands on each side of what is said of a definition. */
 const MARK = sql`chr(1)`
 
-/**
- * SQL: the definition of the tool `t` for `withDefinitions`: its hash and, unless the hash is among those `cached`, its text.
- * Reading and copying these texts would be a third of what an agent's snapshot costs.
- */
+/** SQL: the definition of the tool `t` for `withDefinitions`: its hash and, unless that is among those `cached`, its text. */
 export function markedDefinition(cached: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`${MARK} || coalesce(encode(t.definition_hash, 'hex'), '') || ${MARK} ||
       case when t.definition_hash is null then 'null' when t.definition_hash = any(${cached}) then ''
         else (select content::text from tool_definition where hash = t.definition_hash) end || ${MARK}`
 }
 
-/**
- * SQL: the snapshots of the tools with these ids as a JSON array in the order of the ids, secrets as masks or null. As text for
- * `withDefinitions`.
- */
+/** SQL: the snapshots of the tools with these ids, by id, as a JSON array in text for `withDefinitions`; secrets as masks. */
 export function toolSnapshots(
   ids: RawBuilder<unknown>,
   viewer: Viewer,
@@ -133,10 +127,7 @@ function markedSnapshot(customHeaders: RawBuilder<unknown>, cached: RawBuilder<u
   return jsonWithText(fields, 'definition')
 }
 
-/**
- * SQL: the text of a JSON object with these fields without blanks between; one of them is given as JSON text. In
- * pieces, because to put a text into a finished object takes `left` and `substr`, which count characters.
- */
+/** SQL: the text of a JSON object with these fields without blanks between; one of them is given as JSON text. */
 export function jsonWithText(fields: readonly [string, RawBuilder<unknown>][], textField: string): RawBuilder<unknown> {
   const pieces = fields.map(([name, expression], i) => {
     const key = sql.lit(`${i === 0 ? '{' : ','}"${name}":`)

@@ -22,10 +22,7 @@ export const readState = statement<ViewerParameters & { id: number }, { state: T
 
 type ReadParameters = ViewerParameters & CachedDefinitions & { id: number; version: number; managed: boolean }
 
-/**
- * Answers each stored tool if version and caller are still those that the request was decided on. A caller who may not manage the
- * tool (not `managed`) is answered without the masks of its header values.
- */
+/** Answers a tool if version and caller are still those decided on; where not `managed`, without masks of header values. */
 export const readTool = storedTool('tool_row', param => {
   const masks = sql`case when ${param('managed')} then ${maskedHeaders} end`
   return answerColumns(markedDefinition(param('cached_definitions')), masks)
@@ -113,9 +110,8 @@ export interface WriteShape {
 const writeStatements = new Map<string, ReturnType<typeof compileWrite>>()
 
 /**
- * The statement that stores decided updates and answers the new rows, in one round trip and its own transaction.
- * Like the agents': no answer and no change for a tool that is locked, moved or no longer manageable, whose secrets were
- * encrypted again meanwhile, or whose linked OAuth configuration does not exist.
+ * The statement that stores decided updates and answers the new rows, like the agents' one: nothing for a tool that is locked, moved or
+ * no longer manageable, whose secrets were encrypted again meanwhile, or whose OAuth configuration may not be linked.
  */
 export function writeStatement(shape: WriteShape) {
   const parts = [shape.definition && `${shape.definition} definition`, shape.headers && 'headers']
@@ -159,10 +155,7 @@ function compileWrite(shape: WriteShape, key: string) {
   return rowStatement<WriteParameters, ToolRow>(`tool_write(${key})`, types, build, 'id')
 }
 
-/**
- * A definition is stored once for each hash; the json type keeps its text, and so the order of its keys. One that is there is
- * not read as JSON again. A shared statement stores none: what it takes here is the lock that keeps pruning away.
- */
+/** A definition is stored once for each hash. A shared statement stores none, but takes the lock that keeps pruning away. */
 function storeDefinitions(param: Param<WriteParameters>): RawBuilder<unknown> {
   return sql`stored_definitions as (
         insert into tool_definition (hash, content, size_bytes)

@@ -28,10 +28,7 @@ export async function textOf(
   return row?.definition
 }
 
-/**
- * The definition that a request was made from: the stored one or, of a merge, that of the oldest version that `If-Match` names.
- * Undefined where there is none.
- */
+/** The definition that a request was made from: the stored one or, of a merge, that of the version that `If-Match` names. */
 export async function baseOf(
   { db }: ServiceDatabase,
   { id, version, definition_hash: hash, definition_bytes: bytes }: ToolState,

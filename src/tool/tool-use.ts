@@ -24,10 +24,7 @@ interface Scope {
   all: number
 }
 
-/**
- * Does `work`, and says of a tool that is beyond a group manager which kind of agents keep it so: how many, never which.
- * Passes every error on, `ToolOutOfScope` with the reason.
- */
+/** Does `work`, and tells a group manager which kinds of agents keep a tool out of scope: how many, never which. */
 export async function withScopeTold<T>(
   database: ServiceDatabase,
   { caller, bounds }: Pick<ReadRequest, 'caller' | 'bounds'>,
@@ -96,8 +93,8 @@ interface Asking {
 }
 
 /**
- * Reads what the caller may know of a tool's use, under the permission of its update: `ResourceNotFound`, `Forbidden`,
- * `BuiltinReadOnly`. `request` establishes who calls along with the tool. An undefined id is one that no tool can have.
+ * Reads what the caller may know of a tool's use, under the permission of its update, and establishes the caller along with the tool.
+ * An undefined id is one that no tool can have.
  */
 export async function readToolUse(
   database: ServiceDatabase,

@@ -72,9 +72,8 @@ export class BodyWorkers {
   }
 
   /**
-   * Runs a task on a request's body, with the stored definition that it needs, if any. Throws `InvalidRequest` for a body with
-   * faults or one that takes too much memory, `Unavailable` for one that takes too long, and what `turn` and the reading of the
-   * definition throw.
+   * Runs a task on a request's body, with the stored definition that it needs, if any. Throws `InvalidRequest` for a body with faults or
+   * one that takes too much memory, and `Unavailable` for one that takes too long.
    */
   async run<Name extends TaskName>(
     name: Name,

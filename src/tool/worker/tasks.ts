@@ -163,10 +163,7 @@ function shownCompletion({ definition, edits, dropped }: Completion) {
   }
 }
 
-/**
- * What is done with the body of a tool operation: its schema, and what is made of a body that passed it. What goes in and
- * comes out is data without behaviour, as a worker may do it.
- */
+/** What is done with the body of a tool operation: its schema, and a function of data without behaviour. */
 export const TASKS = {
   update_custom_tool: { schema: CustomToolUpdate, run: updateContentOf },
   validate_tool: { schema: ValidateToolRequest, run: validationOf },
