@@ -14,8 +14,8 @@ interface Setting<Value> {
   takes: string
   /** Another variable, which may name a file that holds the value: for what should not stand in the environment. */
   fileEnv?: string
-  /** The value, or why the text is refused. The refusal never repeats a text that may be secret. */
-  read(text: string): { value: Value } | { faults: string[] }
+  /** The value. `refuse` hears why there is none; it is never told a text that may be secret. */
+  read(text: string, refuse: (fault: string) => void): Value
 }
 
 /**
@@ -64,7 +64,7 @@ const SETTINGS = {
       30_000,
       100,
       600_000,
-      'Longest time to send a whole request; its headers take at most 10 s of it.',
+      'Longest time to send a request, 10 s for its headers.',
     ),
     keepAliveTimeoutMs: count(
       'KEEP_ALIVE_TIMEOUT_MS',
@@ -75,18 +75,12 @@ const SETTINGS = {
     ),
     drainDelayMs: count(
       'DRAIN_DELAY_MS',
-      3_000, // a balancer that asks every second and believes the second failure has left after two
+      3_000,
       0,
       600_000,
-      'After SIGTERM, how long to serve on while the readiness probe already fails.',
+      'After SIGTERM, how long to serve on while readiness fails.',
     ),
-    shutdownTimeoutMs: count(
-      'SHUTDOWN_TIMEOUT_MS',
-      10_000,
-      100,
-      600_000,
-      'Longest time to finish what is in work at the end.',
-    ),
+    shutdownTimeoutMs: count('SHUTDOWN_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time to finish what is in work.'),
   },
   database: {
     url: secret(
@@ -98,28 +92,12 @@ const SETTINGS = {
     dataDir: text('DATA_DIR', '.data', 'Folder of the embedded database and its key file.'),
     binDir: optional(text('PG_BIN_DIR', '', 'PostgreSQL binaries for the embedded server.')),
     demo: toggle('DEMO', true, 'Load the demo organisation into an empty embedded database.'),
-    migrateOnStart: toggle(
-      'MIGRATE_ON_START',
-      false,
-      'Migrate an external database at start; the embedded one always is.',
-    ),
+    migrateOnStart: toggle('MIGRATE_ON_START', false, 'Migrate at start; the embedded database always is.'),
     preparedStatements: toggle('PREPARED_STATEMENTS', true, 'Off behind PgBouncer in transaction mode.'),
     poolSize: count('DATABASE_POOL_SIZE', 16, 1, 500, 'Connections to the database, beside one for readiness.'),
-    connectTimeoutMs: count(
-      'DATABASE_CONNECT_TIMEOUT_MS',
-      5_000,
-      100,
-      120_000,
-      'Wait for a connection, new or from the pool.',
-    ),
+    connectTimeoutMs: count('DATABASE_CONNECT_TIMEOUT_MS', 5_000, 100, 120_000, 'Longest wait for a connection.'),
     statementTimeoutMs: count('STATEMENT_TIMEOUT_MS', 10_000, 100, 600_000, 'Longest time of one statement.'),
-    lockTimeoutMs: count(
-      'LOCK_TIMEOUT_MS',
-      5_000,
-      50,
-      600_000,
-      'Longest wait for a row lock, and for longer statements; for a place of large requests four times as long.',
-    ),
+    lockTimeoutMs: count('LOCK_TIMEOUT_MS', 5_000, 50, 600_000, 'Longest wait for a row, and for longer statements.'),
   },
   auth: {
     requireIfMatch: toggle('REQUIRE_IF_MATCH', false, 'Refuse updates without If-Match (428).'),
@@ -184,14 +162,14 @@ const SETTINGS = {
       8 * 2 ** 20,
       2 ** 20,
       128 * 2 ** 20,
-      'Bytes of the definitions and descriptions of tools in the answer for one agent; more answer 422, or 409 when they are attached already.',
+      'Bytes of the tools in the answer for one agent; more answer 422, or 409 when they are attached already.',
     ),
     transferBytes: count(
       'TRANSFER_BYTES_MAX',
       64 * 2 ** 20,
       2 ** 20,
       2 ** 40,
-      'Bytes of request bodies that are not answered yet; more answer 503. One token may have a quarter of them; more answer 429. A body without Content-Length counts as the largest.',
+      'Bytes of request bodies in work; more answer 503. One token may have a quarter of them; more answer 429. A body without Content-Length counts as the largest.',
     ),
   },
   secrets: {
@@ -230,13 +208,9 @@ export function readConfig(env: Record<string, string | undefined>): Config {
   const faults: string[] = []
   const readGroup = (group: Record<string, Setting<unknown>>) =>
     Object.entries(group).map(([name, setting]) => {
-      const found = givenText(env, setting)
-      if ('fault' in found) faults.push(found.fault)
-      if ('fault' in found) return [name, undefined]
-      const read = setting.read(found.text || setting.default)
-      if ('value' in read) return [name, read.value]
-      faults.push(...read.faults.map(fault => `${setting.env}: ${fault}`))
-      return [name, undefined]
+      const text = givenText(env, setting, fault => faults.push(fault))
+      const value = setting.read(text || setting.default, fault => faults.push(`${setting.env}: ${fault}`))
+      return [name, value]
     })
   const groups = Object.entries(SETTINGS).map(([name, group]) => [name, Object.fromEntries(readGroup(group))])
   const config = Object.fromEntries(groups) as Config // each value was read by its own setting above
@@ -248,21 +222,24 @@ export function readConfig(env: Record<string, string | undefined>): Config {
 /** The text that the environment gives for a setting, in the variable or in the file that another one names. */
 function givenText(
   env: Record<string, string | undefined>,
-  setting: Setting<unknown>,
-): { text: string } | { fault: string } {
-  const { [setting.env]: text = '' } = env
-  const path = setting.fileEnv && env[setting.fileEnv]
-  if (!path) return { text }
-  if (text !== '') return { fault: `${setting.env} and ${setting.fileEnv} exclude each other` }
+  { env: name, fileEnv }: Setting<unknown>,
+  refuse: (fault: string) => void,
+): string {
+  const { [name]: text = '' } = env
+  const path = fileEnv && env[fileEnv]
+  if (!path) return text
+  if (text !== '') refuse(`${name} and ${fileEnv} exclude each other`)
+  if (text !== '') return ''
   try {
     const content = readFileSync(path, 'utf8').trim()
-    if (content === '') return { fault: `${setting.fileEnv}: the file is empty` }
-    return /[\r\n]/.test(content) ? { fault: `${setting.fileEnv}: the file has more than one line` } : { text: content }
+    if (content !== '' && !/[\r\n]/.test(content)) return content
+    refuse(`${fileEnv}: the file ${content === '' ? 'is empty' : 'has more than one line'}`)
   } catch (error) {
     // A system error goes on with the path, and somebody may have put the secret itself there.
     const reason = error instanceof Error ? error.message.split(', ', 1)[0] : 'unknown'
-    return { fault: `${setting.fileEnv}: the file cannot be read (${reason})` }
+    refuse(`${fileEnv}: the file cannot be read (${reason})`)
   }
+  return ''
 }
 
 /** What no setting shows by itself. A setting that was refused is undefined here and contradicts nothing. */
@@ -327,7 +304,7 @@ export function describeSettings(): DescribedSetting[] {
 }
 
 function text(env: string, byDefault: string, description: string): Setting<string> {
-  return { env, default: byDefault, description, takes: 'text', read: value => ({ value }) }
+  return { env, default: byDefault, description, takes: 'text', read: value => value }
 }
 
 /** One that may be absent, and may stand in a file that `..._FILE` names. */
@@ -336,28 +313,21 @@ function secret<Value>(setting: Setting<Value>): Setting<Value | undefined> {
 }
 
 function checked(env: string, description: string, faultsOf: (text: string) => string[]): Setting<string> {
-  return {
-    ...text(env, '', description),
-    read: value => {
-      const faults = faultsOf(value)
-      return faults.length === 0 ? { value } : { faults }
-    },
+  const read: Setting<string>['read'] = (value, refuse) => {
+    for (const fault of faultsOf(value)) refuse(fault)
+    return value
   }
+  return { ...text(env, '', description), read }
 }
 
 /** Whole numbers in decimal text, and nothing else. */
 function count(env: string, byDefault: number, minimum: number, maximum: number, description: string): Setting<number> {
-  return {
-    env,
-    default: String(byDefault),
-    description,
-    takes: `${minimum} to ${maximum}`,
-    read: text => {
-      const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
-      if (value >= minimum && value <= maximum) return { value }
-      return { faults: [`must be a whole number from ${minimum} to ${maximum}`] }
-    },
+  const read: Setting<number>['read'] = (text, refuse) => {
+    const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN
+    if (!(value >= minimum && value <= maximum)) refuse(`must be a whole number from ${minimum} to ${maximum}`)
+    return value
   }
+  return { env, default: String(byDefault), description, takes: `${minimum} to ${maximum}`, read }
 }
 
 function choice<const Choice extends string>(
@@ -366,54 +336,36 @@ function choice<const Choice extends string>(
   byDefault: NoInfer<Choice>,
   description: string,
 ): Setting<Choice> {
-  return {
-    env,
-    default: byDefault,
-    description,
-    takes: values.join(', '),
-    read: text => {
-      const value = values.find(value => value === text)
-      return value === undefined ? { faults: [`must be one of ${values.join(', ')}`] } : { value }
-    },
+  const takes = values.join(', ')
+  const read: Setting<Choice>['read'] = (text, refuse) => {
+    const value = values.find(value => value === text)
+    if (value === undefined) refuse(`must be one of ${takes}`)
+    return value ?? byDefault
   }
+  return { env, default: byDefault, description, takes, read }
 }
 
 function toggle(env: string, byDefault: boolean, description: string): Setting<boolean> {
   const words = choice(env, ['on', 'off'], byDefault ? 'on' : 'off', description)
-  return {
-    ...words,
-    read: text => {
-      const read = words.read(text)
-      return 'value' in read ? { value: read.value === 'on' } : read
-    },
-  }
+  return { ...words, read: (text, refuse) => words.read(text, refuse) === 'on' }
 }
 
 /** Entries with commas between, without blanks. `faultOf` says what is wrong with one, of which 64 characters are shown. */
 function list(env: string, description: string, faultOf: (entry: string) => string | undefined): Setting<string[]> {
-  return {
-    env,
-    default: '',
-    description,
-    takes: 'a list, commas between',
-    read: text => {
-      const entries = text.split(',').map(entry => entry.trim())
-      const value = entries.filter(entry => entry !== '')
-      const faults = value.flatMap(entry => {
-        const fault = faultOf(entry)
-        return fault === undefined ? [] : [`${entry.slice(0, 64)} ${fault}`]
-      })
-      return faults.length === 0 ? { value } : { faults }
-    },
+  const read: Setting<string[]>['read'] = (text, refuse) => {
+    const entries = text.split(',').map(entry => entry.trim())
+    const value = entries.filter(entry => entry !== '')
+    for (const entry of value) {
+      const fault = faultOf(entry)
+      if (fault !== undefined) refuse(`${entry.slice(0, 64)} ${fault}`)
+    }
+    return value
   }
+  return { env, default: '', description, takes: 'a list, commas between', read }
 }
 
 function optional<Value>(setting: Setting<Value>): Setting<Value | undefined> {
-  return {
-    ...setting,
-    default: '',
-    read: text => (text === '' ? { value: undefined } : setting.read(text)),
-  }
+  return { ...setting, default: '', read: (text, refuse) => (text === '' ? undefined : setting.read(text, refuse)) }
 }
 
 function keyRingFaults(text: string): string[] {

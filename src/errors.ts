@@ -79,13 +79,6 @@ export class ClientGone extends Refusal {
   }
 }
 
-/** The body came in chunks so small that to read them costs far more than their bytes. */
-export class TinyChunks extends Refusal {
-  constructor() {
-    super('The body came in too many small chunks. Send it with a Content-Length, or in chunks of at least 64 bytes.')
-  }
-}
-
 /** The body is larger than its operation takes. `bytes`: what Content-Length says, where it does. */
 export class BodyTooLarge extends Refusal {
   constructor(bytesMax: number, bytes?: number) {
@@ -287,6 +280,12 @@ export const UNAVAILABLE_REASONS = [
   'draining',
 ] as const
 export type UnavailableReason = (typeof UNAVAILABLE_REASONS)[number]
+
+/** Whether the service can do its work now, and if not, why and what helps. */
+export type Readiness =
+  | { status: 'ready' }
+  | { status: 'degraded'; reason: 'key_missing'; detail: string }
+  | { status: 'unavailable'; reason: UnavailableReason; detail: string }
 
 /** What became of an update that was not answered. */
 export type UpdateOutcome = 'applied' | 'not_applied' | 'unknown'

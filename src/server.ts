@@ -122,42 +122,45 @@ async function listening<T>(config: Config, setting: 'PORT' | 'METRICS_PORT', op
   }
 }
 
+/** Ends the service in order at the first signal. Only one that comes later than the same stop could send it twice forces the end. */
 function closeOnSignal(app: FastifyInstance, service: Lifecycle, opened: OpenedDatabase, config: Config, log: Logger) {
-  const delay = config.server.shutdownTimeoutMs + config.server.drainDelayMs
-  const logger = { error: (message: unknown) => log.error(String(message)) }
-  closeWithGrace({ delay, logger, skip: FAULT_SIGNALS }, async ({ signal, err }) => {
-    if (signal !== undefined) ignoreEchoes(signal)
+  const { shutdownTimeoutMs, drainDelayMs } = config.server
+  let first: { signal: NodeJS.Signals; at: number } | undefined
+  const options = {
+    delay: shutdownTimeoutMs + drainDelayMs,
+    logger: { error: (message: unknown) => log.error(String(message)) },
+    skip: [...STOP_SIGNALS, ...FAULT_SIGNALS],
+  }
+  const { close } = closeWithGrace(options, async ({ err }) => {
     if (err) log.fatal({ err }, 'an error nobody caught; shutting down')
-    else log.info({ signal }, 'shutting down')
+    else log.info({ signal: first?.signal }, 'shutting down')
     service.drain()
     // A balancer needs a moment to see the failing probe; until it does, its requests are still answered.
-    if (signal === 'SIGTERM' || signal === 'SIGHUP') await sleep(config.server.drainDelayMs)
+    if (first?.signal === 'SIGTERM' || first?.signal === 'SIGHUP') await sleep(drainDelayMs)
     await app.close()
     await opened.close()
     log.info('stopped')
   })
+  for (const signal of STOP_SIGNALS) {
+    process.on(signal, () => {
+      if (first === undefined) {
+        first = { signal, at: performance.now() }
+        close()
+      } else if (performance.now() - first.at > ECHO_MS) {
+        log.error(`second ${signal}, exiting`)
+        process.exit(EXIT.error)
+      }
+    })
+  }
 }
+
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] satisfies NodeJS.Signals[]
 
 /** A fault of the process itself ends it: a listener would let the same instruction fail for ever. */
 const FAULT_SIGNALS = ['SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGSEGV'] satisfies NodeJS.Signals[]
 
-/** Signals of one stop arrive within this time. */
+/** Whoever signals a whole process group reaches this process twice for one stop, as npm hands its own signal on. */
 const ECHO_MS = 1_000
-
-/**
- * Who signals a whole process group reaches this process twice for one stop, as npm hands its own signal on. Only a signal
- * that comes later forces the end: until then the listener that does so, which is there by now, does not hear it.
- */
-function ignoreEchoes(signal: NodeJS.Signals): void {
-  const forcing = process.listeners(signal)
-  const ignore = () => undefined
-  process.removeAllListeners(signal)
-  process.on(signal, ignore)
-  setTimeout(() => {
-    for (const listener of forcing) process.on(signal, listener)
-    process.off(signal, ignore)
-  }, ECHO_MS).unref()
-}
 
 /** How long to wait before the database is asked once more what the welcome says. */
 const WELCOME_PAUSE_MS = 2_000

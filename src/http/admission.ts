@@ -3,6 +3,7 @@ import underPressure from '@fastify/under-pressure'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clientAddressOf } from '../auth/client-address.js'
 import { tokenHashIn, tokenHashOf } from '../auth/hook.js'
+import type { Readiness } from '../errors.js'
 import {
   NotAuthenticated,
   type RateLimit,
@@ -13,7 +14,6 @@ import {
   Unavailable,
 } from '../errors.js'
 import type { InFlight } from '../limits/in-flight.js'
-import type { Readiness } from '../readiness.js'
 import { rateLimitHeaders } from './answer.js'
 import { requestFault } from './request.js'
 

@@ -20,7 +20,6 @@ import {
   RETRY_AFTER_S,
   ResourceNotFound,
   SnapshotTooLarge,
-  TinyChunks,
   Unavailable,
   UnsupportedBody,
   VersionGone,
@@ -217,7 +216,7 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 412, code: 'PRECONDITION_FAILED', detail: error.message, extra }
   }
   if (error instanceof UnsupportedBody) return unsupported(error)
-  if (error instanceof TinyChunks || error instanceof ClientGone) {
+  if (error instanceof ClientGone) {
     return { status: 400, code: 'BAD_REQUEST', detail: error.message }
   }
   if (error instanceof PreconditionRequired) {

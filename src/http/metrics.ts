@@ -4,8 +4,8 @@ import type { Server as NetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import type { Readiness } from '../errors.js'
 import { Forbidden, RATE_LIMITS } from '../errors.js'
-import type { Readiness } from '../readiness.js'
 import { REFUSALS } from './error-codes.js'
 
 /** Upper bounds of the time buckets, in seconds. The longest waits end at 20, and then there is work. */

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server } from 'node:http'
 import type { FastifyInstance } from 'fastify'
-import type { Readiness } from '../readiness.js'
+import type { Readiness } from '../errors.js'
 import { JSON_TYPE } from './answer.js'
 import { carriesToken, type Metrics } from './metrics.js'
 import { requestIdOf } from './request.js'

@@ -1,10 +1,11 @@
-import { execFile, execFileSync } from 'node:child_process'
+import { type ExecFileException, execFile, execFileSync } from 'node:child_process'
 import { createHash, randomUUID } from 'node:crypto'
 import { existsSync, lstatSync, readFileSync } from 'node:fs'
 import { cp, mkdir, rename, rm, symlink } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { tmpdir, userInfo } from 'node:os'
 import { basename, dirname, join } from 'node:path'
+import { promisify } from 'node:util'
 
 /** The embedded PostgreSQL cannot run here. The message is one sentence: the reason, and what helps. */
 export class EmbeddedUnavailable extends Error {
@@ -45,15 +46,16 @@ export function isRoot(): boolean {
  * @throws EmbeddedUnavailable when the password file has no such user
  */
 export function preferredAccount(): Account {
-  if (isRoot()) {
-    const found = ['postgres', 'nobody'].map(name => passwordFile().find(entry => entry.name === name))
-    const account = found[0] ?? found[1]
-    if (account) return account
-    throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
-  }
+  if (!isRoot()) return { name: userName(), uid: process.geteuid?.() ?? -1, gid: process.getegid?.() ?? -1 }
+  const accounts = passwordFile()
+  const account = accounts.find(({ name }) => name === 'postgres') ?? accounts.find(({ name }) => name === 'nobody')
+  if (account) return account
+  throw new EmbeddedUnavailable('it must not run as root, and there is neither a user postgres nor a user nobody')
+}
+
+function userName(): string {
   try {
-    const { username, uid, gid } = userInfo()
-    return { name: username, uid, gid }
+    return userInfo().username
   } catch (cause) {
     throw new EmbeddedUnavailable(`the user id ${process.geteuid?.()} has no entry in the password file`, { cause })
   }
@@ -67,15 +69,15 @@ export function accountOf(uid: number): Account {
 }
 
 function passwordFile(): Account[] {
-  return readFileSync('/etc/passwd', 'utf8')
-    .split('\n')
+  const lines = readFileSync('/etc/passwd', 'utf8').split('\n')
+  return lines
     .map(line => line.split(':'))
     .map(([name = '', , uid, gid]) => ({ name, uid: Number(uid), gid: Number(gid) }))
 }
 
 /** The identity options of `node:child_process` that make a child run as this account. */
-export function identity(account: Account): { uid?: number; gid?: number } {
-  return account.uid === process.geteuid?.() ? {} : { uid: account.uid, gid: account.gid }
+export function identity({ uid, gid }: Account): { uid?: number; gid?: number } {
+  return uid === process.geteuid?.() ? {} : { uid, gid }
 }
 
 /** The environment of the server's processes: ours holds secrets, and variables such as PGPORT would change what they do. */
@@ -85,20 +87,15 @@ export function serverEnvironment(): NodeJS.ProcessEnv {
 }
 
 /** Runs a command as an account. Never rejects; `failed` is the system's code when the command could not be started. */
-export function runAs(account: Account, command: string, args: string[]) {
+export async function runAs(account: Account, command: string, args: string[]) {
   const options = { ...identity(account), cwd: '/', env: serverEnvironment(), timeout: COMMAND_TIMEOUT_MS }
-  return new Promise<{ code: number; stdout: string; stderr: string; failed?: string }>(resolve => {
-    try {
-      execFile(command, args, options, (error, stdout, stderr) => {
-        if (!error) return resolve({ code: 0, stdout, stderr })
-        if (typeof error.code === 'number') return resolve({ code: error.code, stdout, stderr })
-        resolve({ code: -1, stdout, stderr, failed: String(error.code ?? error.signal ?? error.message) })
-      })
-    } catch (error) {
-      // Node throws here, instead of calling back, when the process may not change its user.
-      resolve({ code: -1, stdout: '', stderr: '', failed: errorCode(error) ?? String(error) })
-    }
-  })
+  try {
+    return { code: 0, ...(await promisify(execFile)(command, args, options)) }
+  } catch (error) {
+    const { code, signal, message, stdout = '', stderr = '' } = error as ExecFileException // rejects with nothing else
+    if (typeof code === 'number') return { code, stdout, stderr }
+    return { code: -1, stdout, stderr, failed: String(code ?? signal ?? message) }
+  }
 }
 
 /** The `code` of a system error (`ENOENT`), if the value has one. */

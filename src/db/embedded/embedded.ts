@@ -42,14 +42,12 @@ export interface EmbeddedOptions {
 
 /** A server that this process runs, or uses. */
 export interface Embedded {
-  /** For `pg`: `host` is the folder of the Unix socket; there is no password. */
-  connection: { host: string; port: number; user: string; database: string }
-  /** The same as one string: `postgres:///postgres?user=postgres&host=<folder>&port=5432`. */
+  /** The folder of the Unix socket; there is no password. */
+  host: string
+  /** `postgres:///postgres?user=postgres&host=<folder>&port=5432`. */
   url: string
   /** The server's version: `18.4`; only `18` of one that another process runs. */
   version: string
-  /** Why the server cannot be used now: `has ended`, ...; undefined when it can. */
-  whyUnusable(): string | undefined
   /** Whether its disk has no room for it. */
   isDiskFull(): boolean
   /** Stops the server, if this process runs it. End all pools before. */
@@ -79,8 +77,6 @@ const STOP_LIMIT_MS = 20_000
 const PATIENCE_MS = 10_000
 const POLL_MS = 20
 const CHECK_MS = 500
-const RETRY_MIN_MS = 100
-const RETRY_MAX_MS = 5_000
 const GONE = 'its data are gone: put them back, or stop the service to begin with an empty database'
 /** The size of a file of the write-ahead log: a server starts only where it can write a new one. */
 const WAL_FILE_BYTES = 16 * 1024 * 1024
@@ -110,18 +106,12 @@ async function joinOrStart(home: Home, options: EmbeddedOptions): Promise<Embedd
       try {
         return await start(home, options)
       } catch (error) {
-        if (runningServer(home) === undefined) throw error // else another process was faster
+        // The sessions of a killed server end by themselves, but not at once.
+        const isLate = Date.now() > deadline || !String(error).includes('pre-existing shared memory block')
+        if (isLate && runningServer(home) === undefined) throw error // else another process was faster
       }
     } else if (joins && other.state === 'ready' && other.isOfService) {
-      const version = readText(join(home.path, 'data', 'PG_VERSION')).trim()
-      const whyUnusable = () => (runningServer(home) === undefined ? 'has ended' : undefined)
-      return {
-        ...addressOf(home),
-        version,
-        whyUnusable,
-        isDiskFull: () => isDiskFull(home),
-        stop: async () => undefined,
-      }
+      return described(home, readText(join(home.path, 'data', 'PG_VERSION')).trim(), async () => undefined)
     } else if (Date.now() > deadline) {
       throw new EmbeddedUnavailable(
         `another process runs one on the data in ${home.path} (process id ${other.pid}): stop it, or set DATA_DIR to another folder`,
@@ -131,6 +121,12 @@ async function joinOrStart(home: Home, options: EmbeddedOptions): Promise<Embedd
   }
 }
 
+function described(home: Home, version: string, stop: () => Promise<void>): Embedded {
+  const url = `postgres:///postgres?user=postgres&host=${encodeURIComponent(home.sockets)}&port=5432`
+  return { host: home.sockets, url, version, isDiskFull: () => isDiskFull(home), stop }
+}
+
+/** Starts the server, and again whenever it cannot be used, until it is stopped. */
 async function start(
   home: Home,
   { settings = {}, binDir, joins, log = () => undefined }: EmbeddedOptions,
@@ -147,46 +143,43 @@ async function start(
     unix_socket_permissions: '0700',
   }).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const command = [join(binaries.dir, 'postgres'), '-D', join(home.path, 'data'), ...given]
-  const leaving = new AbortController()
   let server = await spawnServer(home, command)
   log(`embedded PostgreSQL ${binaries.version} started, data in ${home.path}, run by the user ${home.account.name}`)
-
-  const whyUnusable = () => {
-    if (hasEnded(server)) return 'has ended'
-    // A smart shutdown (SIGTERM) lets nobody in, and waits for those who are, maybe for ever.
-    if (readPidFile(home).state === 'stopping') return 'was told to stop, and waits for its sessions'
-    return existsSync(join(home.sockets, SOCKET_NAME)) ? undefined : 'has lost its socket, and nobody can reach it'
+  const leaving = new AbortController()
+  const told = new Set<string>()
+  const tell = (sentence: string) => {
+    if (!told.has(sentence)) log(`the embedded PostgreSQL ${sentence}`, 'warn')
+    told.add(sentence)
   }
   const keep = async () => {
     while (await pause(CHECK_MS, leaving.signal)) {
-      const reason = whyUnusable()
-      if (reason !== undefined) await mend(reason)
-    }
-  }
-  const mend = async (cause: string) => {
-    log(`the embedded PostgreSQL ${cause}; starting it again; its log is ${join(home.path, 'log')}`, 'warn')
-    await end(server)
-    let lastReason = ''
-    for (let pauseMs = RETRY_MIN_MS; !leaving.signal.aborted; pauseMs = Math.min(pauseMs * 2, RETRY_MAX_MS)) {
+      const cause = whyUnusable(home, server)
+      if (cause === undefined) continue
+      tell(`${cause}; starting it again; its log is ${join(home.path, 'log')}`)
       try {
+        await end(server)
         if (!existsSync(join(home.path, 'data'))) throw new EmbeddedUnavailable(GONE)
         server = await spawnServer(home, command)
-        return log('the embedded PostgreSQL runs again', 'warn')
+        tell('runs again')
+        told.clear()
       } catch (error) {
-        const reason = error instanceof EmbeddedUnavailable ? error.reason : String(error)
-        if (reason !== lastReason) log(`the embedded PostgreSQL does not start again yet: ${reason}`, 'warn')
-        lastReason = reason
+        tell(`does not start again yet: ${error instanceof EmbeddedUnavailable ? error.reason : String(error)}`)
       }
-      await pause(pauseMs, leaving.signal)
     }
   }
   const kept = keep()
-  const stop = async () => {
+  return described(home, binaries.version, async () => {
     leaving.abort()
     await kept
     await end(server)
-  }
-  return { ...addressOf(home), version: binaries.version, whyUnusable, isDiskFull: () => isDiskFull(home), stop }
+  })
+}
+
+function whyUnusable(home: Home, server: ChildProcess): string | undefined {
+  if (hasEnded(server)) return 'has ended'
+  // A smart shutdown (SIGTERM) lets nobody in, and waits for those who are, maybe for ever.
+  if (readPidFile(home).state === 'stopping') return 'was told to stop, and waits for its sessions'
+  return existsSync(join(home.sockets, SOCKET_NAME)) ? undefined : 'has lost its socket, and nobody can reach it'
 }
 
 /** Makes the data where there is none, whole before it has its name: of two processes, the first one's stays. */
@@ -219,39 +212,34 @@ async function makeData(home: Home, { dir, major }: Binaries, settings: Record<s
 async function spawnServer(home: Home, command: string[]): Promise<ChildProcess> {
   const deadline = Date.now() + START_LIMIT_MS
   const log = join(home.path, 'log')
-  for (;;) {
-    removeStalePidFile(home)
-    const logged = readText(log).length
-    // In a session of its own: Ctrl-C reaches this process only.
-    const server = spawn('/bin/sh', ['-c', BECOME_SERVER, 'embedded-postgresql', home.path, ...command], {
-      ...identity(home.account),
-      cwd: '/',
-      env: serverEnvironment(),
-      stdio: ['pipe', 'ignore', 'ignore'],
-      detached: true,
-    })
-    let failed: Error | undefined
-    server.once('error', error => (failed = error))
-    server.stdin?.on('error', () => undefined) // the shell has ended before the line came
-    server.once('exit', () => server.stdin?.end('ended\n'))
-    while (failed === undefined && !hasEnded(server)) {
-      const { pid, state } = readPidFile(home)
-      if (pid === server.pid && state === 'ready') return released(home, server)
-      if (Date.now() > deadline) {
-        await end(server)
-        throw new EmbeddedUnavailable(`the server is not ready in time, see ${log}`)
-      }
-      await sleep(POLL_MS)
+  removeStalePidFile(home)
+  const logged = readText(log).length
+  // In a session of its own: Ctrl-C reaches this process only.
+  const server = spawn('/bin/sh', ['-c', BECOME_SERVER, 'embedded-postgresql', home.path, ...command], {
+    ...identity(home.account),
+    cwd: '/',
+    env: serverEnvironment(),
+    stdio: ['pipe', 'ignore', 'ignore'],
+    detached: true,
+  })
+  let failed: Error | undefined
+  server.once('error', error => (failed = error))
+  server.stdin?.on('error', () => undefined) // the shell has ended before the line came
+  server.once('exit', () => server.stdin?.end('ended\n'))
+  while (failed === undefined && !hasEnded(server)) {
+    const { pid, state } = readPidFile(home)
+    if (pid === server.pid && state === 'ready') return released(home, server)
+    if (Date.now() > deadline) {
+      await end(server)
+      throw new EmbeddedUnavailable(`the server is not ready in time, see ${log}`)
     }
-    if (failed !== undefined) throw new EmbeddedUnavailable(`it does not start (${failed.message})`, { cause: failed })
-    if (isDiskFull(home)) throw new EmbeddedDiskFull(home.path)
-    const written = readText(log)
-    const reason = causeIn(written.slice(written.length < logged ? 0 : logged))
-    // The sessions of a killed server end by themselves, but not at once.
-    if (!reason.includes('pre-existing shared memory block') || Date.now() > deadline)
-      throw new EmbeddedUnavailable(`the server ended: ${reason}, see ${log}`)
-    await sleep(RETRY_MIN_MS)
+    await sleep(POLL_MS)
   }
+  if (failed !== undefined) throw new EmbeddedUnavailable(`it does not start (${failed.message})`, { cause: failed })
+  if (isDiskFull(home)) throw new EmbeddedDiskFull(home.path)
+  const written = readText(log)
+  const reason = causeIn(written.slice(written.length < logged ? 0 : logged))
+  throw new EmbeddedUnavailable(`the server ended: ${reason}, see ${log}`)
 }
 
 /** Lets this process end without waiting for the server, and takes away what killed processes left behind. */
@@ -318,11 +306,6 @@ function readText(path: string): string {
     if (errorCode(error) === 'ENOENT') return ''
     throw error
   }
-}
-
-function addressOf({ sockets: host }: Home): Pick<Embedded, 'connection' | 'url'> {
-  const url = `postgres:///postgres?user=postgres&host=${encodeURIComponent(host)}&port=5432`
-  return { connection: { host, port: 5432, user: 'postgres', database: 'postgres' }, url }
 }
 
 function isDiskFull({ path }: Home): boolean {
