@@ -133,7 +133,7 @@ t.test('features meet only where an agent shows its tools', async t => {
     .flatMap(({ path, files }) => files.filter(name => name.startsWith('tool/')).map(name => `${path} -> ${name}`))
   t.strictSame(meetings.sort(), [
     'persona/past.ts -> tool/definition-cache.ts',
-    'persona/past.ts -> tool/past.ts',
+    'persona/past.ts -> tool/statements.ts',
     'persona/resource.ts -> tool/definition-cache.ts',
     'persona/schema.ts -> tool/schema.ts',
     'persona/snapshot.ts -> tool/snapshot.ts',

@@ -16,11 +16,11 @@ import type { Past } from '../updates/past.js'
 import { readPast, readResource, wholeState } from '../updates/read.js'
 import type { ReadRequest, WorkBounds } from '../updates/resource.js'
 import { idsOf, isRelation, type PersonaContent, REQUEST_FIELDS } from './fields.js'
-import { readPersonaPage } from './pages.js'
 import { pastContent } from './past.js'
 import { personaResource } from './resource.js'
 import { PersonaSnapshot, PersonaSummary, PersonaUpsertRequest, personaFieldsUpdate } from './schema.js'
 import { callerAndPersona, type PersonaState } from './state.js'
+import { readPersonaPage } from './statements.js'
 
 /** `GET /persona/{persona_id}`: the agent as an update answers it, for everybody who sees it. */
 export function registerReadPersona(

@@ -12,10 +12,10 @@ import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { readPast, readResource } from '../updates/read.js'
 import type { ReadRequest, WorkBounds } from '../updates/resource.js'
-import { readToolPage } from './pages.js'
 import { pastUpdateText, toolResource, updateText } from './resource.js'
 import { CustomToolUpdate, ToolSnapshot, ToolSummary } from './schema.js'
 import { callerAndTool, type ToolState } from './snapshot.js'
+import { readToolPage } from './statements.js'
 
 /** `GET /tool/{tool_id}`: the tool as an update answers it; masks of its header values for those who may manage it. */
 export function registerReadTool(

@@ -20,7 +20,6 @@ import {
   withDefinitions,
 } from './definition-cache.js'
 import { BLANK_TOOL, COLUMNS, type ToolContent } from './fields.js'
-import { pastRecords, pastToolSizes, readPastTool } from './past.js'
 import {
   askedChanges,
   decideTool,
@@ -33,8 +32,11 @@ import {
 } from './rules.js'
 import type { ToolState } from './snapshot.js'
 import {
+  pastRecords,
+  pastToolSizes,
   readDefinition,
   readOauthConfig,
+  readPastTool,
   readState,
   readTool,
   readVersion,

@@ -1,16 +1,29 @@
 import { type RawBuilder, sql } from 'kysely'
 import { managesTool, type Viewer } from '../auth/access.js'
+import type { Caller } from '../auth/caller.js'
 import { VIEWER_TYPES, type ViewerParameters, viewerOf, viewerOfRow, viewerStands } from '../auth/viewer.js'
+import { pageRows } from '../db/statements/page-rows.js'
 import { type RowTypes, rowStatement } from '../db/statements/row-statement.js'
-import { type Param, statement } from '../db/statements/statement.js'
+import { type Executor, isOnly, type Param, statement } from '../db/statements/statement.js'
+import type { ServiceDatabase } from '../db/transaction.js'
+import { type AskedPage, PAGE_RECORDS_MAX, type PageRow } from '../http/pages.js'
 import type { AuditEntry, RequestKey } from '../updates/audit.js'
 import { AUDIT_TYPES, insertAudit } from '../updates/audit-rows.js'
 import { keyIsFree } from '../updates/idempotency.js'
-import { changedColumns, nextVersion } from '../updates/statements.js'
+import type { Past } from '../updates/past.js'
+import { changedColumns, jsonRow, nextVersion } from '../updates/statements.js'
 import type { CachedDefinitions } from './definition-cache.js'
 import { COLUMNS } from './fields.js'
 import type { ToolSnapshot } from './schema.js'
-import { markedDefinition, maskedHeaders, snapshotFields, type ToolState, toolState } from './snapshot.js'
+import {
+  markedDefinition,
+  maskedHeaders,
+  pastHeaders,
+  pastTools,
+  snapshotFields,
+  type ToolState,
+  toolState,
+} from './snapshot.js'
 
 /** The columns of a tool that an answer shows. `definition` is what `markedDefinition` says, null when it was sent. */
 export type ToolRow = Omit<ToolSnapshot, 'definition'> & { version: number; definition: string | null }
@@ -211,4 +224,105 @@ export function answerColumns(
   const oauth_config_name = sql`(select o.name from oauth_config o where o.id = t.oauth_config_id)`
   const fields = snapshotFields({ definition, oauth_config_name, custom_headers: customHeaders })
   return sql`t.version, ${sql.join(fields.map(([name, expression]) => sql`${expression} as ${sql.raw(name)}`))}`
+}
+
+/* Tools as they were, by themselves or in the answer of an agent. */
+
+/** A tool, and what the fields that changed since were then. */
+type PastTool = Pick<Past, 'id' | 'values'>
+
+/** What was different then, as JSON text: of each tool by its id the columns of its row, and its headers as they are shown. */
+export function pastRecords(pasts: readonly PastTool[]): string {
+  return JSON.stringify(Object.fromEntries(pasts.map(({ id, values }) => [id, pastRecord(values)])))
+}
+
+function pastRecord({ definition, ...columns }: Past['values']): object {
+  if (definition === undefined) return columns
+  return { ...columns, definition_hash: definition === null ? null : `\\x${definition}` }
+}
+
+/** About how many bytes the tools took then, the hashes of their definitions in hex, and the tools of which it is no longer kept. */
+export async function pastToolSizes(executor: Executor, pasts: readonly PastTool[]): Promise<PastSizes> {
+  const ids = pasts.map(({ id }) => id)
+  const [row] = await readPastSizes.run(executor, { ids, past: pastRecords(pasts) })
+  if (row === undefined) throw new Error('the statement of sizes answered no row')
+  return row
+}
+
+type PastParameters = { ids: number[]; past: string }
+
+interface PastSizes {
+  bytes: number
+  definitions: string[]
+  gone: number[]
+}
+
+const readPastSizes = statement<PastParameters, PastSizes>('past_tools_size', param => {
+  const past = sql`${param('past')}::json -> stored.id::text`
+  return sql`
+    select coalesce(sum(coalesce(d.size_bytes, 0) + octet_length(t.description)), 0)::integer as bytes,
+      coalesce(array_agg(distinct encode(d.hash, 'hex')) filter (where d.hash is not null), '{}') as definitions,
+      coalesce(array_agg(t.id) filter (where t.definition_hash is not null and d.hash is null), '{}') as gone
+    from tool stored cross join lateral json_populate_record(stored, coalesce(${past}, '{}')) t
+    left join tool_definition d on d.hash = t.definition_hash
+    where stored.id = any(${param('ids')}::integer[])`
+})
+
+type PastToolParameters = ViewerParameters & PastParameters & CachedDefinitions
+
+/** One tool as it was; its version is that of now. */
+export const readPastTool = statement<PastToolParameters, ToolRow>('past_tool', param => {
+  const tools = pastTools(sql`${param('ids')}::integer[]`, sql`${param('past')}::json`, viewerOf(param))
+  return sql`select ${answerColumns(markedDefinition(sql`${param('cached_definitions')}::bytea[]`), pastHeaders)} from ${tools}`
+})
+
+/* Lists of tools, a page at a time in the order of their ids. Tools are no secret to a signed-in caller (DECISIONS section 6). */
+
+interface Parameters {
+  after: number
+  rows: number
+  name: string
+  ids: readonly number[]
+}
+
+const SCOPES = ['all', 'all of a name', 'bound', 'bound of a name'] as const
+type Scope = (typeof SCOPES)[number]
+
+/** A constant, so that the planner knows that a page is short. */
+const MOST = sql.lit(PAGE_RECORDS_MAX + 1)
+
+const OWNER = jsonRow(sql`select u.id, u.email from user_account u where u.id = t.user_id`)
+const RECORD = sql`${jsonRow(sql`
+      select t.id, t.name, coalesce(t.display_name, t.name) as display_name, t.description, ${OWNER} as owner,
+        t.in_code_tool_id, t.mcp_server_id, t.enabled, t.passthrough_auth,
+        format('"tool-%s-%s"', t.id, t.version) as etag`)}::text`
+
+/** The statement of each scope: all tools, or those that a token is bound to. */
+export const toolPages = Object.fromEntries(SCOPES.map(scope => [scope, pageOf(scope)])) as Record<
+  Scope,
+  ReturnType<typeof pageOf>
+>
+
+/** Reads so many tools behind an id, of those that the token is not bound away from. */
+export async function readToolPage(
+  database: ServiceDatabase,
+  { token }: Caller,
+  { name }: AskedPage,
+  after: number,
+  rows: number,
+): Promise<PageRow[]> {
+  const scope = token.toolIds === null ? 'all' : 'bound'
+  const parameters = { after, rows, name: name ?? '', ids: token.toolIds ?? [] }
+  return await toolPages[name === undefined ? scope : (`${scope} of a name` as const)].run(database.db, parameters)
+}
+
+function pageOf(scope: Scope) {
+  return statement<Parameters, PageRow>(`tool_page(${scope})`, param => {
+    const named = scope.endsWith('name') ? sql`and ${isOnly(sql`t.name`, sql`${param('name')}::text`)}` : sql``
+    const bound = scope.startsWith('bound') ? sql`and t.id = any(${param('ids')}::integer[])` : sql``
+    const order = scope.endsWith('name') ? sql`t.name, t.id` : sql`t.id`
+    const found = sql`
+      select t.* from tool t where t.id > ${param('after')}::integer ${named} ${bound} order by ${order} limit ${MOST}`
+    return pageRows(found, 't', RECORD, sql`${param('rows')}::integer`)
+  })
 }

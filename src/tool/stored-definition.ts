@@ -5,9 +5,8 @@ import { BATCHED_BYTES_MAX } from '../updates/read.js'
 import type { UpdateRequest } from '../updates/resource.js'
 import { versionsInTags } from '../updates/tag.js'
 import { cachedTexts } from './definition-cache.js'
-import { pastToolSizes } from './past.js'
 import type { ToolState } from './snapshot.js'
-import { readDefinition } from './statements.js'
+import { pastToolSizes, readDefinition } from './statements.js'
 
 /** A stored definition by its hash in hex, and about its size. */
 export interface StoredDefinition {

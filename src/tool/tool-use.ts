@@ -8,11 +8,11 @@ import { statement } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { Forbidden, ResourceNotFound, ToolOutOfScope } from '../errors.js'
 import type { ReadRequest, WorkBounds } from '../updates/resource.js'
-import type { ToolUse } from './impact.js'
 import { requireManageable } from './rules.js'
 import { callerAndTool, type ToolState } from './snapshot.js'
 import { textOf } from './stored-definition.js'
 import type { StoredText } from './worker/pool.js'
+import type { ToolUse } from './worker/tasks.js'
 
 /** How many agents have a tool, by what keeps it from a group manager or brings it to them. */
 interface Scope {

@@ -3,7 +3,8 @@ import type { FastifyInstance } from 'fastify'
 import type { ServiceDatabase } from '../db/transaction.js'
 import { type Fault, ResourceNotFound } from '../errors.js'
 import { answerUpdate } from '../http/answer.js'
-import { UnparsedBody } from '../http/body.js'
+import { JSON_BOUNDS, UnparsedBody } from '../http/body.js'
+import { bodyBounds } from '../http/openapi.js'
 import { DryRun } from '../http/parameters.js'
 import { UpdateHeaders, updateResponses, updaterOf } from '../http/resource-routes.js'
 import type { SchemaTypes } from '../http/validation.js'
@@ -14,7 +15,7 @@ import type { Vault } from '../secrets/vault.js'
 import { requestKey } from '../updates/idempotency.js'
 import type { WorkBounds } from '../updates/resource.js'
 import { updateOnce } from '../updates/update-once.js'
-import { boundsOf } from './bounds.js'
+import { DEFINITION_LIMITS } from './definition/index.js'
 import { factsOf, noteFacts } from './definition-cache.js'
 import { HeaderTrials } from './header-trials.js'
 import { toolResource } from './resource.js'
@@ -25,6 +26,15 @@ import { withScopeTold } from './tool-use.js'
 import type { BodyWorkers } from './worker/pool.js'
 import type { UpdateContent } from './worker/tasks.js'
 import type { RoundedNumber } from './written-numbers.js'
+
+/** The bounds of a body and of the definition in it, for the OpenAPI document. */
+export function boundsOf({ bodyLimitBytes }: { bodyLimitBytes: number }): string {
+  const { nestingLevels, values, operations, parametersPerOperation, referenceHops } = DEFINITION_LIMITS
+  const definition =
+    `A definition itself nests at most ${nestingLevels} deep and holds at most ${values} values, ${operations} operations, ` +
+    `${parametersPerOperation} parameters an operation and ${referenceHops} references in a chain.`
+  return bodyBounds(bodyLimitBytes, JSON_BOUNDS.tool.depthMax, definition)
+}
 
 export interface UpdateToolOptions {
   bodyLimitBytes: number

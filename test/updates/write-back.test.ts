@@ -90,7 +90,7 @@ const tool = fc.record({
   description: title,
   passthrough: fc.boolean(),
   number,
-  secret: title,
+  secret: fc.stringMatching(/^[a-z0-9]{1,8}$/),
 })
 
 t.test(`${TOOLS} random tools: sent back unchanged they stay, secrets too, with one edit that changes`, async t => {
@@ -108,7 +108,7 @@ t.test(`${TOOLS} random tools: sent back unchanged they stay, secrets too, with 
       number,
       async (made, name, other) => {
         const { number: value, secret, passthrough, ...texts } = made
-        const headers = [{ key: 'X-Key', value: secret.replaceAll(/[\r\n]/g, '') }]
+        const headers = [{ key: 'X-Key', value: secret }]
         const rest = JSON.stringify({
           ...texts,
           passthrough_auth: passthrough,

@@ -9,7 +9,7 @@ import {
   GivenPlaces,
   unusableServer,
 } from '../../tool/definition/index.js'
-import { type Impact, impactOf } from '../../tool/impact.js'
+import { type Impact, impactOf } from '../../tool/worker/tasks.js'
 import { counted } from '../counts.js'
 import { placeText } from '../refusal.js'
 import { definitionUse, resourceId } from '../resources.js'

@@ -1,17 +1,18 @@
 import { type Fault, InvalidRequest, type Loc } from '../../errors.js'
 import { unknownFieldWarnings } from '../../http/warnings.js'
-import { writerFor } from '../../schema/exact-json.js'
+import { parseBigInts, withBigInts, writerFor } from '../../schema/exact-json.js'
 import { unknownFields } from '../../schema/faults.js'
 import { sha256 } from '../../updates/audit.js'
 import {
   type Completion,
   checkDefinition,
+  compareDefinitions,
   completeDefinition,
+  type DefinitionChange,
   type DefinitionCheck,
   GivenPlaces,
   originsOf,
 } from '../definition/index.js'
-import { impactOf, type ToolUse } from '../impact.js'
 import type { ToolUpdateFields } from '../rules.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../schema.js'
 import { compareNumbers, type RoundedNumber } from '../written-numbers.js'
@@ -173,3 +174,34 @@ export type TaskName = keyof typeof TASKS
 export type TaskBody<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[0]
 export type TaskInput<Name extends TaskName> = Parameters<(typeof TASKS)[Name]['run']>[1]
 export type TaskResult<Name extends TaskName> = ReturnType<(typeof TASKS)[Name]['run']>
+
+/** What storing a definition in a tool would change, and for whom. */
+export interface Impact {
+  changes: DefinitionChange[]
+  agents: {
+    /** Agents that use the tool and that the caller may see, in the order of their ids, at most a thousand. */
+    ids: number[]
+    /** How many more use it, of those that were looked at: those that the caller may not see, and those beyond the thousand. */
+    others: number
+  }
+}
+
+/** The agents that use a tool. */
+export interface ToolUse {
+  ids: number[]
+  others: number
+  /** Whether all of them were looked at. */
+  isWhole: boolean
+}
+
+/** What a definition that passed the check would change. `stored` is the tool's own as JSON text, null where it has none. */
+export function impactOf(
+  { ids, others }: Omit<ToolUse, 'isWhole'>,
+  stored: string | null,
+  definition: unknown,
+): Impact {
+  // Where no definition is stored yet, every operation is new, and nothing else has changed. What passed is an object.
+  const before = stored === null ? { ...(definition as object), paths: {} } : parseBigInts(stored)
+  const { changes } = compareDefinitions(before, withBigInts(definition))
+  return { changes, agents: { ids, others } }
+}
