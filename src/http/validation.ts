@@ -1,7 +1,7 @@
 import { type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import type { FastifyInstance, FastifyRequest, FastifySchema, FastifyTypeProvider } from 'fastify'
 import { type Fault, InvalidRequest } from '../errors.js'
-import { BodyCheck } from '../schema/body-check.js'
+import { bodyCheck } from '../schema/body-check.js'
 import { fault } from '../schema/faults.js'
 import { maskReader, type ParameterTexts, parameterReader } from '../schema/parameters.js'
 import { isJsonObject } from '../schema/vocabulary.js'
@@ -92,14 +92,14 @@ function parameterValidator(schema: TObject, part: keyof typeof PLACE) {
 }
 
 function bodyValidator(schema: TObject, route: FastifySchema) {
-  const check = new BodyCheck(schema)
+  const check = bodyCheck(schema)
   const maskIn = maskReader((route.querystring ?? NO_PARAMETERS) as TObject)
   const takesPrefer = Object.hasOwn((route.headers as TObject | undefined)?.properties ?? {}, 'prefer')
   return (received: ReceivedBody | null): Verdict => {
     if (received === null) return { error: new InvalidPart('body', [fault('missing', ['body'])]) }
     const { parsed, query, headers } = received
     if (parsed instanceof UnparsedBody) return { value: parsed } // its operation has it checked
-    const verdict = check.verdict(parsed, { mask: maskIn(query), strict: takesPrefer && prefersStrict(headers.prefer) })
+    const verdict = check(parsed, { mask: maskIn(query), strict: takesPrefer && prefersStrict(headers.prefer) })
     return 'value' in verdict ? verdict : { error: new InvalidPart('body', verdict.faults, verdict.standsAlone) }
   }
 }

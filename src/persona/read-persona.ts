@@ -1,4 +1,5 @@
 import { Type } from '@sinclair/typebox'
+import { TypeCompiler } from '@sinclair/typebox/compiler'
 import type { FastifyInstance } from 'fastify'
 import type { Executor } from '../db/statements/statement.js'
 import type { ServiceDatabase } from '../db/transaction.js'
@@ -8,7 +9,7 @@ import { editHeader, errorResponses, readOneHeaders } from '../http/openapi.js'
 import { registerList } from '../http/pages.js'
 import { asOf, IfNoneMatch, NO_PRECONDITION, ReadQuery } from '../http/parameters.js'
 import type { SchemaTypes } from '../http/validation.js'
-import { compileBody, HTTPValidationError } from '../schema/faults.js'
+import { HTTPValidationError } from '../schema/faults.js'
 import { pathId } from '../schema/parameters.js'
 import { reference } from '../schema/vocabulary.js'
 import { AnswerText } from '../updates/answer-text.js'
@@ -108,14 +109,14 @@ export function registerReadPersonas(app: FastifyInstance, database: ServiceData
 const required = new Set<string>(PersonaUpsertRequest.required)
 
 const FIELDS_OF_UPDATE = REQUEST_FIELDS.flatMap(([name]) => {
-  return name === 'remove_image' ? [] : [{ name, takes: compileBody(PersonaUpsertRequest.properties[name]) }]
+  return name === 'remove_image' ? [] : [{ name, takes: TypeCompiler.Compile(PersonaUpsertRequest.properties[name]) }]
 })
 
 /** The body of an update that changes nothing, and its mask where the stored agent has a value that no update takes. */
 function updateView(content: PersonaContent): { text: string; mask: string[] | undefined } {
   const values = FIELDS_OF_UPDATE.map(({ name, takes }) => {
     const value = isRelation(name) ? idsOf(content, name) : content[name]
-    return { name, value, isTaken: takes.check(value) }
+    return { name, value, isTaken: takes.Check(value) }
   })
   const taken = values.filter(({ isTaken }) => isTaken)
   const isWhole = values.every(({ name, isTaken }) => isTaken || !required.has(name))

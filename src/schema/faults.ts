@@ -1,5 +1,4 @@
 import { Kind, type TObject, type TSchema, Type } from '@sinclair/typebox'
-import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler'
 import type { Fault, Loc } from '../errors.js'
 import { suggestion } from './nearest-name.js'
 import { innerSchema, isJsonObject, isUuid, parseDateTime, textProblem } from './vocabulary.js'
@@ -29,21 +28,6 @@ export function notDeclared(loc: Loc, declared: readonly string[]): Fault {
 export function notOneOf(words: readonly unknown[], loc: Loc): Fault {
   const alternatives = new Intl.ListFormat('en-GB', { type: 'disjunction' }).format(words.map(word => `'${word}'`))
   return { loc, msg: `Input should be ${alternatives}`, type: 'enum' }
-}
-
-/** The check of one request body, compiled once, and the report for the bodies that do not pass it. */
-export interface CompiledBody {
-  check(value: unknown): boolean
-  /** Every fault in the order in which the schema declares the fields; empty exactly when `check` says yes. */
-  faults(value: unknown, loc?: Loc): Fault[]
-}
-
-export function compileBody(schema: TSchema): CompiledBody {
-  const compiled: TypeCheck<TSchema> = TypeCompiler.Compile(schema)
-  return {
-    check: value => compiled.Check(value),
-    faults: (value, loc = ['body']) => (compiled.Check(value) ? [] : collectFaults(schema, value, loc)),
-  }
 }
 
 /** Every fault of a value, in the order in which the schema declares its fields, list items by index. */

@@ -1,7 +1,8 @@
 import type { TObject } from '@sinclair/typebox'
+import { TypeCompiler } from '@sinclair/typebox/compiler'
 import t, { type Test } from 'tap'
 import { PersonaUpsertRequest } from '../../src/persona/schema.js'
-import { compileBody } from '../../src/schema/faults.js'
+import { collectFaults } from '../../src/schema/faults.js'
 import { CustomToolUpdate, ValidateToolRequest } from '../../src/tool/schema.js'
 import {
   AGENT_FIELD_ROWS,
@@ -39,10 +40,10 @@ function rowsOf(fixtures: readonly (readonly [string, Known])[]): Record<string,
 }
 
 function holds(t: Test, schema: TObject, base: Record<string, unknown>, fields: Record<string, Row>) {
-  const compiled = compileBody(schema)
+  const compiled = TypeCompiler.Compile(schema)
   const answers = (name: string, body: Record<string, unknown>, expected: string, title: string) => {
-    const faults = compiled.faults(body)
-    t.equal(compiled.check(body), faults.length === 0)
+    const faults = collectFaults(schema, body, ['body'])
+    t.equal(compiled.Check(body), faults.length === 0)
     t.strictSame(
       faults.map(({ loc, type }) => ({ loc, type })),
       expectedFaults(name, expected),

@@ -1,6 +1,6 @@
 import { type Fault, InvalidRequest } from '../../errors.js'
 import { JSON_BOUNDS } from '../../http/body.js'
-import { BodyCheck } from '../../schema/body-check.js'
+import { bodyCheck } from '../../schema/body-check.js'
 import { parseExact } from '../../schema/exact-json.js'
 import { boundFaults } from '../../schema/faults.js'
 import { parseJsonBody } from '../../schema/json-body.js'
@@ -18,7 +18,7 @@ export interface Job {
 /** `failure` is an error of the program, as text. */
 export type Outcome = { result: unknown } | { faults: Fault[] } | { failure: string }
 
-const checks = new Map(Object.entries(TASKS).map(([name, { schema }]) => [name, new BodyCheck(schema)]))
+const checks = new Map(Object.entries(TASKS).map(([name, { schema }]) => [name, bodyCheck(schema)]))
 
 /** Parses, checks and works on one body. Never throws. */
 export function outcomeOf({ name, body, strict, input }: Job): Outcome {
@@ -26,7 +26,7 @@ export function outcomeOf({ name, body, strict, input }: Job): Outcome {
     const verdict =
       'text' in body
         ? { value: parseExact(body.text) }
-        : checks.get(name)?.verdict(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
+        : checks.get(name)?.(parseJsonBody(body.bytes, JSON_BOUNDS.tool), { mask: undefined, strict })
     if (verdict === undefined) return { failure: `${name} is no task` }
     if ('faults' in verdict) return { faults: boundFaults(verdict.faults) }
     const run = TASKS[name].run as (body: unknown, input: unknown) => unknown // it passed this task's schema
