@@ -41,7 +41,7 @@ export class Updates {
     const rows = await database.query<{ to: string }>(`select difference -> 'description' ->> 'to' as to from audit`)
     return [...this.told].filter(([description, answer]) => {
       const stored = rows.filter(({ to }) => to === description).length
-      if (answer === '200') return stored !== 1
+      if (answer === '200' || answer === '503 applied') return stored !== 1
       return stored > (/^(503 unknown|cut)$/.test(answer) ? 1 : 0) || !/^(503 (unknown|not_applied)|cut)$/.test(answer)
     })
   }
