@@ -222,7 +222,7 @@ export class Catalogue {
     this.#unnamed.set(section, unnamed)
     this.#ids.set(section, new Set([...unnamed.map(row => row.id), ...indexed.keys()]))
     const rows = unnamed.filter(({ deleted }) => deleted !== true)
-    const known = [...rows, ...matched.map(({ id, name }) => ({ id, [named]: name }))]
+    const known = [...rows, ...matched.map(({ id, name }) => ({ [named]: name, id }))] // files are named by their ids
     const ids = [...grouped(section, known)].map(([name, some]) => [name, some.map(({ id }) => id)] as const)
     this.#names.set(section, new Map(ids))
   }
