@@ -87,20 +87,10 @@ export class BodyTooLarge extends Refusal {
   }
 }
 
-/** Path and query together are longer than any that an operation has. */
-export class AddressTooLong extends Refusal {
-  constructor(length: number, lengthMax: number) {
-    super(`The address has ${length} characters, path and query together, and at most ${lengthMax} are read.`)
-  }
-}
-
-/**
- * A request that HTTP cannot read to its end, or that did not come in time. `fault`: what is wrong with it. With a body it is answered like
- * every other refusal; what never became a request is answered by `BrokenRequests` itself.
- */
+/** A request that HTTP cannot read to its end, or should not, or that did not come in time. */
 export class BrokenRequest extends Refusal {
   constructor(
-    readonly fault: 'too_slow' | 'headers_too_large' | 'chunk_extensions_too_large' | 'not_http',
+    readonly fault: 'too_slow' | 'address_too_long' | 'headers_too_large' | 'chunk_extensions_too_large' | 'not_http',
     message: string,
   ) {
     super(message)
@@ -233,8 +223,8 @@ export interface RateLimitState {
   remaining: number
   /** Seconds until there is more. */
   resetS: number
-  /** The setting that bounds it, where that does not follow from `limit`. */
-  setting?: string | undefined
+  /** The setting that bounds it. */
+  setting: string
 }
 
 /** A caller has used up what one may use: `state` says what, and when there is more; the message says the same in words. */

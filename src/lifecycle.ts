@@ -49,9 +49,8 @@ export class Lifecycle {
   #state: Readiness = STARTING
   #vault: Vault | null = null
   #draining = false
-  #waitsFor: string | undefined
-  /** What the last readiness probe was answered. */
-  #probed: Readiness = { status: 'ready' }
+  /** What the log was told last. */
+  #told: Readiness = STARTING
   /** What was found of the schema when it had this many steps. */
   #checked: { steps: number; state: Promise<Readiness> } | undefined
   #keys: { checkedAt: number; missing: boolean } = { checkedAt: Number.NEGATIVE_INFINITY, missing: false }
@@ -98,7 +97,7 @@ export class Lifecycle {
     const late = sleep(leftMs, undefined, { ref: false })
     const found = await Promise.race([probing.answer, late])
     if (found !== undefined) return found
-    return this.#noteProbe(this.#unreachable())
+    return this.#note(this.#unreachable())
   }
 
   /**
@@ -152,33 +151,16 @@ export class Lifecycle {
       const steps = await schemaSteps(database.db)
       const schema = await this.#schema()
       this.#checked = { steps, state: Promise.resolve(schema) }
-      if (schema.status === 'unavailable') {
-        this.#note(schema)
-        return false
-      }
-      this.#vault = await openVault(database.db, ring)
-      this.#waitsFor = undefined
-      this.#note({ status: 'ready' })
-      return true
+      if (schema.status === 'ready') this.#vault = await openVault(database.db, ring)
+      this.#state = this.#note(schema)
+      return schema.status === 'ready'
     } catch (error) {
       if (this.#draining) return false // the pool is closed under it
       if (error instanceof SecretCorrupt || error instanceof ServerUnfit) throw error
       log.debug({ err: error }, 'the database cannot be used yet')
-      this.#wait(error)
-      this.#note(this.#whyUnreachable(error))
+      this.#state = this.#note(this.#whyUnreachable(error), error)
       return false
     }
-  }
-
-  /** Logs why nothing can be served yet, once for each reason that comes up: the wait may be long. */
-  #wait(error: unknown): void {
-    const reason = rootCause(error)
-    if (reason === this.#waitsFor) return
-    this.#waitsFor = reason
-    const cause = isAboutConnecting(error) ? { reason } : { err: error }
-    const { config, log } = this.#options
-    const advice = connectAdvice(config.database.url, error)
-    log.warn(cause, `the database cannot be used yet: ${advice}; trying again until then`)
   }
 
   async #migrate(): Promise<void> {
@@ -216,12 +198,12 @@ export class Lifecycle {
   async #probe(vault: Vault): Promise<Readiness> {
     try {
       const schema = await this.#schema()
-      if (schema.status === 'unavailable') return this.#noteProbe(schema)
+      if (schema.status === 'unavailable') return this.#note(schema)
       const lacksKeys = await this.#lacksKeys(vault)
       this.#writes = await this.#options.database.acceptsWrites()
-      return this.#noteProbe(lacksKeys ? KEY_MISSING : { status: 'ready' })
+      return this.#note(lacksKeys ? KEY_MISSING : { status: 'ready' })
     } catch (error) {
-      return this.#noteProbe(this.#whyUnreachable(error), error)
+      return this.#note(this.#whyUnreachable(error), error)
     } finally {
       this.#probing = undefined
     }
@@ -237,28 +219,16 @@ export class Lifecycle {
     return this.#keys.missing
   }
 
-  /** Logs what the probe is answered when it is another answer than before: once when it fails, once when it is ready again. */
-  #noteProbe(found: Readiness, error?: unknown): Readiness {
-    const before = this.#probed
-    this.#probed = found
+  /** Logs how things stand where that is not what the log was told last. */
+  #note(found: Readiness, error?: unknown): Readiness {
+    const before = this.#told
+    this.#told = found
     if (this.#draining || !isOther(before, found)) return found
-    const { status, ...why } = found
+    const { status: state, ...why } = found
     const cause = error === undefined ? {} : isAboutConnecting(error) ? { cause: rootCause(error) } : { err: error }
-    if (status === 'ready') this.#options.log.info({ state: status }, 'ready again')
-    else
-      this.#options.log.warn(
-        { state: status, ...why, ...cause },
-        status === 'degraded' ? 'a key is missing' : 'the readiness probe fails',
-      )
+    if (state === 'ready') this.#options.log.info({ state }, 'ready')
+    else this.#options.log.warn({ state, ...why, ...cause }, state === 'degraded' ? 'a key is missing' : 'not ready')
     return found
-  }
-
-  #note(state: Readiness): void {
-    const before = this.#state
-    this.#state = state
-    if (!isOther(before, state)) return
-    const { status, ...why } = state
-    this.#options.log[status === 'unavailable' ? 'warn' : 'info']({ state: status, ...why }, 'state')
   }
 }
 

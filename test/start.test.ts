@@ -198,7 +198,7 @@ t.test('a stop while the database is awaited: stopped, without a word of the clo
   socket.destroy()
   await stopped
   t.match(service.log, '"msg":"stopped"')
-  t.notMatch(service.log, /after calling end|cannot be used yet/)
+  t.notMatch(service.log, /after calling end|"not ready"/)
 })
 
 t.test('agentctl, 69: TLS is demanded of a server that has none', async t => {
@@ -249,11 +249,10 @@ t.test('the service says once why it waits for its database, and serves as soon 
   const service = launched(t, { ...env, DATABASE_URL: guardedUrl('changed') })
   await logged(service, 'password authentication failed for user')
   await sleep(2_000)
-  const told = lines(service, 'cannot be used yet')
+  const told = lines(service, 'refuses this service')
   t.equal(told.length, 1)
-  t.match(told[0], { level: 40, msg: /DATABASE_URL/, reason: /^password authentication failed/ })
-  const [state] = lines(service, 'refuses this service')
-  t.match(state, { detail: /^The database answers and refuses this service: check user and password in DATABASE_URL/ })
+  const detail = /^The database answers and refuses this service: check user and password in DATABASE_URL/
+  t.match(told[0], { level: 40, msg: 'not ready', cause: /^password authentication failed/, detail })
   await cluster.query(`alter role guarded password 'changed'`)
   await logged(service, '"state":"ready"')
 })

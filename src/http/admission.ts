@@ -58,10 +58,18 @@ export async function registerAdmission(scope: FastifyInstance, options: Admissi
   const { requestsPerMinute, failuresPerMinute, authenticate } = options
   await scope.register(underPressure, pressureLimits(options.eventLoopDelayMaxMs))
   await scope.register(rateLimit, { global: false })
-  const countToken = counter(scope, 'token', requestsPerMinute, request => tokenHashOf(request).toString('base64'))
-  const countFailure = counter(scope, 'failed-authentication', failuresPerMinute, request => {
-    return networkOf(clientAddressOf(request))
-  })
+  const countToken = counter(scope, 'token', 'RATE_LIMIT_PER_MINUTE', requestsPerMinute, request =>
+    tokenHashOf(request).toString('base64'),
+  )
+  const countFailure = counter(
+    scope,
+    'failed-authentication',
+    'FAILED_AUTH_LIMIT_PER_MINUTE',
+    failuresPerMinute,
+    request => {
+      return networkOf(clientAddressOf(request))
+    },
+  )
   let lastFailure: Promise<unknown> = Promise.resolve()
   scope.decorateRequest('leaveWork', undefined)
   scope.addHook('onRequest', async (request, reply) => {
@@ -143,6 +151,7 @@ function refusal(met: 'all' | 'key', { max, maxPerKey }: InFlight, unit: string,
 function counter(
   scope: FastifyInstance,
   limit: RateLimit,
+  setting: string,
   quota: number,
   keyGenerator: (request: FastifyRequest) => string,
 ): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
@@ -154,7 +163,7 @@ function counter(
     const counted = await count(request)
     if (counted.isAllowed) return // never: no allow list is set
     const resetS = Math.max(1, counted.ttlInSeconds)
-    const state: RateLimitState = { limit, quota, windowS: WINDOW_S, remaining: counted.remaining, resetS }
+    const state: RateLimitState = { limit, quota, windowS: WINDOW_S, remaining: counted.remaining, resetS, setting }
     if (counted.isExceeded) throw new RateLimited(state)
     reply.headers(rateLimitHeaders(state))
   }

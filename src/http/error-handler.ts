@@ -2,7 +2,6 @@ import type { TObject } from '@sinclair/typebox'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { unavailableFor } from '../db/unavailable.js'
 import {
-  AddressTooLong,
   BodyTooLarge,
   BrokenRequest,
   BuiltinReadOnly,
@@ -15,7 +14,6 @@ import {
   NotJson,
   PreconditionFailed,
   PreconditionRequired,
-  type RateLimit,
   RateLimited,
   RETRY_AFTER_S,
   ResourceNotFound,
@@ -71,17 +69,9 @@ export function handleError(thrown: unknown, request: FastifyRequest, reply: Fas
   sendError(request, reply, answer)
 }
 
-const SETTING_OF_LIMIT: Readonly<Record<RateLimit, string>> = {
-  token: 'RATE_LIMIT_PER_MINUTE',
-  'header-values': 'HEADER_TRIALS_PER_HOUR',
-  'token-memory': 'TRANSFER_BYTES_MAX',
-  'token-requests': 'CONCURRENT_REQUESTS_MAX',
-  'failed-authentication': 'FAILED_AUTH_LIMIT_PER_MINUTE',
-}
-
 /** The setting whose bound a request met, for the log; undefined where it was refused for anything else. */
 function settingOf(error: unknown, { policy }: FastifyRequest): string | undefined {
-  if (error instanceof RateLimited) return error.state.setting ?? SETTING_OF_LIMIT[error.state.limit]
+  if (error instanceof RateLimited) return error.state.setting
   if (error instanceof BodyTooLarge) return policy?.resource === 'tool' ? 'TOOL_BODY_LIMIT_BYTES' : undefined
   if (error instanceof SnapshotTooLarge) return 'SNAPSHOT_BYTES_MAX'
   if (error instanceof InvalidRequest)
@@ -223,7 +213,6 @@ function domainAnswer(error: unknown, request: FastifyRequest): ErrorAnswer | un
     return { status: 428, code: 'PRECONDITION_REQUIRED', detail: error.message }
   }
   if (error instanceof BrokenRequest) return brokenAnswer(error)
-  if (error instanceof AddressTooLong) return { status: 414, code: 'URI_TOO_LONG', detail: error.message }
   if (error instanceof BodyTooLarge) return { status: 413, code: 'PAYLOAD_TOO_LARGE', detail: error.message }
   if (error instanceof RateLimited) {
     request.limit = error.state
@@ -240,6 +229,7 @@ export function brokenAnswer({ fault, message }: BrokenRequest): ErrorAnswer {
 
 const BROKEN: Record<BrokenRequest['fault'], Pick<ErrorAnswer, 'status' | 'code'>> = {
   too_slow: { status: 408, code: 'REQUEST_TIMEOUT' },
+  address_too_long: { status: 414, code: 'URI_TOO_LONG' },
   headers_too_large: { status: 431, code: 'HEADERS_TOO_LARGE' },
   chunk_extensions_too_large: { status: 413, code: 'PAYLOAD_TOO_LARGE' },
   not_http: { status: 400, code: 'BAD_REQUEST' },

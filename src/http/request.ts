@@ -1,7 +1,7 @@
 import { randomFillSync } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { AddressTooLong, BrokenRequest } from '../errors.js'
+import { BrokenRequest } from '../errors.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -57,7 +57,10 @@ const SINGLE_HEADERS = ['host', 'authorization']
 /** Why a request is refused for its address or its headers, whatever it asks for; undefined where it is not. */
 export function requestFault({ originalUrl, raw }: FastifyRequest): Error | undefined {
   const { httpVersion, headers, rawHeaders } = raw
-  if (originalUrl.length > ADDRESS_LENGTH_MAX) return new AddressTooLong(originalUrl.length, ADDRESS_LENGTH_MAX)
+  if (originalUrl.length > ADDRESS_LENGTH_MAX) {
+    const message = `The address has ${originalUrl.length} characters, path and query together, and at most ${ADDRESS_LENGTH_MAX} are read.`
+    return new BrokenRequest('address_too_long', message)
+  }
   if (rawHeaders.length / 2 > HEADER_FIELDS_MAX)
     return new BrokenRequest('headers_too_large', `The request has more than ${HEADER_FIELDS_MAX} header fields.`)
   // HTTP/1.1 demands a Host (RFC 9112, section 3.2): Node would refuse its absence with an empty answer.

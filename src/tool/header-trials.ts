@@ -34,7 +34,8 @@ export class HeaderTrials {
     if (!sets.has(set) && sets.size >= this.#setsMax) {
       const resetS = Math.max(1, Math.ceil(this.#sets.getRemainingTTL(pair) / 1000))
       const windowS = WINDOW_MS / 1000
-      throw new RateLimited({ limit: 'header-values', quota: this.#setsMax, windowS, remaining: 0, resetS })
+      const setting = 'HEADER_TRIALS_PER_HOUR'
+      throw new RateLimited({ limit: 'header-values', setting, quota: this.#setsMax, windowS, remaining: 0, resetS })
     }
     return sets.add(set).size
   }

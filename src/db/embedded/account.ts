@@ -110,17 +110,15 @@ export function errorCode(error: unknown): string | undefined {
  * @throws EmbeddedUnavailable when there is none or it does not run here
  */
 export async function findBinaries(account: Account, binDir?: string): Promise<Binaries> {
-  if (binDir !== undefined) {
-    const found = await probe(account, binDir)
-    if (typeof found === 'string') throw new EmbeddedUnavailable(`PG_BIN_DIR ${binDir}: ${found}`)
-    return found
-  }
+  if (binDir !== undefined) return await binariesIn(account, binDir)
   const native = installedNative()
   await makeLinks(native)
-  let found = await probe(account, join(native, 'bin'))
-  if (typeof found === 'string' && isRoot()) found = await probe(account, join(await copyOf(native), 'bin'))
-  if (typeof found === 'string') throw new EmbeddedUnavailable(found)
-  return found
+  try {
+    return await binariesIn(account, join(native, 'bin'))
+  } catch (error) {
+    if (!isRoot()) throw error
+    return await binariesIn(account, join(await copyOf(native), 'bin'))
+  }
 }
 
 /** A folder for what an account cannot reach elsewhere: one that survives a restart of the machine where there is one. */
@@ -144,21 +142,16 @@ function installedNative(): string {
   }
 }
 
-/** The binaries of a folder, or why the account cannot run them. */
-async function probe(account: Account, dir: string): Promise<Binaries | string> {
+/** The binaries of a folder. Throws `EmbeddedUnavailable` where the account cannot run them. */
+async function binariesIn(account: Account, dir: string): Promise<Binaries> {
   const program = join(dir, 'postgres')
-  const { code, stdout, stderr, failed } = await runAs(account, program, ['--version'])
+  const { stdout, stderr, failed } = await runAs(account, program, ['--version'])
   const [, version, major] = /\(PostgreSQL\) ((\d+).*)/.exec(stdout) ?? []
-  if (code === 0 && version !== undefined) return { dir, version: version.trim(), major: Number(major) }
-  if (failed === 'EPERM' || failed === 'EINVAL') return notThatUser(account, failed)
-  if (failed === 'EACCES') return `the user ${account.name} cannot execute ${program}`
+  if (version !== undefined) return { dir, version: version.trim(), major: Number(major) }
   // The kernel says "no such file" of a program whose loader is missing, as on a system with musl instead of glibc.
-  if (failed === 'ENOENT') return existsSync(program) ? `${program} needs glibc` : `there is no ${program}`
-  return `${program} does not run: ${failed ?? (stderr.trim().split('\n', 1)[0] || `exit code ${code}`)}`
-}
-
-export function notThatUser(account: Account, failed: string): string {
-  return `this process may not act as the user ${account.name} (${failed})`
+  const needsGlibc = failed === 'ENOENT' && existsSync(program)
+  const reason = needsGlibc ? 'it needs glibc' : (failed ?? stderr.trim().split('\n', 1)[0])
+  throw new EmbeddedUnavailable(`the user ${account.name} cannot run ${program}: ${reason}`)
 }
 
 /** Makes the library links of the package's install script, which npm does not always run. */

@@ -9,7 +9,6 @@ import {
   EmbeddedUnavailable,
   errorCode,
   isRoot,
-  notThatUser,
   preferredAccount,
   runAs,
   temporaryRoot,
@@ -61,14 +60,10 @@ export function embeddedDataExists(dataDir: string): boolean {
 export async function openHome(dataDir: string, log: (line: string) => void): Promise<Home> {
   const wanted = join(resolve(dataDir), FOLDER)
   if (!isRoot()) {
-    try {
-      await makeDataDir(dirname(wanted))
-      await mkdir(wanted, { recursive: true, mode: 0o700 })
-    } catch (cause) {
-      throw new EmbeddedUnavailable(`the data folder ${wanted} cannot be made (${errorCode(cause)})`, { cause })
-    }
+    const account = preferredAccount()
+    if (!(await makeHome(wanted, account))) throw new EmbeddedUnavailable(`the data folder ${wanted} cannot be made`)
     const { uid } = lstatSync(wanted)
-    if (uid === process.geteuid?.()) return await prepared(wanted, preferredAccount())
+    if (uid === account.uid) return await prepared(wanted, account)
     throw new EmbeddedUnavailable(`the data folder ${wanted} belongs to another user (id ${uid})`)
   }
   const owner = ownerOf(wanted)
@@ -76,7 +71,10 @@ export async function openHome(dataDir: string, log: (line: string) => void): Pr
   const hasData = owner !== undefined && existsSync(join(wanted, 'data'))
   const account = owner ?? preferredAccount()
   if (hasData || (!existsSync(spare) && (await makeHome(wanted, account)))) return await prepared(wanted, account)
-  const spareAccount = await makeSpareHome(spare)
+  const spareAccount = ownerOf(spare) ?? preferredAccount()
+  await makeDataDir(dirname(spare))
+  checkIsOurs(dirname(spare))
+  if (!(await makeHome(spare, spareAccount))) throw new EmbeddedUnavailable(`${spare} cannot be made`)
   log(
     `the user ${spareAccount.name}, who runs the embedded PostgreSQL, cannot reach ${resolve(dataDir)}: its data is in ` +
       `${spare}; for another folder, set DATA_DIR to one that ${spareAccount.name} can reach`,
@@ -98,30 +96,16 @@ function ownerOf(path: string): Account | undefined {
 async function makeHome(path: string, account: Account): Promise<boolean> {
   try {
     await makeDataDir(dirname(path))
-    const { code, failed } = await runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dirname(path)])
-    if (failed !== undefined) throw new EmbeddedUnavailable(notThatUser(account, failed))
+    const { code } = await runAs(account, '/bin/sh', ['-c', 'cd "$1"', 'sh', dirname(path)])
     if (code !== 0) return false
     await mkdir(path, { recursive: true, mode: 0o700 })
     // The owner of the folder above might have put a link here.
-    if ((await lstat(path)).uid === 0) await lchown(path, account.uid, account.gid)
+    if (isRoot() && (await lstat(path)).uid === 0) await lchown(path, account.uid, account.gid)
     return true
   } catch (error) {
-    if (['EACCES', 'EROFS', 'EPERM', 'ENOTDIR'].includes(errorCode(error) ?? '')) return false
+    if (['EACCES', 'EROFS', 'EPERM', 'ENOTDIR', 'ENOENT'].includes(errorCode(error) ?? '')) return false
     throw error
   }
-}
-
-/** Makes the folder under the temporary one where it is missing; answers the account that owns it. */
-async function makeSpareHome(path: string): Promise<Account> {
-  const parent = dirname(path)
-  await mkdir(parent).catch(error => {
-    if (errorCode(error) !== 'EEXIST') throw new EmbeddedUnavailable(`${parent} cannot be made (${errorCode(error)})`)
-  })
-  checkIsOurs(parent)
-  await chmod(parent, 0o711) // whatever the umask says
-  const account = ownerOf(path) ?? preferredAccount()
-  if (await makeHome(path, account)) return account
-  throw new EmbeddedUnavailable(`${path} cannot be made`)
 }
 
 /** Its name follows from `dataDir`, so that the next start finds it. */
@@ -137,11 +121,10 @@ async function prepared(path: string, account: Account): Promise<Home> {
   const sockets = isShort ? run : join(realpathSync('/tmp'), `agent-embedded-${digest(home)}`)
   const make = 'umask 077; cd "$1" && chmod 700 . && mkdir -p "$2"'
   const { code, stderr, failed } = await runAs(account, '/bin/sh', ['-c', make, 'sh', home, sockets])
-  if (failed !== undefined) throw new EmbeddedUnavailable(notThatUser(account, failed))
-  if (code !== 0)
-    throw new EmbeddedUnavailable(
-      `the user ${account.name} cannot write the data folder ${path} ${stderr.trim()}`.trim(),
-    )
+  if (code !== 0) {
+    const reason = failed ?? stderr.trim()
+    throw new EmbeddedUnavailable(`the user ${account.name} cannot write the data folder ${path}: ${reason}`)
+  }
   const stats = lstatSync(sockets)
   if (!stats.isDirectory() || stats.uid !== account.uid || (stats.mode & 0o077) !== 0)
     throw new EmbeddedUnavailable(`the socket folder ${sockets} is open to other users`)
