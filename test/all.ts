@@ -18,14 +18,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const settings = parse(readFileSync(join(ROOT, '.taprc'), 'utf8')) as { jobs: number; timeout: number } // the file is ours
 
 /** Those that take longest, in this order: none of them runs alone at the end. */
-const FIRST = [
-  'oldest-postgresql',
-  'start',
-  'faults/embedded',
-  'supervised',
-  'faults/boundaries',
-  'http/large-bodies',
-].map(pathOf)
+const FIRST = ['oldest-postgresql', 'start', 'faults/embedded', 'supervised', 'http/large-bodies'].map(pathOf)
 
 /** How many lines of a failure are shown. */
 const FAILURE_LINES = 40
